@@ -152,7 +152,7 @@ class Step(LessonModel):
     )
     numbers: FourTokenRow | None = Field(default=None, description=N_("a row of four tokens: query, keys, values …"))
     formula: str = Field(default="", max_length=300, description=N_("a formula of at most 300 characters in LaTeX"))
-    page: Opened = Field(default="", description=N_("a page to open: explore, mask_lab, layers …"))
+    page: Opened = Field(default="", description=N_("a page to open: explore, mask_lab, layers, generation, serving, padding or why_causal"))
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
     notice: str = Field(default="", max_length=600, description=N_("what to notice, at most 600 characters"))
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # of the file: where each setting stands; "": the step

@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from i18n import LANGUAGES, N_, listed, say
+from i18n import LANGUAGES, N_, Message, listed, msg, say
 from lessons.glossary import glossary
 from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step
 
@@ -74,15 +74,15 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
             return None
 
     if not lines or lines[0].strip() != "---":
-        got = lines[0] if lines else say("an empty file")
+        got = lines[0] if lines else msg("an empty file")
         raise _wrong(1, say("--- and then the lesson's title, aim and minutes"), got)
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
-        raise _wrong(len(lines), say("a second --- that ends the front matter"), say("the end of the file"))
+        raise _wrong(len(lines), say("a second --- that ends the front matter"), msg("the end of the file"))
     front = tried(lambda: _front(lines[1:end], names))
     sections = tried(lambda: _sections(lines[end + 1 :], end + 2, wrong)) or []
     if not sections and not wrong:
-        raise _wrong(len(lines), say("`## ` and the title of the first step"), say("the end of the file"))
+        raise _wrong(len(lines), say("`## ` and the title of the first step"), msg("the end of the file"))
     common = front.model_dump(include=set(SHARED), exclude_none=True) if front else {"text": "-"}
     steps = [tried(partial(_step, section, common)) for section in sections]
     if wrong or front is None:
@@ -98,9 +98,11 @@ def _line_in(problem: str) -> int:
 def _front(lines: list[str], names: Collection[str] | None) -> Front:
     settings = _settings(lines, 2)
     front = _checked(Front, settings, {})
-    if front.next and names is not None and front.next not in names:
-        known = ", ".join(names)
-        raise _wrong(settings.line_of(("next",)), say("next, one of {names}", names=known), front.next)
+    for key, named in (("next", [front.next] if front.next else []), ("after", front.after)):
+        unknown = [] if names is None else [name for name in named if name not in names]
+        if unknown:
+            words = say("{key}, one of {names}", key=key, names=", ".join(names or ()))
+            raise _wrong(settings.line_of((key,)), words, unknown[0])
     return front
 
 
@@ -114,7 +116,7 @@ def _text(data: str | bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise _wrong(line, say("text in UTF-8"), say("the byte {byte}", byte=f"{data[error.start]:#04x}")) from None
+        raise _wrong(line, say("text in UTF-8"), msg("the byte {byte}", byte=f"{data[error.start]:#04x}")) from None
 
 
 def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
@@ -142,7 +144,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
                     found[-1].other = opened
         elif line.startswith("## "):
             if len(found) == MOST_STEPS:
-                raise _wrong(number, say("at most {most} steps", most=MOST_STEPS), say("one more"))
+                raise _wrong(number, say("at most {most} steps", most=MOST_STEPS), msg("one more"))
             found.append(Section(line[3:].strip(), number))
         elif not found:
             if line.strip():
@@ -152,7 +154,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
             if fence[2] != "run":
                 found[-1].prose.append(line)
             elif found[-1].settings is not None:
-                wrong += _wrong(number, say("one block `run` in a step"), say("a second one")).problems
+                wrong += _wrong(number, say("one block `run` in a step"), msg("a second one")).problems
                 inside = []
             else:
                 inside = found[-1].settings = []
@@ -160,7 +162,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
         else:
             found[-1].prose.append(line)
     if closing:
-        raise _wrong(first + len(lines), say("{fence} that ends the block", fence=closing), say("the end of the file"))
+        raise _wrong(first + len(lines), say("{fence} that ends the block", fence=closing), msg("the end of the file"))
     return found
 
 
@@ -284,13 +286,13 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
     field = model.model_fields.get(str(field_name))
     described = say(field.description) if field and field.description else say("something else")
     expected = say("{name}, {description}", name=name, description=described)
-    return str(_wrong(line, expected, say("nothing there") if error["type"] == "missing" else error["input"]))
+    return str(_wrong(line, expected, msg("nothing there") if error["type"] == "missing" else error["input"]))
 
 
 def _wrong(line: int, expected: str, got: object) -> Mistakes:
-    """expected: what, in the reader's language."""
+    """expected: what, in the reader's language; got: what stands there, or a Message."""
     try:
-        told = repr(str(got).strip()[:80])
+        told = say(got) if isinstance(got, Message) else repr(str(got).strip()[:80])
     except ValueError:  # of a number of more digits than Python writes
         told = say("a {kind} too large to show", kind=type(got).__name__)
     return Mistakes(say("line {line}: expected {expected}, got {got}", line=line, expected=expected, got=told))

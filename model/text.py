@@ -61,6 +61,10 @@ class TokenBatch:
         where = np.flatnonzero(self.kept[row])
         return slice(int(where[0]), int(where[-1]) + 1)
 
+    def distinct_ids(self, row: int) -> Tensor:
+        """int64 [T] on the CPU: alike where the tokens are alike; negative where a token is no text's."""
+        return self.ids[row].cpu()
+
     def read(self, row: int) -> str:
         """The row's text as far as it fitted; its pieces where no text was read."""
         if not self.texts:

@@ -181,8 +181,8 @@ class Trace:
 
     @torch.inference_mode()
     def losses(self, row: int = 0) -> Tensor:
-        """-log p(token | what the model saw), in nats, [T]; NaN at padding, at the row's first token, and up to
-        the prompt after an image, whose tokens nothing predicts."""
+        """-log p(token | what the model saw), in nats, [T]; NaN at padding, at the row's first token, at image tokens,
+        which nothing predicts, and of our own captioners up to the prompt after the image."""
         here = self.batch.real(row)
         ids = self.batch.ids[row, here].to(self.states.device)
         result = torch.full((self.batch.ids.shape[1],), float("nan"))
@@ -193,6 +193,7 @@ class Trace:
         ]
         if parts:
             result[here.start + 1 : here.stop] = torch.cat(parts).cpu()
+        result[self.batch.distinct_ids(row) < 0] = float("nan")
         if self.batch.patches is not None:
             result[: int(self.batch.patches[row].any(-1).nonzero().max()) + 2] = float("nan")
         return result

@@ -254,6 +254,9 @@ class OverSteps:
         """The loss and one head's patterns as a Plotly figure."""
         from viz.heads.overview import steps_figure
 
+        layers, heads = next(iter(self.shares.values())).shape[1:]
+        index("layer", layer, layers)
+        index("head", head, heads)
         of_head = {name: shares[:, layer, head] for name, shares in self.shares.items()}
         return steps_figure(self.steps, self.loss, of_head, None, self.logged)
 

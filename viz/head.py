@@ -105,10 +105,10 @@ def difference_figure(
 ) -> heatmap.CachedFigure:
     """now - standard alone, as large as it gets; tall: the room's height in widths."""
     view, other = coarser(now), coarser(standard)
-    change = _change(now, standard, view.any_blocked() & other.any_blocked())
+    change, (_, named) = _change(now, standard, view.any_blocked() & other.any_blocked()), _named_alike(other, view)
     images = _hatching_of(change, other, dark=dark, place="")
-    layout = _layout(view, dark, query) | heatmap.axes(view) | {"annotations": [], "images": images}
-    return heatmap.figure([_difference_trace(view, change, dark, "", **_at_picture(view, 1, tall))], layout)
+    layout = _layout(view, dark, query) | heatmap.axes(named) | {"annotations": [], "images": images}
+    return heatmap.figure([_difference_trace(named, change, dark, "", **_at_picture(view, 1, tall))], layout)
 
 
 def head_range(*views: HeadView) -> float:

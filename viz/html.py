@@ -17,7 +17,7 @@ SIGNS = {  # patterns of labels
     "⏎": N_("⏎ is the end of a line"),
     "⟨[0-9A-F]{2}[ ⟩]": N_("⟨E6⟩ is a byte that is not a character by itself"),
     "⟨id ": N_("⟨id 9⟩ is an id that the tokenizer has no token for"),
-    "<pad>": N_("<pad> is the padding token, which fills shorter lines up"),
+    "<pad>": N_("<pad> is the padding token: it fills up shorter lines, and begins the target of some models"),
     "<start>": N_("<start> is put before every text, as when the model was trained"),
 }
 

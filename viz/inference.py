@@ -45,6 +45,11 @@ CALLS_DIFFER = N_(
     "{count} calls give other logits than one call: the largest difference is {difference}. A part of this model does "
     "not carry its state from call to call."
 )
+CALLS_NEARLY = N_(
+    "{count} calls give almost the logits of one call: the largest difference is {difference}, {share} of the largest "
+    "logit."
+)
+LOST = 0.01  # of the largest logit: a state that is not carried from call to call makes a larger difference
 TREE_EQUAL = N_(
     "Verified in one call, every node of the tree (nodes: {nodes}) has the logits of its own branch run alone up to "
     "rounding: the largest difference is {difference}."
@@ -124,7 +129,8 @@ def calls_sentence(found: "CallsComparison", second: bool) -> str:
     if found.later:
         return say(CALLS_LATER, **sizes)
     if found.difference > found.tolerance:
-        first = say(CALLS_DIFFER, **sizes)
+        share = found.difference / found.size
+        first = say(CALLS_DIFFER if share > LOST else CALLS_NEARLY, **sizes, share=percent(share))
     else:
         first = say_count(
             "One call computes every cell ({cells}).",

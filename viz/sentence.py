@@ -187,7 +187,8 @@ def weights_sentence(one: HeadView, other: HeadView) -> str:
     query, key = divmod(int(np.abs(change).argmax()), change.shape[1])
     if abs(change[query, key]) < DIFFERENT:
         return say(SAME, least=DIFFERENT)
-    cell = {"query_at": one.first + query, "key_at": one.first_key + key}
+    cell = {"query_at": _both(f"{one.first + query}", f"{other.first + query}")}
+    cell |= {"key_at": _both(f"{one.first_key + key}", f"{other.first_key + key}")}
     cell |= {"query": escape(_both(one.queries[query], other.queries[query]))}
     cell |= {"key": escape(_both(one.keys[key], other.keys[key]))}
     most = say(MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)

@@ -45,7 +45,7 @@ class AttentionShares:
             later[begin] = False
         much_later = later.clone()
         much_later[begin : begin + 2] = False
-        position, ids = torch.arange(len(later)), queries.ids[row].cpu()
+        position, ids = torch.arange(len(later)), queries.distinct_ids(row)
         self._ids = ids if trace.layers[0].context.is_long else None  # says who is a duplicate, block by block
         repeats, follower = measures.repeats(ids), measures.followers(ids)
         self._cells = torch.stack([position - 1, position, follower], -1).clamp(min=0)  # [Q,3]

@@ -65,6 +65,12 @@ class ImageBatch(TokenBatch):
         }
         return replace(super().rows(rows), inputs=repeated)
 
+    def distinct_ids(self, row: int) -> Tensor:
+        """Image tokens share an id, but not what they hold."""
+        ids, places = super().distinct_ids(row).clone(), list(self.image_positions)
+        ids[places] = -1 - torch.tensor(places)
+        return ids
+
     @property
     def groups(self) -> tuple[Tensor, ...]:
         """Each run of image tokens; all of them; all up to the last of them; the row."""

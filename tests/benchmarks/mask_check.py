@@ -21,7 +21,6 @@ from tests.model.huggingface.every_type import MAPPINGS, network_of
 LIMIT = 180.0  # seconds of one type
 NUMBER_TYPES = torch.float32, torch.bfloat16
 VERDICTS = "obeys", "alarm", "cannot tell"  # by exit code
-Line = tuple[str, str, str, str, str]
 
 
 def main() -> None:

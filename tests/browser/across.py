@@ -39,16 +39,7 @@ class HeadsOff(AcrossLayers):
     PATH = "ablation"
     STATE = STATE.replace("!sentence", "!sentence || charts.length < 1")
 
-    def press(self, name: str) -> "HeadsOff":
-        self.after(lambda: self.page.get_by_role("button", name=name).click())
-        return self
-
 
 class AandB(AcrossLayers):
     PATH = "compare"
     STATE = STATE.replace("!sentence", "!sentence || charts.length < 2")
-
-    def largest(self, key: str) -> float:
-        """The weight that gets the last colour of one of the pictures."""
-        chart = self.page.locator(f".st-key-{key} .js-plotly-plot")
-        return chart.evaluate("chart => chart._fullData.find(trace => trace.name === 'weights').zmax")

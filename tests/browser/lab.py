@@ -82,11 +82,6 @@ class Lab(Explore):
         self.page.mouse.move(*self.place_of(query, key))
         return self.page.locator(".st-key-mask_canvas .why").inner_text()
 
-    def section(self, name: str) -> "Lab":
-        """Open one of the sections below."""
-        self.after(lambda: self.page.get_by_role("radio", name=name, exact=True).click())
-        return self
-
     def blocked(self) -> np.ndarray:
         """bool [T,T]: where the head's heatmap has no weight."""
         return np.isnan(self.weights())

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,10 +50,6 @@ def cell(page: Page, view: str, query: int, key: int) -> str:
 
 def means(page: Page) -> list[float]:
     return [float(number) for number in re.findall(r"\d+\.\d\d", page.locator("#losses p").first.inner_text())]
-
-
-def mean_loss(text: list[str], masks: dict[str, Any], row: int = 0) -> float:
-    return float(np.nanmean(unmask.load("story").run(text, masks=masks, row=row).losses))
 
 
 def test_what_is_said_is_what_the_library_measures(open_page: Open) -> None:  # noqa: F811

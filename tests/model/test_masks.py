@@ -29,7 +29,6 @@ def rows(*lines: str) -> Tensor:
 
 FULL, LEFT, RIGHT = rows("xxxxxxx"), rows("..xxxxx"), rows("xxxxx..")  # keep, of 7 positions
 PACKED = torch.tensor([[0, 0, 0, 1, 1, 2, 2]])  # the document of each position
-CAUSAL = rows("x......", "xx.....", "xxx....", "xxxx...", "xxxxx..", "xxxxxx.", "xxxxxxx")
 
 
 def drawn_by(
@@ -83,11 +82,6 @@ class TestLeftOut:
 
     def test_documents_without_a_text_are_one(self) -> None:
         assert set(built(MaskSpec(documents="."), FULL, 7)) == {"causal"}
-
-
-def identity(first: int, size: int) -> list[str]:
-    """The rows of the diagonal from the first on."""
-    return ["." * place + "x" + "." * (size - place - 1) for place in range(first, size)]
 
 
 def may_attend(spec: MaskSpec, keep: list[bool], document: list[int], window: int | None, q: int, k: int) -> bool:

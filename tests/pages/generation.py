@@ -1,7 +1,6 @@
 """The Generation page as a test has it, without a browser, and what it has to show."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from model.sampling import Continuation, Sampling, draw
 from tests.pages.page import Page, plain
 from tests.viz.packet import read_cells
 
-ROOT = Path(__file__).parents[2]
 PROMPT = "Once upon a time"
 SAMPLING = Sampling(0.8, 40, 0.95, 1)  # the page's own
 

@@ -1,7 +1,5 @@
 """Ablation without a browser: what is off, in which way, and all heads ranked."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from ui import ablation
 from ui.sidebar.models import FIRST
 from viz.html import signed
 
-ROOT = Path(__file__).parents[2]
 TEXT = "the cat sat on a mat and then it saw the cat"
 
 

@@ -4,7 +4,6 @@ import html
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -24,8 +23,6 @@ from tests.pages.test_chinese import english, texts
 from ui.controls import OTHER
 from ui.sidebar.models import FIRST
 from viz.bug_clinic import amount_text
-
-ROOT = Path(__file__).parents[2]
 
 
 class Clinic(Page):

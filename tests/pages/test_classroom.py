@@ -192,7 +192,7 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
     for change, said in (
         (("minutes: 1", "minutes: x"), ["line 4: expected minutes"]),
         (("query: 2", "query: 9"), ["line 11: expected a query from 0 to 5, got 9"]),
-        (("minutes: 1\n", ""), ["line 2: expected minutes, a whole number from 1 to 240, got 'nothing there'"]),
+        (("minutes: 1\n", ""), ["line 2: expected minutes, a whole number from 1 to 240, got nothing there"]),
         (("ask: sees", "ask: padding\nshow: nothing\nhead: L9 H0"), ["line 13: expected show"]),
         (("ask: sees", "show: training"), ["line 12: expected model: induction, which show: training shows, got s"]),
     ):

@@ -1,7 +1,7 @@
 """Compare without a browser: other masks, another text, another model."""
 
+import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from tests.pages.explore import Explore, array
 from ui.compare import OTHER_TEXT, like
 from ui.sidebar.models import FIRST
 
-ROOT = Path(__file__).parents[2]
 TEXT = "the cat sat on a mat and then it saw the cat"
 
 
@@ -81,6 +80,13 @@ def test_the_framed_row_of_b_is_the_one_whose_next_token_is_shown() -> None:
     for key in ("head_a", "head_b"):
         (frame,) = page.figures()[key]["layout"]["shapes"]
         assert (frame["y0"], frame["y1"]) == (1.5, 2.5)
+    page.set(b_text="the dog ran")
+    found = re.search(r"\((\d+) / (\d+)\) attends to “.*?” \((\d+) / (\d+)\)", page.sentence())
+    assert found
+    query, b_query, key, b_key = map(int, found.groups())
+    assert query - b_query == key - b_key == 8, "A is padded by eight"
+    trace = page.figures()["head_difference"]["data"][-1]
+    assert any("·cat / ·dog" in label for label in trace["y"])
 
 
 def test_a_row_of_several_is_compared_without_its_padding() -> None:

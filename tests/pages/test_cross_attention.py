@@ -2,7 +2,6 @@
 
 import html
 import re
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -15,7 +14,6 @@ from tests.pages.page import Page, array
 from ui.cross_attention import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
 from viz.numbers import chance, percent
 
-APP = str(Path(__file__).parents[2] / "app.py")
 BESIDE = LONGER[1]
 LIFTED = {"cross_padding": MaskSpec(padding=False), "cross_causal": MaskSpec(causal=False)}
 

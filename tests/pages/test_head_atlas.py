@@ -1,7 +1,6 @@
 """The page Head atlas without a browser: what it shows of each kind of texts, its choices, and what it refuses."""
 
 import io
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +15,6 @@ from model.atlas.unit import measure_unit, units_of_sample
 from tests.pages.page import Page
 from ui import results
 from ui.head_atlas import controls
-
-ROOT = Path(__file__).parents[2]
 
 
 class HeadAtlas(Page):

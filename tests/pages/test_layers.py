@@ -2,7 +2,6 @@
 
 import html
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from tests.pages.explore import Explore, array
 from ui.layers import MOST_LENS, STEP, lens_part
 from ui.sidebar.models import FIRST
 
-ROOT = Path(__file__).parents[2]
 TEXT = "the cat sat on a mat and then it saw the cat"
 
 

@@ -22,7 +22,6 @@ from ui.lessons import steps
 from ui.lessons.shelves import packed, unpacked
 from ui.sidebar import models
 
-ROOT = Path(__file__).parents[2]
 OWN = """---
 title: Mine
 aim: A lesson of my own.
@@ -194,10 +193,10 @@ def test_a_number_is_typed_and_what_is_near_enough_is_right() -> None:
     page = Lessons(lesson="mask_on_a_score", step="2")
     assert not page.choices()
     page.set(typed_answer=0.5).press("check_answer")
-    assert "Your answer: another number. Not quite. The answer is: 0.73" in page.verdict()
+    assert "Not quite. The answer is: 0.73" in page.verdict()
     assert page.app.query_params["answers"] == "2-8"
     page = Lessons(lesson="mask_on_a_score", step="2").set(typed_answer=0.75).press("check_answer")
-    assert "Your answer: 0.73. That is right." in page.verdict()
+    assert "That is right. The answer is: 0.73; up to 0.03 away counts." in page.verdict()
     assert len(Lessons(lesson="mask_on_a_score", step="2", present="true").choices()) == 4  # a class votes
 
 
@@ -229,7 +228,7 @@ def test_a_step_opens_the_page_that_shows_the_same() -> None:
 def test_the_list_of_lessons_says_which_builds_on_which() -> None:
     shown = Lessons().shown()
     assert "<b>4</b> What the mask does to a score <small>after 3</small>" in shown
-    assert "<b>6</b> Both masks at once <small>after 3 5</small>" in shown
+    assert "<b>6</b> Both masks at once <small>after 3 and 5</small>" in shown
 
 
 def test_the_loss_axis_of_tiny_losses_counts_in_nats() -> None:

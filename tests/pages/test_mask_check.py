@@ -23,8 +23,6 @@ from ui.heads import head
 
 OBEYS = VERDICTS[0].partition("{")[0]
 
-ROOT = Path(__file__).parents[2]
-
 
 class MaskCheckPage(Page):
     """One user's page."""

@@ -2,7 +2,6 @@
 
 import html
 import re
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1.element_tree import Button
@@ -16,7 +15,6 @@ from ui.padding import OURS
 from ui.sidebar.models import FIRST
 from viz.html import amount
 
-ROOT = Path(__file__).parents[2]
 LINES = "Once upon a time\nThe king said to his\nThe little girl ran down the hill and home"
 
 

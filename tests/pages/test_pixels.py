@@ -2,7 +2,6 @@
 
 import html
 import re
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,8 +14,6 @@ from tests.apptest import charts
 from tests.pages.page import Page, array, plain
 from tests.viz.packet import unpacked
 from viz.numbers import percent
-
-ROOT = Path(__file__).parents[2]
 
 
 class Pixels(Page):

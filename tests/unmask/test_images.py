@@ -150,6 +150,18 @@ def test_a_token_before_the_image_cannot_attend_to_it(folders: dict) -> None:
     assert "most to ▦" in repr(run.on_image(0, 1))
 
 
+def test_image_tokens_are_no_duplicates_and_have_no_loss(run: ImageRun) -> None:
+    places = [token.position for token in run.image_tokens]
+    weights = run.numpy()
+    assert weights[..., places, :].max() > 0, "they are looked at, and share an id"
+    assert len({int(run.trace.batch.ids[0, place]) for place in places}) == 1
+    words = run.trace.batch.ids[0, places[-1] + 1 :].tolist()
+    assert len(set(words)) == len(words), "no word of the text comes twice"
+    assert np.isnan(run.measures()["duplicate"]).all()
+    assert np.isnan(run.losses[places]).all()
+    assert np.isfinite(run.losses[places[-1] + 1 :]).all()
+
+
 def test_heads_of_a_run_with_an_image_are_ablated_and_patched(folders: dict) -> None:
     llava = unmask.load(str(folders["llava"]))
     run, other = (llava.run(TEXT, image=picture(64, 64, seed)) for seed in (3, 4))

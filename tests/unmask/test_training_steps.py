@@ -54,6 +54,9 @@ def test_what_the_trainer_logged_is_read_with_care_and_drawn(folder: Path) -> No
     over = unmask.checkpoints(str(folder)).measure(TEXT)
     assert over.logged == {"loss": [(5, 3.0), (10, 2.5)], "eval_loss": [(10, 2.75)]}
     lines = {line.name: list(line.y) for line in over.head(1, 2).data}
+    for wrong in ((-1, 0), (0, 9), ("0", 0)):
+        with pytest.raises(ValueError, match="expected a"):
+            over.head(*wrong)
     assert lines["training loss, as logged"] == [3.0, 2.5]
     assert lines["evaluation loss, as logged"] == [2.75]
     many = [{"step": step, "loss": 1.0} for step in range(3 * MOST_LOGGED)]

@@ -1,39 +1,12 @@
 """The strip of numbers: tables that say what they were given, as text, and the loss as a figure."""
 
 import math
-from html.parser import HTMLParser
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
 from viz.numbers import chance, loss_figure, percent
-
-
-class Rows(HTMLParser):
-    """The words of each cell of each row, as a browser would show them, and every tag."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.tags: set[str] = set()
-        self._in_cell = False
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-            self._in_cell = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in_cell = self._in_cell and tag not in ("td", "th")
-
-    def handle_data(self, data: str) -> None:
-        if self._in_cell:
-            self.rows[-1][-1] += data
 
 
 class TestPercent:

@@ -18,7 +18,6 @@ STANDARD = HeadScene(
     leak=LeakShares(0.0, 0.0),
     previous=0.1, itself=0.1, first=0.1, induction=0.1, repeats=20, tokens=9, spread=5.7,
 )  # fmt: skip
-SHARES = [0.0, 0.0004, 0.1234, 0.41, 0.9999, 1.0]
 
 
 def shares_in(words: str) -> list[str]:

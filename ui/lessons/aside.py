@@ -22,7 +22,7 @@ INTRO = N_(
     "Twelve lessons, from one head to images and the masks of a serving system. Each runs real models and asks you a "
     "question before it shows the answer."
 )
-OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. lessons/README.md describes the format.")
+OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. docs/lessons.md describes the format.")
 TOO_LONG = N_(
     "This lesson is too long for a link: {length} characters, and the limit is {most}. Put it into the folder set by "
     "UNMASK_LESSONS."

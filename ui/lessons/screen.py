@@ -118,7 +118,9 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     if typed:
 
         def take() -> None:
-            if st.session_state.typed_answer is not None:
+            if st.session_state.typed_answer is None:
+                st.toast(say("Type a number first."))
+            else:
                 choices.give(name, number, answer.typed(float(st.session_state.typed_answer)))
 
         with st.container(horizontal=True, vertical_alignment="bottom"):

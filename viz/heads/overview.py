@@ -100,10 +100,10 @@ def steps_figure(
     curves: list[tuple[Any, Any, str, str, str]] = []  # of losses
     if np.isfinite(losses).any():
         curves.append((steps, losses, N_("loss, nats/token"), "dot", "lines+markers"))
-    for key, pairs in (logged or {}).items():
+    for kind, pairs in (logged or {}).items():
         if pairs:
-            at, values = zip(*pairs, strict=True)
-            curves.append((at, values, *LOGGED[key], "lines"))
+            at, of_training = zip(*pairs, strict=True)
+            curves.append((at, of_training, *LOGGED[kind], "lines"))
     for x, y, name, dash, mode in curves:
         look = {"line": {"color": LOSS_COLOUR, "dash": dash}, "yaxis": "y2"}
         parts.append(scatter(list(x), list(y), say(name), "%{y:.2f}", mode=mode, **look))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from i18n import N_, say, say_count
+from i18n import N_, say, say_all, say_count
 from lessons.statement import OTHER, SHOWN, Statement
 from viz.components import source
 from viz.html import fixed, join, tag
@@ -175,9 +175,7 @@ def scores(asked: int) -> list[str]:
 
 
 def own_words(answer: "Answer", given: int | None) -> str | None:
-    """What the user said; None where they chose nothing."""
-    if given == OTHER:
-        return say("another number")
+    """What the user said; None where they chose nothing, or typed a number, which is not kept."""
     return plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
 
 
@@ -185,7 +183,12 @@ def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Marku
     """given: the number of the choice; None, or of none, where the user chose nothing. question: shown above it."""
     right = " / ".join(plain(answer.choices[number]) for number in sorted(answer.right))
     own = own_words(answer, given)
-    if own is None:
+    if given == OTHER:
+        kind, first = "wrong", say("Not quite. The answer is: {right}", right=right)
+    elif given in answer.right and answer.number is not None:
+        words = N_("That is right. The answer is: {right}; up to {within:g} away counts.")
+        kind, first = "right", say(words, right=right, within=answer.within)
+    elif own is None:
         kind, first = "told", say("The answer is: {right}", right=right)
     elif given in answer.right:
         kind, first = "right", say("Your answer: {own}. That is right.", own=own.rstrip(".。"))
@@ -208,8 +211,8 @@ def lesson_map(found: "list[Shelved]") -> Markup:
     for depth in range(max(depths.values()) + 1):
         items = []
         for name in (one for one, own in depths.items() if own == depth):
-            before = " ".join(f"{numbers[one]}" for one in lessons[name].after if one in depths)
-            needed = tag("small", say("after {numbers}", numbers=before)) if before else ""
+            before = [f"{numbers[one]}" for one in lessons[name].after if one in depths]
+            needed = tag("small", say("after {numbers}", numbers=say_all(before))) if before else ""
             items.append(tag("li", join([tag("b", numbers[name]), " ", lessons[name].title, " ", needed])))
         columns.append(tag("ul", join(items)))
     return tag("div", join(columns), class_="lesson_map", role="group", aria_label=say("Which lesson builds on which"))
@@ -254,7 +257,8 @@ def _item(one: QuestionSummary) -> Markup:
     if one.answer and one.kind != "open":
         own = own_words(one.answer, one.given)
         right = " / ".join(plain(one.answer.choices[number]) for number in sorted(one.answer.right))
-        lines += [tag("div", say("Your answer: {own}", own=own))] if own and one.kind != "told" else []
-        lines += [tag("div", say("The answer is: {right}", right=right))] if one.kind != "right" else []
+        typed = one.answer.number is not None and one.kind == "right"
+        lines += [tag("div", say("Your answer: {own}", own=own))] if own and one.kind != "told" and not typed else []
+        lines += [tag("div", say("The answer is: {right}", right=right))] if typed or one.kind != "right" else []
         lines.append(tag("div", plain(one.answer.why)))
     return tag("li", join(lines))

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFWriter, dequantize, quantize
-from gguf.constants import GGML_QUANT_SIZES
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from model.training.story import train_tokenizer
@@ -116,8 +115,3 @@ def _writer(path: Path) -> GGUFWriter:
     writer.add_pad_token_id(PAD)
     writer.add_chat_template(CHAT)
     return writer
-
-
-def block_size(kind: Kind) -> int:
-    """Bytes of a block."""
-    return int(GGML_QUANT_SIZES[kind][1])

@@ -4,6 +4,7 @@ alone; every wrong convention gives something else.
 python -m pytest tests/model/inference/test_calls.py
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,9 @@ def test_a_wrong_mask_in_later_layers_alone_is_told(tmp_path: Path) -> None:
     assert (wrong.missed, wrong.extra) == (0, 0)
     assert wrong.difference >= WRONG * wrong.tolerance
     assert "but others in later layers" in calls_sentence(wrong, second=False)
+    for share, said in ((2e-4, "almost the logits of one call"), (0.3, "does not carry its state")):
+        far = replace(wrong, later=False, twice=0, differences=np.array([share * wrong.size]))
+        assert said in calls_sentence(far, second=False)
     assert not compare_calls(qwen2, batch, qwen2.standard, ends).later
 
 
