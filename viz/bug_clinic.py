@@ -80,12 +80,17 @@ def _cell(finding: "Verdict", law: "Law", element: str, text: str) -> Markup:
     return tag(element, said, style="white-space:normal" if finding.error else "")
 
 
-def told_apart(apart: "HeatmapDifference", one: str, other: str, view: HeadView) -> str:
-    """In what two heatmaps differ, in a sentence: `one` and `other` name them. view: the one shown, for its labels."""
+def told_apart(apart: "HeatmapDifference", one: str, other: str, view: HeadView | None) -> str:
+    """In what two heatmaps differ, in a sentence: `one` and `other` name them. view: the one shown, for its labels;
+    None where a row is something else in each."""
     if not apart.feature:
         query, key = apart.cell
-        cell = {"query": query, "looker": view.queries[query], "key": key, "looked": view.keys[key]}
+        about = {"query": query, "key": key, "one": apart.one, "there": one, "other": apart.other, "here": other}
+        if view is None:
+            return say(
+                "the weight in row {query} and column {key} is {one:.2f} {there}, and {other:.2f} {here}.", **about
+            )
         return say("query {query} (“{looker}”) gives key {key} (“{looked}”) a weight of {one:.2f} {there}, and "
-                   "{other:.2f} {here}.", one=apart.one, there=one, other=apart.other, here=other, **cell)  # fmt: skip
+                   "{other:.2f} {here}.", looker=view.queries[query], looked=view.keys[key], **about)  # fmt: skip
     words, write = FEATURES[apart.feature]
     return say(words, one=write(apart.one), there=one, other=write(apart.other), here=other)

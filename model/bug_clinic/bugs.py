@@ -6,6 +6,7 @@ around them: how heads are cut, what is projected, which module does it, what th
 Q = K = T positions, D head width, W = H·D.
 """
 
+import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ class AttentionCase:
     core takes them. ahead: how far after a position the token stands that it is to predict. For bugs, None where it is
     not known: inputs [B,H,T,D]: what the layer read before its projections, cut into heads. others: q, k and v of
     another attention's projections. masks: bool [B,H,T,T], what each head gets of a mask that `repeat` laid out for all
-    heads.
+    heads. order: bool [B,1,T,T], the mask without padding's.
     """
 
     q: Tensor
@@ -50,7 +51,13 @@ class AttentionCase:
     inputs: Tensor | None = None
     others: tuple[Tensor, ...] | None = None
     masks: Tensor | None = None
+    order: Tensor | None = None
     ahead: int = 1
+
+    @property
+    def has_usual_scale(self) -> bool:
+        """Whether scores are divided by √D: some models have a scale of their own."""
+        return self.scale is None or math.isclose(self.scale, self.q.shape[-1] ** -0.5, rel_tol=1e-6)
 
     def stages(self, fill: float = -torch.inf) -> AttentionStages:
         return attention_stages(self.q, self.k, self.v, self.allowed, scale=self.scale, fill=fill, terms=self.terms)
@@ -81,6 +88,7 @@ class AttentionCase:
             keep=self.keep[one, some],
             terms=replace(self.terms, bias=None if bias is None else bias[:, :, some, some]),
             masks=None,
+            order=None,
         )
 
     def copies(self, row: int, count: int) -> "AttentionCase":
@@ -95,6 +103,7 @@ class AttentionCase:
             keep=repeated(self.keep),
             terms=replace(self.terms, bias=bias_of(self.terms, slice(row, row + 1))),
             masks=None if self.masks is None else repeated(self.masks),
+            order=None if self.order is None else repeated(self.order),
         )
 
     def turned(self, where: tuple[Tensor | slice | int, ...]) -> "AttentionCase":
@@ -178,14 +187,15 @@ def with_mask(change: Callable[[Tensor], Tensor]) -> Attention:
 def with_parts(join: Callable[[Tensor, Tensor], Tensor]) -> Attention:
     """Attention under a mask joined wrongly, of the order of tokens [.., T, T] and the real ones [.., 1, T]."""
 
-    def change(allowed: Tensor) -> Tensor:
-        real = allowed.any(-2, keepdim=True)  # a key that no query may see is padding
-        order = torch.ones_like(allowed)
-        if not (allowed | ~real).all():
-            order = torch.where(real, allowed, order.tril())  # in padding's columns the order cannot be seen
-        return join(order, real)
+    def attention(case: AttentionCase) -> AttentionStages:
+        real, order = case.allowed.any(-2, keepdim=True), case.order  # a key that no query may see is padding
+        if order is None:
+            order = torch.ones_like(case.allowed)
+            if not (case.allowed | ~real).all():
+                order = torch.where(real, case.allowed, order.tril())  # in padding's columns the order cannot be seen
+        return replace(case, allowed=join(order, real)).stages()
 
-    return with_mask(change)
+    return attention
 
 
 def repeated(masks: Tensor, heads: int) -> Tensor:
@@ -200,8 +210,13 @@ def row_repeated(row: int, head: int, rows: int, heads: int) -> int:
 
 
 def with_scale(scale_of: Callable[[int, int], float]) -> Attention:
-    """Attention with a wrong scale. scale_of: from the number of heads and a head's width to the factor of q·k."""
-    return lambda case: replace(case, scale=scale_of(case.q.shape[-3], case.q.shape[-1])).stages()
+    """Attention with a wrong scale in place of the usual one; another scale stays. scale_of: from the number of heads
+    and a head's width to the factor of q·k."""
+
+    def scale(case: AttentionCase) -> float | None:
+        return scale_of(case.q.shape[-3], case.q.shape[-1]) if case.has_usual_scale else case.scale
+
+    return lambda case: replace(case, scale=scale(case)).stages()
 
 
 def masked_in_place(case: AttentionCase) -> AttentionStages:
@@ -222,6 +237,8 @@ def masked_after_softmax(case: AttentionCase) -> AttentionStages:
 
 def added_too_much(case: AttentionCase) -> AttentionStages:
     """-1e20 added in blocked cells: -inf in float16, and a row of nothing else becomes NaN."""
+    if case.terms.sinks is not None:  # never blocked: beside one no row is empty
+        return case.stages()
     stages = case.unmasked().stages()
     masked = stages.scaled + (1 - case.allowed.to(case.q.dtype)) * OVERFLOWING
     return _with_weights(replace(stages, masked=masked), masked.softmax(-1), case)

@@ -142,7 +142,8 @@ def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugT
         case = replace(right.case, ahead=bug.ahead)
         if bug.first_layer and layer > 0 and trace.num_layers > 1 and model.standard.causal:
             later = tuple(range(1, trace.num_layers))
-            buggy = model.run(trace.batch, masks_for(model).replace(causal=False, layers=later)).select(trace.name)
+            padding_alone = masks_for(model).replace(causal=False, window=False, chunk=False, layers=later)
+            buggy = model.run(trace.batch, padding_alone).select(trace.name)
             case = replace(case_of(model, buggy, layer, row), allowed=right.case.allowed)
         return BugTrial(Tried(bug.function if layer >= bug.first_layer else AttentionCase.stages, case), right, buggy)
 
@@ -234,6 +235,7 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
         record.scale,
         replace(record.terms, bias=bias, sinks=sinks),
         masks=_repeated(trace, layer, row),
+        order=trace.allowed(layer, row, trace.spec.replace(padding=False))[None, None],
     )
     network, other = network_of(model), other_layer(layer, trace.num_layers)
     if network is not None:

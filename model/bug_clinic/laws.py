@@ -100,7 +100,11 @@ def blocked(tried: Tried) -> float:
     return _largest(weights[~tried.case.allowed.expand_as(weights)])
 
 
-@law(N_("If a token has an allowed key, its weights sum to 1."), N_("weight"), 1e-5)
+@law(
+    N_("If a token has an allowed key, its weights sum to 1 (together with the head's sink, where a model has sinks)."),
+    N_("weight"),
+    1e-5,
+)
 def rows(tried: Tried) -> float:
     """The furthest that a row's sum is from 1 (beside sinks, from what they leave), where it has a key to look at."""
     case, sums = tried.case, tried.stages.weights.sum(-1)
@@ -188,11 +192,14 @@ def projected(tried: Tried) -> float:
     N_("q and k of unit variance and any width give scaled scores with a standard deviation of 1."),
     N_("standard deviation"),
     0.1,
+    N_("a model that divides its scores by √d"),
 )
 def scaled(tried: Tried) -> float:
     """How far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance, in the case's
     sizes and precision, on 128 positions."""
     case, random = tried.case, torch.Generator().manual_seed(0)
+    if not case.has_usual_scale:
+        return math.nan
     shapes = (tensor.shape[1::2] for tensor in (case.q, case.k, case.v))  # (H, D) of each
     q, k, v = (torch.randn(1, heads, 128, width, generator=random).to(case.q.dtype) for heads, width in shapes)
     drawn = AttentionCase(q, k, v, torch.ones(1, 1, 128, 128, dtype=torch.bool), torch.ones(1, 128, dtype=torch.bool))

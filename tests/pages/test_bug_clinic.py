@@ -16,7 +16,8 @@ from model.bug_clinic import comparison
 from model.bug_clinic.bugs import BUGS, BY_KEY, Bug, part_at
 from model.bug_clinic.comparison import compare, examine
 from model.bug_clinic.laws import LAWS
-from model.bug_clinic.spot import NOT_TO_SEE
+from model.bug_clinic.spot import NOT_TO_SEE, puzzle
+from tests.model.bug_clinic.texts import read
 from tests.pages.page import Page, array, plain
 from tests.pages.test_chinese import english, texts
 from ui.controls import OTHER
@@ -212,6 +213,10 @@ def test_models_that_are_not_ours(name: str, folders: dict[str, str]) -> None:
         assert page.weights().size > 0
     page.choose(BY_KEY["unprojected"])
     assert "its queries are used" in page.words()
+    page.choose(BY_KEY["scale-divided"])
+    own_scale = "The bug has no effect here: it needs a model that divides its scores by √d" in page.words()
+    assert own_scale == (name == "t5")
+    assert (page.laws()[LAWS["scaled"].words] == ("–", "–")) == own_scale
     page.play()
     assert "Which bug is this?" in page.words()
 
@@ -280,6 +285,18 @@ class TestSpotTheBug:
         assert page.url.get("bug", BUGS[0].key) == third
         page.play()
         assert "2 of 3 correct" in page.words()
+
+    @pytest.mark.parametrize("asks_for_it", [True, False])
+    def test_a_part_of_a_token_is_compared_with_a_token_without_a_name(self, story: Model, asks_for_it: bool) -> None:
+        trace = read(story, FIRST)
+        asked = (puzzle(story, trace, 0, number) for number in range(200))
+        found = next(one for one in asked if "view" in one.candidates and (one.bug == "view") == asks_for_it)
+        page = Clinic(puzzle=str(found.number)).play()
+        self.press(page, "view", right=True)
+        unnamed = r"the weight in row \d+ and column \d+ is [01]\.\d\d {}, and [01]\.\d\d here\."
+        where = "The clue: " if asks_for_it else r"Why not \*Heads split by view\*: "
+        there = "in the correct version" if asks_for_it else "with that bug"
+        assert re.search(where + unnamed.format(there), page.words())
 
     def test_another_text_asks_anew(self) -> None:
         page = Clinic().play()

@@ -14,7 +14,7 @@ from model.base import Model
 from model.bug_clinic import comparison
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, Bug, stretch
 from model.bug_clinic.comparison import BugComparison, Text, masks_for
-from model.bug_clinic.spot import PLAIN, HeatmapDifference, Puzzle, difference, following, puzzle, stages_of
+from model.bug_clinic.spot import PLAIN, Puzzle, difference, following, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import controls, link, results, run_view
 from ui.bug_clinic import explanations
@@ -199,15 +199,14 @@ def play(now: RunView, asked: Puzzle) -> None:
 
 
 def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:
-    bug, here = BY_KEY[asked.bug], say("here")
-    named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])
+    bug = BY_KEY[asked.bug]
     if answer == bug.key:
         st.success(say("Correct: {bug}.", bug=bug.name), icon=":material/check:")
     else:
-        apart = told_apart(_apart(now, asked, stages, answer), say("with that bug"), here, named)
+        apart = _apart(now, asked, stages, answer, say("with that bug"), shown)
         st.error(say("No: it is {bug}.", bug=bug.name), icon=":material/close:")
         st.markdown(say("Why not *{bug}*: {difference}", bug=BY_KEY[answer].name, difference=apart))
-    apart = told_apart(_apart(now, asked, stages, ""), say("in the correct version"), here, named)
+    apart = _apart(now, asked, stages, "", say("in the correct version"), shown)
     st.markdown(say("The clue: {difference}", difference=apart))
     st.markdown(say(bug.signs))
     st.code(explanations.code(bug), language="diff", wrap_lines=True)
@@ -215,10 +214,14 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
     st.button(say("See it among all bugs"), key="see", on_click=st.session_state.update, args=(chosen,))
 
 
-def _apart(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str) -> HeatmapDifference:
-    """What is shown differs from another candidate's version of this head, or from the right one's, "", how?"""
-    keep = now.run.queries.keep[now.row]
+def _apart(
+    now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str, there: str, shown: HeadView
+) -> str:
+    """In what the heatmap shown differs from another candidate's version of this head, or from the right one's, ""."""
     keys = [key for key in (other, asked.bug) if key]
-    features = () if "view" in keys else tuple(BY_KEY[key].tells for key in keys if BY_KEY[key].tells)
-    theirs, shown = (stages[key].weights[asked.head] for key in (other, asked.bug))
-    return difference(theirs, shown, keep, features)
+    named = None
+    if "view" not in keys:  # its rows and columns are parts of tokens
+        named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])
+    features = tuple(BY_KEY[key].tells for key in keys if named and BY_KEY[key].tells)
+    theirs, ours = (stages[key].weights[asked.head] for key in (other, asked.bug))
+    return told_apart(difference(theirs, ours, now.run.queries.keep[now.row], features), there, say("here"), named)

@@ -169,6 +169,25 @@ class TestByHand:
         for key, scale in (("scale-width", 6**-0.5), ("scale-divided", 1.5**0.5), ("scale-none", 1.0)):
             assert_near(BY_KEY[key].stages(q, q, q, EVERY).scaled, torch.full((1, 3, 1, 1), 2 * scale), 1e-6, key)
 
+    @pytest.mark.parametrize("key", [bug.key for bug in BUGS if bug.law == "scaled"])
+    def test_a_wrong_scale_needs_a_model_that_divides_by_the_root_of_the_width(self, key: str) -> None:
+        bug, usual = BY_KEY[key], replace(some_case(), scale=D**-0.5)
+        assert judge(LAWS["scaled"], Tried(bug.function, usual)).broken
+        own = replace(usual, scale=1.0)
+        assert torch.equal(own.run(bug.function).weights, own.stages().weights)
+        for attention in (bug.function, AttentionCase.stages):
+            assert math.isnan(LAWS["scaled"].measure(Tried(attention, own))), "the law is about the usual scale"
+
+
+def test_over_queries_the_last_token_is_alone_in_its_column_only_where_no_padding_follows() -> None:
+    assert "the last token from itself where no padding follows" in BY_KEY["query-axis"].signs
+    for side, keep in (("left", KEEP), ("right", KEEP.flip(1))):
+        case = some_case(keep=keep)
+        weights, last = case.run(BY_KEY["query-axis"].function).weights, case.real(0).stop - 1
+        alone = (case.allowed.sum(-2) == 1).expand(B, H, T)
+        assert_near(weights.sum(-2)[alone], torch.ones(int(alone.sum())), 1e-6, side)
+        assert bool((weights[0, :, last, last] > 0.999).all()) == (side == "left")
+
 
 class TestHalfPrecision:
     def test_pytorch_refuses_to_fill_with_it(self) -> None:
@@ -182,6 +201,9 @@ class TestHalfPrecision:
         empty = ~ALLOWED.any(-1).expand(B, H, T)
         assert torch.equal(stages.weights.isnan().all(-1), empty)
         assert torch.equal(stages.weights.isnan().any(-1), empty)
+        beside_sinks = CASES["sinks"].to(torch.float16)  # which the softmax of a row of -inf gives all weight to
+        found = beside_sinks.run(BY_KEY["half-added"].function).weights
+        assert_near(found, beside_sinks.stages().weights, 1e-3, "a sink in each row, no harm")
         whole = some_case(keep=KEEP | True).to(torch.float16)
         expected = whole.run(AttentionCase.stages).weights
         assert_near(whole.run(BY_KEY["half-added"].function).weights, expected, 1e-3, "no empty row, no harm")
@@ -258,6 +280,15 @@ class TestLaws:
         assert not any(judge(law, Tried(AttentionCase.stages, case)).broken for law in LAWS.values())
         open_case = replace(some_case(), allowed=KEEP[:, None, None, :].expand(B, 1, T, T))
         assert math.isnan(LAWS["causal"].measure(Tried(AttentionCase.stages, open_case)))
+
+    def test_a_row_sums_to_1_together_with_its_sink(self) -> None:
+        case, sinks = CASES["sinks"], CASES["sinks"].terms.sinks
+        stages, looks = case.stages(), case.allowed.any(-1).expand(B, H, T)
+        together = torch.cat([stages.masked, sinks.view(H, 1, 1).expand(B, H, T, 1)], -1).softmax(-1)
+        assert_near(stages.weights[looks], together[looks][:, :-1], 1e-6, "what the sink leaves")
+        assert float(stages.weights.sum(-1)[looks].max()) < 1
+        assert LAWS["rows"].measure(Tried(AttentionCase.stages, case)) < 1e-6
+        assert "sum to 1 (together with the head's sink, where a model has sinks)" in LAWS["rows"].words
 
     def test_a_number_that_is_none_counts_as_the_largest_violation(self) -> None:
         def broken(case: AttentionCase) -> AttentionStages:

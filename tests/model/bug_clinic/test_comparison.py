@@ -1,16 +1,19 @@
 """Bugs beside the right version, on real text, by the model that ships."""
 
+from pathlib import Path
 from weakref import ref
 
 import pytest
 import torch
 
+from model import catalog
 from model.base import Model
 from model.bug_clinic.bugs import BUGS, BY_KEY, Bug
-from model.bug_clinic.comparison import compare, examine, right_of, row_of
+from model.bug_clinic.comparison import compare, examine, right_of, row_of, trial_of
 from model.masks import MaskSpec
 from model.trace import Trace
 from tests.model.bug_clinic.texts import CRASHES, TEXT, UNSEEN, read
+from tests.model.huggingface.families import save
 from tests.tensors import assert_near
 
 
@@ -38,6 +41,36 @@ def test_the_causal_mask_in_the_first_layer_only_is_a_run_of_its_own(story: Mode
     assert examine(story, trace, 0, bug.key, 4).loss[0] == pytest.approx(run.losses(0).nanmean().item(), abs=1e-5)
     first = compare(story, trace, 0, bug.key, 0)
     assert float(first.change().max()) == 0
+
+
+def test_in_later_layers_padding_alone_is_masked_whatever_window_a_model_has(tmp_path: Path) -> None:
+    """As the line of code says: its heatmaps are those of the run whose loss is told."""
+    model = catalog.load(str(save("mistral", tmp_path / "mistral")))
+    trace = read(model, "the cat sat on a mat and then it saw the cat")
+    keep = trace.batch.keep[0]
+    for layer in range(1, trace.num_layers):
+        own = trace.allowed(layer, 0, MaskSpec(causal=False, padding=False))
+        assert not own.all(), "a window that blocks something"
+        found = compare(model, trace, 0, "first-layer", layer)
+        run = trial_of(model, trace, BY_KEY["first-layer"], layer, 0).buggy
+        assert torch.equal(run.allowed(layer, 0), keep.expand(len(keep), -1))
+        assert torch.equal(run.allowed(0, 0), trace.allowed(0, 0))
+        for head in range(trace.num_heads):
+            assert_near(found.wrong.weights[head], run.weights(layer, head, 0), 1e-5, f"layer {layer}, head {head}")
+        assert examine(model, trace, 0, "first-layer", layer).loss[0] == run.losses(0).nanmean().item()
+
+
+@pytest.mark.parametrize("key", ["wrong-axis", "or"])
+def test_padding_that_is_open_is_open_as_far_as_the_window_reaches(key: str, tmp_path: Path) -> None:
+    model = catalog.load(str(save("mistral", tmp_path / "mistral")))
+    trace = read(model, "the cat sat on a mat and then it saw the cat")
+    keep, place = trace.batch.keep[0], torch.arange(trace.batch.keep.shape[1])
+    assert not keep[:4].any(), "more padding than the window of 3 reaches over"
+    back = place[:, None] - place
+    order = (back >= 0) & (back < 3)
+    opened = order & keep[:, None] if key == "wrong-axis" else order | keep
+    for head in range(trace.num_heads):
+        assert torch.equal(compare(model, trace, 0, key, 1).wrong.masked[head] > -torch.inf, opened)
 
 
 def test_what_is_shown_does_not_depend_on_what_was_asked_before(story: Model, trace: Trace) -> None:

@@ -31,6 +31,7 @@ from tests.tensors import assert_near
 
 WORDS = "the cat sat on a mat and then it saw the cat"  # of the tiny models' vocabulary
 QUIET = {("first-layer", 0)}  # where a bug is not: in the first layer the mask is there
+OWN_SCALE = {"gemma2", "t5"}  # not 1/√d
 
 
 class TestText:
@@ -102,9 +103,10 @@ def test_every_kind_of_attention_shows_every_bug_and_keeps_every_law(name: str, 
             broken = {key: right.amount for key, (_, right) in found.verdicts.items() if right.broken}
             assert not broken, f"the right version in layer {layer}"
             caught = found.verdicts[bug.law][0].broken
-            assert caught == ((bug.key, layer) not in QUIET), f"{bug.key} in layer {layer}"
-            scaled_before = bug.key == "scale-none" and trace.layers[layer].scale == 1.0
-            assert (float(pair.change().max()) > 0) == (caught and not scaled_before and bug.key not in UNSEEN)
+            quiet = (bug.key, layer) in QUIET or (name, bug.key) == ("gpt_oss", "half-added")  # a sink is never blocked
+            quiet |= name in OWN_SCALE and bug.law == "scaled"
+            assert caught != quiet, f"{bug.key} in layer {layer}"
+            assert (float(pair.change().max()) > 0) == (caught and bug.key not in UNSEEN)
     assert puzzle(model, trace, 0, 1) is not None
 
 
