@@ -172,6 +172,11 @@ class Model(ABC):
         """How many ids its texts are made of, from 0 on; 0 for a model that reads no text."""
         return 0
 
+    @property
+    def num_ids(self) -> int:
+        """How many ids it takes and predicts, from 0 on: its embedding may have more than its tokenizer."""
+        return self.vocabulary
+
     @abstractmethod
     def describe(self) -> Description:
         """What a page says of it."""

@@ -304,7 +304,7 @@ def _layer_numbers(model: Model) -> list[int]:
 def _token(model: Model, given: Token) -> int:
     if isinstance(given, str):
         return continuation_ids(model, given)[0][0]
-    return index("token", given, model.vocabulary)
+    return index("token", given, model.num_ids)
 
 
 def _ids(model: Model, tokens: str | Sequence[int]) -> list[int]:

@@ -312,7 +312,7 @@ def _rows_of_ids(model: Model, ids: Any) -> list[list[int]]:
         raise ValueError(f"expected a model that reads one text for ids, got {model.name}")
     if not all(0 < len(row) <= model.context for row in rows):
         raise ValueError(f"expected 1 to {model.context:,} ids in each row, got {list(map(len, rows))!s:.80}")
-    return [[index("token id", one, model.vocabulary) for one in row] for row in rows]
+    return [[index("token id", one, model.num_ids) for one in row] for row in rows]
 
 
 def _texts(name: str, given: Any) -> list[str]:

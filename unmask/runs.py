@@ -159,7 +159,7 @@ class Run(Analyses, Checkable):
                 raise ValueError("expected texts without tokens, got both")
             nodes, tokens = typed_tree(self.model, nodes)
         elif tokens is not None:
-            tokens = [index("token", one, self.model.vocabulary) for one in items("tokens as ids", tokens)]
+            tokens = [index("token", one, self.model.num_ids) for one in items("tokens as ids", tokens)]
         return verify_tree(self.model, ids, nodes, tokens, order=order, positions=positions)
 
     def packed(self, documents: str | Sequence[int] = ".") -> PackedLosses:

@@ -137,6 +137,11 @@ class HuggingFaceModel(Model):
     def vocabulary(self) -> int:
         return self._tokens.texts.vocabulary
 
+    @property
+    def num_ids(self) -> int:
+        embedding: Any = self.network.get_input_embeddings()
+        return max(self.vocabulary, len(embedding.weight))
+
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
         """As Model.run. Raises NotSupported if an attention of the network did not go through ours, ValueError for

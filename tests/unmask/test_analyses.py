@@ -296,3 +296,16 @@ def test_layers_of_a_hybrid_that_are_not_there_are_refused(tmp_path: Path) -> No
     for call in (run.mask, partial(run.head_part, queries=(0, 2), keys=(0, 2))):
         with pytest.raises(ValueError, match="expected a layer from 0 to 0, got 1"):
             call(1, 0)
+
+
+def test_ids_of_the_network_that_the_tokenizer_has_not_are_taken(tmp_path: Path) -> None:
+    model = unmask.load(save("llama", tmp_path))
+    last = model.model.num_ids - 1
+    assert last > model.model.vocabulary
+    run = model.run(ids=[3, 5, last])
+    assert run.labels[-1] == f"⟨id {last}⟩"
+    assert run.tree([-1], [last]).tokens == [last]
+    assert run.patch(run, answer=last).numpy().shape == (3, 4)
+    for call in (lambda: model.run(ids=[last + 1]), lambda: run.patch(run, answer=last + 1)):
+        with pytest.raises(ValueError, match=f"from 0 to {last}, got {last + 1}"):
+            call()
