@@ -145,25 +145,10 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     sentence_slot = st.empty()
     choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     with choices, guarded():
-        other, b_reading, b_row, b_spec = model, reading, row, spec
-        differs = one_of(say("B differs in"), DIFFERS, "differs", width="content")
-        if differs == "masks":
-            b_spec = choose_masks(model)
-        elif differs == "text":
-            with st.container(width=420):
-                st.text_area(say("B's text"), key="b_text", height=68)
-                line = first_line(controls.read(st.session_state.b_text))
-            if not line:
-                raise ValueError(say("expected a text for B, got none"))
-            b_reading, b_row = run_view.tokenize(model, line, "left", None), 0
-        elif differs == "model":
-            with st.container(width=240):
-                other = choose_model()
-            b_reading = run_view.tokenize(other, text, st.session_state.pad, None)
-            b_row, b_spec = min(row, len(b_reading.rows) - 1), like(spec, model, other)
+        other, b_reading, b_row, b_spec = _choose_b(model, text, reading, row, spec)
     if b_reading is not reading:
         notes = explain.limits(other, b_reading)
-        if differs == "text" and rows_of(st.session_state.b_text, 1)[1]:
+        if st.session_state.differs == "text" and rows_of(st.session_state.b_text, 1)[1]:
             notes.append(say("Only the first line of B's text is read."))
         show_notes([f"B: {note}" for note in notes])
     share = partial(controls.share, CompareLink, model, masks=None, section=None, scope="model", zoom=None)
@@ -198,6 +183,28 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     sentences = _show_differences((a, b), views, positions)
     sentence_slot.html(page.sentence(together(sentences)))
     patching.show(replace(a, by="tokens"), replace(b, by="tokens"), (layer, head), a.last_token(position))
+
+
+def _choose_b(
+    model: Model, text: str, reading: TokenizedText, row: int, spec: MaskSpec
+) -> tuple[Model, TokenizedText, int, MaskSpec]:
+    """B's model, texts, row and masks, one of them another than A's, which are given. Raises ValueError for no text."""
+    differs = one_of(say("B differs in"), DIFFERS, "differs", width="content")
+    if differs == "masks":
+        return model, reading, row, choose_masks(model)
+    if differs == "text":
+        with st.container(width=420):
+            st.text_area(say("B's text"), key="b_text", height=68)
+            line = first_line(controls.read(st.session_state.b_text))
+        if not line:
+            raise ValueError(say("expected a text for B, got none"))
+        return model, run_view.tokenize(model, line, "left", None), 0, spec
+    if differs == "model":
+        with st.container(width=240):
+            other = choose_model()
+        found = run_view.tokenize(other, text, st.session_state.pad, None)
+        return other, found, min(row, len(found.rows) - 1), like(spec, model, other)
+    return model, reading, row, spec
 
 
 def _show_heads(
