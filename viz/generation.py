@@ -79,7 +79,7 @@ CHOSEN = N_(
 )
 NEXT_TOKEN = N_(
     "The next token depends on the rows of every head ({heads:,} in all) and everything computed between them, not on "
-    "this row alone: temperature {temperature:g} and seed {seed} give <b>“{token}”</b>, {chances}."
+    "this row alone: {drawn} <b>“{token}”</b>, {chances}."
 )
 
 
@@ -93,9 +93,11 @@ def sentence(scene: WritingScene) -> Markup:
     if scene.settings:  # which change it
         left = {"left": scene.left, "vocabulary": scene.vocabulary}
         chances = say(SAMPLED, before=before, after=after, how=say_all(scene.settings), **left)
-    sampling = {"heads": scene.heads, "seed": scene.seed, "temperature": scene.temperature}
+    greedy, by_chance = N_("temperature 0 gives"), N_("temperature {temperature:g} and seed {seed} give")
+    drawn = say(by_chance if scene.temperature else greedy, seed=scene.seed, temperature=scene.temperature)
     told = say(NEXT_TOKEN if scene.place is None else CHOSEN)
-    return Markup(together([row, filled(told, token=scene.chosen.label, chances=chances, **sampling)]))
+    named = {"heads": scene.heads, "drawn": drawn, "token": scene.chosen.label, "chances": chances}
+    return Markup(together([row, filled(told, **named)]))
 
 
 def text_html(tokens: Sequence[Token], newest: int) -> Markup:

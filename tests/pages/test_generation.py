@@ -118,7 +118,7 @@ class TestWriting:
         page.set(seed=3)
         assert "seed 3 give" in page.sentences()[0]
         page.set(temperature=0.0)
-        assert "temperature 0 and seed" in page.sentences()[0]
+        assert "this row alone: temperature 0 gives “" in page.sentences()[0]
         assert page.candidates()[0][2] == "100%"
         assert {row[2] for row in page.candidates()[1:]} == {"excluded"}
 

@@ -163,5 +163,6 @@ def _queries(ways: Sequence[Way]) -> str:
         {(way.side, way.positions): way.apart for way in ways if way.mask == mask} for mask in ("keys", "both")
     )
     most = max((abs(keys[choice] - both[choice]) for choice in keys if keys[choice] != both[choice]), default=0.0)
-    numbers = say("The table's last two columns differ by at most {amount}.", amount=amount(most))
+    differ = N_("The table's last two columns differ by at most {amount}.")
+    numbers = say(differ if most else N_("The table's last two columns are equal."), amount=amount(most))
     return together([say(QUERIES), numbers])

@@ -196,7 +196,10 @@ PADDING_CLAIMS: dict[str, Claim] = {
         size(said["naive"], facts.largest("left", "keys", "cells")) and size(said["counted"], facts.largest("left", "keys", "counted"))
         and int(said["last"]) == facts.cells - 1
     ),
-    "The table's last two columns differ by at most {amount}.": lambda said, facts: size(said["amount"], _queries(facts)),
+    "The table's last two columns differ by at most {amount}.": lambda said, facts: (
+        _queries(facts) > 0 and size(said["amount"], _queries(facts))
+    ),
+    "The table's last two columns are equal.": lambda said, facts: _queries(facts) == 0,
     "It comes after the sentence, and the causal mask already hides later cells from every token. Position ids count from cell 0 either way.": lambda said, facts: (
         facts.causal and facts.correct(PaddingChoice("right", "off", "counted"))
     ),
