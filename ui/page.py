@@ -117,6 +117,7 @@ STYLE = """
     animation: changed 1.2s; overflow-wrap: anywhere; }
   p.formula, p.counts { margin: 0; font-size: .95rem; font-variant-numeric: tabular-nums; }
   p.formula b { margin-right: .8em; }
+  p.formula .swatch { margin-left: .25em; } /* beside ¬, not on it */
   p.key { font-size: .875rem; opacity: .8; margin: 0; overflow-wrap: anywhere; }
   $caption p { color: inherit; }
   $caption { color: inherit; opacity: .8; }
