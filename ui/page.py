@@ -96,8 +96,12 @@ STYLE = """
   table.numbers td { padding: .12rem .4rem; border-top: 1px solid rgba(128,128,128,.22); white-space: nowrap; }
   table.numbers tr:first-child td:empty { border-top: 0; }
   table.numbers td.wraps { white-space: normal; }
-  @media (max-width: 900px) { /* below what was beside it: else the half of a column moves sideways in itself */
-    $column:has(table.numbers, table.lens) { min-width: 100%; }
+  @media (min-width: 641px) { /* of the window: below it Streamlit stacks columns by itself */
+    $block_container { container: main / inline-size; }
+    $button_group > [role] { flex-wrap: wrap; } }
+  @container main (max-width: 620px) {
+    $column { min-width: 100%; }
+    .st-key-overview { max-width: 22rem; } /* else the large head is far below */
     table.fills td { white-space: normal; } }
   table.numbers .number { text-align: right; }
   table.numbers td.track { width: 28%; padding-left: 0; }
@@ -113,15 +117,21 @@ STYLE = """
     animation: changed 1.2s; overflow-wrap: anywhere; }
   p.formula, p.counts { margin: 0; font-size: .95rem; font-variant-numeric: tabular-nums; }
   p.formula b { margin-right: .8em; }
+  p.formula .swatch { margin-left: .25em; } /* beside ¬, not on it */
   p.key { font-size: .875rem; opacity: .8; margin: 0; overflow-wrap: anywhere; }
   $caption p { color: inherit; }
   $caption { color: inherit; opacity: .8; }
   $widget_label p { color: light-dark(#1F2328, #E6E8EB) !important; }
   $primary_button:where(:enabled) p { color: light-dark(#FFFFFF, #14171C); }
   $markdown h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
-  @media (min-width: 641px) { /* side by side: cells of one size, a colour bar beside the head's alone */
+  @container main (min-width: 620.02px) { /* what would be cut off in a narrower column takes a row of its own */
+    $column:where(:has(h3)) { min-width: min(100%, 7.3rem); }
+    $column:where(:has(table.numbers)) { min-width: min(100%, 12rem); }
+    $column:has(.st-key-cross_head, .st-key-atlas_y) { min-width: min(100%, 19rem); }
+    $column:has(table.lens) { min-width: min(100%, 37rem); }
+    /* side by side: cells of one size, a colour bar beside the head's alone */
     .st-key-mask_and_head $column {
-      --half: calc(50% - .5rem); min-width: 0; width: auto; flex: 1 1 calc(var(--half) + BARpx / 2); }
+      --half: calc(50% - .5rem); flex: 1 1 calc(var(--half) + BARpx / 2); }
     .st-key-mask_and_head $column:has(.st-key-one_mask_canvas) {
       flex-basis: calc(var(--half) - BARpx / 2); } }
   [class*="st-key-charted_"], .st-key-canvas_of_mask_canvas { position: relative; }
@@ -135,7 +145,7 @@ STYLE = """
   [class*="st-key-above_"] { /* a title in its picture's margin */
     margin-bottom: -2.9rem; position: relative; z-index: 1; pointer-events: none; }
   .st-key-steps_figure { overflow-x: auto; }
-  .st-key-steps_figure > * { min-width: 46rem; }
+  .st-key-steps_figure > * { min-width: 45rem; }
   $checkbox label:not([data-selected]):has([role="switch"]) > div:first-of-type { background: #6b7280 !important; }
   $page_link_anchor:focus-visible { background: transparent; outline: 2px solid currentColor; }
   .chart:fullscreen { background: light-dark(#FFFFFF, #14171C); }

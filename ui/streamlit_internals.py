@@ -22,6 +22,7 @@ from streamlit.runtime.state.session_state import Serialized, Value, WStates
 # documented selector. A `key=` gives a documented one, st-key-…, wherever it reaches.
 SELECTORS = {
     "block_container": ".block-container",
+    "button_group": '[data-testid="stButtonGroup"]',
     "caption": '[data-testid="stCaptionContainer"]',
     "checkbox": '[data-testid="stCheckbox"]',
     "code": '[data-testid="stCode"]',

@@ -17,8 +17,9 @@ from viz.components import source
 Visit = Callable[..., Any]
 TEXT = "The cat sat on the mat and then it saw a big red ball"
 USED = {  # a page, and the selectors that its style is written with
-    "": "block_container caption checkbox column element header html layout_wrapper main markdown page_link "
-    "page_link_anchor plot plot_buttons plot_shapes sidebar sidebar_content sidebar_header vertical_block widget_label",
+    "": "block_container button_group caption checkbox column element header html layout_wrapper main markdown "
+    "page_link page_link_anchor plot plot_buttons plot_shapes sidebar sidebar_content sidebar_header "
+    "vertical_block widget_label",
     "mask_lab": "code number_input text_input",
     "padding": "empty primary_button",
 }

@@ -56,6 +56,9 @@ STYLE = f"""
   @media (max-width: 700px) {{
     .st-key-generation_scene p.sentence, .st-key-generation_notes $caption {{ height: 12em; }}
   }}
+  @container main (max-width: 620px) {{
+    .st-key-generation_scene p.sentence, .st-key-generation_notes $caption {{ height: 9.5em; }}
+  }}
 </style>
 """
 

@@ -42,12 +42,14 @@ ROOMS = {"pair": WIDE, "one": 1, "two": TWO}  # how many of its sides wide a pic
 ROOM = """<style>
   .PLACE { container-type: inline-size; overflow-x: auto; SIZES }
   .PLACE > * {
-    --side: clamp(var(--least, 13rem), min((100cqw - var(--across)) / var(--sides),
+    --side: clamp(var(--least, 11.5rem), min((100cqw - var(--across)) / var(--sides),
       (100dvh - var(--above) - var(--down)) / var(--tall)), 70rem);
     --wide: calc(var(--side) * var(--sides) + var(--across)); min-width: var(--wide); max-width: var(--wide); }
   .PLACE .chart {
     width: var(--wide) !important;
     height: calc(var(--side) * var(--tall) + var(--down)) !important; }
+  @media (min-width: 641px) { /* a column that is narrower than its picture at the least takes a row of its own */
+    $column:has(.PLACE) { SIZES min-width: min(100%, var(--least, 11.5rem) * var(--sides) + var(--across)); } }
 </style>"""  # of a container by its own class: of [class*=…] the browser styles all in whatever changes its class
 LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
 

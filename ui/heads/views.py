@@ -137,7 +137,7 @@ BESIDE = """<style>@media (min-width: 1600px) {
   $column:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
   $column:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
   .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/heads/head.py's ROOM */
-    --side: clamp(13rem, min((100cqw - var(--across)) / WIDE, 100dvh - ABOVEpx - var(--down)), 70rem);
+    --side: clamp(11.5rem, min((100cqw - var(--across)) / WIDE, 100dvh - ABOVEpx - var(--down)), 70rem);
     position: absolute; top: var(--top); left: calc(var(--side) + var(--across)); right: 0; width: auto;
     max-height: var(--side); overflow-y: auto; }
 }

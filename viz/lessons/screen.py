@@ -95,6 +95,8 @@ STYLE = (
   .st-key-lesson_heads { max-width: max(16rem, 100dvh - 18rem); }
   .aim { font-size: 1rem; opacity: .85; margin: 0; }
   .st-key-lesson_nav button p { white-space: nowrap; }
+  .st-key-curves_and_head { --least: 7rem; } /* half of a column is enough */
+  @container main (max-width: 860px) { $column { min-width: 100%; } }
   @media (max-width: 640px) {
     .st-key-lesson_nav { position: fixed; left: 0; right: 0; bottom: 0; z-index: 99; padding: .4rem .6rem;
       background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.3); }
