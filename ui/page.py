@@ -97,7 +97,8 @@ STYLE = """
   table.numbers tr:first-child td:empty { border-top: 0; }
   table.numbers td.wraps { white-space: normal; }
   @media (min-width: 641px) { /* of the window: below it Streamlit stacks columns by itself */
-    $block_container { container: main / inline-size; }
+    /* older browsers fix what is in a container to it, and a class's strip is fixed to the window */
+    $block_container:not(:has(.st-key-lesson_room)) { container: main / inline-size; }
     $button_group > [role] { flex-wrap: wrap; } }
   @container main (max-width: 620px) {
     $column { min-width: 100%; }
