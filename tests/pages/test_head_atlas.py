@@ -169,6 +169,13 @@ def test_the_marked_tokens_of_one_model_are_not_those_of_another(folders: dict[s
     assert page.app.button_group(key="atlas_keys").value == page.app.session_state["atlas_keys"] != []
 
 
+def test_an_example_is_named_with_a_gap_only_where_something_is_left_out() -> None:
+    names = HeadAtlas().widget("atlas_example").options
+    assert any(". <start>" in name for name in names)
+    assert any(". … " in name for name in names)
+    assert not any("… <start>" in name for name in names)
+
+
 def test_an_example_goes_to_explore() -> None:
     page = HeadAtlas(layer="0", head="3")
     page.press("atlas_open")

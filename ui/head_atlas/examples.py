@@ -91,8 +91,9 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
 
         def numbered(number: int) -> str:
             one = with_text[number]
-            before = "".join(one.pieces[max(one.query - 5, 0) : one.query + 1]).replace("·", " ")
-            return f"{number + 1}. … {before}"
+            begin = max(one.query - 5, 0)
+            before = "".join(one.pieces[begin : one.query + 1]).replace("·", " ")
+            return f"{number + 1}. {'… ' * (begin > 0)}{before}"
 
         label = say("See one on Explore, with all weights")
         number = st.selectbox(label, range(len(with_text)), key="atlas_example", format_func=numbered)

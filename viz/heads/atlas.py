@@ -303,11 +303,12 @@ def deciles_html(deciles: Sequence[result.Decile], name: str) -> Markup:
 def _example(one: result.Example, name: str) -> Markup:
     begin, end = max(one.query - BEFORE, 0), min(one.query + AFTER + 1, len(one.pieces))
     weights, gap = dict(one.keys), tag("span", " … ", class_="far")
-    far = [key for key in sorted(weights) if not begin <= key < end and weights[key] >= 0.1]
-    before = [part for key in far for part in (_piece(one, key, weights), gap)] or [gap] * (begin > 0)
-    near = [_piece(one, place, weights) for place in range(begin, end)]
-    after = [gap] * (end < len(one.pieces))
-    return tag("p", join([tag("span", amount(name, one.value), class_="value"), *before, *near, *after]))
+    far = {key for key in weights if weights[key] >= 0.1}
+    parts, last = [tag("span", amount(name, one.value), class_="value")], -1
+    for place in sorted(far | set(range(begin, end))):  # without the causal mask, far keys follow the query too
+        parts += [gap] * (place > last + 1) + [_piece(one, place, weights)]
+        last = place
+    return tag("p", join(parts + [gap] * (last + 1 < len(one.pieces))))
 
 
 def _piece(one: result.Example, place: int, weights: dict[int, float]) -> Markup:
