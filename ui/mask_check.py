@@ -177,7 +177,8 @@ def show(report: CheckReport, notes: str) -> None:
         marks.append(f'<span style="color:{MARK}">×</span> ' + say("leak: declared blocked, effect measured"))
     if mask is not None and mask.silent.any():
         marks.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, no effect measured"))
-    if key := (page.note(" · ".join(marks)) if marks else "") + named_pairs(report):
+    note = page.note(" · ".join(marks)) if marks else ""
+    if key := f"{note}{named_pairs(report)}":  # + would escape the note
         st.html(key)
     st.html(laws_table(report))
     noise = {"rows": amount_text(report.noise.beside), "runs": amount_text(report.noise.across)}

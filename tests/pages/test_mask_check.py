@@ -95,6 +95,7 @@ def test_a_sample_of_every_law_is_shown_as_it_was_measured(patients: MaskCheckPa
     for finding in report.broken:
         assert finding.name in patients.words()
     assert ("leak: declared blocked, effect measured" in patients.words()) == bool(report.mask.leaks.any())
+    assert "&lt;" not in "".join(patients.html()), "no markup is shown as text"
     assert patients.app.query_params.get("patient", "future") == key
     if not report.broken and SAMPLES[key].law:
         assert f"`python -m unmask check sample:{key} --thorough`" in patients.words()
