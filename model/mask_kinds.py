@@ -201,4 +201,5 @@ KINDS: dict[str, Kind] = {
     ),
 }  # fmt: skip
 OF_IMAGES = "image_block"  # a network's own: the tokens of an image see each other
+LOCAL = tuple(name for name, kind in KINDS.items() if kind.own and kind.sized and not kind.opens)  # a network's own
 NEAR = "sliding"  # a kind of the reader's by which a token sees itself and what is near

@@ -9,7 +9,7 @@ import streamlit as st
 from i18n import N_, say
 from model import padding
 from model.base import Model
-from model.mask_kinds import KINDS
+from model.mask_kinds import LOCAL
 from model.masks import MaskSpec
 from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison, PositionIds
 from model.text import rows_of
@@ -102,8 +102,7 @@ def notes(model: Model) -> list[str]:
 
 def is_local(model: Model) -> bool:
     """Whether layers have a window or chunks of the model's own."""
-    kinds = [KINDS[name] for name in model.describe().masks]
-    return any(kind.own and kind.sized and not kind.opens for kind in kinds)
+    return not set(LOCAL).isdisjoint(model.describe().masks)
 
 
 def padded_texts(model: Model, text: str) -> PaddedTexts:

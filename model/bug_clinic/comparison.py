@@ -21,6 +21,7 @@ from model.blocks import Block, positions_of
 from model.bug_clinic.bugs import BY_KEY, Attention, AttentionCase, Bug, Crash, bias_of, repeated
 from model.bug_clinic.laws import LAWS, Tried, Verdict
 from model.kv_cache import network_of
+from model.mask_kinds import LOCAL
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of, shortened
 from model.trace import LayerRecord, Trace
@@ -142,7 +143,7 @@ def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugT
         case = replace(right.case, ahead=bug.ahead)
         if bug.first_layer and layer > 0 and trace.num_layers > 1 and model.standard.causal:
             later = tuple(range(1, trace.num_layers))
-            padding_alone = masks_for(model).replace(causal=False, window=False, chunk=False, layers=later)
+            padding_alone = masks_for(model).replace(causal=False, layers=later, **dict.fromkeys(LOCAL, False))
             buggy = model.run(trace.batch, padding_alone).select(trace.name)
             case = replace(case_of(model, buggy, layer, row), allowed=right.case.allowed)
         return BugTrial(Tried(bug.function if layer >= bug.first_layer else AttentionCase.stages, case), right, buggy)
