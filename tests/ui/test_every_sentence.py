@@ -1,4 +1,4 @@
-"""Every sentence that the pages say of a run, on 150 texts and masks by chance, against numbers computed again.
+"""Every sentence that the pages say of a run, on 300 texts and masks by chance, against numbers computed again.
 
 Each sentence that occurs has an entry in CLAIMS, which says of the numbers that stand in it whether they are true: from
 the run's weights, masks and logits alone, in numpy. -s prints how often each occurred.
@@ -67,7 +67,7 @@ from viz.sentence import prediction_sentence, sentence, weights_sentence
 
 pytestmark = pytest.mark.slow  # hundreds of combinations
 
-COMBINATIONS = 150
+COMBINATIONS = 300
 TEXTS = (
     "a", "Hello", "the the the the", "no no", "They walked and walked.", "cat", ".", "He lost his hat. He saw a dog.",
     "Peter blew his silver whistle twice, and Peter blew his silver whistle twice, and Peter blew his silver",
@@ -270,9 +270,9 @@ def test_every_sentence_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_sentence_of_images_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On 24 scenes, each under a mask, and half of them with some patches removed, by chance."""
+    """On 40 scenes, each under a mask, and half of them with some patches removed, by chance."""
     chance, judge = random.Random(35), Judge(monkeypatch, IMAGE_CLAIMS)
-    for number in range(24):
+    for number in range(40):
         model = captioner.load(chance.choice(captioner.VERSIONS))
         scene = random_scene(chance, held_out=True)
         removed = chance.sample(range(captioner.PATCHES), 6 * (number % 2))
@@ -283,7 +283,7 @@ def test_every_sentence_of_images_is_true(monkeypatch: pytest.MonkeyPatch) -> No
         judge.words.clear()
         best = best_head(captioner.locate(model, scene, prompt, spec), model.num_heads)
         judge.check(images.sentence(now, true, own, best), ImageFacts(model, scene, prompt, spec), markup=True)
-    judge.report(60)
+    judge.report(100)
 
 
 def ranking(facts: Facts) -> str:
@@ -295,11 +295,11 @@ def ranking(facts: Facts) -> str:
 
 
 def test_every_sentence_of_padding_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On 24 batches and ways to pad them by chance."""
+    """On 40 batches and ways to pad them by chance."""
     model, chance = catalog.load("story"), random.Random(7)
     lines = [line for text in TEXTS for line in text.split("\n") if line.strip()]
     judge = Judge(monkeypatch, PADDING_CLAIMS)
-    for _ in range(24):
+    for _ in range(40):
         texts, choice = tuple(chance.sample(lines, chance.randint(2, 4))), chance.choice(padding.CHOICES)
         facts = PaddedFacts(model, texts, choice, causal=chance.random() < 0.7)
         lines_of = PaddedTexts(texts, 0, (), "\n".join(texts))
@@ -313,7 +313,7 @@ def test_every_sentence_of_padding_is_true(monkeypatch: pytest.MonkeyPatch) -> N
             judge.check(padding_words.advice(every, shown.way, shown.cells), facts, markup=False)
             found = padding_words.reasons(every, causal=facts.causal, cells=shown.cells)
             judge.check(" ".join(text for _, text in found), facts, markup=False)
-    judge.report(180)
+    judge.report(300)
 
 
 def test_every_sentence_of_serving_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
