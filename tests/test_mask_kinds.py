@@ -22,7 +22,7 @@ OF_ITS_OWN = {"causal", "padding", "padding_queries"}  # kinds that more is know
 STREAMED = "model/inference/streaming|ui/inference|viz/inference|unmask/runs"  # what a cache keeps of a stream
 IMAGES = "(model|ui|viz)/images.*|serving/loaded_models"  # the masks that captioners are trained with
 OTHER_THINGS = {  # by a kind's name: where it is another thing's, as a pattern of paths
-    "window": rf"{IMAGES}|viz/components/.*|.*/reach|unmask/pictures|(ui|viz)/mask_lab/(effect|sections|lab)"
+    "window": rf"{IMAGES}|viz/components/.*|.*/reach|ui/mask_lab/lab|viz/mask_lab/effect"
     rf"|viz/heads/cells|viz/mask_check|{STREAMED}",
     "chunk": r"model/gpt2",  # of tensors
     **dict.fromkeys(("prefix_lm", "sliding"), IMAGES),

@@ -22,7 +22,7 @@ COLOURS = {
     N_("does not apply"): "#8a8f98",
 }
 ORDER = ("broken", "cannot tell", "obeys", "does not apply")  # not shown
-TITLES = N_("measured: which token changes which output"), N_("declared")
+TITLES = N_("measured"), N_("declared")
 QUERY, KEY = N_("output that changes"), N_("token that is changed")
 PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # of a sentence that plotly fills in
 CELL = 9  # pixels of the small picture

@@ -125,15 +125,9 @@ class TestChoosingAHead:
 
 
 class TestRoom:
-    def test_the_picture_keeps_its_size_when_compared(self, visit: Visit) -> None:
-        page = visit(query(text=LINE), width=1280, height=720)
-        for width, height in ((1280, 720), (1280, 1000), (1920, 1080)):
-            assert list(page.looks(width, height=height, schemes=["light"]))
-            self.keeps_its_size(page, width, height)
-            page.toggle("Causal")
-
-    @staticmethod
-    def keeps_its_size(page: Explore, width: int, height: int) -> None:
+    @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1280, 1000), (1920, 1080)])
+    def test_the_picture_keeps_its_size_when_compared(self, visit: Visit, width: int, height: int) -> None:
+        page = visit(query(text=LINE), width=width, height=height)
         room = """chart => {
           const {xaxis, yaxis} = chart._fullLayout, box = chart.getBoundingClientRect();
           return [box.left + xaxis._offset, box.top + yaxis._offset, xaxis._length, yaxis._length];

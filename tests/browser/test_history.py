@@ -35,11 +35,15 @@ def test_back_and_forward_undo_and_redo_choices(visit: Visit) -> None:
 
 
 def test_back_leaves_a_page_at_the_first_press(visit: Visit) -> None:
-    page = visit(OPENED, anew=True).page
+    opened = visit(OPENED, anew=True).page  # a tab goes from test to test, and its history has 50 entries at most
+    page = Explore(opened.context.new_page(), opened.url).page
+    before = page.evaluate("history.length")
     page.locator(".st-key-nav a", has_text="Mask Lab").click()
     page.wait_for_function("location.pathname === '/mask_lab' && location.search.includes('head=3')")
+    assert page.evaluate("history.length") == before + 1
     page.go_back()
     page.wait_for_function("document.title.endsWith('Explore') && location.search.includes('head=3')")
+    page.close()
 
 
 def test_a_click_on_a_cell_chooses_its_query(visit: Visit) -> None:

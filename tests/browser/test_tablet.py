@@ -61,10 +61,24 @@ def test_selects_segments_titles_and_pictures_are_whole(visit: Visit, path: str,
         page.page.wait_for_function(
             "([rooms, least]) => document.querySelectorAll(rooms).length >= least", arg=[ROOMS, SHOWN[path, query]]
         )
+    assert page.page.locator("[data-testid=stMain] :is(h3, h4)").count()
     found = [
         f"{look}: {one}" for look in page.looks(1024, 820, schemes=("light",)) for one in page.page.evaluate(CUT, ROOMS)
     ]
     assert not found
+
+
+def test_what_is_cut_off_is_found(visit: Visit) -> None:
+    page = visit(kind=KINDS["compare"], width=1024, height=900).page
+    page.wait_for_function("rooms => document.querySelectorAll(rooms).length >= 2", arg=ROOMS)
+    assert page.evaluate(CUT, ROOMS) == []
+    page.add_style_tag(
+        content="""[data-testid=stMain] :is(h3, h4) { width: 1em; word-break: break-all }
+      [data-testid=stMain] [data-testid=stSelectbox] input { flex: none !important; width: 4px !important; min-width: 0 !important }
+      [data-testid=stButtonGroup] > [role] { width: 20px !important; flex-wrap: nowrap !important }
+      [class*="st-key-one_"] { width: 20px !important; min-width: 0 !important }"""
+    )
+    assert {words.split()[0] for words in page.evaluate(CUT, ROOMS)} == {"title", "select", "segments", "picture"}
 
 
 def test_a_lessons_button_is_one_line_on_a_tablet(visit: Visit) -> None:

@@ -6,11 +6,12 @@ from torch import Tensor
 
 from mask_check import reach, source
 from mask_check.check import check
-from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS
+from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS, Finding
 from mask_check.prepare import prepare
 from mask_check.sample_networks import SmallDecoder, SmallPair
 from mask_check.samples import SAMPLES
 from mask_check.subject import CheckedModule
+from mask_check.trial import CheckTrial
 from tests.model.huggingface.families import random_network
 
 PAIRS = ["t5", "bart", "marian"]
@@ -25,17 +26,25 @@ def test_transformers_own_encoders_obey(name: str, number_type: torch.dtype) -> 
     assert "Pads after its source" in finding.words
 
 
-def encoder_of(pair: SmallPair) -> torch.Tensor:
-    """bool [7,7]: which state moves with which token of the source."""
-    trial = prepare(CheckedModule(pair.eval()), [3, 4, 7, 1, 2])
-    encoder = CheckedModule(source.EncoderOnly(trial.subject, trial.ids[:1]))
-    encoder.kind = "encoder"
-    return torch.from_numpy(reach.measure(prepare(encoder, trial.subject.source)).reaches)
+def encoder_of(pair: SmallPair, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+    """bool [7,7]: which state moves with which token of the source, on what the law is tried on."""
+    measured, judge = [], reach.judge
+
+    def recorded(trial: CheckTrial) -> Finding:
+        measured.append(reach.measure(trial).reaches)
+        return judge(trial)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reach, "judge", recorded)
+        source.judge(prepare(CheckedModule(pair.eval()), [3, 4, 7, 1, 2]))
+    (found,) = measured
+    return torch.from_numpy(found)
 
 
-def test_what_reaches_what_in_the_source() -> None:
-    assert encoder_of(SmallPair()).all()
-    assert torch.equal(encoder_of(SAMPLES["encoder-causal"].make()), torch.ones(7, 7).tril().bool())
+def test_what_reaches_what_in_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert encoder_of(SmallPair(), monkeypatch).all()
+    found = encoder_of(SAMPLES["encoder-causal"].make(), monkeypatch)
+    assert torch.equal(found, torch.ones(7, 7).tril().bool())
 
 
 def test_a_causal_encoder_is_caught_by_this_law_alone() -> None:

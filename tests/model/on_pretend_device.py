@@ -4,6 +4,7 @@
 """
 
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -32,14 +33,13 @@ SPECS = (
 def measured(model: Model) -> list[np.ndarray]:
     """What pages and the Python API ask of a run."""
     found: list[Any] = []
-    batches = model.encode(TEXTS, "left"), model.encode(TEXTS, "right")
-    standard = [model.run(batch) for batch in batches]
-    for number, spec in enumerate(SPECS):  # padded on either side by turns
-        trace = model.run(batches[number % 2], spec)
+    for pad_side, spec in product(("left", "right"), SPECS):
+        batch = model.encode(TEXTS, pad_side)
+        standard, trace = model.run(batch), model.run(batch, spec)
         found += [trace.logits.cpu(), every_weight(trace, 1), survey(trace, 1).thumbnails]
         found += list(survey(trace, 1).shares.values())
         view = head_view(trace, 1, trace.spec, 1, 2)
-        found += [view.weights, *view.blocked.values(), changes(standard[number % 2], trace, 1, 1).largest]
+        found += [view.weights, *view.blocked.values(), changes(standard, trace, 1, 1).largest]
         mask_view(trace, 0, trace.spec, 0, 0)
         if model.kind != "encoder":
             found += [predictions(trace, 1, None, 3).losses, next_tokens(trace, 0, 2, 3).probabilities]

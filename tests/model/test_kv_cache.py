@@ -209,6 +209,7 @@ class TestCosts:
     def test_are_measured_from_the_first_step_to_the_last(self, tokens: int, expected: list[int] | None) -> None:
         every = kv_cache.plan(tokens)
         found = every[: len(every) // kv_cache.ROUNDS]
+        assert every == found * kv_cache.ROUNDS
         if expected is None:
             assert (found[0], found[-1], len(found)) == (2, 200, kv_cache.MOST_MEASURED)
         else:

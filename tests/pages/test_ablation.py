@@ -1,5 +1,7 @@
 """Ablation without a browser: what is off, in which way, and all heads ranked."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -105,8 +107,14 @@ def test_a_link_s_heads_that_are_not_there_are_left_out(written: str) -> None:
     ("written", "heads"),
     [("", []), ("4.0,0.3", [(4, 0), (0, 3)]), ("1.1,1.1", [(1, 1)]), ("1.2x3.4", [(1, 2), (3, 4)])],
 )
-def test_heads_are_read_as_they_are_written(written: str, heads: list[tuple[int, int]]) -> None:
+def test_heads_are_read_as_they_are_written(
+    written: str, heads: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert ablation.read(written) == heads
+    state = SimpleNamespace()
+    monkeypatch.setattr(ablation.st, "session_state", state)
+    ablation.turn_off(heads)
+    assert ablation.read(state.heads_off) == heads
 
 
 class TestOtherModels:

@@ -1,4 +1,4 @@
-"""The strip of numbers: tables that say what they were given, as text, and the loss as a figure."""
+"""Shares and chances in words, and the loss as a figure."""
 
 import math
 

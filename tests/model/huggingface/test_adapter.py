@@ -23,6 +23,41 @@ from tests.model.huggingface.family import LOGITS, TEXTS, Family
 from tests.tensors import assert_near, largest_difference
 
 
+def test_rows_sum_to_one_and_blocked_cells_are_exactly_zero(family: Family) -> None:
+    trace = family.run("left")
+    for name in trace.attentions:
+        shown = trace.select(name)
+        for layer in range(shown.num_layers):
+            for row in range(len(TEXTS)):
+                weights = shown.weights(layer, 1, row)
+                blocked = ~shown.allowed(layer, row)
+                assert blocked.any() or name == "cross" or row == 0
+                assert (weights[blocked] == 0).all()
+                total = weights.sum(-1)[shown.queries.real(row)]
+                if family.name == "gpt_oss":  # its sinks take a share
+                    assert ((total > 0) & (total <= 1 + 1e-6)).all()
+                    assert (total < 0.99).any()
+                else:
+                    assert_near(total, torch.ones_like(total), 1e-5, family.name)
+
+
+def test_lifting_the_causal_mask_lets_the_future_in_and_restoring_it_shuts_it_out(decoder: Family) -> None:
+    batch = decoder.batch("none")
+    changed = replace(batch, ids=batch.ids.clone())
+    changed.ids[0, -1] = 4 if int(batch.ids[0, -1]) != 4 else 5
+    for causal in (True, False, True):
+        spec = MaskSpec(causal=causal)
+        trace, other = decoder.ours.run(batch, spec), decoder.ours.run(changed, spec)
+        above = max(float(trace.weights(layer, 0).triu(1).sum()) for layer in range(trace.num_layers))
+        moved = largest_difference(trace.logits[0, :-1], other.logits[0, :-1])
+        if causal:
+            assert above == 0
+            assert moved <= 1e-5
+        else:
+            assert above > 0.1
+            assert moved > 1e-3
+
+
 def test_lifting_the_padding_mask_lets_padding_in(family: Family) -> None:
     spec = replace(family.ours.standard, padding=False)
     trace, standard = family.run("left", spec), family.run("left")

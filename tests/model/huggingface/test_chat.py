@@ -90,13 +90,19 @@ def test_a_hostile_template_is_refused_in_a_sentence(template: str, folder: Path
 @pytest.mark.slow
 def test_a_template_that_never_ends_ends_its_process_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inspector = backends.inspector(Settings())
+    assert inspector._seconds == backends.INSPECTION_SECONDS
+    asked, plain = Job(chat.render, (str(folder), Settings(), MESSAGES)), (folder / CHAT_TEMPLATE).read_text()
+    whole = inspector.ask(asked)
     (folder / CHAT_TEMPLATE).write_text("{{ 'x' * 10**10 }}")
     with pytest.raises((LostTwice, ValueError, MemoryError)):
-        inspector.ask(Job(chat.render, (str(folder), Settings(), MESSAGES)))
+        inspector.ask(asked)
     (folder / CHAT_TEMPLATE).write_text("{% for a in range(99999) %}" * 4 + "{% endfor %}" * 4)
     monkeypatch.setattr(inspector, "_seconds", 1.0)  # its process is there now
     with pytest.raises(TooSlow):
-        inspector.ask(Job(chat.render, (str(folder), Settings(), MESSAGES)))
+        inspector.ask(asked)
+    monkeypatch.undo()
+    (folder / CHAT_TEMPLATE).write_text(plain)
+    assert inspector.ask(asked) == whole
 
 
 def test_without_a_template_there_is_no_chat(tmp_path: Path) -> None:
