@@ -11,7 +11,16 @@ from lessons.answer import QuestionSubject
 from lessons.questions import COMPARING, KINDS
 from model.base import Model
 from model.catalog import induction_steps
-from model.heads.vectors import MOST, TOKENS, WIDTH, Added, FourTokens, Precision, RunScores, Then
+from model.heads.vectors import (
+    FOUR_TOKENS,
+    FOUR_TOKENS_WIDTH,
+    MOST_NUMBER,
+    Added,
+    FourTokens,
+    Precision,
+    RunScores,
+    Then,
+)
 from model.images.scenes import scene_of
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -86,9 +95,9 @@ class Ask(LessonModel):
         return self
 
 
-Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
-Pair = Annotated[tuple[Number, ...], Field(min_length=WIDTH, max_length=WIDTH)]
-Pairs = Annotated[tuple[Pair, ...], Field(min_length=len(TOKENS), max_length=len(TOKENS))]
+Number = Annotated[float, Field(ge=-MOST_NUMBER, le=MOST_NUMBER, allow_inf_nan=False)]
+Pair = Annotated[tuple[Number, ...], Field(min_length=FOUR_TOKENS_WIDTH, max_length=FOUR_TOKENS_WIDTH)]
+Pairs = Annotated[tuple[Pair, ...], Field(min_length=len(FOUR_TOKENS), max_length=len(FOUR_TOKENS))]
 SOME_PAIRS = N_("four pairs of numbers from −99 to 99: [[1, 0], [0, 2], …]")
 
 
@@ -98,8 +107,8 @@ class FourTokenRow(LessonModel):
     query: Pair = Field(description=N_("two numbers from −99 to 99: [1, 0]"))
     keys: Pairs = Field(description=SOME_PAIRS)
     values: Pairs = Field(description=SOME_PAIRS)
-    blocked: tuple[Annotated[int, Field(ge=0, lt=len(TOKENS))], ...] = Field(
-        default=(), max_length=len(TOKENS), description=N_("the blocked keys, whole numbers from 0 to 3")
+    blocked: tuple[Annotated[int, Field(ge=0, lt=len(FOUR_TOKENS))], ...] = Field(
+        default=(), max_length=len(FOUR_TOKENS), description=N_("the blocked keys, whole numbers from 0 to 3")
     )
     add: Added | Literal[""] = Field(default="-inf", description=N_('"-inf", "-1e4", "-10" or "" for nothing'))
     precision: Precision = Field(default="float32", description=N_("float32 or float16"))

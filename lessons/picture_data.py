@@ -4,7 +4,6 @@ import numpy as np
 
 from model.base import Model
 from model.heads.vectors import HeadVectors, embeddings, head_vectors
-from model.sampling import next_tokens
 from model.trace import Trace
 
 MOST_NEXT = 10
@@ -21,7 +20,5 @@ def picture_data(model: Model, trace: Trace, show: str, row: int, layer: int, he
     if show == "embedding":
         return embeddings(model, trace, row)
     if show == "logits":
-        found = next_tokens(trace, row, query, MOST_NEXT)
-        pairs = zip(found.tokens.tolist(), found.probabilities.tolist(), strict=True)
-        return [(model.label(token), chance) for token, chance in pairs]
+        return list(model.ranked(trace.next_token(row, query), MOST_NEXT))
     return head_vectors(trace, row, layer, head)

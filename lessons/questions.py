@@ -23,7 +23,7 @@ from lessons.image_steps import shape_shares
 from lessons.statement import Statement
 from model.base import Model
 from model.heads.survey import survey
-from model.heads.vectors import TOKENS, FourTokensSteps, RunScores, four_token_steps, head_vectors
+from model.heads.vectors import FOUR_TOKENS, FourTokensSteps, RunScores, four_token_steps, head_vectors
 from model.images.captioner import PATCHES
 from model.trace import Trace
 
@@ -311,7 +311,7 @@ def _typed(case: QuestionCase) -> Answer:
     if not np.isfinite(right):
         raise ValueError(msg("expected a number, got one that is NaN"))
     others = [*all_of[what], *(steps.raw.tolist() if what == "score" else (0.5, 0.25, 1.0, 0.0, 2.0))]
-    values = {"what": Statement(NUMBERS[what]), "token": TOKENS[key], "number": right}
+    values = {"what": Statement(NUMBERS[what]), "token": FOUR_TOKENS[key], "number": right}
     of_token = N_("{what} of “{token}” is {number:decimal}.")
     why = Statement(N_("{what} is {number:decimal}.") if what == "output" else of_token, values)
     finite = (other for other in others if np.isfinite(other))

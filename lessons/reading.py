@@ -119,6 +119,12 @@ def _text(data: str | bytes) -> str:
         raise _wrong(line, say("text in UTF-8"), msg("the byte {byte}", byte=f"{data[error.start]:#04x}")) from None
 
 
+def _unknown_words(number: int, line: str) -> list[str]:
+    unknown = [word for word in WORD.findall(line) if word not in glossary()]
+    expected = say("a word of the glossary, one of {words}", words=", ".join(glossary())) if unknown else ""
+    return [str(_wrong(number, expected, f"word:{word}")) for word in unknown]
+
+
 def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
     """The steps; first: the number of the first of these lines in the file. wrong: gets what can be read past."""
     found: list[Section] = []
@@ -127,10 +133,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
     for number, line in enumerate(lines, first):
         fence = FENCE.match(line)
         if not closing or inside is not None:
-            for word in WORD.findall(line):
-                if word not in glossary():
-                    expected = say("a word of the glossary, one of {words}", words=", ".join(glossary()))
-                    wrong += _wrong(number, expected, f"word:{word}").problems
+            wrong += _unknown_words(number, line)
         if closing:
             if fence and fence[1].startswith(closing) and not fence[2]:
                 closing = ""

@@ -201,8 +201,8 @@ class Model(ABC):
         self, batch: TokenBatch, positions: Tensor, spec: MaskSpec, cache: Any, masking: Masking = MaskContext.allowed
     ) -> CachedCall:
         """Read the last Q of a batch's K tokens, at positions [B,Q]; the keys and values of the others are in the cache
-        of the call before, which does not change. masking: gives each layer's mask, [Q,K]. Raises NotSupported where
-        there is no cache."""
+        of the call before, which does not change. cache: of the call before, None for the first. masking: gives each
+        layer's mask, [Q,K]. Raises NotSupported where there is no cache."""
         raise NotSupported(msg("{model}: it cannot be run in several calls here. Choose a decoder", model=self.name))
 
     def keys_values(self, cache: Any) -> list[KeysValues]:

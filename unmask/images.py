@@ -59,9 +59,8 @@ class ImageRun(Run):
         if not names:
             raise ValueError(f"expected an image classifier with its classes, got {self.model.name}")
         most = min(index("number of classes", most, MOST_PREDICTED, first=1), len(names))
-        found = self.trace.logits[0].softmax(-1).topk(most)
-        pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
-        return predicted("class", [Candidate(self.model.label(one), chance) for one, chance in pairs])
+        found = self.model.ranked(self.trace.logits[0].softmax(-1), most)
+        return predicted("class", [Candidate(*one) for one in found])
 
     def on_image(self, layer: int, head: int, token: int | None = None) -> Picture:
         """What a token, by its position, attends to in the image; by default the row's last one. Its numbers are

@@ -22,7 +22,6 @@ from model.inference.calls import CallsComparison, PackedLosses, check_predicts,
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.masks import MaskSpec
-from model.sampling import next_tokens
 from model.spec import MOST_STROKES, stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
@@ -220,10 +219,8 @@ class Run(Analyses, Checkable):
         labels = self.trace.batch.pieces[self.row]
         here = self.trace.batch.real(self.row).stop - 1 if query is None else index("query", query, len(labels))
         most = index("number of tokens", most, MOST_PREDICTED + 1, first=1)
-        found = next_tokens(self.trace, self.row, here, most)
-        pairs = zip(found.tokens.tolist(), found.probabilities.tolist(), strict=True)
-        candidates = [Candidate(self.model.label(token), chance) for token, chance in pairs]
-        return predicted(f"after {labels[here]}", candidates)
+        found = self.model.ranked(self.trace.next_token(self.row, here), most)
+        return predicted(f"after {labels[here]}", [Candidate(*one) for one in found])
 
     def numpy(self) -> np.ndarray:
         """Every weight, float32 [L,H,Q,K]: of a long text these are many."""

@@ -156,10 +156,9 @@ def compare(model: Model, trace: Trace, row: int, key: str, layer: int) -> BugCo
     """The bug of this key beside the right version in one row and layer of a run under masks_for(model)."""
     bug = BY_KEY[key]
     trial, wrong, error = trial_of(model, trace, bug, layer, row), None, ""
-    # layer 1 reads what the right layer 0 made
-    exact = not bug.first_layer or layer < 2 or bool(model.standard.causal)
-    if bug.key in ("one-module", "unprojected"):
-        exact = bug.key == "unprojected" and network_of(model) is not None
+    special = {"one-module": False, "unprojected": network_of(model) is not None}
+    # layer < 2: layer 1 reads what the right layer 0 made
+    exact = special.get(bug.key, not bug.first_layer or layer < 2 or bool(model.standard.causal))
     try:
         wrong = row_of(trial.tried.stages)
     except Crash as crash:

@@ -67,9 +67,9 @@ class Moments:
     logits: Tensor
 
 
-Tokens = tuple[Tensor, Tensor]  # what heads read of them: a table [V,W], and the deviation [V] that a norm divides by
+TableAndDeviation = tuple[Tensor, Tensor]  # what heads read of tokens [V,W], the deviation [V] that a norm divides by
 # of heads of the first layer, and of later ones: seconds of work, forgotten with the network
-_READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tokens, Moments]]]()
+_READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[TableAndDeviation, Moments]]]()
 Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
 Projections = tuple[list[Projection], Tensor, Any, float, int | None]
 
@@ -116,7 +116,8 @@ class CircuitWeights:
     def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
         """The same of the first learned positions, beside a token of the usual size: [count,D]."""
         some = self.positions.weight.detach()[:count]
-        usual = self._kept(layer)[0][1].square().mean() - self._beside
+        (_, deviation), _ = self._kept(layer)
+        usual = deviation.square().mean() - self._beside
         return self._read((some, (self._variance(some) + usual).sqrt()), weight)
 
     def to_logits(self, weight: Tensor) -> Tensor:
@@ -127,11 +128,11 @@ class CircuitWeights:
         return made - made.mean(0)
 
     @staticmethod
-    def _read(tokens: Tokens, weight: Tensor) -> Tensor:
+    def _read(tokens: TableAndDeviation, weight: Tensor) -> Tensor:
         table, deviation = tokens
         return torch.cat([some.float() @ weight.T for some in table.split(ROWS)]) / deviation[:, None]
 
-    def _kept(self, layer: int) -> tuple[Tokens, Moments]:
+    def _kept(self, layer: int) -> tuple[TableAndDeviation, Moments]:
         kept, later = _READ.setdefault(self.model.network, {}), layer > 0
         if later not in kept:
             table = self.embedding.weight.detach()[: self.count]

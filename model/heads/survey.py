@@ -270,11 +270,13 @@ def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndar
         raise ValueError("expected greedy or sampled steps, got those of a beam search (num_beams=1)")  # not shown
     steps = found if _is_tuple(found) and all(map(_is_tuple, found)) else [found]
     if not all(_is_tuple(step) and all(isinstance(one, Tensor | np.ndarray) for one in step) for step in steps):
-        several = isinstance(found, Sequence) and not isinstance(found, str) and len(found)
+        got = type(found).__name__
+        if isinstance(found, Sequence) and not isinstance(found, str) and len(found):
+            got = f"{len(found)} of {type(found[0]).__name__}"
         raise ValueError(
             "expected a tuple of a tensor [B,H,Q,K] for each layer, or generate's tuple of such tuples "
-            "(output_attentions=True, and attention that gives its weights: attn_implementation='eager'), got "
-            f"{f'{several} of {type(found[0]).__name__}' if several else type(found).__name__}"  # not shown
+            "(output_attentions=True, and attention that gives its weights: attn_implementation='eager'), "
+            f"got {got}"  # not shown
         )
     weights = []
     for step in steps:

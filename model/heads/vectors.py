@@ -72,9 +72,9 @@ def _plain(tensor: Tensor) -> np.ndarray:
     return tensor.detach().to(torch.float32).cpu().numpy()
 
 
-TOKENS = ("the", "cat", "sat", "down")
-WIDTH = 2  # numbers of a query, of each key and of each value
-MOST = 99.0  # of a number, without its sign
+FOUR_TOKENS = ("the", "cat", "sat", "down")
+FOUR_TOKENS_WIDTH = 2  # numbers of a query, of each key and of each value
+MOST_NUMBER = 99.0  # of a number, without its sign
 ADDED = {"-inf": -torch.inf, "-1e4": -1e4, "-10": -10.0}
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 Added = Literal["-inf", "-1e4", "-10"]
@@ -84,9 +84,10 @@ Then = Literal["", "multiply", "zero"]
 
 @dataclass(frozen=True)
 class FourTokens:
-    """query [WIDTH]; keys and values, one each for TOKENS. blocked: which of them the mask blocks. add: what the mask
-    adds to a blocked score, "" for nothing. then: what is done after the softmax: "multiply" by the mask, or "zero" for
-    a row without an allowed key. sink: a learned score that only the denominator has, as in gpt_oss; None for none."""
+    """query [FOUR_TOKENS_WIDTH]; keys and values, one each for FOUR_TOKENS. blocked: which of them the mask blocks.
+    add: what the mask adds to a blocked score, "" for nothing. then: what is done after the softmax: "multiply" by the
+    mask, or "zero" for a row without an allowed key. sink: a learned score that only the denominator has, as in
+    gpt_oss; None for none."""
 
     query: tuple[float, ...]
     keys: tuple[tuple[float, ...], ...]
@@ -100,8 +101,8 @@ class FourTokens:
 
 @dataclass(frozen=True, eq=False)
 class FourTokensSteps:
-    """float64 [4] each, of numbers in the precision asked for: raw q·k, scaled, added, masked, weights; output [WIDTH].
-    allowed: bool [4]."""
+    """float64 [4] each, of numbers in the precision asked for: raw q·k, scaled, added, masked, weights; output
+    [FOUR_TOKENS_WIDTH]. allowed: bool [4]."""
 
     raw: np.ndarray
     scaled: np.ndarray
@@ -118,17 +119,19 @@ class FourTokensSteps:
 
 
 def four_token_steps(given: FourTokens) -> FourTokensSteps:
-    """Raises ValueError for other shapes and for numbers beyond MOST."""
-    dtype, size = DTYPES[given.precision], len(TOKENS)
-    shapes = {"query": (WIDTH,), "keys": (size, WIDTH), "values": (size, WIDTH)}
+    """Raises ValueError for other shapes and for numbers beyond MOST_NUMBER."""
+    dtype, size = DTYPES[given.precision], len(FOUR_TOKENS)
+    shapes = {"query": (FOUR_TOKENS_WIDTH,), "keys": (size, FOUR_TOKENS_WIDTH), "values": (size, FOUR_TOKENS_WIDTH)}
     for name, shape in shapes.items():
         numbers = np.array(getattr(given, name), np.float64)
-        if numbers.shape != shape or not (np.abs(numbers) <= MOST).all():  # NaN is not
-            raise ValueError(f"expected {name} {list(shape)} from −{MOST:g} to {MOST:g}, got another")  # not shown
+        if numbers.shape != shape or not (np.abs(numbers) <= MOST_NUMBER).all():  # NaN is not
+            raise ValueError(
+                f"expected {name} {list(shape)} from −{MOST_NUMBER:g} to {MOST_NUMBER:g}, got another"  # not shown
+            )
     query, keys, values = (torch.tensor(getattr(given, name), dtype=dtype) for name in shapes)
     allowed = torch.tensor([place not in given.blocked for place in range(size)])
     raw = keys @ query
-    scaled = raw / torch.tensor(WIDTH, dtype=dtype).sqrt()
+    scaled = raw / torch.tensor(FOUR_TOKENS_WIDTH, dtype=dtype).sqrt()
     added = torch.zeros(size, dtype=dtype)
     if given.add:
         added = added.masked_fill(~allowed, ADDED[given.add])

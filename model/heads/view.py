@@ -7,6 +7,7 @@ Sizes: Q queries, K keys, T positions, D head width.
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +54,7 @@ class HeadView:
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
-        return np.asarray(np.logical_or.reduce([np.zeros(self.weights.shape, bool), *self.blocked.values()]))
+        return reduce(np.logical_or, self.blocked.values(), np.zeros(self.weights.shape, bool))
 
     def empty_rows(self) -> np.ndarray:
         """bool [Q], True where every key of the whole view is blocked, also those that a part leaves out."""

@@ -243,7 +243,8 @@ class OwnAttention(TorchFunctionMode):
             if given.get("is_causal"):
                 added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
             return attend_in_run(Call(None, query, key, given["value"], added, given.get("scale"), ScoreTerms()))
-        known = next((known for known in map(self._of, (*args, kwargs.get("input"))) if known is not None), None)
+        inputs = (*args, kwargs.get("input")) if name == "softmax" else args
+        known = next((known for known in map(self._of, inputs) if known is not None), None)
         result = function(*args, **kwargs)
         if name == "softmax":
             if known is not None and kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, result.ndim - 1):

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from model.attribution import linearized_run as attribution
-from model.attribution.linearized_run import LinearizedRun, QKContributions, Stream
 from model.blocks import positions_under
 from model.errors import NotSupported, first_line
 from model.heads.view import head_name
@@ -141,7 +140,7 @@ class LayerProbe:
         return result
 
 
-class FrozenNetwork(LinearizedRun):
+class FrozenNetwork(attribution.LinearizedRun):
     """One row of a run, run alone."""
 
     def __init__(
@@ -168,7 +167,7 @@ class FrozenNetwork(LinearizedRun):
         self._found = dict[tuple[int, int], tuple[Tensor, Tensor]]()
 
     @torch.inference_mode()
-    def stream(self, positions: Sequence[int], layer: int | None) -> Stream:
+    def stream(self, positions: Sequence[int], layer: int | None) -> attribution.Stream:
         places, streams = list(positions), self._read.streams
         last = len(streams) - 1 if layer is None else self._numbers[layer]
         names, parts = self._embedded(places)
@@ -185,15 +184,15 @@ class FrozenNetwork(LinearizedRun):
             parts.append(left)
             others = parts_beside(self._read.layers[number].module, self._attentions.get(number))
             names.append(msg("{layer} {parts}", layer=head_name(number), parts=others))
-        return Stream((*names, attribution.BIASES), torch.stack([*parts, biases]))
+        return attribution.Stream((*names, attribution.BIASES), torch.stack([*parts, biases]))
 
     @torch.inference_mode()
-    def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
+    def read(self, layer: int, position: int, parts: Tensor) -> attribution.QKContributions:
         number = self._numbers[layer]
         whole = self._read.streams[number][0, position]
         nothing = torch.zeros(1, len(whole), dtype=parts.dtype)
         q, k = self._probe(position).heads(number, whole, torch.cat([nothing, parts]))
-        return QKContributions(q[1:] - q[0], k[1:] - k[0], q[0], k[0])
+        return attribution.QKContributions(q[1:] - q[0], k[1:] - k[0], q[0], k[0])
 
     @torch.inference_mode()
     def write(self, layer: int, position: int, outputs: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Loads a network from a folder that was checked: safetensors alone, no code of the repository.
 
-Which class of transformers a configuration is loaded as; whether every weight of the files found its place; adapters.
+It chooses transformers' class for a configuration, checks that every weight of the files found its place, and merges a
+LoRA adapter.
 """
 
 import re
@@ -32,8 +33,8 @@ from serving.settings import Settings
 
 MOST_SHARING = 4096  # numbers of 4 bits that have one scale
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
-UNSEEN = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
+BEFORE, LORA_A, LORA_B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
+NO_ADAPTER = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
 NOT_PLAIN = re.compile("use_dora|rank_pattern|alpha_pattern|modules_to_save|layer_replication|trainable_token_indices")
 CANNOT_MERGE = N_(
     "{model} contains an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
@@ -79,6 +80,7 @@ def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict
 
 
 def _reported(items: list[Any], desc: str = "") -> Iterator[Any]:
+    """In place of tqdm: reports each item. desc: tqdm's, not used."""
     report = _REPORT.get() or (lambda words: None)
     for place, item in enumerate(items, 1):
         report(msg("tensor {place} of {all}", place=place, all=len(items)))
@@ -128,7 +130,7 @@ def read_network(
     finally:
         _REPORT.reset(token)
     head = check_report(name, network, found)
-    adapted = merge(name, network, folder)
+    adapted = merge_adapter(name, network, folder)
     check_finite(name, network)
     try:
         network = network if mapped else network.to(where.device)
@@ -165,7 +167,7 @@ def from_pretrained(
             **gguf,
             output_loading_info=True,
             variant=formats.variant(checkpoint_files.local_files(folder)),
-            adapter_kwargs=UNSEEN,
+            adapter_kwargs=NO_ADAPTER,
             **SAFE,
             **options,
         )
@@ -222,7 +224,7 @@ def _scaled(table: Tensor, numbers: Tensor, scales: Tensor, size: int) -> Tensor
 
 
 @torch.inference_mode()
-def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
+def merge_adapter(name: str, network: PreTrainedModel, folder: Path) -> bool:
     """Add the adapter in folder to the network's weights; False where there is none.
 
     Raises CheckpointError for one that is no plain LoRA or does not fit the network.
@@ -232,13 +234,13 @@ def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
         return False
     config = checkpoint_files.read_json(name, folder / formats.ADAPTER)
     try:
-        scale = _scale(config)
+        scale = _lora_scale(config)
         tensors = load_file(folder / formats.ADAPTER_WEIGHTS)
-        targets = {key.removesuffix(A) for key in tensors if key.endswith(A)}
-        if not targets or set(tensors) != {target + end for target in targets for end in (A, B)}:
+        targets = {key.removesuffix(LORA_A) for key in tensors if key.endswith(LORA_A)}
+        if not targets or set(tensors) != {target + end for target in targets for end in (LORA_A, LORA_B)}:
             raise ValueError(msg("weights other than pairs of lora_A and lora_B"))
         for target in sorted(targets):
-            _add(network, target, tensors[target + B].float() * scale, tensors[target + A].float())
+            _add_lora(network, target, tensors[target + LORA_B].float() * scale, tensors[target + LORA_A].float())
     except ValueError as error:
         raise CheckpointError(msg(CANNOT_MERGE, model=name, what=str(error))) from None
     except (SafetensorError, OSError) as error:
@@ -247,7 +249,7 @@ def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
     return True
 
 
-def _scale(config: dict[str, Any]) -> float:
+def _lora_scale(config: dict[str, Any]) -> float:
     kind = str(config.get("peft_type", "LORA"))
     if kind != "LORA":
         raise ValueError(msg("the kind {kind}", kind=kind[:40]))
@@ -262,7 +264,7 @@ def _scale(config: dict[str, Any]) -> float:
     return alpha / (rank**0.5 if config.get("use_rslora") else rank)
 
 
-def _add(network: PreTrainedModel, target: str, b: Tensor, a: Tensor) -> None:
+def _add_lora(network: PreTrainedModel, target: str, b: Tensor, a: Tensor) -> None:
     """b [out,rank], a [rank,in]."""
     try:
         module = network.get_submodule(target.removeprefix(BEFORE))
@@ -305,7 +307,7 @@ def class_for(config: PreTrainedConfig) -> Any:
     raise NotSupported(msg("transformers has no language model of this kind"))
 
 
-def needed(keys: Iterable[str]) -> list[str]:
+def needed_weights(keys: Iterable[str]) -> list[str]:
     """Those of these weights on which something shown depends."""
     return sorted(key for key in keys if not any(re.search(known, key) for known in NOT_NEEDED))
 
@@ -315,7 +317,7 @@ def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) ->
     lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
     if lost:
         raise CheckpointError(msg(MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
-    if over := needed(report["unexpected_keys"]):
+    if over := needed_weights(report["unexpected_keys"]):
         listed = ", ".join(over[:2])
         if len(over) > 2:
             listed = msg("{listed} and {count} more", listed=listed, count=len(over) - 2)

@@ -65,7 +65,7 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
             network, found = loading.from_pretrained(name, folder, dtype, AutoModel)
     except NotSupported:
         raise NotSupported(msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)) from None
-    if lost := loading.needed(found["missing_keys"]):
+    if lost := loading.needed_weights(found["missing_keys"]):
         raise CheckpointError(msg(loading.MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
-    loading.merge(name, network, folder)
+    loading.merge_adapter(name, network, folder)
     return network

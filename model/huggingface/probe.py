@@ -158,7 +158,7 @@ def far_positions(edges: tuple[int, ...], context: int) -> Tensor:
     return torch.tensor(sorted({position for position in (*near, *spread) if 0 <= position < context}))
 
 
-def of_function(
+def mask_of_function(
     mask_function: Callable[..., Any], tokens: int, edges: tuple[int, ...], far: Tensor
 ) -> NativeMask | None:
     """The mask of transformers' function of (row, head, query, key), None for an unknown kind. It is compared at the
@@ -199,23 +199,23 @@ def image_groups(
     raise NotSupported(msg(OWN_MASK))
 
 
-def of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]) -> NativeMask:
+def mask_of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]) -> NativeMask:
     """The mask that blocks these cells [B,1 or H,Q,K] of a batch with keep [B,K], at its real queries [B,Q].
 
     Raises NotSupported for an unknown kind.
     """
     for candidate in _candidates(edges):
-        if not differs(blocked, ~candidate.over(keep, blocked.shape[-2]), real):
+        if not masks_differ(blocked, ~candidate.over(keep, blocked.shape[-2]), real):
             return candidate
     raise NotSupported(msg(OWN_MASK))
 
 
-def differs(one: Tensor, other: Tensor, real: Tensor) -> bool:
+def masks_differ(one: Tensor, other: Tensor, real: Tensor) -> bool:
     """Whether two masks [B,1 or H,Q,K] differ at the real queries [B,Q]."""
     return bool(((one ^ other) & real[:, None, :, None]).any())
 
 
-def split(added: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def mask_and_bias(added: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """What is added to the scores -> the cells that it blocks (bool) and the remaining bias; None for none."""
     if added.dtype == torch.bool:
         return (None, None) if bool(added.all()) else (~added, None)
@@ -279,7 +279,7 @@ class Probe(AttentionRun):
     """
 
     def __init__(self, keeps: dict[str, Tensor], edges: tuple[int, ...], far: Tensor) -> None:
-        """keeps: see Inputs.keeps. edges, far: see"""
+        """keeps: see Inputs.keeps. edges: see edges_of. far: see far_positions."""
         super().__init__(keep.shape[1] for keep in keeps.values())
         self._keeps, self._edges, self._far = keeps, edges, far
         self._given: list[tuple[Tensor, NativeMask | None]] = []  # the masks that transformers asked for
@@ -317,7 +317,7 @@ class Probe(AttentionRun):
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:
         edges = (*self._edges, *filter(None, [arguments.get("local_size")]))
-        native = of_function(arguments["mask_function"], arguments["q_length"], edges, self._far)
+        native = mask_of_function(arguments["mask_function"], arguments["q_length"], edges, self._far)
         given = super().mask(arguments)
         self._given.append((given, native))
         return given
@@ -346,7 +346,7 @@ class Probe(AttentionRun):
                 if asked is None:
                     raise NotSupported(msg(OWN_MASK))
                 continue
-            cells, bias = split(added)
+            cells, bias = mask_and_bias(added)
             if cells is not None and bias is not None:
                 words = N_("its position bias and its mask are one number, so the mask cannot be turned off alone")
                 raise NotSupported(msg(words))
@@ -356,12 +356,12 @@ class Probe(AttentionRun):
         if asked is None and len(kinds) == 1 and not blocked.any():
             asked = next(iter(kinds))  # it changed the mask that it was given
         if asked is None:
-            return of_cells(blocked, keep, real, self._edges), True, False
+            return mask_of_cells(blocked, keep, real, self._edges), True, False
         known = ~asked.over(keep, call.q.shape[2])
-        if not differs(known | blocked, known, real):
+        if not masks_differ(known | blocked, known, real):
             return asked, False, False
         try:
-            return of_cells(known | blocked, keep, real, self._edges), False, False
+            return mask_of_cells(known | blocked, keep, real, self._edges), False, False
         except NotSupported:
             if len(kinds) > 1:  # which of them it selects by is not known
                 raise

@@ -24,7 +24,7 @@ from model.attention import ScoreTerms, attend, attend_in_blocks
 from model.base import HeadEdit, Residuals, StreamEdit
 from model.errors import NotSupported
 from model.huggingface.attention_hook import AttentionRun, Call
-from model.huggingface.probe import OWN_MASK, NativeMask, Site, differs, image_groups, is_part_of, split
+from model.huggingface.probe import OWN_MASK, NativeMask, Site, image_groups, is_part_of, mask_and_bias, masks_differ
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, TextSplit
 from model.spec import STANDARD
 from model.trace import LayerRecord
@@ -133,7 +133,7 @@ class Recording(AttentionRun):
         for added in call.added:
             if any(is_part_of(added, given) for given, _ in self._given):
                 continue
-            cells, bias = split(added)
+            cells, bias = mask_and_bias(added)
             if cells is not None:
                 blocked = cells if blocked is None else blocked | cells
             if bias is not None:
@@ -154,7 +154,7 @@ class Recording(AttentionRun):
         expected = ~site.native.over(keep, call.q.shape[2])
         blocked = expected.new_zeros(1, 1, 1, 1) if blocked is None else blocked
         wanted = blocked | expected if not site.masks_itself else blocked
-        if differs(wanted, expected, queries):
+        if masks_differ(wanted, expected, queries):
             problem = msg(OWN_MASK)
             raise NotSupported(msg("on {count} tokens {problem}", count=call.k.shape[2], problem=problem))
 

@@ -3,7 +3,7 @@
     python -m model.training dates [--minutes 38] [--out FOLDER]
     python -m model.training.dates [FOLDER]                        print the numbers on its card
 
-Every row is made on the spot by model/cross_attention/written.py, of days that are not held out. Learning
+Every row is made on the spot by model/cross_attention/written_dates.py, of days that are not held out. Learning
 follows the clock.
 """
 

@@ -16,7 +16,7 @@ from lessons.lesson import Step
 from lessons.picture_data import picture_data
 from lessons.questions import Answer, answer
 from model import catalog
-from model.heads.vectors import MOST, TOKENS, Added, Precision, RunScores, four_token_steps, run_scores
+from model.heads.vectors import FOUR_TOKENS, MOST_NUMBER, Added, Precision, RunScores, four_token_steps, run_scores
 from model.masks import MaskSpec
 from serving.job import ModelRef, RunRef
 from serving.loaded_models import OF_PAGES
@@ -76,15 +76,15 @@ def show(step: Step, now: RunView) -> None:
     slot, key = st.container(), f"row_{hash(first)}"
     with st.expander(say("Change the numbers"), icon=":material/edit:"):
         columns = {"k1": 0, "k2": 1, "v1": 0, "v2": 1}
-        pairs = {name: [(first.keys if name[0] == "k" else first.values)[place][one] for place in range(len(TOKENS))]
+        pairs = {name: [pair[one] for pair in (first.keys if name[0] == "k" else first.values)]
                  for name, one in columns.items()}  # fmt: skip
-        number = {name: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST) for name in pairs}
-        blocked = {say("blocked"): [place in first.blocked for place in range(len(TOKENS))]}
-        table = pd.DataFrame(pairs | blocked, index=list(TOKENS))
+        number = {name: st.column_config.NumberColumn(min_value=-MOST_NUMBER, max_value=MOST_NUMBER) for name in pairs}
+        blocked = {say("blocked"): [place in first.blocked for place in range(len(FOUR_TOKENS))]}
+        table = pd.DataFrame(pairs | blocked, index=list(FOUR_TOKENS))
         rows = st.data_editor(table, key=f"{key}_rows", column_config=number).fillna(0.0)
         with st.container(horizontal=True):
             query = [
-                float(st.number_input(f"q{place}", -MOST, MOST, float(value), key=f"{key}_q{place - 1}"))
+                float(st.number_input(f"q{place}", -MOST_NUMBER, MOST_NUMBER, float(value), key=f"{key}_q{place - 1}"))
                 for place, value in enumerate(first.query, 1)
             ]
             add = _chosen(say("added to blocked scores"), [*get_args(Added), ""], first.add, f"{key}_add")

@@ -6,7 +6,9 @@ weight of every head, and the logits, at the real tokens. The largest difference
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pytest
@@ -17,6 +19,7 @@ from model.blocks import positions_under
 from model.errors import NotSupported
 from model.huggingface import recording
 from model.huggingface.adapter import HuggingFaceModel
+from model.huggingface.attention_hook import OwnAttention, ScriptedAttention, active_run
 from model.masks import MaskSpec, Stroke
 from tests.model.huggingface import families
 from tests.model.huggingface.family import LOGITS, TEXTS, Family
@@ -255,3 +258,16 @@ def test_a_run_attends_as_its_trace_shows_it(
             assert (stages.weights[~allowed] == 0).all()
             if name != "gpt_oss":
                 assert_near(stages.weights.sum(-1), allowed.any(-1).float(), 1e-5, "sums of rows, 0 for an empty one")
+
+
+@pytest.mark.parametrize("function", [torch.relu, partial(torch.add, other=torch.ones(3, 5))], ids=["relu", "add"])
+def test_code_of_its_own_may_name_the_scores_it_gives_to_a_function(function: Callable[..., Tensor]) -> None:
+    """Such scores are no longer followed; a softmax that names its input is."""
+    q, k, v = torch.randn(2, 7, 3, 11), torch.randn(2, 7, 5, 11), torch.randn(2, 7, 5, 13)
+    expected, run = function(input=q @ k.mT), ScriptedAttention([3])
+    with active_run(run), OwnAttention(2):
+        scores = q @ k.mT
+        assert_near(function(input=scores), expected, 0)
+        output = torch.softmax(input=scores, dim=-1) @ v
+    assert run.call is not None
+    assert (run.call.q is q, run.call.v is v, output.shape) == (True, True, (2, 7, 3, 13))
