@@ -1,7 +1,6 @@
 """Bug clinic: attention code as people get it wrong, beside the right version; and a game."""
 
 import streamlit as st
-from markupsafe import Markup
 
 from ui import page
 
@@ -15,6 +14,7 @@ from ui.bug_clinic import explanations
 from ui.guard import guarded
 from ui.sidebar.models import FIRST
 from ui.widgets import one_of
+from viz.html import tag
 
 model, text = controls.open_page(clinic.ClinicLink.restore)
 controls.ask_for_text(text)
@@ -58,8 +58,7 @@ else:
     with side:
         # no choice where the heatmaps are the same
         on = pair.is_seen() and st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
-    about = Markup('<p class="sentence"><b>{}</b> {}</p>').format(say("{name}.", name=bug.name), say(bug.signs))
-    st.html(about)
+    st.html(page.sentence(tag("b", say("{name}.", name=bug.name)) + " " + say(bug.signs)))
     picture, told = st.columns([1.65, 1], gap="medium")
     with picture:
         explanations.show(now, bug, pair, layer, head, on=on)

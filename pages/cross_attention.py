@@ -62,10 +62,10 @@ if isinstance(model, DatesModel):
     with sentence_slot, guarded(say("Writing …")):
         st.html(ours.verdict(model, lines, spec, parts["decoder"][0]))
 shown = one_of(say("Masks of the heatmaps"), ours.SHOWN, "cross_shown") if changed else "now"
-ours.heatmap(model, parts, "cross", shown)
+ours.heatmap(model, "cross", parts["cross"], shown)
 for column, part in zip(st.columns(2, gap="medium"), ("encoder", "decoder"), strict=True):
     with column:
-        ours.heatmap(model, parts, part, shown)
+        ours.heatmap(model, part, parts[part], shown)
 if isinstance(model, DatesModel):
     with guarded(say("Writing {count} held-out dates …", count=ours.SAMPLE)):
         ours.what_breaks(model, lines, spec, parts["decoder"][1])

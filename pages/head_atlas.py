@@ -34,7 +34,7 @@ with texts, st.container(horizontal=True, vertical_alignment="bottom"):
     chosen = one_of(say("Texts"), SOURCES, "atlas_source", width="content", help=say(atlas_controls.HELP))
     # nobody looks at padding here
     masks = controls.switch_masks(model, [name for name in model.describe().masks if name != "padding"])
-with axes, st.container(horizontal=True, wrap=False):
+with axes, st.container(key="select_pair", horizontal=True, wrap=False):
     across, up = (atlas_controls.words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
     look: Any = {"options": list(EVERY_MEASURE), "format_func": atlas_controls.title}
     x = st.selectbox(say("X axis"), key="atlas_x", help=across, **look)

@@ -44,9 +44,9 @@ with guarded(say("The model writes the caption …")):
             st.info(say("Upload an image to see its caption. The model knows only shapes on a plain background."))
         else:
             found = images.captioned(model, image)
-            best = found.located and images.best_head(found.located[0], model.num_heads)
+            best = images.best_head(found.located[0], model.num_heads) if found.located else None
             words = found.now.words, found.true, found.standard.words
-            st.html(page.sentence(pictures.sentence(*words, best or None)))
+            st.html(page.sentence(pictures.sentence(*words, best)))
             left, right = st.columns([1.25, 1], gap="large")
             with left:
                 images.show(found)

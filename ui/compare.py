@@ -188,7 +188,8 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
 def _choose_b(
     model: Model, text: str, reading: TokenizedText, row: int, spec: MaskSpec
 ) -> tuple[Model, TokenizedText, int, MaskSpec]:
-    """B's model, texts, row and masks, one of them another than A's, which are given. Raises ValueError for no text."""
+    """B's model, texts, row and masks; A's own where B differs in the head only. Raises ValueError for no text, and
+    what another model raises."""
     differs = one_of(say("B differs in"), DIFFERS, "differs", width="content")
     if differs == "masks":
         return model, reading, row, choose_masks(model)

@@ -289,7 +289,7 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
     slider, layer_head = st.columns([1.7, 1], vertical_alignment="bottom", gap="medium")
     with slider:
         step = choose_step(standard.outputs)
-    with layer_head:
+    with layer_head, st.container(key="select_pair"):
         layer, head = choose_head(model, "cross")
     others = standard.probabilities if changed else None
     strip.html(cached_figure(pictures.written_strip, standard.outputs, now.probabilities, others, step))
@@ -356,19 +356,21 @@ def _name_of(spec: MaskSpec) -> str:
     return next(name for name, masks in MASKS.items() if masks == spec)
 
 
-def heatmap(model: Model, parts: dict[str, Pair], part: str, shown: str) -> None:
+def heatmap(model: Model, part: str, pair: Pair, shown: str) -> None:
     st.markdown("#### " + say(TITLES[part]))  # the cross-attention's head is chosen above, at the alignment
     layer, head = chosen_head(part) if part == "cross" else choose_head(model, part)
     name = f"{say(NAMES[part])} {head_name(layer, head)}" + ("" if head is not None else " " + say("mean of heads"))
-    now, standard = (head_view(one, layer, head) for one in parts[part])
+    now, standard = (head_view(one, layer, head) for one in pair)
     shown_view = standard if shown == "standard" else now
     rows, columns = shown_view.weights.shape
-    alt, tall, dark = cached_figure(explain.head_alt, name, shown_view, False), min(rows / columns, 1), page.is_dark()
+    alt = cached_figure(explain.head_alt, name, shown_view, False)
+    tall = min(rows / columns, 1)
+    dark = page.is_dark()
     if shown == "change":
         figure = cached_figure(difference_figure, now, standard, dark=dark, tall=tall)
     else:
         figure = cached_figure(head_figure, shown_view, dark=dark, tall=tall)
-    begin = parts[part][0].real.start
+    begin = pair[0].real.start
     go_to_step = lambda position, _: st.session_state.update(cross_step=max(position - begin, 0))  # noqa: E731
     on_pick = go_to_step if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)

@@ -140,7 +140,7 @@ def offer(shown: SectionView) -> None:
     slot = st.popover(say("Files and code"), icon=":material/download:", key="serving_files", on_change="rerun")
     if not slot.open:
         return
-    from ui.export import pictures  # matplotlib takes a second, and nothing else here needs it
+    from ui.export import printed  # matplotlib takes a second, and nothing else here needs it
     from viz.export.chart import as_csv, chart_picture
 
     with slot, guarded(say("Drawing …")):
@@ -148,8 +148,8 @@ def offer(shown: SectionView) -> None:
         if title:
             figure = shown.figures[title]
             about = unescape(shown.sentence)
-            picture = pictures.PrintedPicture(chart_picture, (figure,), lambda: title, lambda: about, [])
-            pictures.offer(picture, st.session_state.serving)
+            picture = printed.PrintedPicture(chart_picture, (figure,), lambda: title, lambda: about, [])
+            printed.offer(picture, st.session_state.serving)
             download("CSV", as_csv(figure), f"{st.session_state.serving}.csv", "text/csv", key="serving_csv")
         st.code(shown.code, "python")
 
@@ -364,13 +364,16 @@ def show_cost() -> SectionView:
                      help=say("A mask saved by the Mask Lab (Export the mask); it may include a drawing."),
                      )  # fmt: skip
     spec = MaskSpec.from_json(state.cost_masks)
+
+    def take(name: str, value: Any) -> None:
+        state.cost_masks = spec.replace(**{name: value}).to_json()
+
     with top, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         whole_number(say("Tokens"), "tokens", 1, MOST_TOKENS, width=140)
         st.selectbox(say("Block size"), BLOCK_SIZES, key="block", width=110)
         for name in ON_TEXT:  # a control for each kind of mask
-            take = lambda value, name=name: state.update(cost_masks=spec.replace(**{name: value}).to_json())  # noqa: E731
             label, words = say(STYLES[name].label), say(STYLES[name].help)
-            bind = bound(f"cost_{name}", getattr(spec, name), take)
+            bind = bound(f"cost_{name}", getattr(spec, name), partial(take, name))
             if KINDS[name].first is None:
                 st.toggle(label, help=words, **bind)
             else:

@@ -128,7 +128,7 @@ STYLE = """
   @container main (min-width: 620.02px) { /* what would be cut off in a narrower column takes a row of its own */
     $column:where(:has(h3)) { min-width: min(100%, 7.3rem); }
     $column:where(:has(table.numbers)) { min-width: min(100%, 12rem); }
-    $column:has(.st-key-cross_head, .st-key-atlas_y) { min-width: min(100%, 19rem); }
+    $column:has(.st-key-select_pair) { min-width: min(100%, 19rem); }
     $column:has(table.lens) { min-width: min(100%, 37rem); }
     /* side by side: cells of one size, a colour bar beside the head's alone */
     .st-key-mask_and_head $column {

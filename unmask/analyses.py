@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from markupsafe import Markup
 
-from model.attribution import score_split as attribution
+from model.attribution.score_split import carried, direct_effect, score_split
 from model.base import Model
 from model.circuits import ov_qk
 from model.circuits.ov_qk import OVCircuit, QKCircuit
@@ -25,10 +25,26 @@ from model.masks import MaskSpec
 from model.trace import Trace
 from unmask.pictures import HeadPicture, Picture, head_picture, table_picture
 from unmask.sources import HeadSource
-from viz import circuits as pictures
 from viz.ablation import EffectsView, effects_table, ranking_sentence
-from viz.circuits import PatchView, patch_grid, patch_sentence, patch_table
-from viz.heads import attribution as parts
+from viz.circuits import (
+    PatchView,
+    circuit_table,
+    composition_sentence,
+    composition_table,
+    patch_grid,
+    patch_sentence,
+    patch_table,
+    profile_sentence,
+)
+from viz.heads.attribution import (
+    carried_table,
+    effect_table,
+    largest_dimensions,
+    pairs_table,
+    sources_table,
+    sum_words,
+    why_they_differ,
+)
 from viz.heads.cells import weight_text
 from viz.html import fixed, signed, tag
 from viz.layers import column_names, key, lens_table
@@ -145,20 +161,19 @@ class Analyses(HeadSource):
         source is not exact."""
         self._check(layer, head)
         query, key = self._query(query), index("key", key, len(self._keys))
-        found = attribution.score_split(self.model, self.trace, self.row, layer, head, query, key)
+        found = score_split(self.model, self.trace, self.row, layer, head, query, key)
         stages = self.trace.stages(layer, head, self.row)
         masks = self.trace.blocked_by(layer, self.row, head=head)
         names = f"{query}: {self.labels[query]}", f"{key}: {self._keys[key]}"
         cell: dict[str, Any] = {"score": float(stages.scaled[query, key])}
         cell |= {"weight": weight_text(float(stages.weights[query, key]))}
         cell |= {"blocked": [name for name, mask in masks.items() if mask[query, key]]}
-        body = [tag("p", parts.sum_words(found, *names, **cell)), tag("p", parts.largest_dimensions(found))]
+        body = [tag("p", sum_words(found, *names, **cell)), tag("p", largest_dimensions(found))]
         line = f"{self.named(layer, head)}: the score of {names[0]} on {names[1]} is {signed(cell['score'])}"
         if found.terms is None or found.sources is None:
             body.append(tag("p", found.why_not))
             return table_picture(line, found, found.by_dimension, body, {"dimension": range(len(found.q))})
-        body += map(Markup, (parts.pairs_table(found), parts.sources_table(found, "query"),
-                             parts.sources_table(found, "key")))  # fmt: skip
+        body += map(Markup, (pairs_table(found), sources_table(found, "query"), sources_table(found, "key")))
         return table_picture(line, found, found.terms, body, {"query": found.sources, "key": found.sources})
 
     def value_weighted(self, layer: int, head: int, query: int | None = None) -> Picture:
@@ -166,10 +181,10 @@ class Analyses(HeadSource):
         the residual stream."""
         self._check(layer, head)
         query = self._query(query)
-        found = attribution.carried(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
+        found = carried(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
         line = f"{self.named(layer, head)}: weight × |v| of {self.labels[query]} ({query})"
-        words = parts.why_they_differ(found, f"{query}: {self.labels[query]}", self._keys)
-        body = [Markup(words), Markup(parts.carried_table(found, self._keys))]
+        words = why_they_differ(found, f"{query}: {self.labels[query]}", self._keys)
+        body = [Markup(words), Markup(carried_table(found, self._keys))]
         return table_picture(line, found, found.moved, body, {"key": range(len(self._keys))})
 
     def direct_effect(self, layer: int, head: int, query: int | None = None) -> Picture:
@@ -177,12 +192,12 @@ class Analyses(HeadSource):
         effect, the most promoted first. Raises ValueError (NotSupported) where what it adds is not known."""
         self._check(layer, head)
         query = self._query(query)
-        found = attribution.direct_effect(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
+        found = direct_effect(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
         tokens = [*found.up, *reversed(found.down)]
         line = f"{self.named(layer, head)}: direct effect on what follows {self.labels[query]}: {tokens[0][0]} most"
         effects = np.array([value for _, value in tokens], np.float32)
         axes = {"token": [label for label, _ in tokens]}
-        return table_picture(line, found, effects, [Markup(parts.effect_table(found))], axes)
+        return table_picture(line, found, effects, [Markup(effect_table(found))], axes)
 
     def patch(
         self,
@@ -271,7 +286,7 @@ class Circuits:
         scores by distance too. tokens: as ov's, by default those with the strongest preferences. distance: of
         rotary positions, how many tokens before the query the keys are, 0 to 63."""
         found = ov_qk.qk(self.model, layer, head, _ids(self.model, tokens), distance)
-        line = f"{self._name(layer, head)}: QK circuit. {pictures.profile_sentence(found.profile)}"
+        line = f"{self._name(layer, head)}: QK circuit. {profile_sentence(found.profile)}"
         return _circuit(line, found, ("query", "prefers", "avoids"))
 
     def composition(self) -> Picture:
@@ -279,10 +294,10 @@ class Circuits:
         head first, minus what random matrices give; NaN where the other head is not earlier."""
         found, layers = ov_qk.composition(self.model), _layer_numbers(self.model)
         kinds = zip(ov_qk.KINDS, found, strict=True)
-        said = [pictures.composition_sentence(some, kind, layers) for kind, some in kinds]
+        said = [composition_sentence(some, kind, layers) for kind, some in kinds]
         body: list[Markup] = []
         for words, some in zip(said, found, strict=True):
-            body += [tag("p", words), pictures.composition_table(some, layers=layers)]
+            body += [tag("p", words), composition_table(some, layers=layers)]
         heads = range(self.model.num_heads)
         axes = {"input": ov_qk.KINDS, "layer": layers, "head": heads, "read layer": layers, "read head": heads}
         return table_picture(f"{self.model.name}: {said[1]}", found, found, body, axes)
@@ -292,9 +307,7 @@ class Circuits:
 
 
 def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
-    return table_picture(
-        line, found, found.effects, [tag("p", line), pictures.circuit_table(found.tokens, *titles)], {}
-    )
+    return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], {})
 
 
 def _layer_numbers(model: Model) -> list[int]:

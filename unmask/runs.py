@@ -101,6 +101,7 @@ class Run(Analyses, Checkable):
         return survey(self.trace, self.row, by=self.by)
 
     def notes(self) -> list[list[str]]:
+        """Of each head its share of attention on later tokens and on padding, in words, [L][H]."""
         return leak_notes(self.survey.future, self.survey.padding)
 
     def measures(self) -> dict[str, np.ndarray]:
@@ -314,8 +315,7 @@ class Run(Analyses, Checkable):
             notes=(),
             measures={},
         )
-        labels = list(self.trace.batch.pieces[self.row])  # of what is predicted, whichever attention is shown
-        words = loss_words(self.losses, other.losses, labels) if self.predicts and other.predicts else ""
+        words = loss_words(self.losses, other.losses, self._predicting) if self.predicts and other.predicts else ""
         change = f"{drawn.names[layer][head]} changes most, a weight by {weight_text(found.largest[layer, head])}"
         line = f"{self.title} − {other.title}: {change if found.largest.any() else 'no weight differs'}"
         html = partial(explorer_page, line, drawn, kind=CHANGES, absent=ABSENT, above=f"<p>{words}</p>")
@@ -323,13 +323,13 @@ class Run(Analyses, Checkable):
 
     def leak(self) -> LeakPicture:
         """The share of each head's attention on later tokens and on padding."""
-        both = future, padding = self.survey.future, self.survey.padding
+        future, padding = self.survey.future, self.survey.padding
         names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
-        later, pads = (percent(mean_share(shares)) for shares in both)
+        later, pads = (percent(mean_share(shares)) for shares in (future, padding))
         line = f"{self.title}: {later} of all attention on later tokens, {pads} on padding"
-        on, numbers = ["later tokens", "padding"], np.stack(both)
+        numbers, on = np.stack([future, padding]), ["later tokens", "padding"]
         axes = {"on": on, "layer": self.numbers or range(len(future)), "head": range(future.shape[1])}
-        html = partial(page, line, [leak_grid(*one) for one in zip(both, (names, names), on, strict=True)])
+        html = partial(page, line, [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")])
         return LeakPicture(line, numbers, numbers, html, axes=axes, future=future, padding=padding, names=names)
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:

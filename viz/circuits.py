@@ -22,9 +22,15 @@ from viz.palette import NOW, STANDARD, rgba
 if TYPE_CHECKING:  # it computes them with torch
     from model.circuits.ov_qk import TokenEffects
 
-MOST_LISTED, ARCS, HEIGHT = 12, 40, 430
+PAIRS_LISTED, PATCHES_LISTED, ARCS, HEIGHT = 12, 10, 40, 430
 NAMES = {"q": N_("Q-composition"), "k": N_("K-composition"), "v": N_("V-composition")}
 NOTICED_SCORE = 0.5  # a weight times 1.6
+NOTICED_EFFECT = 0.005  # of the measured value: what rounds to 0 in two digits
+LEAST_WAY = 0.5  # of the strongest effect: of a shorter way between the runs, shares would say nothing
+BEFORE = N_("Measured in {given}: {there}, in {taking}: {here}.")
+STRONGEST = N_("{patch} from {given} changes {taking} most: by {change}.")
+AWAY = N_("{patch} from {given} changes {taking} most: by {change}, away from {given}.")
+SHARE = N_("{patch} from {given} changes {taking} most: by {change}, {share} of the way to {given}.")
 Pair = tuple[int, int, int, int]  # layer and head that reads, layer and head that wrote
 
 
@@ -61,17 +67,20 @@ def profile_sentence(profile: np.ndarray) -> str:
     )
 
 
-def strongest(found: np.ndarray) -> list[Pair]:
-    """found [L,H,L,H] -> the pairs above what random matrices give, the strongest first."""
-    places = np.argwhere(np.nan_to_num(found) > 0)
-    order = np.argsort(-found[tuple(places.T)], kind="stable")
-    return [tuple(place) for place in places[order].tolist()]
+def strongest(found: np.ndarray, most: int | None = None) -> list[Pair]:
+    """found [L,H,L,H] -> the pairs above what random matrices give, the strongest first; at most so many."""
+    values = found.ravel()
+    places = np.flatnonzero(values > 0)  # NaN is not
+    if most is not None and len(places) > most:  # not all are sorted, which takes long
+        places = places[values[places] >= np.partition(values[places], -most)[-most]]
+    places = places[np.argsort(-values[places], kind="stable")][:most]
+    return [tuple(place) for place in np.transpose(np.unravel_index(places, found.shape)).tolist()]
 
 
 def arcs_figure(found: np.ndarray, layers: Sequence[int], chosen: tuple[int, int]) -> CachedFigure:
     """Heads as points, a column for each layer; an arc from each head that wrote to the one that reads it, for the
     strongest pairs. layers: their numbers in the network. chosen: the head whose arcs are red."""
-    pairs = strongest(found)[:ARCS]
+    pairs = strongest(found, ARCS)
     heads = list(np.ndindex(found.shape[:2]))
     dots = scatter(
         [layer for layer, _ in heads],
@@ -104,7 +113,7 @@ def _arc(pair: Pair, share: float, chosen: tuple[int, int]) -> dict:
 
 
 def composition_table(found: np.ndarray, layers: Sequence[int]) -> Markup:
-    pairs = strongest(found)[:MOST_LISTED]
+    pairs = strongest(found, PAIRS_LISTED)
     rows = [[th(say("reading head")), th(say("writing head")), th(say("composition"), colspan=2)]]
     for pair in pairs:
         later, reads, earlier, wrote = pair
@@ -128,7 +137,7 @@ def composition_numbers(found: np.ndarray, layers: Sequence[int]) -> list[Figure
 
 def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) -> str:
     """found [L,H,L,H]: what stands out."""
-    pairs = strongest(found)
+    pairs = strongest(found, 1)
     if len(found) == 1:
         return say("It has one layer: no head comes before another.")
     if not pairs:
@@ -137,15 +146,6 @@ def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) ->
     names = {"reader": head_name(layers[later], reads), "writer": head_name(layers[earlier], wrote)}
     words = N_("Strongest {kind}: {reader} reads the output of {writer}, {value} above random matrices.")
     return say(words, kind=say(NAMES[kind]), value=fixed(float(found[pairs[0]]), 3), **names)
-
-
-LISTED = 10
-NOTICED = 0.005  # of the measured value: what rounds to 0 in two digits
-LEAST_WAY = 0.5  # of the strongest effect: of a shorter way between the runs, shares would say nothing
-BEFORE = N_("Measured in {given}: {there}, in {taking}: {here}.")
-STRONGEST = N_("{patch} from {given} changes {taking} most: by {change}.")
-AWAY = N_("{patch} from {given} changes {taking} most: by {change}, away from {given}.")
-SHARE = N_("{patch} from {given} changes {taking} most: by {change}, {share} of the way to {given}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,12 +177,12 @@ def patch_figure(view: PatchView, *, dark: bool) -> CachedFigure:
 
 def patch_table(view: PatchView) -> Markup:
     """The strongest, with what they are of the way from the one run to the other, where there is one."""
-    strongest, way = view.ranked()[:LISTED], view.measured[0] - view.measured[1]
-    most, given, taking = abs(float(view.values[strongest[0]])) or 1.0, *view.names
+    ranked, way = view.ranked()[:PATCHES_LISTED], view.measured[0] - view.measured[1]
+    most, given, taking = abs(float(view.values[ranked[0]])) or 1.0, *view.names
     spread = [th(say("± over pairs"), "number")] if view.spread is not None else []
     of_way = th(say("of {given} − {taking}", given=given, taking=taking), "number")
     rows = [[th(say("from {given}", given=given)), th(view.unit, colspan=2), *spread, of_way]]
-    for place in strongest:
+    for place in ranked:
         value = float(view.values[place])
         bar = track(abs(value) / most, NOW if value > 0 else STANDARD)
         over = [] if view.spread is None else [td(fixed(float(view.spread[place]), 3), "number")]
@@ -193,12 +193,12 @@ def patch_table(view: PatchView) -> Markup:
 
 def patch_sentence(view: PatchView) -> str:
     """What was measured, and which patch does most."""
-    strongest, names = view.ranked()[0], dict(zip(("given", "taking"), view.names, strict=True))
-    way, value = view.measured[0] - view.measured[1], float(view.values[strongest])
+    largest, names = view.ranked()[0], dict(zip(("given", "taking"), view.names, strict=True))
+    way, value = view.measured[0] - view.measured[1], float(view.values[largest])
     before = say(BEFORE, there=fixed(view.measured[0], 2), here=fixed(view.measured[1], 2), **names)
-    if abs(value) < NOTICED:
-        return together([before, say("No patch changes it by {least} or more.", least=NOTICED)])
-    names |= {"patch": view.name(strongest), "change": signed(value, 2)}
+    if abs(value) < NOTICED_EFFECT:
+        return together([before, say("No patch changes it by {least} or more.", least=NOTICED_EFFECT)])
+    names |= {"patch": view.name(largest), "change": signed(value, 2)}
     if abs(way) <= LEAST_WAY * abs(value):
         return together([before, say(STRONGEST, **names)])
     if value * way < 0:
@@ -216,7 +216,7 @@ def patch_alt(view: PatchView) -> str:
 
 def patch_grid(view: PatchView) -> Markup:
     """All of them as a table of numbers on their colours."""
-    reach = max(float(np.abs(view.values).max()), NOTICED)
+    reach = max(float(np.abs(view.values).max()), NOTICED_EFFECT)
     rows = [[th(""), *(th(column, "number") for column in view.columns)]]
     for name, values in zip(view.rows, view.values.tolist(), strict=True):
         colours = [rgba(NOW if value > 0 else STANDARD, 0.6 * abs(value / reach)) for value in values]

@@ -117,7 +117,7 @@ def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
     return chance(float(lens.next_probabilities[reading, place])), ordinal(int(lens.next_ranks[reading, place]))
 
 
-_RULES = (
+_RULES = " ".join(
     f"table.lens td.s{shade} {{ background: rgb({r},{g},{b}); color: {ink_on(r, g, b)}; }}"  # not shown
     for shade, (r, g, b) in enumerate(stops(SHADES).tolist())
 )
@@ -140,7 +140,7 @@ STYLE = f"""
   .lens-mark.follows {{ border-bottom: 2px solid currentColor; height: .8em; }}
   .lens-mark.other {{ border-left: 5px dashed {NOW}; height: .9em; width: .3em; vertical-align: -.1em; }}
   table.lens-candidates td.wide {{ white-space: normal; width: 45%; }}
-  {" ".join(_RULES)}
+  {_RULES}
 </style>
 """
 

@@ -16,7 +16,7 @@ from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
 from tests.viz.packet import unpacked
 from ui import controls, results
-from ui.export import export_files, pictures
+from ui.export import export_files, pictures, printed
 from ui.widgets import plain
 from viz.export import data, fonts
 from viz.export.paper import Paper
@@ -61,7 +61,7 @@ def test_the_numbers_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> No
 def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     monkeypatch.setattr("streamlit.download_button", lambda label, data, name, *_, **__: names.append(name))
-    monkeypatch.setattr(pictures.PrintedPicture, "preview", lambda _: ("<svg xmlns='http://www.w3.org/2000/svg'/>", 9))
+    monkeypatch.setattr(printed.PrintedPicture, "preview", lambda _: ("<svg xmlns='http://www.w3.org/2000/svg'/>", 9))
     page = Export(causal="false", layer="2", head="3")
     for kind in pictures.PICTURES:
         page.set(picture=kind)
@@ -71,11 +71,11 @@ def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert len({name for name in names if name.endswith(".svg")}) == len(pictures.PICTURES)
 
 
-def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, pictures.PrintedPicture]]:
+def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, printed.PrintedPicture]]:
     """What the page's pictures say of themselves, and they, in the order in which they are shown."""
-    said: list[tuple[str, pictures.PrintedPicture]] = []
+    said: list[tuple[str, printed.PrintedPicture]] = []
     blank = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>", 9
-    monkeypatch.setattr(pictures.PrintedPicture, "preview", lambda one: said.append((one.caption(), one)) or blank)
+    monkeypatch.setattr(printed.PrintedPicture, "preview", lambda one: said.append((one.caption(), one)) or blank)
     return said
 
 
@@ -94,7 +94,7 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
 
 
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
+    monkeypatch.setattr(printed, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
     assert "No font on this server has c: PNG and PDF" in " ".join(one.value for one in Export().app.caption)
 
 
@@ -227,7 +227,7 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
     page = Export(lang="zh", picture="tokens", query="4")
     assert not any("字体" in one.value for one in page.app.caption)
     written: list[str] = []
-    monkeypatch.setattr(pictures, "Paper", lambda *of: written.append(of[1]) or Paper(*of))
+    monkeypatch.setattr(printed, "Paper", lambda *of: written.append(of[1]) or Paper(*of))
     taken["PDF"]()
     assert "查询是 4" in written[0]
 

@@ -28,7 +28,8 @@ from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, all_heads
 
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
-KINDS: tuple[tuple[str, str, Write, str], ...] = (
+FileKind = tuple[str, str, Write, str]  # its name, its ending, what writes it, and what it holds
+KINDS: tuple[FileKind, ...] = (
     ("NPZ", "npz", data.as_npz, N_("numpy.load: weights, scores, one array for each mask, and about.json.")),
     ("safetensors", "safetensors", data.as_safetensors, N_("The same arrays; about.json is in the file's metadata.")),
     ("CSV", "csv", data.as_csv, N_("One line per cell: weight, scaled score and what blocks it.")),
@@ -149,12 +150,15 @@ def _numbers(view: RunView) -> ReportNumbers:
 def numbers(subject: ExportSubject) -> None:
     view, every = subject.views()[0], subject.every()
 
-    def offer(which: list[tuple[int, int]], kinds: tuple, key: str, words: str, name: str) -> None:
+    def made(write: Write, which: list[tuple[int, int]]) -> bytes | str:
+        return write(subject.export(which))
+
+    def offer(which: list[tuple[int, int]], kinds: Sequence[FileKind], key: str, words: str, name: str) -> None:
         with st.container(horizontal=True):
             for kind, ending, write, about in kinds:
-                make = lambda write=write: write(subject.export(which))  # noqa: E731
                 look = {"key": f"{key}_{ending}", "help": say(about)}
-                download(say(words, kind=kind), make, f"{subject.file_name(name)}.{ending}", **look)
+                make, file = partial(made, write, which), f"{subject.file_name(name)}.{ending}"
+                download(say(words, kind=kind), make, file, **look)
 
     offer([subject.chosen], KINDS if fits(view) else KINDS[-1:], "take", "{kind}", "head")
     if every:

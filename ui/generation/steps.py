@@ -10,7 +10,7 @@ from i18n import N_, say, say_count, together
 from model.base import Model
 from model.heads.view import HeadView, cropped
 from model.sampling import MOST_WRITTEN, SampledToken, Sampling
-from ui import explain
+from ui import explain, page
 from ui.generation import writing as generation
 from ui.generation.writing import NEXT, SECONDS, Writing, advance, choice_of, look_at, take
 from ui.guard import guarded
@@ -110,7 +110,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
     tokens += [Token(model.label(token), chance, by_hand) for token, chance, by_hand in written]
     with st.container(key="generation_scene"):
         text = text_html(tokens, row if index is None else row + 1)
-        st.html(f'<p class="sentence">{sentence(scene)}</p>{text}')
+        st.html(f"{page.sentence(sentence(scene))}{text}")
     left, right = st.columns([1, 1.7], gap="medium")
     with left:
         how_to_choose = _candidates(model, writing, choice, index)

@@ -37,7 +37,7 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
     slot = st.popover(say("Picture for print"), icon=":material/image:", key="atlas_picture", on_change="rerun")
     if not slot.open:
         return
-    from ui.export import pictures  # matplotlib takes a second, and nothing else here needs it
+    from ui.export import printed  # matplotlib takes a second, and nothing else here needs it
     from viz.export import words
     from viz.export.paper import atlas_picture
 
@@ -56,10 +56,10 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
         return together([what, which, held, *words.of_atlas(atlas, x, y), f"Unmask {version()}."])
 
     of = atlas, x, y, chosen
-    found = pictures.PrintedPicture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
+    found = printed.PrintedPicture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
     with slot, guarded(say("Drawing …")):
-        pictures.say_what_has_no_font(found)
-        pictures.offer(found, "head_atlas")
+        printed.say_what_has_no_font(found)
+        printed.offer(found, "head_atlas")
 
 
 SHOWN_EACH = 3  # examples of a tenth

@@ -39,17 +39,18 @@ def canvas(view: str) -> Callable[..., None]:
 OnPick = Callable[[int, int | None], None]
 ABOVE = 195  # pixels over the picture as a page opens
 ROOMS = {"pair": WIDE, "one": 1, "two": TWO}  # how many of its sides wide a picture is, without its margins
+LEAST = "11.5rem"  # a picture's side, without its margins
 ROOM = """<style>
   .PLACE { container-type: inline-size; overflow-x: auto; SIZES }
   .PLACE > * {
-    --side: clamp(var(--least, 11.5rem), min((100cqw - var(--across)) / var(--sides),
+    --side: clamp(var(--least, LEAST), min((100cqw - var(--across)) / var(--sides),
       (100dvh - var(--above) - var(--down)) / var(--tall)), 70rem);
     --wide: calc(var(--side) * var(--sides) + var(--across)); min-width: var(--wide); max-width: var(--wide); }
   .PLACE .chart {
     width: var(--wide) !important;
     height: calc(var(--side) * var(--tall) + var(--down)) !important; }
   @media (min-width: 641px) { /* a column that is narrower than its picture at the least takes a row of its own */
-    $column:has(.PLACE) { SIZES min-width: min(100%, var(--least, 11.5rem) * var(--sides) + var(--across)); } }
+    $column:has(.PLACE) { SIZES min-width: min(100%, var(--least, LEAST) * var(--sides) + var(--across)); } }
 </style>"""  # of a container by its own class: of [class*=…] the browser styles all in whatever changes its class
 LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
 
@@ -96,7 +97,8 @@ def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: 
     """
     across, down = margin["l"] + margin["r"], margin["t"] + margin["b"]
     sizes = f"--above: {above}px; --across: {across}px; --down: {down}px; --tall: {tall:.4f}; --sides: {ROOMS[room]};"
-    st.html(css(ROOM.replace("PLACE", f"st-key-{room}_{key}").replace("SIZES", sizes)))
+    rules = ROOM.replace("PLACE", f"st-key-{room}_{key}").replace("SIZES", sizes).replace("LEAST", LEAST)
+    st.html(css(rules))
 
 
 def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from model.heads.view import HeadView
 from ui import page, results, run_view
 from ui.heads import head as head_picture
 from ui.heads import query
-from ui.heads.head import ABOVE, canvas
+from ui.heads.head import ABOVE, LEAST, canvas
 from ui.heads.query import Moves
 from ui.link import PINS
 from ui.markdown import escaped
@@ -137,7 +137,7 @@ BESIDE = """<style>@media (min-width: 1600px) {
   $column:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
   $column:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
   .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/heads/head.py's ROOM */
-    --side: clamp(11.5rem, min((100cqw - var(--across)) / WIDE, 100dvh - ABOVEpx - var(--down)), 70rem);
+    --side: clamp(LEAST, min((100cqw - var(--across)) / WIDE, 100dvh - ABOVEpx - var(--down)), 70rem);
     position: absolute; top: var(--top); left: calc(var(--side) + var(--across)); right: 0; width: auto;
     max-height: var(--side); overflow-y: auto; }
 }
@@ -147,7 +147,7 @@ BESIDE = """<style>@media (min-width: 1600px) {
 def show_tokens(chosen: ChosenHead) -> None:
     """Below, and where no comparison and no slider takes the room, beside the heatmap in a window that is wide."""
     # always, though it is for the tokens beside alone: where rules come or go, a browser styles the whole page anew
-    st.html(css(BESIDE.replace("WIDE", str(WIDE)).replace("ABOVE", str(ABOVE))))
+    st.html(css(BESIDE.replace("WIDE", str(WIDE)).replace("ABOVE", str(ABOVE)).replace("LEAST", LEAST)))
     if chosen.changed or chosen.part != (0, len(chosen.view.queries)):
         draw_tokens(chosen)
         return

@@ -1,5 +1,5 @@
 """What a user of the lessons has chosen: the lesson, the step, and the answers given so far, which the browser's local
-storage keeps; and a summary of them to print."""
+storage keeps."""
 
 import json
 import re
@@ -56,8 +56,13 @@ def go(step: int, lesson: str | None = None) -> None:
 
 def take_linked(lesson: str) -> None:
     """Call when the lesson is known: the link that was just read, if one was, may have answers to it."""
-    pairs = re.findall(r"(\d+)-(\d)", st.session_state.pop("lesson_linked", ""))
-    _answers().update({(lesson, int(step)): int(choice) for step, choice in pairs})
+    linked = _choices(st.session_state.pop("lesson_linked", ""))
+    _answers().update({(lesson, step): choice for step, choice in linked.items()})
+
+
+def _choices(text: str) -> dict[int, int]:
+    """By step, of answers as a link has them."""
+    return {int(step): int(choice) for step, choice in re.findall(r"(\d+)-(\d)", text)}
 
 
 def _answers() -> dict[tuple[str, int], int]:
@@ -71,6 +76,12 @@ def given(lesson: str, step: int) -> int | None:
 
 def give(lesson: str, step: int, choice: int) -> None:
     _answers()[lesson, step] = choice
+
+
+def forget(lesson: str) -> None:
+    """All answers to it."""
+    for key in [key for key in _answers() if key[0] == lesson]:
+        del _answers()[key]
 
 
 NAME = "unmask lessons"  # not shown: in the local storage
@@ -111,7 +122,7 @@ def offer_to_forget() -> None:
 def answers_by_lesson() -> dict[str, str]:
     """As a link has them, by lesson."""
     found: dict[str, list[str]] = {}
-    for (lesson, step), choice in sorted(st.session_state.get("lesson_answers", {}).items()):
+    for (lesson, step), choice in sorted(_answers().items()):
         if lesson == DRAFT:
             continue
         found.setdefault(lesson, []).append(f"{step}-{choice}")
@@ -126,11 +137,10 @@ def _take(stored: Any) -> None:
         answers, key = dict(told.get("answers") or {}), told.get("room")
     except (ValueError, TypeError, AttributeError, RecursionError):
         return
-    own = st.session_state.setdefault("lesson_answers", {})
     for lesson, given in answers.items():
         if LESSON.fullmatch(lesson) and isinstance(given, str) and re.fullmatch(ANSWERS, given):
-            for step, choice in re.findall(r"(\d+)-(\d)", given):
-                own.setdefault((lesson, int(step)), int(choice))
+            for step, choice in _choices(given).items():
+                _answers().setdefault((lesson, step), choice)
     if isinstance(key, dict) and all(isinstance(key.get(name), str) for name in ("id", "secret")):
         room = RoomKey(key["id"], key["secret"])
         if not st.session_state.get("lesson_room") and rooms.served.is_set() and rooms.rooms().is_open(room):
@@ -138,4 +148,4 @@ def _take(stored: Any) -> None:
 
 
 def _forget() -> None:
-    st.session_state.lesson_answers = {}
+    _answers().clear()

@@ -12,7 +12,7 @@ from model import catalog
 from serving.loaded_models import OF_PAGES
 from ui.guard import guarded, problem_in
 from ui.lessons import screen, shelves, steps
-from ui.lessons.choices import DRAFT
+from ui.lessons.choices import DRAFT, forget
 from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css
@@ -32,7 +32,7 @@ def open_with(text: str) -> None:
     state = st.session_state
     version = state.get("lesson_draft_version", 0) + 1
     state.update(lesson_edit=True, lesson_draft=text, lesson_draft_version=version, lesson_step=1)
-    _forget_answers()
+    forget(DRAFT)
 
 
 def offer(opened: shelves.Open | None) -> None:
@@ -149,11 +149,6 @@ def _buttons(text: str, lesson: Lesson | None) -> None:
         st.button("", key="lesson_close", icon=":material/close:", help=say("Close the editor"), on_click=close)
 
 
-def _forget_answers() -> None:
-    answers = st.session_state.get("lesson_answers", {})
-    st.session_state.lesson_answers = {key: choice for key, choice in answers.items() if key[0] != DRAFT}
-
-
 def _show_source(text: str, problems: list[str], fine: str) -> None:
     state, key = st.session_state, "lesson_source"
 
@@ -162,7 +157,7 @@ def _show_source(text: str, problems: list[str], fine: str) -> None:
         text, step = (typed.get("text"), whole(typed.get("step"))) if isinstance(typed, dict) else (None, None)
         if isinstance(text, str) and len(text) <= MOST_BYTES:
             if text != state.lesson_draft:
-                _forget_answers()
+                forget(DRAFT)
             state.update(lesson_draft=text, lesson_step=max(step or 1, 1))
 
     told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MOST_BYTES}

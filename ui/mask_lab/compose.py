@@ -100,7 +100,8 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 
 
 def choose(model: Model) -> MaskSpec:
-    """Of every mask a switch and, where it is on, its parameter. The spec holds everywhere; see `scoped`."""
+    """Of every mask a switch and, where it is on, its parameter. The spec holds
+    everywhere; ui/mask_lab/lab.py narrows it to where it applies."""
     native = controls.switches(model)
     with st.container(key="composed", horizontal=True, vertical_alignment="center"):
         for name in native:

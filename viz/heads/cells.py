@@ -101,7 +101,7 @@ def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
-    """float32, -1 to 1 -> int, -10,000 to 10,000: the digits of viz.heads.cells.weight_text, a tie away from 0.
+    """float32, -1 to 1 -> int, -10,000 to 10,000: the digits of weight_text, a tie away from 0.
 
     float64 holds the product exactly: 24 binary digits times 14.
     """
