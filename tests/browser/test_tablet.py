@@ -74,7 +74,8 @@ def test_what_is_cut_off_is_found(visit: Visit) -> None:
     assert page.evaluate(CUT, ROOMS) == []
     page.add_style_tag(
         content="""[data-testid=stMain] :is(h3, h4) { width: 1em; word-break: break-all }
-      [data-testid=stMain] [data-testid=stSelectbox] input { flex: none !important; width: 4px !important; min-width: 0 !important }
+      [data-testid=stMain] [data-testid=stSelectbox] input {
+        flex: none !important; width: 4px !important; min-width: 0 !important }
       [data-testid=stButtonGroup] > [role] { width: 20px !important; flex-wrap: nowrap !important }
       [class*="st-key-one_"] { width: 20px !important; min-width: 0 !important }"""
     )
