@@ -296,7 +296,7 @@ def show_another(whole: np.ndarray) -> None:
     word = state.images_word if 0 <= state.images_word < len(found.labels) else len(found.labels) - 1
     lit = images.lit_image(found, heads, whole, word)
     said = say("The network's own mask of the image tokens: {mask}.", mask=found.mask)
-    st.html(page.sentence(together([said, "" if lit.mapped else say(images.NO_MAPPING)])))
+    st.html(page.sentence(together([said, images.mapping_note(lit)])))
     layers = list(lit.layers())
     head = min(state.images_head or MEAN, len(heads))
     for place, (part, column) in enumerate(zip(layers, st.columns(max(len(layers), 2)), strict=False)):

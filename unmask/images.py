@@ -14,7 +14,7 @@ from unmask.pictures import Picture, Predicted, predicted, printed_file
 from unmask.runs import MOST_PREDICTED, Run
 from viz.hatch import picture_uri
 from viz.html import tag
-from viz.images import NO_MAPPING, LitImage, composed, lit_image, lit_packet, lit_sentence, shown_at
+from viz.images import LitImage, composed, lit_image, lit_packet, lit_sentence, mapping_note, shown_at
 from viz.numbers import TOP, Candidate
 from viz.saved.standalone import Canvas, page
 
@@ -68,7 +68,7 @@ class ImageRun(Run):
         lit = self.lit(layer, head, token)
         layers = list(lit.layers())
         line = lit_sentence(lit)
-        note = tag("p", together([line, "" if lit.mapped else say(NO_MAPPING)]))
+        note = tag("p", together([line, mapping_note(lit)]))
         canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
         html = partial(page, line, [note, *canvases])
         printed = partial(printed_file, "image", lit.heads[0], self.title, lit)

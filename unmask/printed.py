@@ -10,7 +10,7 @@ from viz.export.paper import Paper, Sheet, every_picture
 from viz.export.picture import change_picture, head_picture, image_picture, lines_picture, lit_picture
 from viz.heads.colours import STANDARD_COLOURS
 from viz.heads.tokens import least_line, light_words
-from viz.images import NO_MAPPING, lit_sentence
+from viz.images import lit_sentence, mapping_note
 
 SCALE = 2  # of a PNG: 192 pixels to the inch
 Form = tuple[Callable[[Paper, Any], Sheet], Callable[[Any], Iterable[str]]]  # draws it; sentences on how to read it
@@ -28,7 +28,7 @@ FORMS: dict[str, Form] = {
         lambda paper, heads: lines_picture(paper, heads.parts, heads.names),
         lambda heads: [*words.of_lines(least_line(heads.part)), heads.left_out],
     ),
-    "image": (image_picture, lambda lit: [lit_sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
+    "image": (image_picture, lambda lit: [lit_sentence(lit), mapping_note(lit)]),
     "overview": (
         lambda paper, of: every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),
         lambda of: words.of_every(of[1], of[0].thumbnails.shape[2]),

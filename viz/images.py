@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from i18n import N_, say, together
+from i18n import N_, say, say_count, together
 from model.heads.view import head_name
 from model.images.patches import LEAST, Box, grid_tokens, with_means
 from viz.components import packed, words
@@ -175,8 +175,8 @@ NO_MAPPING = N_("For this processor it is not known which pixels a token covers:
 class LitImage:
     """Attention of heads of a layer from a text to an image. heads: their names. picture: uint8 [height, width, 3].
     boxes: of the P image tokens, in pixels. weights: float32 [H,S,P]; blocked: bool [S,P]. labels: of the S tokens.
-    query: which of them is shown, from 0. mapped: whether the boxes are pixels of the image. neutral: float32 [H,P], of
-    a neutral prompt, to show weights divided by it."""
+    query: which of them is shown, from 0. mapped: whether the boxes are pixels of the image; unmapped: how many image
+    tokens more cover none. neutral: float32 [H,P], of a neutral prompt, to show weights divided by it."""
 
     heads: tuple[str, ...]
     picture: np.ndarray
@@ -187,6 +187,7 @@ class LitImage:
     labels: tuple[str, ...]
     query: int
     mapped: bool = True
+    unmapped: int = 0
     neutral: np.ndarray | None = None
 
     def layers(self) -> "Iterator[LitImage]":
@@ -235,7 +236,7 @@ def lit_image(found: "ImageLook", heads: tuple[str, ...], picture: np.ndarray, q
     """heads: their names. picture: the image, uint8. query: which of the labels is shown."""
     pixels = shown_at(picture, found.boxes) if found.boxes else strip(len(found.names))
     weights, mapped = (found.weights, found.blocked), bool(found.boxes)
-    return LitImage(heads, *pixels, found.names, *weights, found.labels, query, mapped, found.neutral)
+    return LitImage(heads, *pixels, found.names, *weights, found.labels, query, mapped, found.unmapped, found.neutral)
 
 
 def lit_sentence(lit: LitImage) -> str:
@@ -247,6 +248,19 @@ def lit_sentence(lit: LitImage) -> str:
     most = int(weights.argmax())
     words = N_("{name}: “{token}” gives {share} of its attention to the image, most to {place}: {most}.")
     return say(words, **said, place=lit.names[most], most=weight_text(weights[most]))
+
+
+def mapping_note(lit: LitImage) -> str:
+    """What is not known of the pixels of the image tokens; "" where all of it is."""
+    if not lit.mapped:
+        return say(NO_MAPPING)
+    if not lit.unmapped:
+        return ""
+    return say_count(
+        "One image token covers no pixels, such as a line break, and is left out.",
+        "{count} image tokens cover no pixels, such as line breaks, and are left out.",
+        lit.unmapped,
+    )
 
 
 def composed(lit: LitImage) -> np.ndarray:

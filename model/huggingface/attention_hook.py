@@ -243,7 +243,7 @@ class OwnAttention(TorchFunctionMode):
             if given.get("is_causal"):
                 added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
             return attend_in_run(Call(None, query, key, given["value"], added, given.get("scale"), ScoreTerms()))
-        inputs = (*args, kwargs.get("input")) if name == "softmax" else args
+        inputs = (*args, *(kwargs[key] for key in ("condition", "input", "mask", "other") if key in kwargs))
         known = next((known for known in map(self._of, inputs) if known is not None), None)
         result = function(*args, **kwargs)
         if name == "softmax":
@@ -252,7 +252,7 @@ class OwnAttention(TorchFunctionMode):
                 self._note(replace(known, tensor=result, weights=True))
             return result
         if known is not None and isinstance(result, Tensor) and result.numel() == known.tensor.numel():
-            after = _step(known, name, args) if result.shape[-2:] == known.tensor.shape[-2:] else None
+            after = _step(known, name, inputs) if result.shape[-2:] == known.tensor.shape[-2:] else None
             self._note(after and replace(after, tensor=result))
         return result
 

@@ -99,6 +99,7 @@ def image_mask(trace: Trace) -> str:
 class ImageLook:
     """What heads of a layer look at in an image. labels: of the S tokens that look; names and boxes: of the P image
     tokens, boxes none where no mapping is known. weights float32 [H,S,P]; blocked bool [S,P]. mask: see image_mask.
+    unmapped: how many image tokens more there are, which cover no pixels (the line breaks of LLaVA-NeXT).
     neutral: of a neutral prompt's last token, float32 [H,P], where it was asked for."""
 
     labels: tuple[str, ...]
@@ -107,6 +108,7 @@ class ImageLook:
     weights: np.ndarray
     blocked: np.ndarray
     mask: str
+    unmapped: int
     neutral: np.ndarray | None = None
 
 
@@ -134,11 +136,11 @@ def looks(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) 
     assert isinstance(batch, ImageBatch)
     boxes = {one.position: one.box for one in batch.image_tokens}
     keys, pieces = list(boxes or batch.image_positions), batch.pieces[0]
-    cells = np.ix_(texts, keys)
+    cells, unmapped = np.ix_(texts, keys), len(batch.image_positions) - len(keys)
     weights = np.stack([trace.weights(layer, head).numpy()[cells] for head in heads])
     labels, names = (tuple(pieces[at] for at in some) for some in (texts, keys))
     blocked = ~trace.allowed(layer, head=heads[0]).numpy()[cells]
-    return ImageLook(labels, names, tuple(boxes.values()), weights, blocked, image_mask(trace))
+    return ImageLook(labels, names, tuple(boxes.values()), weights, blocked, image_mask(trace), unmapped)
 
 
 class ImagePrompts:

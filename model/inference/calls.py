@@ -59,7 +59,7 @@ class CallsComparison:
 
     calls: each one's queries and keys. cells: int16 [T+S,T+S], the call that computed each cell of layer 0, −1 for
     none. computed, twice: how many cells of layer 0 were computed, and how many of them more than once. missed, extra:
-    how many were left out that one call computes, and computed that it does not (a leak).
+    how many of its head 0 were left out that one call computes, and computed that it does not (a leak).
     differences: float32 [T+S], for each token the largest difference between its logits and those of one call; size:
     the largest of those. losses, in_one: float32 [T], nats, NaN at the first position.
     """

@@ -33,8 +33,10 @@ STATE = """() => {
 }"""
 
 STILL = """async (before) => {
-  // the server has not begun to answer, a chart is still to be drawn, or the sidebar is still on its way
-  const busy = () => window.sent > window.heard || document.querySelector('.chart[aria-busy=true]')
+  // the server has not begun to answer, a chart is still to be drawn, Streamlit still fetches the script of an element
+  // and shows a skeleton in its place, or the sidebar is still on its way
+  const busy = () => window.sent > window.heard
+    || document.querySelector('.chart[aria-busy=true], [data-testid^=stSkeleton]')
     || document.getAnimations().some((motion) => motion instanceof CSSTransition);
   const look = () => busy() ? null : (LOOK)();
   const rest = () => new Promise((done) => setTimeout(done, POLLING));

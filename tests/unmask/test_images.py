@@ -22,7 +22,7 @@ TEXT = "the cat sat on a mat"
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    names = "llava", "idefics3", "aria", "gemma3"
+    names = "llava", "llava_next", "idefics3", "aria", "gemma3"
     return {name: image_families.save(name, tmp_path_factory.mktemp(name)) for name in names}
 
 
@@ -129,6 +129,19 @@ def test_where_no_mapping_is_known_it_is_said(folders: dict) -> None:
     drawn = run.on_image(0, 0)
     assert "For this processor it is not known which pixels" in drawn.page()
     np.testing.assert_array_equal(drawn.numpy(), run.trace.weights(0, 0)[-1, list(run.trace.batch.image_positions)])
+
+
+def test_tokens_that_cover_no_pixels_are_left_out_and_said_to_be(folders: dict, run: ImageRun, tmp_path: Path) -> None:
+    """LLaVA-NeXT ends each row of its tiles with a line break."""
+    broken = unmask.load(str(folders["llava_next"])).run(TEXT, image=picture(64, 64))
+    count = len(broken.trace.batch.image_positions) - len(broken.image_tokens)
+    assert count > 1
+    words = f"{count} image tokens cover no pixels, such as line breaks, and are left out."
+    assert words in broken.on_image(1, 1).page()
+    printed = broken.on_image(1, 1).save(tmp_path / "image.svg").read_text()
+    assert str(count) in printed
+    assert "cover no pixels" in printed
+    assert "cover no pixels" not in run.on_image(1, 1).page()
 
 
 def test_lifting_the_image_mask_changes_the_run(folders: dict) -> None:

@@ -8,7 +8,6 @@ weight of every head, and the logits, at the real tokens. The largest difference
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import product
 
 import pytest
@@ -260,14 +259,36 @@ def test_a_run_attends_as_its_trace_shows_it(
                 assert_near(stages.weights.sum(-1), allowed.any(-1).float(), 1e-5, "sums of rows, 0 for an empty one")
 
 
-@pytest.mark.parametrize("function", [torch.relu, partial(torch.add, other=torch.ones(3, 5))], ids=["relu", "add"])
-def test_code_of_its_own_may_name_the_scores_it_gives_to_a_function(function: Callable[..., Tensor]) -> None:
-    """Such scores are no longer followed; a softmax that names its input is."""
+def test_code_of_its_own_may_name_the_scores_it_gives_to_a_function() -> None:
+    """relu is no step of attention: such scores are no longer followed. A softmax that names its input is."""
     q, k, v = torch.randn(2, 7, 3, 11), torch.randn(2, 7, 5, 11), torch.randn(2, 7, 5, 13)
-    expected, run = function(input=q @ k.mT), ScriptedAttention([3])
+    expected, run = torch.relu(input=q @ k.mT), ScriptedAttention([3])
     with active_run(run), OwnAttention(2):
         scores = q @ k.mT
-        assert_near(function(input=scores), expected, 0)
+        assert_near(torch.relu(input=scores), expected, 0)
         output = torch.softmax(input=scores, dim=-1) @ v
     assert run.call is not None
     assert (run.call.q is q, run.call.v is v, output.shape) == (True, True, (2, 7, 3, 13))
+
+
+ALLOWED = torch.arange(15).reshape(3, 5) % 4 > 0
+BIAS = torch.zeros(3, 5).masked_fill(~ALLOWED, -torch.inf)
+BY_NAME: dict[str, Callable[[Tensor], Tensor]] = {
+    "masked_fill": lambda scores: scores.masked_fill(value=-torch.inf, mask=~ALLOWED),
+    "torch.masked_fill": lambda scores: torch.masked_fill(value=-torch.inf, mask=~ALLOWED, input=scores),
+    "where": lambda scores: torch.where(condition=ALLOWED, input=scores, other=-torch.inf),
+    "where not": lambda scores: torch.where(condition=~ALLOWED, input=torch.tensor(-torch.inf), other=scores),
+    "add": lambda scores: torch.add(input=scores, other=BIAS),
+    "sub": lambda scores: scores.sub(other=-BIAS),
+}
+
+
+@pytest.mark.parametrize("masked", BY_NAME.values(), ids=[*BY_NAME])
+def test_code_of_its_own_may_name_the_mask(masked: Callable[[Tensor], Tensor]) -> None:
+    q, k, v = torch.randn(2, 7, 3, 11), torch.randn(2, 7, 5, 11), torch.randn(2, 7, 5, 13)
+    run = ScriptedAttention([3])
+    with active_run(run), OwnAttention(2):
+        masked(q @ k.mT).softmax(-1) @ v
+    assert run.call is not None
+    (added,) = run.call.added
+    assert torch.equal(added if added.dtype == torch.bool else added == 0, ALLOWED)
