@@ -104,11 +104,10 @@ def named(mask: str) -> Markup:
 
 def tag(name: str, content: object = "", **attributes: object) -> Markup:
     """An element around its content, which is escaped unless it is Markup. class_ is the attribute class."""
-    written = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items()
-    )
-    form = "<{0}{1}>" if name in ("img", "input") else "<{0}{1}>{2}</{0}>"  # those have no content and no end
-    return Markup(form).format(Markup(name), written, escape(content))
+    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
+    if name in ("img", "input"):  # those have no content and no end
+        return Markup(f"<{name}{written}>")
+    return Markup(f"<{name}{written}>{escape(content)}</{name}>")
 
 
 def svg_image(parts: Iterable[str], width: int, height: int, alt: str = "", **look: object) -> Markup:
