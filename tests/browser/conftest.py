@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket, expect
 
-from tests.browser.explore import Explore
+from tests.browser.explore import TIMEOUT, Explore
 from tests.browser.running import chromium, running
 from tests.browser.tabs import BLANK, NARROW, Tabs, arrive
+
+expect.set_options(timeout=TIMEOUT)  # playwright's own 5 seconds pass while other tests run beside
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ from axe_playwright_python.base import AXE_SCRIPT
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.browser.explore import TIMEOUT
 from tests.browser.running import running
 
 pytestmark = pytest.mark.slow  # starts a server
-PATIENCE = 20_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +33,13 @@ def open_page(browser: Browser, class_server: str) -> Iterator[Open]:
 
     def opened(path: str, **context: object) -> Page:
         page = browser.new_context(**context).new_page()  # type: ignore[arg-type]
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(path if path.startswith("http") else f"{class_server}/{path}")
         pages.append(page)
         return page
 
-    expect.set_options(timeout=PATIENCE)
     yield opened
-    expect.set_options(timeout=5_000)  # playwright's own
     for page in pages:
         page.context.close()
     assert not errors

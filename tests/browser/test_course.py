@@ -24,7 +24,6 @@ from unmask.__main__ import main
 
 AXE = "axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)"
 OVERFLOW = "[document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
-PATIENCE = 30_000  # ms, for a machine that has other things to do
 OWN = """---
 title: My <b>own</b>
 aim: To see a window.
@@ -76,7 +75,6 @@ def host(site: Path) -> Iterator[str]:
 def visit(browser: Browser, host: str) -> Iterator[Open]:
     """Afterwards: it may have asked for nothing elsewhere, and met no error."""
     watch, contexts = Watch(host), list[BrowserContext]()
-    expect.set_options(timeout=PATIENCE)
 
     def opened(path: str, context: BrowserContext | None = None, **how: Any) -> Page:
         if context is None:
@@ -88,7 +86,6 @@ def visit(browser: Browser, host: str) -> Iterator[Open]:
         return page
 
     yield opened
-    expect.set_options(timeout=5_000)  # playwright's own
     for context in contexts:
         context.close()
     assert not watch.errors

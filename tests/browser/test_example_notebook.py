@@ -92,7 +92,7 @@ def test_rendered_in_jupyterlab(executed: nbformat.NotebookNode, browser: Browse
         watch.follow(page)
         page.goto(notebook)
         frames = page.locator(".jp-Notebook iframe[srcdoc]")
-        expect(frames).to_have_count(4, timeout=60_000)
+        expect(frames).to_have_count(4)
         for number, canvas in ((0, ".overview canvas"), (0, ".heatmap canvas"), (2, ".heatmap canvas")):
             frames.nth(number).scroll_into_view_if_needed()
             picture = frames.nth(number).content_frame.locator(canvas)

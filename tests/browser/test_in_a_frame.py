@@ -40,4 +40,4 @@ def test_in_another_site_s_frame_uploads_are_refused(browser: Browser, server: s
 def opened(page: Page | FrameLocator) -> None:
     """With its uploader in view."""
     page.get_by_text(LABEL, exact=True).first.click(timeout=TIMEOUT)
-    expect(page.locator("[data-testid=stFileUploader]")).to_be_visible(timeout=TIMEOUT)
+    expect(page.locator("[data-testid=stFileUploader]")).to_be_visible()

@@ -6,7 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-TIMEOUT = 20_000
+from tests.browser.explore import TIMEOUT
+
 ENGLISH, CHINESE = ("Explore", "Mask Lab"), ("探索", "掩码实验室")
 
 
@@ -22,7 +23,6 @@ def tab(browser: Browser) -> Iterator[Page]:
 def chinese(server: str, tab: Page) -> Iterator[Page]:
     """Explore in a browser whose own language is Chinese, and that keeps nothing of who used it before."""
     tab.set_default_timeout(TIMEOUT)
-    expect.set_options(timeout=TIMEOUT)
     tab.goto(server)
     yield tab
     tab.evaluate("localStorage.clear(); sessionStorage.clear()")

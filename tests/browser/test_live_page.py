@@ -47,7 +47,6 @@ NUMBERS = """async ([text, masks]) => {
   return { ...found, weights: coded(found.weights), losses: coded(found.losses), logits: coded(found.logits) };
 }"""
 Open = Callable[..., Page]
-PATIENCE = 30_000  # ms, for a machine that has other things to do
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def open_page(browser: Browser, file: Path) -> Iterator[Open]:
     """Afterwards: it may have asked for nothing, and met no error."""
     watch, contexts = Watch(""), []
-    expect.set_options(timeout=PATIENCE)
 
     def opened(path: Path = file, words: str = "Tokens: ", **how: Any) -> Page:
         context = browser.new_context(offline=True, **({"viewport": {"width": 1280, "height": 900}} | how))
@@ -74,7 +72,6 @@ def open_page(browser: Browser, file: Path) -> Iterator[Open]:
         return page
 
     yield opened
-    expect.set_options(timeout=5_000)  # playwright's own
     for context in contexts:
         context.close()
     assert not watch.errors

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.explore import TIMEOUT, Explore
+from tests.browser.explore import Explore
 from tests.browser.running import free_port, running
 from tests.browser.why_causal import WhyCausal
 
@@ -47,7 +47,7 @@ def test_a_click_in_a_part_that_runs_alone_counts_in_a_new_session(page: Page, f
     page.evaluate("() => { window.lost = window.connection; window.connection.close(); }")
     page.wait_for_function(CONNECTED)
     causal.pick("run with the mask")
-    expect(heads).not_to_have_text(told, timeout=TIMEOUT)
+    expect(heads).not_to_have_text(told)
 
 
 def test_after_a_lost_session_text_and_click_count(page: Page, forgetful: tuple, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def _click_and_expect(explore: Explore, told: str) -> None:
     page = explore.page
     page.wait_for_function(CONNECTED)
     explore.toggle("Causal")
-    expect(page.locator(".sentence")).to_have_text(told, timeout=TIMEOUT)
+    expect(page.locator(".sentence")).to_have_text(told)
     assert page.get_by_label("Text, one sequence per line").input_value() == TEXT
-    expect(page.get_by_role("switch", name="Causal", exact=True)).to_be_checked(timeout=TIMEOUT)
+    expect(page.get_by_role("switch", name="Causal", exact=True)).to_be_checked()
     assert "causal" not in page.url
