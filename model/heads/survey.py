@@ -281,6 +281,9 @@ def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndar
     weights = []
     for step in steps:
         tensors = [torch.as_tensor(one).detach().float().cpu() for one in step]
+        if step is not found and not across and all(one.ndim for one in tensors):  # a sliding layer holds its last keys
+            held = max(one.shape[-1] for one in tensors)
+            tensors = [F.pad(one, (held - one.shape[-1], 0)) for one in tensors]
         shapes = {tuple(one.shape) for one in tensors}
         if len(shapes) > 1 or tensors[0].ndim != 4:
             raise ValueError(f"expected one shape [B,H,Q,K] for all layers, got {sorted(shapes)}")  # not shown

@@ -40,9 +40,11 @@ def test_what_transformers_gives() -> None:
         unmask.attentions(given, tokens, blocked={"causal": causal[1:, 1:]})
 
 
-@pytest.mark.parametrize(("family", "use_cache"), [("gpt2", True), ("gpt2", False), ("mistral", True)])
+@pytest.mark.parametrize(
+    ("family", "use_cache"), [("gpt2", True), ("gpt2", False), ("mistral", True), ("gemma3", True)]
+)
 def test_what_generate_gives(family: str, use_cache: bool) -> None:
-    """As one forward pass over all that it read; Mistral's cache drops what its window of 3 hides."""
+    """As one forward over all that it read; Mistral's cache drops what its window of 3 hides, Gemma 3 in two layers."""
     network = random_network(family)
     ids = torch.tensor([[4, 5, 6, 7, 8], [6, 4, 5, 9, 11]])
     how = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "use_cache": use_cache}
