@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CLASSIFIERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model types
 MESSAGES = 'messages as dicts, each with texts as "role" and "content"'
+CAPTURING = "transformers.utils.output_capturing"  # its hooks stay after a call with output_attentions, without effect
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
 CHANGED = (
     "the network's hooks or parameters have changed since unmask.load: this run uses those it had then. "
@@ -331,6 +332,7 @@ def _hooks_and_weights(network: Any) -> frozenset[Hashable]:
         (name, kind, number)
         for name, module in network.named_modules()
         for kind in HOOKS
-        for number in getattr(module, kind, ())
+        for number, hook in getattr(module, kind, {}).items()
+        if getattr(hook, "__module__", None) != CAPTURING
     }
     return frozenset(hooks | {(name, id(weight)) for name, weight in network.named_parameters()})

@@ -373,6 +373,8 @@ def test_a_hook_or_a_weight_that_came_after_loading_is_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         before = model.run(WORDS).losses
+        network(torch.tensor([[4, 5]]), output_attentions=True)  # hooks of transformers' own stay
+        model.run(WORDS)
     handle = layer.register_forward_hook(lambda *_: None)
     with pytest.warns(UserWarning, match="Call unmask.load again"):
         model.run(WORDS)
