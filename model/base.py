@@ -112,7 +112,7 @@ class Model(ABC):
     kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes. predicts: whether it
     has logits. num_layers and num_heads are those of the attention that a fresh trace shows; key_value_heads: for each
     of its query heads, the key-value head it reads. context: the most positions of a row; most_cells: of a batch.
-    network: what holds its weights. hardware: what computes it.
+    network: what holds its weights. hardware: what computes it. added_after: how many tokens it adds behind a text.
     """
 
     network: nn.Module
@@ -122,6 +122,7 @@ class Model(ABC):
     predicts = True
     chats = False  # whether it has a chat template
     hardware: Hardware = CPU
+    added_after = 0
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ class HuggingFaceModel(Model):
         paths = {None if site.place is None else site.place.path for site in shown}
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
+        self.added_after = len((self._tokens.targets or self._tokens.texts).end)
         self._processor = processor
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:

@@ -92,11 +92,11 @@ class CallsComparison:
 
 
 def _continuation(model: Model, text: str) -> TokenBatch:
-    """A text that follows another, without the tokens that the model has before a text."""
+    """A text that follows another, without the tokens that the model adds around a text."""
     batch = model.encode([text])
     ends = batch.ends[0] if batch.ends else (1,)
     start = next((place for place, end in enumerate(ends) if end), 0)
-    return batch.columns(slice(start, None))
+    return batch.columns(slice(start, batch.ids.shape[1] - model.added_after))
 
 
 def continuation_ids(model: Model, text: str) -> tuple[list[int], str]:

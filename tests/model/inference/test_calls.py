@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 
 import unmask
 from model import catalog
@@ -74,6 +75,14 @@ def test_two_continuations_share_a_prefix(model: Model) -> None:
     assert found.difference <= found.tolerance
     assert found.calls == [(7, 7), (5, 12), (5, 17), (count, 7 + count)]
     np.testing.assert_array_equal(found.numpy()[17:, 7:17], -1)
+
+
+def test_a_continuation_has_none_of_the_tokens_around_a_text() -> None:
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A </s>"), pad_token="<pad>")
+    run = unmask.load(families.random_network("llama"), tokenizer).run("the cat sat on a mat")
+    assert run.labels[-1] == "</s>"
+    assert run.tree(["on a mat"]).labels == ["on", "a", "mat"]
+    assert run.served(chunks=2, prefix=2, second="ball").calls[-1] == (1, 3)
 
 
 def test_a_second_continuation_is_split_at_the_separators_of_its_prefix() -> None:
