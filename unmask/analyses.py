@@ -20,8 +20,10 @@ from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, 
 from model.heads.layers import MOST_POSITIONS, How, layer_maps, logit_lens, token_flow
 from model.heads.view import HeadView, head_name
 from model.inference.calls import continuation_ids
+from model.inference.cost import SPLIT
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec
+from model.text import TokenBatch
 from model.trace import Trace
 from unmask.pictures import HeadPicture, Picture, head_picture, table_picture
 from unmask.sources import HeadSource
@@ -128,6 +130,7 @@ class Analyses(HeadSource):
         query, before = self._asked(query, target)
         if way == "mask" and mask is None:
             mask = self.trace.spec.replace(**{NEAR: 1})
+        expect_text(mask or self.trace.spec, self.trace.batch)
         pairs = {tuple(items("a layer and a head", one)): None for one in items("heads as pairs", heads)}
         for layer, head in pairs:
             self._check(layer, head)
@@ -308,6 +311,12 @@ class Circuits:
 
 def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
     return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], {})
+
+
+def expect_text(spec: MaskSpec, batch: TokenBatch) -> None:
+    """Raises ValueError for a mask that splits a text, of tokens that were read from none."""
+    if getattr(spec, SPLIT, "") and not (batch.source or batch).texts:
+        raise ValueError(f"expected a text for the mask {SPLIT!r}, which splits it, got ids, pixels or an image")
 
 
 def _layer_numbers(model: Model) -> list[int]:

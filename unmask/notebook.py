@@ -15,7 +15,6 @@ from model.base import Model
 from model.errors import index, items
 from model.heads.survey import step_measures
 from model.images.reading import picture_of
-from model.inference.cost import SPLIT
 from model.inference.cost import cost as cost
 from model.kv_cache import batch_of
 from model.mask_lab.recognize import name_mask as name_mask
@@ -26,7 +25,7 @@ from serving.job import Job
 from serving.result_cache import once
 from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
-from unmask.analyses import Circuits
+from unmask.analyses import Circuits, expect_text
 from unmask.checking import Checkable
 from unmask.runs import Run, spec_of
 from viz.numbers import head_count, layer_count
@@ -128,8 +127,7 @@ class LoadedModel(Checkable, Circuits):
             batch = batch_of(self.model, *_rows_of_ids(self.model, ids), pad_side=pad_side)
         row = index("row", row, len(batch.ids))
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
-        if ids is not None and getattr(spec, SPLIT):
-            raise ValueError(f"expected a text for the mask {SPLIT!r}, which splits it, got ids")
+        expect_text(spec, batch)
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
         if image is not None:

@@ -25,7 +25,7 @@ from model.masks import MaskSpec
 from model.spec import MOST_STROKES, stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
-from unmask.analyses import Analyses
+from unmask.analyses import Analyses, expect_text
 from unmask.checking import Checkable, tokens_in
 from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
 from viz.heads.cells import changed, weight_text, window
@@ -119,6 +119,7 @@ class Run(Analyses, Checkable):
     def under(self, masks: MaskSpec | dict[str, Any]) -> "Run":
         """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
         spec = spec_of(self.model.standard, masks)
+        expect_text(spec, self.trace.batch)
         return replace(self, trace=self.model.run(self.trace.batch, spec).select(self.trace.name))
 
     def served(

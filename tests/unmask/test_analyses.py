@@ -13,6 +13,7 @@ import unmask
 from model.attribution.score_split import score_split
 from model.heads.ablation import HeadsOff, layer_effects, outcome
 from model.heads.layers import layer_maps, logit_lens, token_flow
+from model.spec import MaskSpec
 from tests.model.huggingface.families import save
 from tests.model.huggingface.test_families import saved
 from unmask.notebook import LoadedModel
@@ -66,8 +67,11 @@ def test_ids_in_place_of_a_text(story: LoadedModel, run: Run) -> None:
     assert two.labels[:2] == ["<pad>", "<pad>"]
     np.testing.assert_allclose(two.logits[2:], story.run(ids=torch.tensor([1, 30])).logits, atol=1e-4)
     assert story.run(ids=list(np.array([1, 30]))).trace.batch.ids.tolist() == [[1, 30]]
-    with pytest.raises(ValueError, match="expected a text for the mask 'documents'"):
-        story.run(ids=[1, 30, 31], masks={"documents": "."})
+    split = MaskSpec(documents=".")
+    for ask in (lambda: story.run(ids=[1, 30, 31], masks=split), lambda: again.under(split),
+                lambda: again.ablate([(0, 0)], "mask", mask=split)):  # fmt: skip
+        with pytest.raises(ValueError, match="expected a text for the mask 'documents'"):
+            ask()
 
 
 @pytest.mark.parametrize(
