@@ -154,10 +154,11 @@ class HeadPicture(Picture):
         return self.view.blocked
 
     def queries(self, some: Sequence[int], how: Literal["mean", "sum"] = "mean") -> "HeadPicture":
-        """What several queries attend to together, one row: the mean or the sum of theirs. Raises ValueError for a
-        query that is not there."""
+        """What several queries attend to together, one row: the mean or the sum of theirs; one that attends
+        to nothing has no part in the mean. Raises ValueError for a query that is not there."""
         row = over_queries(self.view, some, how)
-        name = f"{self.name}, {how} of {query_count(len(set(some)))}"
+        empty = sum(not self.view.weights[query - self.view.first].any() for query in set(some))
+        name = f"{self.name}, {how} of {query_count(len(set(some)))}{f', {empty} without attention' if empty else ''}"
         return head_picture("heatmap", [name], [replace(row, first=0)], 0, self.of, across=True)
 
     def difference(self, other: "HeadPicture") -> "HeadPicture":
