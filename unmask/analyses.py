@@ -113,7 +113,8 @@ class Analyses(HeadSource):
         names = [self.named(layer) for layer in range(len(flows))]
         view = HeadView(flows, np.full_like(flows, np.nan), {}, names, self.labels)
         name = f"attention flow of {self.labels[query]} ({query})"
-        return head_picture("heatmap", [name], [view], len(names) - 1, self.title, across=True)
+        axes = {"layer": self.numbers or range(len(names)), "key": range(len(self.labels))}
+        return head_picture("heatmap", [name], [view], len(names) - 1, self.title, across=True, axes=axes)
 
     def ablate(
         self,

@@ -21,7 +21,7 @@ from viz.components import VIEWS, source, style
 from viz.heads.cells import around, changed, difference_packet, picture_packet, weight_text
 from viz.heads.tokens import MOST_ARC_TOKENS, arcs_packet, left_out, light_words, tokens_packet
 from viz.html import tag
-from viz.numbers import Candidate, chance, key_count, next_token_table, query_count
+from viz.numbers import Candidate, chance, key_count, layer_count, next_token_table, query_count
 from viz.saved.explorer import part_words
 from viz.saved.standalone import Canvas, frame, page
 
@@ -117,10 +117,11 @@ class Picture:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HeadPicture(Picture):
-    """Heads of one layer. view: the first one. of: the run that they are of, in words. query: the position whose row is
-    framed. across: the keys are another text than the queries."""
+    """Heads of one layer. view: the first one; views: each one by its name. of: the run that they are of, in words.
+    query: the position whose row is framed. across: the keys are another text than the queries."""
 
     view: HeadView
+    views: Sequence[tuple[str, HeadView]]
     canvas: Callable[[], Canvas]
     name: str
     of: str
@@ -128,15 +129,21 @@ class HeadPicture(Picture):
     across: bool
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """A row for each cell of the first head: positions, tokens, weight, scaled score, and whether it is blocked."""
+        """A row for each cell: of arcs the head, then positions, tokens, weight, scaled score, and whether it is
+        blocked; of a flow layer, key and value."""
         import pandas as pd
 
-        view = self.view
-        queries, keys = (some.ravel() for some in np.indices(view.weights.shape))
-        cells = {"query": view.first + queries, "key": view.first_key + keys}
-        cells |= {"query token": np.array(view.queries)[queries], "key token": np.array(view.keys)[keys]}
-        numbers = {"weight": view.weights, "score": view.scaled, "blocked": view.any_blocked()}
-        return pd.DataFrame(cells | {name: some.ravel() for name, some in numbers.items()})
+        if self.axes:
+            return super().to_dataframe()
+        tables = []
+        for name, view in self.views:
+            queries, keys = (some.ravel() for some in np.indices(view.weights.shape))
+            cells: dict[str, Any] = {"head": name} if self.numbers.ndim > 2 else {}
+            cells |= {"query": view.first + queries, "key": view.first_key + keys}
+            cells |= {"query token": np.array(view.queries)[queries], "key token": np.array(view.keys)[keys]}
+            numbers = {"weight": view.weights, "score": view.scaled, "blocked": view.any_blocked()}
+            tables.append(pd.DataFrame(cells | {name: some.ravel() for name, some in numbers.items()}))
+        return pd.concat(tables, ignore_index=True)
 
     @property
     def weights(self) -> np.ndarray:
@@ -216,16 +223,24 @@ class ShownHeads:
 
 
 def head_picture(
-    form: str, names: list[str], views: list[HeadView], query: int, of: str, *, across: bool = False
+    form: str,
+    names: list[str],
+    views: list[HeadView],
+    query: int,
+    of: str,
+    *,
+    across: bool = False,
+    axes: Mapping[str, Sequence[Any]] | None = None,
 ) -> HeadPicture:
     """A head as "heatmap" or "tokens", what changes in one ("change"), or several of one layer as "arcs".
 
-    query: the position whose row is framed.
+    query: the position whose row is framed. axes: what its rows and columns are, where these are no queries.
     """
     heads = ShownHeads(names, views, query, MOST_ARC_TOKENS if form == "arcs" else MOST_TOKENS, across)
     weights = views[0].weights
     most = weight_text(np.abs(weights).max(initial=0.0))
-    size = f"{query_count(weights.shape[0])} × {key_count(weights.shape[1])}"
+    rows = layer_count if axes else query_count
+    size = f"{rows(weights.shape[0])} × {key_count(weights.shape[1])}"
     said = {"arcs": size, "change": f"largest change {most}"}.get(form, f"{size}, largest weight {most}")
     line = f"{heads.name}: {said}"
 
@@ -245,6 +260,7 @@ def head_picture(
     return HeadPicture(
         line=line,
         view=views[0],
+        views=[*zip(names, views, strict=True)],
         numbers=np.stack([view.weights for view in views]) if form == "arcs" else weights,
         page=html,
         canvas=canvas,
@@ -253,6 +269,7 @@ def head_picture(
         of=of,
         query=query,
         across=across,
+        axes=axes or {},
     )
 
 

@@ -278,7 +278,8 @@ class Run(Analyses, Checkable):
         view = mask_view(self.trace, self.row, self.masks, layer, head)
         queries, keys = allowed.shape
         begin, end = part = window(0, queries, self.last, MOST_CELLS)
-        size = f"{query_count(queries)} × {key_count(keys)}, {allowed.sum():,} cells allowed"
+        cells = "cell" if allowed.sum() == 1 else "cells"
+        size = f"{query_count(queries)} × {key_count(keys)}, {allowed.sum():,} {cells} allowed"
         note = f"Shown are tokens {begin}–{end - 1} of {queries:,}." if end - begin < queries else ""
 
         def canvas(most: int = MOST_STROKES) -> Canvas:

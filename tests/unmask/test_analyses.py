@@ -144,7 +144,10 @@ def test_rollout_and_flow(run: Run) -> None:
         maps = layer_maps(run.trace, 0, run.masks, how, by)
         np.testing.assert_array_equal(shows_itself(run.merged(by).rollout(2, how)).numpy(), maps.maps[2])
     assert run.merged("words").rollout().view.queries == run.head(0, 0, by="words").view.queries
-    np.testing.assert_array_equal(shows_itself(run.flow(5)).numpy(), token_flow(run.trace, 0, run.masks, 5))
+    flow = shows_itself(run.flow(5))
+    np.testing.assert_array_equal(flow.numpy(), token_flow(run.trace, 0, run.masks, 5))
+    assert f": 6 layers × {len(run.labels)} keys, largest weight" in repr(flow)
+    assert flow.to_dataframe().columns.tolist() == ["layer", "key", "value"]
     with pytest.raises(ValueError, match="expected a layer from -6 to 5"):
         run.rollout(-7)
 
@@ -223,8 +226,11 @@ def test_tables_of_a_run_and_a_head(run: Run) -> None:
     expected = cells[cells["query"].between(5, 8) & cells["key"].between(2, 6)]
     assert (part[["query", "key"]].to_numpy() == expected[["query", "key"]].to_numpy()).all()
     np.testing.assert_allclose(part["weight"], expected["weight"], atol=1e-6)
-    for without in (run.rollout(2), run.flow(5)):
-        assert without.to_dataframe()["score"].isna().all()
+    assert run.rollout(2).to_dataframe()["score"].isna().all()
+    arcs = run.arcs(4, [0, 3]).to_dataframe()
+    assert arcs["head"].unique().tolist() == ["L4 H0", "L4 H3"]
+    np.testing.assert_array_equal(arcs["weight"], run.arcs(4, [0, 3]).numpy().ravel())
+    assert (arcs[: len(cells)][cells.columns] == cells).to_numpy().all()
 
 
 def test_numbers_may_be_numpys(run: Run) -> None:

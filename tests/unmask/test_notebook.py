@@ -104,6 +104,7 @@ def test_a_mask_is_the_traces(story: LoadedModel) -> None:
         np.testing.assert_array_equal(found.numpy(), ~run.head(layer, 0).view.any_blocked())
         assert found.numpy().dtype == bool
         assert f"{found.numpy().sum()} cells allowed" in repr(found)
+    assert repr(story.run(ids=[5]).mask(1, 0)).endswith("1 query × 1 key, 1 cell allowed")
     assert not run.mask(1, 0).view.strokes  # the masks, and with them the drawing, are for layer 2 alone
     assert len(run.mask(2, 0).view.strokes) == 2
     assert not np.array_equal(run.mask(1, 0).numpy(), run.mask(2, 0).numpy())
