@@ -75,9 +75,11 @@ def _standard(run: Run) -> Run | None:
         [positions_under(one.masks, batch)[row, batch.keep[row]] for batch in batches] for one in (run, standard)
     )
     same = all(map(torch.equal, ours, theirs)) and all(
-        run.trace.allowed(layer, row, head=head).equal(standard.trace.allowed(layer, row, head=head))
-        for layer in range(run.trace.num_layers)
+        one.allowed(layer, row, head=head).equal(other.allowed(layer, row, head=head))
+        for one, other in ((run.trace.select(name), standard.trace.select(name)) for name in run.trace.attentions)
+        for layer in range(one.num_layers)
         for head in heads
+        if head < one.num_heads
     )
     return None if same else standard
 

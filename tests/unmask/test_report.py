@@ -72,6 +72,17 @@ def test_other_positions_are_set_beside_the_standard_ones() -> None:
         assert ("Mean loss: " in unmask.report(run).page()) == differ
 
 
+def test_the_masks_of_every_attention_count(tmp_path: Path) -> None:
+    lifted = unmask.load(str(save("t5", tmp_path))).run("the cat sat", target="a big red ball", causal=False)
+    for name in ("encoder", "decoder"):
+        assert "Mean loss: " in unmask.report(lifted.attention(name)).page()
+
+
+def test_masks_of_some_layers_are_named_there() -> None:
+    lifted = unmask.load("story").run(TEXT, masks={"causal": False, "layers": [1]})
+    assert "<td>none in L1; causal elsewhere; it was trained with causal</td>" in unmask.report(lifted).page()
+
+
 def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model, text = unmask.load("story"), "hello world " * 200
     with pytest.warns(UserWarning, match=r"reads at most 256 tokens: the last \d[\d,]* characters .* “.*hello world"):
