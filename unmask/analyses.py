@@ -5,6 +5,7 @@ Sizes: L layers, H heads, T tokens, D head width, W model width, V vocabulary.
 """
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -250,6 +251,21 @@ class Analyses(HeadSource):
     @property
     def _keys(self) -> list[str]:
         return list(self.trace.keys.pieces[self.row])
+
+    @property
+    def mask_names(self) -> dict[str, list[str]]:
+        """The masks that are on in one layer and head at least: by "", or, where the run's masks are of some layers or
+        heads and others are on in the rest, by " in L1" and " elsewhere"."""
+        trace, layers, some = self.trace, self.trace.spec.layers, self.trace.spec.heads
+        heads = {head in some: head for head in range(trace.num_heads if some else 1)}  # heads of a kind are alike
+        found: dict[bool, dict[str, Any]] = {}
+        for layer, head in product(range(trace.num_layers), heads.values()):
+            here = (not layers or layer in layers) and (not some or head in some)
+            found.setdefault(here, {}).update(trace.blocked_by(layer, self.row, head=head))
+        if len({*map(frozenset, found.values())}) == 1:
+            return {"": list(next(iter(found.values())))}
+        scope = ", ".join([*map(self.named, sorted(layers)), *(f"H{head}" for head in sorted(some))])
+        return {f" in {scope}": list(found[True]), " elsewhere": list(found[False])}
 
     @property
     def predicts(self) -> bool:

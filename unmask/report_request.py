@@ -41,13 +41,16 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
 
     def html() -> str:
         standard, found = _standard(run), run.model.describe()
-        trained = f"; it was trained with {', '.join(standard.mask_names) or 'none'}" if standard else ""
+        masks, trained = (
+            "; ".join(f"{', '.join(names) or 'none'}{where}" for where, names in one.mask_names.items())
+            for one in (run, standard or run)
+        )
         view = ReportView(
             model=run.model.name,
             network=f"{found.architecture}, {found.kind}",
             attention=run.trace.name,
             tokens=int(run.trace.queries.keep[run.row].sum()),
-            masks=(", ".join(run.mask_names) or "none") + trained,
+            masks=masks if masks == trained else f"{masks}; it was trained with {trained}",
             spec="" if run.masks == run.model.standard else run.masks.to_json(),
             versions=versions(),
             text=run.text,

@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, product
 from numbers import Integral
 from typing import Any, Self
 
@@ -57,20 +56,12 @@ class Run(Analyses, Checkable):
         """The model, how many tokens it read, whether that was all of the text, and the masks that were on."""
         real = int(self.trace.queries.keep[self.row].sum())
         padding = f" + {len(self.labels) - real:,} padding" if real < len(self.labels) else ""
-        masks = " and ".join(self.mask_names) or "no"
-        mask = "masks" if len(self.mask_names) > 1 else "mask"
+        each = [(" and ".join(names) or "no", len(names) > 1, where) for where, names in self.mask_names.items()]
+        masks = ", ".join(f"{names} {'masks' if several else 'mask'}{where}" for names, several, where in each)
+        positions = "" if self.masks.positions == "counted" else f", positions by {self.masks.positions}"
         longer = " of a longer text" if self.cut else ""
         into = "" if self.by == "tokens" else f" merged into {self.by}"
-        return f"{self.model.name}, {token_count(real)}{padding}{longer}{into}, {masks} {mask}"
-
-    @property
-    def mask_names(self) -> list[str]:
-        """The masks that are on, in one layer and head at least."""
-        trace, some = self.trace, self.masks.heads
-        heads = {head in some: head for head in range(trace.num_heads if some else 1)}  # heads of a kind are alike
-        each = product(range(trace.num_layers), heads.values())
-        masks = (trace.blocked_by(layer, self.row, head=head) for layer, head in each)
-        return list(dict.fromkeys(chain.from_iterable(masks)))
+        return f"{self.model.name}, {token_count(real)}{padding}{longer}{into}, {masks}{positions}"
 
     @property
     def query(self) -> int:  # type: ignore[override]
@@ -314,7 +305,14 @@ class Run(Analyses, Checkable):
         )
         words = loss_words(self.losses, other.losses, self._predicting) if self.predicts and other.predicts else ""
         change = f"{drawn.names[layer][head]} changes most, a weight by {weight_text(found.largest[layer, head])}"
-        line = f"{self.title} − {other.title}: {change if found.largest.any() else 'no weight differs'}"
+        titles = [self.title, other.title]
+        if titles[0] == titles[1]:  # which have no parameters, nor masks of an encoder-decoder's other attentions
+            own, others = (vars(run.masks).items() for run in (self, other))
+            differ = own - others, others - own
+            titles = [
+                ", ".join([titles[0], *(f"{name} {value!s:.40}" for name, value in sorted(one))]) for one in differ
+            ]
+        line = f"{' − '.join(titles)}: {change if found.largest.any() else 'no weight differs'}"
         html = partial(explorer_page, line, drawn, kind=CHANGES, absent=ABSENT, above=f"<p>{words}</p>")
         return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()))
 
