@@ -24,11 +24,12 @@ from model.masks import MaskSpec
 from model.spec import MOST_STROKES, stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
-from unmask.analyses import Analyses, expect_text
+from unmask.analyses import Analyses, expect_text, worded
 from unmask.checking import Checkable, tokens_in
 from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
 from viz.heads.cells import changed, weight_text, window
 from viz.html import tag
+from viz.inference import calls_sentence, packing_sentence, stream_sentence, tree_sentence
 from viz.mask_lab.canvas import canvas_packet
 from viz.numbers import TOP, Candidate, key_count, leak_grid, leak_notes, mean_share, percent, query_count, token_count
 from viz.saved.explorer import CHANGES, explorer_page
@@ -123,7 +124,8 @@ class Run(Analyses, Checkable):
             raise ValueError(f"expected a second continuation as a text, got {second!r:.80}")
         if second and not prefix:
             raise ValueError("expected a cached prefix of at least 1 token for a second continuation")
-        return compare_calls(self.model, alone, self.masks, ends, align, second)
+        found = compare_calls(self.model, alone, self.masks, ends, align, second)
+        return worded(found, calls_sentence, bool(second))
 
     def tree(
         self,
@@ -147,12 +149,12 @@ class Run(Analyses, Checkable):
             nodes, tokens = typed_tree(self.model, nodes)
         elif tokens is not None:
             tokens = [index("token", one, self.model.num_ids) for one in items("tokens as ids", tokens)]
-        return verify_tree(self.model, ids, nodes, tokens, order=order, positions=positions)
+        return worded(verify_tree(self.model, ids, nodes, tokens, order=order, positions=positions), tree_sentence)
 
     def packed(self, documents: str | Sequence[int] = ".") -> PackedLosses:
         """The row as documents, by what they end with or how many tokens each has: their losses packed, under four
         conventions, and alone. Raises ValueError for fewer than two documents."""
-        return pack(self.model, self._alone, documents)
+        return worded(pack(self.model, self._alone, documents), packing_sentence)
 
     def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
         """The row's text, from its beginning again where it is shorter, read with a cache of sinks + window tokens from
@@ -162,7 +164,8 @@ class Run(Analyses, Checkable):
         alone = self._alone
         given = alone.ids[0].tolist()  # again and again, where they were read from no text
         ids = ids_of(self.model, alone.texts[0], tokens) if alone.texts else (given * tokens)[:tokens]
-        return stream(self.model, ids, window=window, sinks=sinks, step=step)
+        found = stream(self.model, ids, window=window, sinks=sinks, step=step)
+        return worded(found, stream_sentence, self.model.context)
 
     @property
     def _alone(self) -> TokenBatch:
