@@ -36,7 +36,7 @@ class AtlasPicture(Picture):
 
 
 def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
-    """Every head over these texts. Raises ValueError for an encoder-decoder, and where no text has two tokens."""
+    """Every head over these texts. Raises what `check` raises, and ValueError where no text has two tokens."""
     check(model, masks)
     length = row_length(model)
     begun = progress.begun(model, length)

@@ -159,7 +159,7 @@ class LoadedModel(Checkable, Circuits):
 
     def atlas(self, texts: str | Sequence[str], *, masks: MaskSpec | dict[str, Any] | None = None) -> "AtlasPicture":
         """Every head measured over texts, each a row or, if longer than 256 tokens, several. Raises ValueError for an
-        encoder-decoder, and where no text has two tokens."""
+        encoder-decoder, masks of some layers or heads or without padding, and where no text has two tokens."""
         from unmask.atlas import atlas  # with pandas, which takes a second to import
 
         return atlas(self.model, _texts("text", texts), spec_of(self.model.standard, masks))
