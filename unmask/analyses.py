@@ -266,7 +266,8 @@ class Analyses(HeadSource):
             found.setdefault(here, {}).update(trace.blocked_by(layer, self.row, head=head))
         if len({*map(frozenset, found.values())}) == 1:
             return {"": list(next(iter(found.values())))}
-        scope = ", ".join([*map(self.named, sorted(layers)), *(f"H{head}" for head in sorted(some))])
+        parts = (f"H{head}" for head in sorted(some)), map(self.named, sorted(layers))
+        scope = " of ".join(filter(None, map(", ".join, parts)))
         return {f" in {scope}": list(found[True]), " elsewhere": list(found[False])}
 
     @property

@@ -310,11 +310,9 @@ class Run(Analyses, Checkable):
         change = f"{drawn.names[layer][head]} changes most, a weight by {weight_text(found.largest[layer, head])}"
         titles = [self.title, other.title]
         if titles[0] == titles[1]:  # which have no parameters, nor masks of an encoder-decoder's other attentions
-            own, others = (vars(run.masks).items() for run in (self, other))
-            differ = own - others, others - own
-            titles = [
-                ", ".join([titles[0], *(f"{name} {value!s:.40}" for name, value in sorted(one))]) for one in differ
-            ]
+            specs = [json.loads(run.masks.to_json()) for run in (self, other)]
+            names = [name for name, value in specs[0].items() if value != specs[1][name]]
+            titles = [", ".join([titles[0], *(f"{name} {one[name]!s:.40}" for name in names)]) for one in specs]
         line = f"{' − '.join(titles)}: {change if found.largest.any() else 'no weight differs'}"
         html = partial(explorer_page, line, drawn, kind=CHANGES, absent=ABSENT, above=f"<p>{words}</p>")
         return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()))

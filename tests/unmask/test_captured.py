@@ -98,7 +98,7 @@ def test_at_a_glance_each_head_has_its_own_blocked_cells() -> None:
     run = unmask.load("story").run("the cat sat", masks={"sliding": 1, "causal": False, "heads": [2], "layers": [1]})
     thumbnails, blocked = run.glance()
     np.testing.assert_array_equal(blocked, thumbnails == 0)
-    assert run.title.endswith("causal and sliding masks")
+    assert run.title.endswith(", sliding mask in H2 of L1, causal mask elsewhere")
 
 
 def test_what_cannot_be_captured_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,27 +96,6 @@ def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.Monk
         run.head(0, 0).difference(story.run("Once upon a time").head(0, 0))
 
 
-def test_a_title_says_where_masks_are_lifted(story: LoadedModel) -> None:
-    run = story.run("The cat")
-    everywhere = {"causal": False, "layers": [*range(6)]}
-    for masks, words in (
-        ({"causal": False, "layers": [3, 1], "heads": [0]}, "no mask in L1, L3, H0, causal mask elsewhere"),
-        ({"sliding": 2, "heads": [2]}, "causal and sliding masks in H2, causal mask elsewhere"),
-        ({"drawn": [["block", 2, 1, 2, 1]], "heads": [0]}, "causal and drawn masks in H0, causal mask elsewhere"),
-        ({"padding": False, "layers": [0]}, "causal mask"),
-        ({"positions": "cells"}, "causal mask, positions by cells"),
-        (everywhere, "no mask"),
-    ):
-        assert repr(run.under(masks)).endswith(f" tokens, {words}"), masks
-    wide, narrow = (run.under({"sliding": size}) for size in (1, 2))
-    title = f"{run.title.removesuffix(' mask')} and sliding masks"
-    assert repr(wide.difference(narrow)).startswith(f"{title}, sliding 1 − {title}, sliding 2: ")
-    seq2seq = in_memory("t5").run("the cat sat", target="a big red ball")
-    change = seq2seq.under({"causal": False}).attention("cross").difference(seq2seq.attention("cross"))
-    assert re.match(r"(my t5, \d tokens, no mask), causal False − \1, causal True: ", repr(change))
-    assert ": no weight differs" in repr(run.difference(run))
-
-
 def test_a_mask_is_the_traces(story: LoadedModel) -> None:
     masks = {"sliding": 3, "sinks": 1, "layers": [2], "drawn": [["block", 5, 4, 7, 5], ["open", 2, 9, 2, 9]]}
     run = story.run([TEXT, "Once upon a time"], row=1, pad_side="left", masks=masks)

@@ -83,6 +83,27 @@ def test_masks_of_some_layers_are_named_there() -> None:
     assert "<td>none in L1; causal elsewhere; it was trained with causal</td>" in unmask.report(lifted).page()
 
 
+def test_a_title_says_where_masks_are_lifted(tmp_path: Path) -> None:
+    run = unmask.load("story").run("The cat")
+    everywhere = {"causal": False, "layers": [*range(6)]}
+    for masks, words in (
+        ({"causal": False, "layers": [3, 1], "heads": [0]}, "no mask in H0 of L1, L3, causal mask elsewhere"),
+        ({"sliding": 2, "heads": [2]}, "causal and sliding masks in H2, causal mask elsewhere"),
+        ({"drawn": [["block", 2, 1, 2, 1]], "heads": [0]}, "causal and drawn masks in H0, causal mask elsewhere"),
+        ({"padding": False, "layers": [0]}, "causal mask"),
+        ({"positions": "cells"}, "causal mask, positions by cells"),
+        (everywhere, "no mask"),
+    ):
+        assert repr(run.under(masks)).endswith(f" tokens, {words}"), masks
+    wide, narrow = (run.under({"sliding": size}) for size in (1, 2))
+    title = f"{run.title.removesuffix(' mask')} and sliding masks"
+    assert repr(wide.difference(narrow)).startswith(f"{title}, sliding 1 − {title}, sliding 2: ")
+    seq2seq = unmask.load(str(save("t5", tmp_path))).run("the cat sat", target="a big red ball")
+    change = seq2seq.under({"causal": False}).attention("cross").difference(seq2seq.attention("cross"))
+    assert re.match(r"(.+, \d tokens, no mask), causal False − \1, causal True: ", repr(change))
+    assert ": no weight differs" in repr(run.difference(run))
+
+
 def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model, text = unmask.load("story"), "hello world " * 200
     with pytest.warns(UserWarning, match=r"reads at most 256 tokens: the last \d[\d,]* characters .* “.*hello world"):
