@@ -73,7 +73,7 @@ def load(
         own = {"device": device, "precision": precision, "device_map": device_map}
         chosen: dict[str, Any] = {name: value for name, value in own.items() if value not in ("auto", "")}
         chosen |= {} if tokens is None else {"tokens": tokens}
-        settings = Settings.model_validate(Settings.from_environment().model_dump() | chosen)
+        settings = Settings.of(Settings.from_environment().model_dump() | chosen)
         return LoadedModel(_classifier(asked) or catalog.load(asked, settings=settings))
     if tokenizer is None:
         raise ValueError(f"expected a network with its tokenizer, got {type(model).__name__} alone")
