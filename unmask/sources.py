@@ -133,6 +133,14 @@ class HeadSource(ABC):
         return self.heads()._repr_html_()
 
 
+def pairs_of(heads: Any) -> list[tuple[Any, Any]]:
+    """Heads as pairs, whatever layer and head. Raises ValueError for others."""
+    pairs = [tuple(items("a layer and a head", one)) for one in items("heads as pairs (layer, head)", heads)]
+    if any(len(one) != 2 for one in pairs):
+        raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
+    return pairs
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class GivenHeads(HeadSource):
     """Heads whose weights were computed elsewhere. weights: float32 [L,H,Q,K]; queries, keys: a label each.
@@ -226,7 +234,7 @@ def attentions(
     if wanted != got:
         both = "{} for the queries and {} for the keys".format
         raise ValueError(f"expected a label for each token, {both(*wanted)}, got {both(*got)}")
-    if not isinstance(blocked or {}, dict):
+    if not (blocked is None or isinstance(blocked, dict)):
         raise ValueError(f"expected blocked cells as a dict by the name of a mask, got {type(blocked).__name__}")
     masks = {name: np.asarray(mask) for name, mask in (blocked or {}).items()}
     for name, mask in masks.items():
