@@ -83,15 +83,15 @@ class HeadSource(ABC):
 
     def head(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
         """One head as a heatmap. by: as for `merged`."""
-        return (self.merged(by) if by else self)._picture("heatmap", layer, [head])
+        return (self if by is None else self.merged(by))._picture("heatmap", layer, [head])
 
     def tokens(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
         """One head as its text: pointing at a token highlights those it attends to. by: as for `merged`."""
-        return (self.merged(by) if by else self)._picture("tokens", layer, [head])
+        return (self if by is None else self.merged(by))._picture("tokens", layer, [head])
 
     def arcs(self, layer: int, heads: int | Sequence[int], *, by: By | None = None) -> HeadPicture:
         """A head of a layer, or several, as lines between the tokens. by: as for `merged`."""
-        if by:
+        if by is not None:
             return self.merged(by).arcs(layer, heads)
         some = [int(heads)] if isinstance(heads, Integral) else items("a head of the layer, or several", heads)
         if not 1 <= len(some) <= MOST_HEADS:

@@ -275,7 +275,7 @@ def test_an_encoder_is_not_served(tmp_path: Path) -> None:
     for ask in (run.served, lambda: run.tree([-1]), lambda: run.packed([2]), run.streamed):
         with pytest.raises(ValueError, match="does not predict the next token from earlier ones: choose a decoder"):
             ask()
-    with pytest.raises(ValueError, match="expected a model that predicts next tokens, got .*, encoder"):
+    with pytest.raises(ValueError, match=r"expected a model that predicts next tokens, got .*, encoder"):
         run.logit_lens()
 
 
