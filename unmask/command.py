@@ -131,7 +131,7 @@ def samples(_asked: argparse.Namespace) -> int:
     """Print the names of the sample modules."""
     for sample in SAMPLES.values():
         law = f"breaks {sample.law}" if sample.law else "correct"
-        print(f"{PREFIXES[0] + sample.key:<24} {law:<22} {sample.said}")
+        print(f"{PREFIXES[0] + sample.key:<24} {law:<22} {' '.join(sample.said.split())}")
     return 0
 
 

@@ -11,6 +11,7 @@ import pytest
 import transformers as hf
 
 from mask_check.findings import VERDICTS
+from mask_check.samples import SAMPLES
 from model.errors import NotAvailable
 from model.huggingface import own_network
 from tests.model.huggingface.families import save
@@ -149,7 +150,17 @@ def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_the_samples_are_listed(command: str, capsys: pytest.CaptureFixture) -> None:
     assert main([command]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(SAMPLES)
     assert any(line.startswith("sample:sdpa") and "breaks kernels" in line for line in lines)
+
+
+def test_an_unknown_command_is_told_those_there_are(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        main(["nonsense"])
+    said = capsys.readouterr().err
+    assert "invalid choice: 'nonsense'" in said
+    assert "samples" in said
+    assert "patients" not in said
 
 
 def test_a_forward_that_does_not_end_is_stopped() -> None:
