@@ -27,6 +27,14 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if not re.match(r"https?:|word:|mailto:", link)]
     assert [name for name in named_files(text) if not (ROOT / name).exists()] == []
     assert [link for link in links if not (page.parent / link).exists()] == []
+    for link, anchor in re.findall(r"\]\(([^):#\s]*)#([^)\s]+)\)", text):
+        assert anchor in anchors(page.parent / link if link else page), f"{link}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as GitHub writes them."""
+    titles = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
 def test_every_call_on_the_run_of_the_documentation_works() -> None:
