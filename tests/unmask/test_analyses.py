@@ -101,6 +101,14 @@ def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict,
         (lambda run: run.ablate([(0, 0)], "halve"), "expected a way out of zero, mean, mask"),
         (lambda run: run.ablate([(0, 0)], "mask", mask={"causal": False}), "and a MaskSpec"),
         (lambda run: run.ablate((0, 1)), "expected a layer and a head, got 0"),
+        (lambda run: run.ablate([(4,)]), r"expected heads as pairs \(layer, head\), got \[\(4,\)\]"),
+        (lambda run: run.ablate([(4, 0, 1)]), r"expected heads as pairs \(layer, head\), got"),
+        (lambda run: run.ablate([([], 0)]), r"expected a layer from 0 to 5, got \[\]"),
+        (lambda run: unmask.report(run, link=5), "expected a link as a text, got 5"),
+        (
+            lambda run: run.patch(unmask.load("story").run(TEXT)),
+            "of this story, loaded once for both, got story",
+        ),
         (lambda run: run.ablate([(0.9, 1.7)]), "expected a layer from 0 to 5, got 0.9"),
         (lambda run: run.ablate([(0, 0)], target=-1), "expected a target from 0 to 4095, got -1"),
         (lambda run: run.ablation(target=4096), "expected a target from 0 to 4095, got 4096"),
@@ -245,6 +253,7 @@ def test_tables_of_a_run_and_a_head(run: Run) -> None:
     assert (part[["query", "key"]].to_numpy() == expected[["query", "key"]].to_numpy()).all()
     np.testing.assert_allclose(part["weight"], expected["weight"], atol=1e-6)
     assert run.rollout(2).to_dataframe()["score"].isna().all()
+    assert repr(unmask.load("story").run(ids=[5]).mask(1, 0)).endswith("1 query × 1 key, 1 cell allowed")
     arcs = run.arcs(4, [0, 3]).to_dataframe()
     assert arcs["head"].unique().tolist() == ["L4 H0", "L4 H3"]
     np.testing.assert_array_equal(arcs["weight"], run.arcs(4, [0, 3]).numpy().ravel())

@@ -1,11 +1,14 @@
 """unmask.attentions: weights that transformers gave, of one forward or of generate."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 
 import unmask
-from tests.model.huggingface.families import random_network
+from tests.model.huggingface.families import random_network, word_tokenizer
 
 
 def test_what_transformers_gives() -> None:
@@ -36,6 +39,9 @@ def test_what_transformers_gives() -> None:
             unmask.attentions(*arguments)
     with pytest.raises(ValueError, match="expected a row from 0 to 1, got 2"):
         unmask.attentions(given, tokens, row=2)
+    for wrong in (causal, [], "causal"):
+        with pytest.raises(ValueError, match="expected blocked cells as a dict by the name of a mask, got"):
+            unmask.attentions(given, tokens, blocked=wrong)
     with pytest.raises(ValueError, match=r"expected bool \[7, 7\] by a name out of .*, got bool \[6, 6\] by 'causal'"):
         unmask.attentions(given, tokens, blocked={"causal": causal[1:, 1:]})
 
@@ -78,3 +84,14 @@ def test_what_an_encoder_decoder_generates() -> None:
     assert not np.triu(unmask.attentions(found.decoder_attentions, tokens).numpy(), 1).any()
     with pytest.raises(ValueError, match="expected one attention of an encoder-decoder, its output's decoder_att"):
         unmask.attentions(found, tokens)
+
+
+def test_to_ask_a_network_for_its_weights_is_no_change_of_it() -> None:
+    """The hooks that transformers installs for it stay."""
+    network = random_network("gpt2")
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="<pad>")
+    model = unmask.load(network, tokenizer)
+    network(torch.tensor([[4, 5]]), output_attentions=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.run("the cat sat")

@@ -104,7 +104,6 @@ def test_a_mask_is_the_traces(story: LoadedModel) -> None:
         np.testing.assert_array_equal(found.numpy(), ~run.head(layer, 0).view.any_blocked())
         assert found.numpy().dtype == bool
         assert f"{found.numpy().sum()} cells allowed" in repr(found)
-    assert repr(story.run(ids=[5]).mask(1, 0)).endswith("1 query × 1 key, 1 cell allowed")
     assert not run.mask(1, 0).view.strokes  # the masks, and with them the drawing, are for layer 2 alone
     assert len(run.mask(2, 0).view.strokes) == 2
     assert not np.array_equal(run.mask(1, 0).numpy(), run.mask(2, 0).numpy())
@@ -158,6 +157,8 @@ def test_an_encoder_decoder() -> None:
 def test_masks_are_given_by_name(story: LoadedModel) -> None:
     run = story.run(TEXT, masks={"sliding": 3, "layers": [2]})
     assert run.masks == MaskSpec(sliding=3, layers=(2,))
+    for layers in (range(2, 4), np.array([2, 3])):
+        assert story.run(TEXT, masks={"layers": layers}).masks == MaskSpec(layers=(2, 3))
     assert run.head(2, 0).numpy()[9, :7].max() == 0
     assert run.head(1, 0).numpy()[9, :7].max() > 0
     assert story.run(TEXT, masks=MaskSpec(stride=2), causal=False).masks == MaskSpec(stride=2, causal=False)
@@ -169,6 +170,7 @@ def test_masks_are_given_by_name(story: LoadedModel) -> None:
     [
         ({"text": ""}, "expected a text, or several, got ''"),
         ({"text": 3}, "expected a text, or several, got 3"),
+        ({"text": {"a": 1}}, "expected a text, or several, got {'a': 1}"),
         ({"text": ["a", None]}, r"expected a text, or several, got \['a', None\]"),
         ({"text": TEXT, "row": "0"}, "expected a row from 0 to 0, got '0'"),
         ({"text": TEXT, "row": True}, "expected a row from 0 to 0, got True"),
@@ -207,6 +209,9 @@ def test_what_means_nothing_is_a_sentence(story: LoadedModel, options: dict, wor
         (lambda run: unmask.report(run, [(0, 9)]), "expected a head from 0 to 5, got 9"),
         (lambda run: unmask.digit([0.5] * 64, 3), "expected 64 levels, whole numbers from 0 to 7, got float64"),
         (lambda run: unmask.digit([float("nan")] * 64, 3), "expected 64 levels, whole numbers"),
+        (lambda run: unmask.digit([[1], [1, 2]], 3), r"expected 64 levels, .*, got object \[2\]"),
+        (lambda run: run.head(4, 0, by=""), "expected tokens, words, sentences, got ''"),
+        (lambda run: run.arcs(4, 0, by=""), "expected tokens, words, sentences, got ''"),
         (lambda run: unmask.digit([0] * 64, "3"), "expected a digit from 0 to 9, got '3'"),
         (lambda run: unmask.attentions(None, ["a"]), "expected a tuple of a tensor .*, got NoneType"),
         (lambda run: unmask.attentions((torch.ones(1, 1, 1, 1),), 3), "expected tokens as a list of labels, got 3"),
@@ -252,8 +257,15 @@ def test_a_picture_is_saved_as_what_its_name_ends_in(story: LoadedModel, tmp_pat
 
 
 def test_what_cannot_be_loaded_is_a_sentence(story: LoadedModel) -> None:
-    with pytest.raises(ValueError, match="expected a network with its tokenizer, got GPT2LMHeadModel alone"):
-        unmask.load(random_network("gpt2"))
+    for alone in (random_network("gpt2"), 5, ["story"]):
+        with pytest.raises(ValueError, match=r"expected a name, a folder, or a network with its tokenizer, got"):
+            unmask.load(alone)
+    with pytest.raises(ValueError, match="expected a name for a network alone, got 'mine' for 'story'"):
+        unmask.load("story", name="mine")
+    with pytest.raises(ValueError, match=r"expected a step, .* or tokens with a name alone, got one with a network"):
+        unmask.load(random_network("gpt2"), word_tokenizer(), device="cpu")
+    with pytest.raises(ValueError, match="expected no step, 'story' having none, got 5"):
+        unmask.load("story", step=5)
     with pytest.raises(ValueError, match="expected a tokenizer with a network alone, got one with the name 'story'"):
         unmask.load("story", word_tokenizer())
     with pytest.raises(ValueError, match="expected a model of transformers"):
@@ -374,8 +386,6 @@ def test_a_hook_or_a_weight_that_came_after_loading_is_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         before = model.run(WORDS).losses
-        network(torch.tensor([[4, 5]]), output_attentions=True)  # hooks of transformers' own stay
-        model.run(WORDS)
     handle = layer.register_forward_hook(lambda *_: None)
     with pytest.warns(UserWarning, match="Call unmask.load again"):
         model.run(WORDS)
