@@ -188,10 +188,11 @@ def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
     return replace(found, true=true, located=both, head=head)
 
 
-def best_head(located: captioner.LocatedHeads, heads: int) -> images.Best:
+def best_head(located: captioner.LocatedHeads, heads: int) -> images.Best | None:
+    """None where a word may attend to no patch."""
     place = divmod(int(located.shares.argmax()), heads)
     share, area = float(located.shares[place]), float(located.by_area[place])
-    return head_name(*place), share, located.even, area, located.most
+    return None if share != share else (head_name(*place), share, located.even, area, located.most)
 
 
 def show(found: Captioned) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 import unmask
 from model.huggingface.image_prompts import NEUTRAL
 from model.images import captioner
-from model.images.captioner import MASKS, VERSIONS, locate, under_masks, without, write
+from model.images.captioner import MASKS, PATCHES, VERSIONS, locate, under_masks, without, write
 from model.images.patches import LEAST
 from model.images.scenes import render, scene_of
 from tests.model.huggingface import image_families
@@ -53,6 +53,9 @@ def test_the_caption_and_the_heads_are_the_models(version: str, mask: str, remov
     assert percent(shares.max()) in page.sentence()
     assert percent(located.even) in page.sentence()
     standard = write(model, render([scene])[0], "across", model.standard).words
+    nothing = Images(removed=",".join(map(str, range(PATCHES))))
+    assert "touch the box" not in nothing.sentence()
+    assert {head["share"] for head in nothing.packet()[0]["heads"][1 : 1 + shares.size]} == {"–"}
     assert header["changed"] == [one != other for one, other in zip(found.words, [*standard, *"-" * 20], strict=False)]
 
 
