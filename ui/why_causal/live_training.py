@@ -168,6 +168,13 @@ def copying(now: TrainingProgress) -> str:
             "Its best copy head, {head}, puts {share} of its attention on the next character: it reads the answer.",
             **best,
         )
+    if now.with_mask and now.without_mask and now.with_mask >= 2 * now.without_mask:
+        return say(
+            "**No head copies yet**: the best, {head}, puts {share} of its attention on the next character. But "
+            "with the mask the loss is at least twice as high: the model depends on later characters. Where a text "
+            "repeats itself, others than the next one tell the answer too.",
+            **best,
+        )
     return say(
         "**No head copies yet**: the best, {head}, puts {share} of its attention on the next character. Until one "
         "does, this loss says little about the mask; a model trained with the mask may be ahead.",
