@@ -51,8 +51,7 @@ PART_SECONDS = 0.7  # of reading in each of them
 
 class ServingLink(link.View):
     """This page's link. chunks: sizes of calls, with commas, or one for all; cached: the prefix. branching: how many
-    nodes follow each one, level by level; node: the chosen one. stand: where nodes stand. lengths: of documents, with
-    commas. cost_masks: a MaskSpec as JSON."""
+    nodes follow each one, level by level; node: the chosen one. lengths: of documents. cost_masks: a MaskSpec."""
 
     TYPED = ("target", "second", "drafts")
     serving: Literal[*SECTIONS] = "calls"  # type: ignore[valid-type]
@@ -132,11 +131,9 @@ def open_cost(masks: MaskSpec) -> None:
 
 def share(model: Model) -> None:
     """Keep the URL true to the page, and offer links."""
-    own = {}
-    if len(st.session_state.cost_masks) > link.LONGEST_MASKS:
-        own["cost_masks"] = NO_MASKS
-        if st.session_state.serving == "cost":
-            st.caption(say("The masks are too long for a link, so it leaves them out: save their JSON as a file."))
+    own = {"cost_masks": NO_MASKS} if len(st.session_state.cost_masks) > link.LONGEST_MASKS else {}
+    if own and st.session_state.serving == "cost":
+        st.caption(say("The masks are too long for a link, so it leaves them out: save their JSON as a file."))
     controls.share(ServingLink, model, masks=None, section=None, scope="model", head=None, **own)
 
 
@@ -363,8 +360,7 @@ def _read_on(going: bool) -> dict[str, CachedFigure]:
 
 def show_cost() -> SectionView:
     """What the chosen mask costs a kernel that works on blocks."""
-    state = st.session_state
-    top, spec = st.container(), None
+    state, top, spec = st.session_state, st.container(), None
     with suppress(ValueError):
         spec = MaskSpec.from_json(state.cost_masks)
     with st.expander(say("Any masks, as JSON"), expanded=spec is None):

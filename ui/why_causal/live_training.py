@@ -145,7 +145,7 @@ def _look(phase: str) -> None:
 
 
 def _line(number: int, training: Training, *, faint: bool) -> Curve:
-    now, name = training.watch(), f"{number}: {say(MASKS[training.causal])}"
+    now, name = training.watch(), say("{name}: {value}", name=number, value=say(MASKS[training.causal]))
     return Curve(name, now.steps, now.losses, training.causal, faint=faint)
 
 
