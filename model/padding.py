@@ -13,6 +13,7 @@ from torch import Tensor
 
 from model.base import Model
 from model.blocks import positions_under
+from model.hardware import rounding
 from model.masks import MaskSpec
 from model.text import TokenBatch, shortened
 from model.trace import Trace
@@ -64,16 +65,11 @@ class Guess:
 
 @dataclass(frozen=True, eq=False)
 class Alone:
-    """Each text by itself. largest: their largest |logit|; guesses: what follows each, None for a model that predicts
-    no next token."""
+    """Each text by itself. tolerance: the largest difference of a logit that is rounding and nothing else; guesses:
+    what follows each, None for a model that predicts no next token."""
 
-    largest: float
+    tolerance: float
     guesses: tuple[Guess | None, ...]
-
-    @property
-    def tolerance(self) -> float:
-        """The largest difference of a logit that is rounding and nothing else."""
-        return ROUNDING * self.largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +94,8 @@ def alone(model: Model, *runs: Trace) -> Alone:
     states = tuple(run.states[0] for run in runs)
     values = (_values(model, some) for some in torch.cat(states).split(BLOCK))
     largest = max(float(some[some.isfinite()].abs().max()) for some in values)
-    return Alone(largest, _guesses(model, torch.stack([some[-1] for some in states])))
+    tolerance = rounding(states[0].dtype, ROUNDING) * largest
+    return Alone(tolerance, _guesses(model, torch.stack([some[-1] for some in states])))
 
 
 @torch.inference_mode()

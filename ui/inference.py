@@ -250,7 +250,7 @@ def show_tree(row: Row) -> SectionView:
         by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
     }
     found = both[stand]
-    sentence = row.with_other_layers(inference.tree_sentence(found, calls.ROUNDING * found.size))
+    sentence = row.with_other_layers(inference.tree_sentence(found))
     count = len(found.parents)
     state.node = min(state.node, count - 1)
     left, right = st.columns([1, 1.1], gap="small")
@@ -282,7 +282,7 @@ def show_packing(row: Row) -> SectionView:
                           help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
             documents = tuple(whole_numbers(state.lengths))
     found: PackedLosses = row.ask(pack, row.batch, documents)
-    sentence = row.with_other_layers(inference.packing_sentence(found, calls.ROUNDING * found.size))
+    sentence = row.with_other_layers(inference.packing_sentence(found))
     figures = _chart(say("Loss of each document"), "packing", cached_figure(inference.packing_figure, found), sentence)
     return SectionView(sentence, figures, row.code(f"packed({documents!r})"))
 

@@ -81,9 +81,9 @@ class Analyses(HeadSource):
     def logit_lens(self, begin: int | None = None, end: int | None = None) -> Picture:
         """What each layer would predict after each token (nostalgebraist 2020), for positions begin up to, but not
         including, end; the first of the row unless given. Its numbers: the probability of the actual next token,
-        float32 [L+1, positions], NaN where there is none."""
-        real = self.trace.batch.real(self.row)
-        tokens = self._predicting
+        float32 [L+1, positions], NaN where there is none. Raises ValueError for a model that predicts no next token."""
+        self._expect_predictions()
+        real, tokens = self.trace.batch.real(self.row), self._predicting
         begin = real.start if begin is None else index("query", begin, len(tokens))
         end = min(begin + MOST_POSITIONS, real.stop) if end is None else index("stop", end, len(tokens) + 1)
         found = logit_lens(self.model, self.trace.batch, self.trace.spec, self.row, range(begin, end))
@@ -169,7 +169,8 @@ class Analyses(HeadSource):
         cell |= {"weight": weight_text(float(stages.weights[query, key]))}
         cell |= {"blocked": [name for name, mask in masks.items() if mask[query, key]]}
         body = [tag("p", sum_words(found, *names, **cell)), tag("p", largest_dimensions(found))]
-        line = f"{self.named(layer, head)}: the score of {names[0]} on {names[1]} is {signed(cell['score'])}"
+        line = f"{self.named(layer, head)}: the score of {names[0]} on {names[1]} is {signed(found.score)}"
+        line += f"; {signed(cell['score'])} goes into the softmax" if found.added or found.softcap else ""
         if found.terms is None or found.sources is None:
             body.append(tag("p", found.why_not))
             return table_picture(line, found, found.by_dimension, body, {"dimension": range(len(found.q))})
@@ -247,9 +248,18 @@ class Analyses(HeadSource):
         return list(self.trace.keys.pieces[self.row])
 
     @property
+    def predicts(self) -> bool:
+        """Whether it has losses and next tokens: an encoder has none."""
+        return self.model.kind != "encoder" and self.model.predicts
+
+    @property
     def _predicting(self) -> tuple[str, ...]:
         """The tokens after which it predicts, whichever attention is shown."""
         return self.trace.batch.pieces[self.row]
+
+    def _expect_predictions(self) -> None:
+        if not self.predicts:
+            raise ValueError(f"expected a model that predicts next tokens, got {self.model.name}, {self.model.kind}")
 
     def _query(self, query: int | None) -> int:
         return self.last if query is None else index("query", query, len(self.labels))
@@ -260,8 +270,7 @@ class Analyses(HeadSource):
 
     def _asked(self, query: int | None, target: int | None) -> tuple[int, TargetPrediction]:
         """The query, and the prediction that is asked about, with all heads on."""
-        if self.model.kind == "encoder" or not self.model.predicts:
-            raise ValueError(f"expected a model that predicts next tokens, got {self.model.name}, {self.model.kind}")
+        self._expect_predictions()
         batch, last = self.trace.batch, self.trace.batch.real(self.row).stop - 1
         query = last if query is None else index("query", query, batch.ids.shape[1])
         target = following(batch, self.row, query) if target is None else target

@@ -90,11 +90,6 @@ class Run(Analyses, Checkable):
     def numbers(self) -> Sequence[int]:  # type: ignore[override]
         return self.model.describe().layer_numbers.get(self.trace.name, ())
 
-    @property
-    def predicts(self) -> bool:
-        """Whether it has losses and next tokens: an encoder has none."""
-        return self.model.kind != "encoder" and self.model.predicts
-
     @cached_property
     def survey(self) -> Survey:
         """All heads in one pass: thumbnails, and shares of attention on later tokens and on padding."""
@@ -339,10 +334,6 @@ class Run(Analyses, Checkable):
 
     def first_head(self) -> tuple[int, int]:
         return catalog.first_head(self.model) if self.trace.name == self.trace.attentions[0] else (0, 0)
-
-    def _expect_predictions(self) -> None:
-        if not self.predicts:
-            raise ValueError(f"expected a model that predicts next tokens, got {self.model.name}, {self.model.kind}")
 
     def __repr__(self) -> str:
         return self.title

@@ -215,9 +215,9 @@ def tree_table(found: "DraftTree", other: "DraftTree") -> Markup:
     return table(number_rows(rows))
 
 
-def tree_sentence(found: "DraftTree", tolerance: float) -> str:
+def tree_sentence(found: "DraftTree") -> str:
     """Whether each branch is what it is alone, and what greedy verification accepts."""
-    equal = found.difference <= tolerance
+    equal = found.difference <= found.tolerance
     first = say(TREE_EQUAL if equal else TREE_DIFFERS, nodes=len(found.parents), difference=number(found.difference))
     path = escaped("".join(found.labels[node] for node in found.accepted))
     count = len(found.accepted)
@@ -238,11 +238,11 @@ def packing_figure(found: "PackedLosses") -> CachedFigure:
     return figure(bars, look | {"yaxis": {"title": {"text": say("mean loss, nats")}}})
 
 
-def packing_sentence(found: "PackedLosses", tolerance: float) -> str:
+def packing_sentence(found: "PackedLosses") -> str:
     """Which conventions keep the documents apart."""
     named = [(say(CONVENTIONS[name]), difference) for name, difference in found.differences.items()]
-    apart = listed((name for name, difference in named if difference <= tolerance), N_("; "))
-    others = listed((f"{name} {number(far)}" for name, far in named if far > tolerance), N_("; "))
+    apart = listed((name for name, difference in named if difference <= found.tolerance), N_("; "))
+    others = listed((f"{name} {number(far)}" for name, far in named if far > found.tolerance), N_("; "))
     said = [say(PACKED_APART, names=apart) if apart else say("No convention gives the logits of each document alone.")]
     if others:
         said.append(say("Largest difference with the others: {names}.", names=others))

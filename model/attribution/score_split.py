@@ -13,6 +13,7 @@ from model.attribution.linearized_run import LinearizedRun
 from model.attribution.parts import Carried, DirectEffect, ScoreSplit
 from model.base import Model
 from model.errors import NotSupported
+from model.hardware import precision_name
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -97,5 +98,7 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
             "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear in their "
             "sources"
         )
-        return ScoreSplit(*plain, why_not=msg(words, found=found))
+        if trace.states.dtype != torch.float32:
+            words = N_("The split of a score by source is lost in the rounding of {dtype}: choose float32")
+        return ScoreSplit(*plain, why_not=msg(words, found=found, dtype=precision_name(trace.states.dtype)))
     return ScoreSplit(*plain, sources=wrote.names, terms=terms.numpy())

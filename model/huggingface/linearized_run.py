@@ -246,7 +246,7 @@ class FrozenNetwork(attribution.LinearizedRun):
         if not _near(nothing, x + bias):
             raise NotSupported(msg(ROUNDED, dtype=dtype) if rounded else msg(NORMED))
         each = made[:-2] - nothing
-        if not each.any():
+        if whole.any() and not each.any():  # a row that attends to nothing adds nothing
             raise NotSupported(msg(UNSEEN))
         if not _near(each.sum(0), everything - nothing):
             raise NotSupported(msg(ROUNDED, dtype=dtype) if rounded else msg(NO_SUM))

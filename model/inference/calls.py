@@ -22,6 +22,7 @@ from torch import Tensor
 from i18n import N_, msg
 from model.base import Model
 from model.blocks import positions_under
+from model.hardware import rounding
 from model.inference.cost import SPLIT, lengths_within
 from model.kv_cache import batch_of
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec
@@ -61,7 +62,8 @@ class CallsComparison:
     none. computed, twice: how many cells of layer 0 were computed, and how many of them more than once. missed, extra:
     how many of its head 0 were left out that one call computes, and computed that it does not (a leak).
     differences: float32 [T+S], for each token the largest difference between its logits and those of one call; size:
-    the largest of those. losses, in_one: float32 [T], nats, NaN at the first position.
+    the largest of those; tolerance: the largest difference that is rounding. losses, in_one: float32 [T], nats, NaN at
+    the first position.
     """
 
     calls: list[tuple[int, int]]
@@ -73,6 +75,7 @@ class CallsComparison:
     later: bool
     differences: np.ndarray
     size: float
+    tolerance: float
     losses: np.ndarray
     in_one: np.ndarray
 
@@ -80,11 +83,6 @@ class CallsComparison:
     def difference(self) -> float:
         """The largest difference between two logits."""
         return float(self.differences.max())
-
-    @property
-    def tolerance(self) -> float:
-        """Up to this a difference between logits is rounding."""
-        return ROUNDING * self.size
 
     def numpy(self) -> np.ndarray:
         """The call that computed each cell of the first layer, −1 for none: int16 [T+S,T+S]."""
@@ -212,7 +210,8 @@ def compare_calls(
         extra=int(((computed.counts > 0) & ~right).sum()),
         later=computed.later,
         differences=(ours - theirs).abs().amax(-1).cpu().numpy(),
-        size=float(theirs.abs().max()),
+        size=(size := float(theirs.abs().max())),
+        tolerance=rounding(states[0].dtype, ROUNDING) * size,
         losses=_losses(ours[:tokens], batch.ids[0]),
         in_one=_losses(theirs[:tokens], batch.ids[0]),
     )
@@ -237,14 +236,14 @@ CONVENTIONS = {  # whether documents are masked from each other, and whether pos
 class PackedLosses:
     """sizes: tokens of each document. alone: float32 [D], nats, the mean loss of each document's tokens after its first
     when it is run alone. packed: the same within the row, by convention. differences: by convention, the largest
-    difference between a document's logits in the row and alone; size: the largest of those.
+    difference between a document's logits in the row and alone; tolerance: the largest one that is rounding.
     """
 
     sizes: list[int]
     alone: np.ndarray
     packed: dict[str, np.ndarray]
     differences: dict[str, float]
-    size: float
+    tolerance: float
 
 
 @torch.inference_mode()
@@ -272,7 +271,8 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
         words = N_("expected the lengths of several documents, got one of all {count}: give a smaller number")
         raise ValueError(msg(words, count=sizes[0]))
     texts = batch.ids[0].split(sizes)
-    alone = [logits_of(model, batch_of(model, tuple(text.tolist())), model.standard) for text in texts]
+    runs = [model.run(batch_of(model, tuple(text.tolist())), model.standard).states for text in texts]
+    alone = [model.readout(states)[0].float() for states in runs]
     restarting = torch.cat([torch.arange(size) for size in sizes])[None]
     packed, differences = {}, {}
     for name, (masked, restarted) in CONVENTIONS.items():
@@ -280,8 +280,8 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
         row = logits_of(model, replace(batch, positions=restarting) if restarted else batch, spec).split(sizes)
         packed[name] = _mean_losses(row, texts)
         differences[name] = max(float((one - other).abs().max()) for one, other in zip(row, alone, strict=True))
-    size = max(float(one.abs().max()) for one in alone)
-    return PackedLosses(sizes, _mean_losses(alone, texts), packed, differences, size)
+    tolerance = rounding(runs[0].dtype, ROUNDING) * max(float(one.abs().max()) for one in alone)
+    return PackedLosses(sizes, _mean_losses(alone, texts), packed, differences, tolerance)
 
 
 def _marked(batch: TokenBatch, sizes: Sequence[int]) -> TokenBatch:

@@ -18,7 +18,8 @@ from torch import Tensor
 from i18n import N_, msg
 from model.base import Model
 from model.errors import index
-from model.inference.calls import continuation_ids, logits_of
+from model.hardware import rounding
+from model.inference.calls import ROUNDING, continuation_ids, logits_of
 from model.kv_cache import batch_of
 from model.masks import AllowedCache, MaskContext, MaskSpec
 
@@ -34,8 +35,8 @@ class DraftTree:
     tokens: ids [N]; labels: what to show for each; parents: of each node, −1 for the text's last token. by: of
     POSITIONS; positions: where each of the T tokens stands. allowed: bool [T,T], the call's mask in layer 0.
     differences: float32 [N], for each node the largest difference between its logits and those of its branch alone;
-    size: the largest of those. accepted: the nodes that greedy verification accepts, from the root on; each is the
-    likeliest token after the one before.
+    tolerance: the largest one that is rounding. accepted: the nodes that greedy verification accepts, from the root on;
+    each is the likeliest token after the one before.
     """
 
     tokens: list[int]
@@ -45,7 +46,7 @@ class DraftTree:
     positions: list[int]
     allowed: np.ndarray
     differences: np.ndarray
-    size: float
+    tolerance: float
     accepted: list[int]
 
     @property
@@ -190,6 +191,6 @@ def verify_tree(
         positions=where.tolist(),
         allowed=masking(done.records[0].context, model.standard)[0, 0].cpu().numpy(),
         differences=(logits[start:] - torch.stack(alone)).abs().amax(-1).float().cpu().numpy(),
-        size=float(torch.stack(alone).abs().max()),
+        tolerance=rounding(done.states.dtype, ROUNDING) * float(torch.stack(alone).abs().max()),
         accepted=accepted[1:],
     )

@@ -24,6 +24,7 @@ from i18n import N_, msg
 from model.base import CachedCall, Model
 from model.blocks import KeysValues
 from model.errors import index
+from model.hardware import rounding
 from model.inference.calls import check_predicts, continuation_ids
 from model.kv_cache import read_after
 
@@ -127,7 +128,8 @@ def _relative(model: Model, ids: Sequence[int]) -> bool:
     for shift in sorted({min(model.context, len(ids)) - count, len(ids) - count} - {0}):
         moved = read_after(model, here, torch.arange(shift, shift + count)[None])
         logits, others = model.readout(first.states), model.readout(moved.states)
-        if float((logits - others).abs().max()) > SHIFT_ROUNDING * float(logits.abs().max()):
+        least = rounding(moved.states.dtype, SHIFT_ROUNDING) * float(logits.abs().max())
+        if float((logits - others).abs().max()) > least:
             return False
     return True
 

@@ -325,14 +325,17 @@ def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
 
 
 def _masks(allowed: np.ndarray, reading: Reading) -> dict[str, Any] | None:
-    """The fields of a MaskSpec that give just this mask; of a padded one, its real tokens'."""
+    """The fields of a MaskSpec that give just this mask."""
     kinds = {name: False for name, value in _candidates(allowed) if value is True} | dict(reading.kinds)
-    if reading.padding and not reading.fault:
-        return kinds
-    wrong = allowed != expected(reading.kinds, positions(*allowed.shape), allowed.shape[1])
+    queries, keys = allowed.shape
+    wrong = allowed != expected(reading.kinds, positions(queries, keys), keys)
     if not wrong.any():
         return kinds
-    strokes = [*_strokes(allowed, wrong)] if len(allowed) == allowed.shape[1] else []
+    strokes: list[list[Any]] = []
+    first, last = (keys - reading.padding, keys) if reading.padding > 0 else (0, -reading.padding)
+    if last > first and not allowed[:, first:last].any():
+        strokes, wrong[:, first:last] = [["block", 0, first, queries - 1, last - 1]], False
+    strokes = [*strokes, *_strokes(allowed, wrong)] if queries == keys else []
     return kinds | {"drawn": strokes} if 0 < len(strokes) <= MOST_STROKES else None
 
 

@@ -27,7 +27,7 @@ from model.heads.reach import reach_of
 from model.heads.view import HeadView, cropped
 from model.images import captioner
 from model.images.scenes import caption, random_scene, render
-from model.inference.calls import ALIGNMENTS, ROUNDING, compare_calls, continuation_ids, ends_of, pack
+from model.inference.calls import ALIGNMENTS, compare_calls, continuation_ids, ends_of, pack
 from model.inference.cost import cost
 from model.inference.draft_tree import uniform_tree, verify_tree
 from model.inference.streaming import ids_of, stream
@@ -351,12 +351,11 @@ def judge_tree(judge: Judge, model: Model, batch: TokenBatch, chance: random.Ran
     tree = verify_tree(model, ids, parents, given, positions=stand)
     judge.words.clear()
     facts = TreeFacts(model, ids, tuple(tree.tokens), tuple(tree.parents), stand)
-    judge.check(tree_sentence(tree, ROUNDING * tree.size), facts, markup=True)
+    judge.check(tree_sentence(tree), facts, markup=True)
     if any("." in piece for piece in batch.pieces[0][:-2]):
         found = pack(model, batch, ".")
         judge.words.clear()
-        text = packing_sentence(found, ROUNDING * found.size)
-        judge.check(text, PackingFacts(model, ids, tuple(found.sizes)), markup=False)
+        judge.check(packing_sentence(found), PackingFacts(model, ids, tuple(found.sizes)), markup=False)
 
 
 def judge_stream(judge: Judge, model: Model, tokens: int, chance: random.Random) -> None:

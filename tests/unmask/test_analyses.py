@@ -196,8 +196,25 @@ def test_a_score_and_what_a_head_adds(run: Run) -> None:
 
 def test_a_capped_score_is_that_of_the_head(tmp_path: Path) -> None:
     run = unmask.load(str(save("gemma2", tmp_path))).run("the cat sat on a mat")
-    score = float(run.head(2, 1).scaled[4, 1])
-    assert f"on 1: the is {signed(score)}" in repr(run.score_split(2, 1, 4, 1))
+    score, found = float(run.head(2, 1).scaled[4, 1]), run.score_split(2, 1, 4, 1)
+    assert f"on 1: the is {signed(found.numpy().sum())}; {signed(score)} goes into the softmax" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "empty"),
+    [
+        (["the dog ran home"], {"masks": {"drawn": [["block", 3, 0, 3, 9]]}}, 3),
+        (["the cat", "the dog ran home"], {"pad_side": "left"}, 0),
+    ],
+)
+def test_a_row_that_attends_to_nothing_adds_nothing(
+    texts: list[str], options: dict, empty: int, tmp_path: Path
+) -> None:
+    run = unmask.load(str(save("llama", tmp_path))).run(texts, **options)
+    found = run.score_split(1, 0, 3, empty).numpy()
+    assert found.ndim == 2
+    assert found.sum() == pytest.approx(float(run.trace.stages(1, 0).scaled[3, empty]), abs=1e-4)
+    assert not np.abs(run.direct_effect(1, 0, empty).numpy()).any()
 
 
 def test_an_atlas(story: LoadedModel) -> None:
@@ -250,6 +267,8 @@ def test_an_encoder_is_not_served(tmp_path: Path) -> None:
     for ask in (run.served, lambda: run.tree([-1]), lambda: run.packed([2]), run.streamed):
         with pytest.raises(ValueError, match="does not predict the next token from earlier ones: choose a decoder"):
             ask()
+    with pytest.raises(ValueError, match="expected a model that predicts next tokens, got .*, encoder"):
+        run.logit_lens()
 
 
 def test_a_stream_that_fits_the_cache_has_no_mean_beyond_it(run: Run) -> None:

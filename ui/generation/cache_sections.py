@@ -9,6 +9,7 @@ from torch import Tensor
 from i18n import N_, large, say, say_count, together
 from model import kv_cache
 from model.base import Model
+from model.hardware import rounding
 from model.kv_cache import CacheComparison, Try, old_rows
 from model.transformer import TransformerConfig
 from serving.job import ModelRef, RunRef, digest
@@ -211,7 +212,7 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
     change, (cached, full) = changes[causal], map(model.label, apart[causal].guesses)
     said = Markup(say(KEPT if causal else CHANGED)).format(
         newest=model.label(ids[-1]),
-        changed=int((change.rows > NOTICED).sum()),
+        changed=int((change.rows > rounding(model.hardware.dtype, NOTICED)).sum()),
         rows=len(change.rows),
         weights=_most(change.rows),
         kept=_most(change.kept),

@@ -172,3 +172,6 @@ def test_what_rounding_hides_is_said_to_be_hidden_by_it(precision: str, tmp_path
     trace = model.run(model.encode(["the cat sat on a mat"]))
     with pytest.raises(NotSupported, match=f"lost in the rounding of {precision}: choose float32"):
         direct_effect(model, trace, 0, trace.spec, 1, 2, trace.batch.real(0).stop - 1)
+    gpt2 = adapter.load(str(families.save("gpt2", tmp_path / "gpt2")), settings=Settings(precision=precision))
+    found = score_split(gpt2, gpt2.run(gpt2.encode(["the cat sat on a mat"])), 0, 0, 1, 3, 1)
+    assert f"lost in the rounding of {precision}: choose float32" in found.why_not

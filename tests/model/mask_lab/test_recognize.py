@@ -120,9 +120,11 @@ def test_a_padding_mask_of_a_batch(side: int) -> None:
 
 
 def test_padding_at_either_end() -> None:
-    for real in (K >= 3, K < T - 3):
-        found = name_mask(np.where(real, WINDOW, False))
-        assert found.masks == {"causal": True, "sliding": 4}
+    for real, block in ((K >= 3, ["block", 0, 0, T - 1, 2]), (K < T - 3, ["block", 0, T - 3, T - 1, T - 1])):
+        mask = np.where(real, WINDOW, False)
+        found = name_mask(mask)
+        assert found.masks == {"causal": True, "sliding": 4, "drawn": [block]}
+        np.testing.assert_array_equal(runs_as(found.masks), mask)
         assert "3 keys of padding" in found.sentence
 
 
