@@ -19,7 +19,7 @@ from ui import results
 from viz.lessons.phone import language_of, phone_page
 
 os.environ.setdefault("UNMASK_SHARED", "true")
-settings = Settings.from_environment()
+settings = Settings.of_server()
 
 
 @asynccontextmanager

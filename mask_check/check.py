@@ -85,6 +85,8 @@ def check(
     asked = CheckOptions(**asked_for)
     if asked.tokens is not None and not (type(asked.tokens) is int and 2 <= asked.tokens <= MOST_POSITIONS):
         raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked.tokens)[:40]))
+    if asked.packing not in (None, "position_ids"):
+        raise CannotCheck(f"expected packing None or 'position_ids', got {asked.packing!r:.40}")  # not shown
     subject = CheckedModule(module, seconds=seconds)
     with evaluating(module), machine.one_thread() if subject.parameters < machine.FEW else nullcontext():
         report = progress or (lambda _law, _share: None)

@@ -49,8 +49,8 @@ def check_loss(
     if not callable(fn) or not isinstance(targets, str | int | None):
         what = f"{fn!r:.40} and {targets!r:.40}"
         raise CannotCheck(f"expected a function of a batch, and targets by name or number, got {what}")  # not shown
-    tensors_in = items("a batch as tensors by name or in a row", batch)  # not shown
-    named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(tensors_in))
+    wanted = "a batch as tensors by name or in a row"  # not shown
+    named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(items(wanted, batch)))
     known = (targets,) if targets is not None else (*TARGETS, *([1] if 1 in named else []), *IDS, 0)
     which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
     if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:

@@ -176,7 +176,9 @@ def at_step(name: str, step: int | None = None) -> str:
     named = next((checkpoint for checkpoint, number in found.items() if number == step), None)
     if named is None:
         numbers = [number for number in found.values() if number is not None]
-        raise ValueError(f"expected a step of {name!r:.200} out of {numbers[:20]}, got {step!r}")  # not shown
+        of = f"a step of {name!r:.200} out of {numbers[:20]}"  # not shown
+        wanted = of if numbers else f"no step, {name!r:.200} having none"  # not shown
+        raise ValueError(f"expected {wanted}, got {step!r}")  # not shown
     return named
 
 

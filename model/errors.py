@@ -1,7 +1,7 @@
 """What can be wrong with a model that was asked for. Each message is a sentence for the reader, with a next step."""
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from numbers import Integral
 from typing import Any
@@ -61,8 +61,8 @@ def index(name: str, value: Any, count: int, *, first: int = 0) -> int:
 
 
 def items(name: str, given: Any) -> list[Any]:
-    """Those of a list, a tuple, an array … Raises ValueError, saying what was expected, for a text or one number."""
-    if not isinstance(given, str):
+    """Those of a list, a tuple, an array … Raises ValueError, saying what was expected, for a text, dict or number."""
+    if not isinstance(given, str | bytes | Mapping):
         with suppress(TypeError):
             return list(given)
     raise ValueError(f"expected {name}, got {given!r:.80}")

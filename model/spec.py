@@ -152,9 +152,9 @@ class MaskSpec(_Kinds):
 
     @classmethod
     def from_fields(cls, given: Mapping[str, Any]) -> "MaskSpec":
-        """Fields by their names, as JSON has them; numpy's whole numbers too. Raises ValueError as from_json."""
+        """Fields by their names, as JSON has them; numpy's numbers, a range … too. Raises ValueError as from_json."""
         try:
-            text = json.dumps(dict(given), default=operator.index)
+            text = json.dumps(dict(given), default=_plain)
         except TypeError as error:  # a value that JSON has no way to write
             raise ValueError(f"expected masks as plain numbers, texts and lists ({error})") from None  # not shown
         return cls.from_json(text)
@@ -163,6 +163,14 @@ class MaskSpec(_Kinds):
 def stroke_of(data: Any) -> Stroke:
     _expect(isinstance(data, list) and len(data) == 5, N_("a stroke"), N_("a list of a kind and four positions"), data)
     return Stroke(*data)
+
+
+def _plain(value: Any) -> int | list[Any]:
+    """A whole number, or several, for JSON. Raises TypeError for anything else."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return list(value)
 
 
 def _is_separator(value: Any) -> bool:

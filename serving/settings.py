@@ -1,7 +1,9 @@
 """Operator settings from UNMASK_* variables."""
 
 import os
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from serving import machine
 
 PREFIX = "UNMASK_"
+PLAIN = {  # for pydantic's words
+    "Input should be ": "",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "more than",
+}
 
 
 class Settings(BaseModel):
@@ -22,7 +30,9 @@ class Settings(BaseModel):
     lessons: Path | None = None  # a folder of a teacher's own lessons
     shared: bool = False  # whether others than who started it read here; serve.py is
     model_root: Path | None = None  # a folder that every model folder must lie in
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d{1,2})?)$")  # that computes; auto: a CUDA one
+    device: str = Field(  # that computes; auto: a CUDA one
+        default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d{1,2})?)$", description="auto, cpu, mps, cuda or cuda:N"
+    )
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: the file's, where it is fast
     device_map: Literal["", "auto", "balanced", "sequential"] = ""  # accelerate's: weights on several devices
     models_in_memory: int = Field(default=2, ge=1)
@@ -39,8 +49,12 @@ class Settings(BaseModel):
     job_seconds: float = Field(default=120.0, gt=0)  # the most that one job may take
     metrics_port: int = Field(default=0, ge=0, le=65535)  # of /metrics, /live and /ready; 0 = none of them
     metrics_address: str = "127.0.0.1"  # which of the machine's addresses that port listens at
-    rooms: str = Field(default="", pattern=r"^(rediss?://.+)?$")  # a Redis for rooms of several replicas; "": memory
-    frame_ancestors: str = Field(default="'self'", pattern=r"^[^;,\x00-\x1f\x7f]+$")  # who may show the app in a frame
+    rooms: str = Field(  # a Redis for rooms of several replicas; "": memory
+        default="", pattern=r"^(rediss?://.+)?$", description="redis://… or rediss://…"
+    )
+    frame_ancestors: str = Field(  # who may show the app in a frame
+        default="'self'", pattern=r"^[^;,\x00-\x1f\x7f]+$", description="sources in one line without ; and ,"
+    )
 
     @property
     def max_weights_bytes(self) -> int:
@@ -55,18 +69,37 @@ class Settings(BaseModel):
         return int(self.traces_share * machine.memory_bytes())
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
-        """The settings in force now; an empty variable counts as none. Raises ValueError naming a bad variable."""
-        given: dict[str, object] = {
-            name: environment[PREFIX + name.upper()].strip()
-            for name in cls.model_fields
-            if environment.get(PREFIX + name.upper(), "").strip()
-        }
-        if "models" in given:
-            given["models"] = tuple(name.strip() for name in str(given["models"]).split(",") if name.strip())
+    def of(cls, given: Mapping[str, object], named: Callable[[str], str] = str) -> "Settings":
+        """The settings given. named: what a field is called. Raises ValueError, saying what was expected of which."""
         try:
             return cls.model_validate(given)
         except ValidationError as error:
             first = error.errors()[0]
-            variable = PREFIX + str(first["loc"][0]).upper()
-            raise ValueError(f"{variable}: {first['msg']}, found {str(first['input'])!r}") from None
+            name = str(first["loc"][0])
+            wanted = cls.model_fields[name].description or re.sub(", (unable|got) .*", "", first["msg"])
+            for words, plain in PLAIN.items():
+                wanted = wanted.replace(words, plain)
+            raise ValueError(f"{named(name)}: expected {wanted}, got {first['input']!r:.80}") from None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
+        """The settings in force now; an empty variable counts as none. Raises ValueError naming a bad variable."""
+        given: dict[str, object] = {
+            name: found for name in cls.model_fields if (found := environment.get(_variable(name), "").strip())
+        }
+        if "models" in given:
+            given["models"] = tuple(name.strip() for name in str(given["models"]).split(",") if name.strip())
+        return cls.of(given, _variable)
+
+    @classmethod
+    def of_server(cls) -> "Settings":
+        """As from_environment, from whichever thread; a bad variable ends the process with its sentence."""
+        try:
+            return cls.from_environment()
+        except ValueError as error:
+            print(error, file=sys.stderr, flush=True)
+            os._exit(2)
+
+
+def _variable(name: str) -> str:
+    return PREFIX + name.upper()

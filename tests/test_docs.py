@@ -1,4 +1,4 @@
-"""The documentation names files that exist.
+"""The documentation names files that exist, and what it calls in Python works.
 
 python -m pytest tests/test_docs.py
 """
@@ -27,6 +27,27 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if not re.match(r"https?:|word:|mailto:", link)]
     assert [name for name in named_files(text) if not (ROOT / name).exists()] == []
     assert [link for link in links if not (page.parent / link).exists()] == []
+    for link, anchor in re.findall(r"\]\(([^):#\s]*)#([^)\s]+)\)", text):
+        assert anchor in anchors(page.parent / link if link else page), f"{link}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as GitHub writes them."""
+    titles = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+def test_every_call_on_the_run_of_the_documentation_works() -> None:
+    """Those that need neither files nor another model."""
+    text = (ROOT / "docs/notebook.md").read_text(encoding="utf-8")
+    names = {"query": 9, "key": 5, "masks": {"sliding": 4}, "texts": ["The cat saw the cat."], "levels": [0] * 64}
+    exec("\n".join(re.findall(r"^    (.*)", text.partition("## What")[0], re.MULTILINE)), names)
+    rows = re.findall(r"^\| (`.*`) \|", text.partition("## What a run offers")[2].partition("\n## ")[0], re.MULTILINE)
+    calls = re.findall(r"`((?:run|lifted|model)\..*?|unmask\.(?:cost|digit)\(.*?)`", " ".join(rows))
+    calls = [call for call in calls if not re.search("image|cross|chat", call)]
+    assert len(calls) > 40
+    for call in calls:
+        exec(call, names)
 
 
 def test_names_are_found() -> None:

@@ -55,9 +55,9 @@ FOR_PROGRAMMERS = {  # raised at who calls the core in code of his own; no page 
     "model/why_causal/live_training.py", "model/sampling.py",
     "model/trace.py", "model/transformer.py",
 }  # fmt: skip
-NOT_SHOWN = (  # a command's own output; logs; metrics, health; code to take away; what dates in English are made of
+NOT_SHOWN = (  # output of commands; logs; metrics, health, settings; code to take away; what dates are made of
     "model/training/", "model/atlas/__main__.py", "model/mask_lab/mask_code.py",
-    "serving/logs.py", "model/mask_kinds.py", "serving/health.py", "serving/health.py",
+    "serving/logs.py", "model/mask_kinds.py", "serving/health.py", "serving/settings.py",
     "model/cross_attention/written_dates.py",
 )  # fmt: skip
 

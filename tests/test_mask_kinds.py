@@ -72,6 +72,8 @@ def test_a_kind_that_is_not_in_the_source_is_two_entries() -> None:
 
 def test_the_two_tables_have_the_same_kinds() -> None:
     assert STYLES.keys() == {*KINDS, "drawn"}
+    table = (ROOT / "docs/masks.md").read_text(encoding="utf-8").partition("\n## How")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == KINDS.keys()
     for name, kind in KINDS.items():
         assert (STYLES[name].colour == "") == bool(kind.joins)
         assert (STYLES[name].lines is not None) == (not kind.opens and not kind.joins)

@@ -192,14 +192,17 @@ def set_up(title: str) -> None:
         for path, (label, _) in PAGES.items():
             st.page_link(_page(path), label=say(label), query_params=chosen)
         st.html(_script(language()), unsafe_allow_javascript=True)
-    _import_torch()
+    _begin()
 
 
 @cache
-def _import_torch() -> None:
-    """Every page needs it, and it stays: no collection need look at its objects again, which takes a tenth of a second
-    each time while the rest is imported."""
-    import torch  # noqa: F401 - here, so that the browser has something to fetch meanwhile
+def _begin() -> None:
+    """Once a process: its settings are read, and torch imported, which every page needs and which stays: no collection
+    need look at its objects again, which takes a tenth of a second each time while the rest is imported."""
+    from serving.settings import Settings  # here, so that the browser has something to fetch meanwhile
+
+    Settings.of_server()
+    import torch  # noqa: F401
 
     gc.freeze()
 

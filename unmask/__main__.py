@@ -88,22 +88,22 @@ def parser() -> argparse.ArgumentParser:
     for one in (report, page, course):
         one.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     commands.add_parser("samples", help="list the sample modules, correct and broken")
-    commands.add_parser("patients")  # the old name of samples
     commands.add_parser("train", help="retrain a built-in model", add_help=False)
     return main
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    asked, rest = parser().parse_known_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    given[:1] = ["samples"] if given[:1] == ["patients"] else given[:1]  # its old name
+    asked, rest = parser().parse_known_args(given)
     if rest and asked.command != "train":  # whose arguments are its own
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     from unmask import command  # torch takes a second, which --help does without
 
     if asked.command == "train":
         return command.train(rest)
-    named: dict[str | None, str] = {None: "open_app", "patients": "samples"}
-    status: int = getattr(command, named.get(asked.command, asked.command))(asked)
+    status: int = getattr(command, asked.command or "open_app")(asked)
     return status
 
 

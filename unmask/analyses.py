@@ -24,7 +24,7 @@ from model.mask_kinds import NEAR
 from model.masks import MaskSpec
 from model.trace import Trace
 from unmask.pictures import HeadPicture, Picture, head_picture, table_picture
-from unmask.sources import HeadSource
+from unmask.sources import HeadSource, pairs_of
 from viz.ablation import EffectsView, effects_table, ranking_sentence
 from viz.circuits import (
     PatchView,
@@ -128,10 +128,11 @@ class Analyses(HeadSource):
         query, before = self._asked(query, target)
         if way == "mask" and mask is None:
             mask = self.trace.spec.replace(**{NEAR: 1})
-        pairs = {tuple(items("a layer and a head", one)): None for one in items("heads as pairs", heads)}
+        pairs = pairs_of(heads)
         for layer, head in pairs:
             self._check(layer, head)
-        off = HeadsOff(tuple(pairs), way, mask, self.trace.name)
+        once = dict.fromkeys((int(layer), int(head)) for layer, head in pairs)
+        off = HeadsOff(tuple(once), way, mask, self.trace.name)
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query)
         found = outcome(*run, off, before.target)
         everyone = outcome(*run, HeadsOff((), attention=self.trace.name), before.target)
@@ -216,7 +217,7 @@ class Analyses(HeadSource):
         Raises ValueError for texts of different lengths and a token or position that is not there.
         """
         if not isinstance(other, Analyses) or other.model is not self.model:
-            raise ValueError(f"expected another run of {self.model.name}, got {other!r:.80}")
+            raise ValueError(f"expected another run of this {self.model.name}, loaded once for both, got {other!r:.80}")
         model, real = self.model, self.trace.batch.real(self.row)
         pair = PatchPair(model, other.trace, other.row, self.trace, self.row)
         query = real.stop - 1 if query is None else index("query", query, real.stop, first=real.start)

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from mask_check.subject import evaluating
 from model.attention import ScoreTerms, attention_stages
 from model.errors import index, items
+from model.heads.survey import expect_weights
 from unmask.sources import GivenHeads
 
 MOST_CALLS = 512
@@ -99,10 +100,14 @@ def from_transformer_lens(
 
     def of(layer: int, names: Sequence[str]) -> dict[str, np.ndarray]:
         full = {name: f"blocks.{layer}.attn.hook_{name}" for name in names}
-        return {name: _array(cache[one], row) for name, one in full.items() if one in cache}
+        return {name: _array(one, cache[one], row) for name, one in full.items() if one in cache}
 
     each = [of(layer, ("pattern", "attn_scores")) for layer in layers]
+    shapes = {one["pattern"].shape for one in each}
+    if len(shapes) > 1:
+        raise ValueError(f"expected one shape [H,Q,K] for the patterns of all layers, got {sorted(shapes)}")
     weights = np.stack([one["pattern"] for one in each])
+    expect_weights([torch.from_numpy(weights)])
     _expect_room(weights.size)
     scores = np.stack([one["attn_scores"] for one in each]) if all("attn_scores" in one for one in each) else None
     later = np.triu(np.ones(weights.shape[2:], bool), 1)
@@ -184,14 +189,13 @@ def _of_row(some: Tensor, row: int) -> Tensor:
     return one if one.ndim == 3 else one[None]
 
 
-def _array(some: Any, row: int) -> np.ndarray:
+def _array(name: str, some: Any, row: int) -> np.ndarray:
     """Of a tensor of four axes, the first of them rows, one row; of three, all: float32."""
+    if getattr(some, "ndim", None) not in (3, 4):
+        got = list(some.shape) if hasattr(some, "ndim") else type(some).__name__
+        raise ValueError(f"expected {name} of three axes, or four with rows, got {got}")
     tensor = torch.as_tensor(some).detach().float().cpu()
-    if tensor.ndim == 4:
-        tensor = tensor[index("row", row, len(tensor))]
-    if tensor.ndim != 3:
-        raise ValueError(f"expected three axes, or four with rows, got {list(tensor.shape)}")
-    return tensor.numpy()
+    return (tensor[index("row", row, len(tensor))] if tensor.ndim == 4 else tensor).numpy()
 
 
 def _expect_room(cells: int) -> None:

@@ -4,6 +4,7 @@ import runpy
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from mask_check.longer import quick
 from mask_check.loss import check_loss as check_loss
 from mask_check.samples import SAMPLES
 from model.base import Model
-from model.errors import first_line
+from model.errors import first_line, index
 from model.text import TokenBatch
 from serving.settings import Settings
 from viz.mask_check import report_html
@@ -98,7 +99,7 @@ def check(
         found = module.tokens_of(text) if ids is None and (text or length is None) else None
         ids, pieces = found or (ids, None)
     elif text is not None:
-        raise CannotCheck("expected a text with its tokenizer, or ids")
+        raise CannotCheck("expected ids, or a text with its tokenizer: unmask.load(…).check(text=…) has its own")
     title = f"{name} ({type(network).__name__})" if name else None
     options: dict[str, Any] = {"mask": mask, "kernels": kernels, "tokens": tokens, "thorough": thorough}
     options |= {"length": length, "seed": seed, "seconds": seconds, "packing": packing}
@@ -157,6 +158,7 @@ class Checkable:
 
 def trainer_callback(every: int = 1000, **options: Any) -> Any:
     """A TrainerCallback of transformers: Trainer(callbacks=[unmask.trainer_callback()]). options: of assert_causal."""
+    _expect_calls(every, options)
     from transformers import TrainerCallback
 
     class CausalTrainerCallback(TrainerCallback):
@@ -173,6 +175,7 @@ def trainer_callback(every: int = 1000, **options: Any) -> Any:
 def lightning_callback(every: int = 1000, network: Callable[[Any], Any] = lambda module: module, **options: Any) -> Any:
     """A Lightning Callback: Trainer(callbacks=[unmask.lightning_callback()]). network: the part of the LightningModule
     that is called with ids, by default the whole. options: of assert_causal."""
+    _expect_calls(every, options)
     base: Any = object
     for name in LIGHTNING:
         with suppress(ImportError):
@@ -188,6 +191,12 @@ def lightning_callback(every: int = 1000, network: Callable[[Any], Any] = lambda
                 assert_causal(network(pl_module), **options)
 
     return CausalLightningCallback()
+
+
+def _expect_calls(every: int, options: dict[str, Any]) -> None:
+    """Before a training begins. Raises ValueError, and TypeError for what assert_causal does not take."""
+    index("number of steps", every, 10**9, first=1)
+    signature(assert_causal).bind(None, **options)
 
 
 def tokens_in(batch: TokenBatch, row: int) -> tuple[Tensor, list[str]]:

@@ -19,6 +19,7 @@ from mask_check.check import explain
 from model.base import CHECKPOINTS
 from model.files import write
 from model.text import cut_words
+from serving.settings import Settings
 from unmask.checking import PREFIXES, SAMPLES, network_of
 
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
@@ -29,6 +30,7 @@ GRACE = 5.0  # seconds after the limit in which one forward may still come to it
 
 def open_app(_asked: argparse.Namespace) -> int:
     """Serve the app and open it in the browser, until it is stopped."""
+    Settings.of_server()
     sys.argv = ["streamlit", "run", str(APP)]
     runpy.run_module("streamlit", run_name="__main__")  # `python -m streamlit run`, which ends by SystemExit
     return 0
@@ -129,7 +131,7 @@ def samples(_asked: argparse.Namespace) -> int:
     """Print the names of the sample modules."""
     for sample in SAMPLES.values():
         law = f"breaks {sample.law}" if sample.law else "correct"
-        print(f"{PREFIXES[0] + sample.key:<24} {law:<22} {sample.said}")
+        print(f"{PREFIXES[0] + sample.key:<24} {law:<22} {' '.join(sample.said.split())}")
     return 0
 
 

@@ -26,7 +26,11 @@ _model = cache(load)
 def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = None) -> "DigitRun":
     """One forward pass on a picture. levels: 64 numbers from 0, paper, to 7, ink, or [8,8]. told: its class
     token, 0 to 9. causal, masks: as for run. Raises ValueError for invalid arguments."""
-    model, picture = _model(), np.asarray(levels)
+    model = _model()
+    try:
+        picture = np.asarray(levels)
+    except ValueError:  # rows of several lengths
+        picture = np.asarray(levels, object)
     if picture.size != PIXELS or picture.dtype.kind not in "iufb" or (picture != np.floor(picture)).any():
         got = f"{picture.dtype} {list(picture.shape)}"
         raise ValueError(f"expected {PIXELS} levels, whole numbers from 0 to {digits.LEVELS - 1}, got {got}")

@@ -6,9 +6,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
+from torch import Tensor
 
 from model import catalog
 from model.base import Model
@@ -33,7 +34,9 @@ from viz.numbers import head_count, layer_count
 
 if TYPE_CHECKING:
     from unmask.atlas import AtlasPicture
+    from unmask.images import ImageRun
 
+Ids = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Tensor
 CLASSIFIERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model types
 MESSAGES = 'messages as dicts, each with texts as "role" and "content"'
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
@@ -56,8 +59,8 @@ def load(
     tokens: int | None = None,
 ) -> "LoadedModel":
     """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or a model of transformers
-    in memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: its
-    name.
+    in memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what
+    such a network is called; all below are for the others.
 
     step: of a folder of training checkpoints, by default the last. gguf_file: of a repository or folder. device:
     "cpu", "cuda", "cuda:1" or "mps"; precision: "float32", "float16" or "bfloat16"; "auto" is a CUDA device with room
@@ -69,17 +72,33 @@ def load(
     if isinstance(model, str | Path):
         if tokenizer is not None:
             raise ValueError(f"expected a tokenizer with a network alone, got one with the name {str(model)!r}")
+        if name is not None:
+            raise ValueError(f"expected a name for a network alone, got {name!r:.80} for {str(model)!r:.80}")
         asked = f"{model}/{gguf_file}" if gguf_file else catalog.at_step(str(model), step)
         own = {"device": device, "precision": precision, "device_map": device_map}
         chosen: dict[str, Any] = {name: value for name, value in own.items() if value not in ("auto", "")}
         chosen |= {} if tokens is None else {"tokens": tokens}
-        settings = Settings.model_validate(Settings.from_environment().model_dump() | chosen)
+        settings = Settings.of(Settings.from_environment().model_dump() | chosen)
         return LoadedModel(_classifier(asked) or catalog.load(asked, settings=settings))
     if tokenizer is None:
-        raise ValueError(f"expected a network with its tokenizer, got {type(model).__name__} alone")
+        got = type(model).__name__
+        raise ValueError(f"expected a name, a folder, or a network with its tokenizer, got {got} alone")
+    if (step, gguf_file, device, precision, device_map, tokens) != (None, None, "auto", "auto", "", None):
+        raise ValueError("expected a step, file, device, precision or tokens with a name alone, got one with a network")
     from model.huggingface import adapter  # takes seconds to import
 
     return LoadedModel(adapter.from_network(model, tokenizer, name), model, tokenizer)
+
+
+class RunOptions(TypedDict, total=False):
+    """For type checkers: what a run takes besides."""
+
+    causal: bool | None
+    padding: bool | None
+    masks: MaskSpec | dict[str, Any] | None
+    row: int
+    pad_side: str
+    target: str | Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +113,14 @@ class LoadedModel(Checkable, Circuits):
     def __post_init__(self) -> None:
         object.__setattr__(self, "_loaded", _hooks_and_weights(self.network))
 
+    @overload
+    def run(
+        self, text: str | Sequence[str] = "", *, image: None = None, ids: Ids | None = None, **more: Unpack[RunOptions]
+    ) -> Run: ...
+
+    @overload
+    def run(self, text: str = "", *, image: Any, **more: Unpack[RunOptions]) -> "ImageRun": ...
+
     def run(
         self,
         text: str | Sequence[str] = "",
@@ -105,7 +132,7 @@ class LoadedModel(Checkable, Circuits):
         pad_side: str = "right",
         target: str | Sequence[str] | None = None,
         image: Any = None,
-        ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        ids: Ids | None = None,
     ) -> Run:
         """One forward pass. text: one row, or several, padded on pad_side, of which `row` is shown. ids: token ids in
         place of a text, [T] or rows of them, to which nothing is added.
@@ -115,7 +142,8 @@ class LoadedModel(Checkable, Circuits):
         without, it writes its own. image: of an image-text model, a path, an image of Pillow or an array; it
         stands where the text has the processor's token for it, or at its beginning. Warns where the network was given
         hooks or other weights since it was loaded, which the run does not have, and where the model's context has no
-        room for all of the row's text: `Run.cut` is the rest. Raises ValueError for invalid arguments.
+        room for all of the row's text: `Run.cut` is the rest. Raises ValueError for invalid arguments, OSError for an
+        image that cannot be read.
         """
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")
@@ -221,6 +249,8 @@ class Checkpoints:
 
     def measure(self, text: str, *, masks: MaskSpec | dict[str, Any] | None = None, **options: Any) -> "OverSteps":
         """The loss and every head's patterns on a text after each step. Loads the checkpoints one after another."""
+        if not isinstance(text, str):
+            raise ValueError(f"expected a text, got {text!r:.80}")
         found = []
         for _, model in self.models(**options):
             run = model.run(text, masks=masks)
@@ -278,11 +308,11 @@ class OverSteps:
         return f"{self.folder}: loss {self.loss[0]:.2f} to {self.loss[-1]:.2f} nats over {len(self.steps)} checkpoints"
 
 
-def checkpoints(folder: str) -> Checkpoints:
+def checkpoints(folder: str | Path) -> Checkpoints:
     """The checkpoints in a folder. Raises ValueError where there are none."""
     steps = tuple(step for step in catalog.steps(str(folder)).values() if step is not None)
     if not steps:
-        raise ValueError(f"expected a folder of checkpoints (checkpoint-100 …), got {str(folder)!r:.200}")
+        raise ValueError(f"expected a folder of checkpoints (checkpoint-100 …), got {folder!r:.200}")
     return Checkpoints(str(folder), steps)
 
 

@@ -61,6 +61,7 @@ class Picture:
     axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def numpy(self) -> np.ndarray:
+        """Its numbers: what they are is said where the picture is made."""
         return self.numbers
 
     def to_dataframe(self) -> "pd.DataFrame":

@@ -10,7 +10,7 @@ import torch
 from i18n import LANGUAGES, spoken, together
 from model import catalog
 from model.blocks import positions_under
-from model.errors import NotAvailable, items
+from model.errors import NotAvailable
 from model.gpt2 import browser_model
 from model.masks import NATIVE
 from model.spec import OFF, MaskSpec
@@ -18,6 +18,7 @@ from model.text import cut_words
 from unmask.notebook import LoadedModel, load
 from unmask.pictures import Picture
 from unmask.runs import Run, spec_of
+from unmask.sources import pairs_of
 from viz.export.words import versions
 from viz.heads.cells import MOST_CELLS, merged_words
 from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, report_page
@@ -32,9 +33,9 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
     first. link: to the same view in a running app. Raises ValueError for a head that is not there."""
     if not isinstance(run, Run):
         raise ValueError(f"expected a run, as unmask.load(…).run(text) gives, got {type(run).__name__}")
-    pairs = items("heads as pairs (layer, head)", heads)
-    if not all(isinstance(one, Sequence) and len(one) == 2 for one in pairs):
-        raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
+    if not isinstance(link, str):
+        raise ValueError(f"expected a link as a text, got {link!r:.80}")
+    pairs = pairs_of(heads)
     for layer, head in pairs:
         run.shown_view(layer, head)
     chosen = [(int(layer), int(head)) for layer, head in pairs] or [run.first_head()]

@@ -83,15 +83,15 @@ class HeadSource(ABC):
 
     def head(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
         """One head as a heatmap. by: as for `merged`."""
-        return (self.merged(by) if by else self)._picture("heatmap", layer, [head])
+        return (self if by is None else self.merged(by))._picture("heatmap", layer, [head])
 
     def tokens(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
         """One head as its text: pointing at a token highlights those it attends to. by: as for `merged`."""
-        return (self.merged(by) if by else self)._picture("tokens", layer, [head])
+        return (self if by is None else self.merged(by))._picture("tokens", layer, [head])
 
     def arcs(self, layer: int, heads: int | Sequence[int], *, by: By | None = None) -> HeadPicture:
         """A head of a layer, or several, as lines between the tokens. by: as for `merged`."""
-        if by:
+        if by is not None:
             return self.merged(by).arcs(layer, heads)
         some = [int(heads)] if isinstance(heads, Integral) else items("a head of the layer, or several", heads)
         if not 1 <= len(some) <= MOST_HEADS:
@@ -131,6 +131,14 @@ class HeadSource(ABC):
 
     def _repr_html_(self) -> str:
         return self.heads()._repr_html_()
+
+
+def pairs_of(heads: Any) -> list[tuple[Any, Any]]:
+    """Heads as pairs, whatever layer and head. Raises ValueError for others."""
+    pairs = [tuple(items("a layer and a head", one)) for one in items("heads as pairs (layer, head)", heads)]
+    if any(len(one) != 2 for one in pairs):
+        raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
+    return pairs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -226,7 +234,7 @@ def attentions(
     if wanted != got:
         both = "{} for the queries and {} for the keys".format
         raise ValueError(f"expected a label for each token, {both(*wanted)}, got {both(*got)}")
-    if not isinstance(blocked or {}, dict):
+    if not (blocked is None or isinstance(blocked, dict)):
         raise ValueError(f"expected blocked cells as a dict by the name of a mask, got {type(blocked).__name__}")
     masks = {name: np.asarray(mask) for name, mask in (blocked or {}).items()}
     for name, mask in masks.items():

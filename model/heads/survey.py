@@ -287,9 +287,14 @@ def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndar
         weights.append(torch.stack([one[index("row", row, len(tensors[0]))] for one in tensors]))
     if len({part.shape[:2] for part in weights}) > 1:
         raise ValueError("expected as many layers and heads at every step, got others")  # not shown
-    if not all(bool(((part >= 0) & (part <= 1 + 1e-3)).all()) for part in weights):
-        raise ValueError("expected weights from 0 to 1, after the softmax, got others")  # not shown
+    expect_weights(weights)
     return _in_turn(weights, across=across).numpy()
+
+
+def expect_weights(some: Sequence[Tensor]) -> None:
+    """Raises ValueError for what no softmax gives."""
+    if not all(bool(((part >= 0) & (part <= 1 + 1e-3)).all()) for part in some):
+        raise ValueError("expected weights from 0 to 1, after the softmax, got others")  # not shown
 
 
 def _in_turn(steps: list[torch.Tensor], *, across: bool) -> torch.Tensor:

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
+import unmask
 from model import catalog, hardware
 from model.attention import attend, attention_stages
 from model.errors import CheckpointError
@@ -72,8 +73,10 @@ def test_a_gpu_is_used_where_the_weights_have_room_in_their_precision(
 
 @pytest.mark.parametrize(("name", "value"), [("DEVICE", "gpu"), ("PRECISION", "int8"), ("DEVICE_MAP", "all")])
 def test_a_setting_that_means_nothing_is_refused_by_its_name(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=f"UNMASK_{name}"):
+    with pytest.raises(ValueError, match=rf"^UNMASK_{name}: expected [^\n]*auto[^\n]*, got '{value}'$"):
         Settings.from_environment({f"UNMASK_{name}": value})
+    with pytest.raises(ValueError, match=rf"^{name.lower()}: expected [^\n]*auto[^\n]*, got '{value}'$"):
+        unmask.load("story", **{name.lower(): value})
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 files.
 """
 
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -191,6 +194,24 @@ def test_a_check_that_finds_something_is_503_and_tells_it() -> None:
 def test_a_setting_cannot_end_the_header_it_stands_in(given: str) -> None:
     with pytest.raises(ValueError, match="UNMASK_FRAME_ANCESTORS"):
         Settings.from_environment({"UNMASK_FRAME_ANCESTORS": given})
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        ["-m", "streamlit", "run", "serve.py", "--server.headless", "true", "--server.port", str(free_port())],
+        ["-m", "unmask"],
+        ["-c", f"from streamlit.testing.v1 import AppTest; AppTest.from_file('{ROOT}/app.py').run()"],
+    ],
+)
+def test_a_malformed_setting_ends_it_with_a_sentence(start: list[str]) -> None:
+    environment = os.environ | {"UNMASK_WORKERS": "x"}
+    ran = subprocess.run(
+        [sys.executable, *start], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines()[-1] == "UNMASK_WORKERS: expected a valid integer, got 'x'"
+    assert "Traceback" not in ran.stderr
 
 
 def test_by_default_only_its_own_pages_may_frame_it_and_no_port_is_open() -> None:

@@ -96,6 +96,14 @@ def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict,
         (lambda run: run.ablate([(0, 0)], "halve"), "expected a way out of zero, mean, mask"),
         (lambda run: run.ablate([(0, 0)], "mask", mask={"causal": False}), "and a MaskSpec"),
         (lambda run: run.ablate((0, 1)), "expected a layer and a head, got 0"),
+        (lambda run: run.ablate([(4,)]), r"expected heads as pairs \(layer, head\), got \[\(4,\)\]"),
+        (lambda run: run.ablate([(4, 0, 1)]), r"expected heads as pairs \(layer, head\), got"),
+        (lambda run: run.ablate([([], 0)]), r"expected a layer from 0 to 5, got \[\]"),
+        (lambda run: unmask.report(run, link=5), "expected a link as a text, got 5"),
+        (
+            lambda run: run.patch(unmask.load("story").run(TEXT)),
+            "of this story, loaded once for both, got story",
+        ),
         (lambda run: run.ablate([(0.9, 1.7)]), "expected a layer from 0 to 5, got 0.9"),
         (lambda run: run.ablate([(0, 0)], target=-1), "expected a target from 0 to 4095, got -1"),
         (lambda run: run.ablation(target=4096), "expected a target from 0 to 4095, got 4096"),
@@ -267,7 +275,7 @@ def test_an_encoder_is_not_served(tmp_path: Path) -> None:
     for ask in (run.served, lambda: run.tree([-1]), lambda: run.packed([2]), run.streamed):
         with pytest.raises(ValueError, match="does not predict the next token from earlier ones: choose a decoder"):
             ask()
-    with pytest.raises(ValueError, match="expected a model that predicts next tokens, got .*, encoder"):
+    with pytest.raises(ValueError, match=r"expected a model that predicts next tokens, got .*, encoder"):
         run.logit_lens()
 
 

@@ -36,6 +36,9 @@ def test_what_transformers_gives() -> None:
             unmask.attentions(*arguments)
     with pytest.raises(ValueError, match="expected a row from 0 to 1, got 2"):
         unmask.attentions(given, tokens, row=2)
+    for wrong in (causal, [], "causal"):
+        with pytest.raises(ValueError, match="expected blocked cells as a dict by the name of a mask, got"):
+            unmask.attentions(given, tokens, blocked=wrong)
     with pytest.raises(ValueError, match=r"expected bool \[7, 7\] by a name out of .*, got bool \[6, 6\] by 'causal'"):
         unmask.attentions(given, tokens, blocked={"causal": causal[1:, 1:]})
 

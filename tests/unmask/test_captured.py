@@ -147,6 +147,16 @@ def test_of_some_layers_each_keeps_its_number() -> None:
     assert found.head(1, 0).name == "L11 H0"
     with pytest.raises(ValueError, match="found none"):
         unmask.from_transformer_lens({"hook_embed": torch.zeros(1)})
+    pattern, name = torch.full((HEADS, 2, 2), 0.5), "blocks.{}.attn.hook_pattern".format
+    for wrong, words in (
+        ({name(0): "x"}, r"expected blocks.0.attn.hook_pattern of three axes, .*, got str"),
+        ({name(0): 5}, r"expected blocks.0.attn.hook_pattern of three axes, .*, got int"),
+        ({name(0): pattern[0]}, r"expected blocks.0.attn.hook_pattern of three axes, .*, got \[2, 2\]"),
+        ({name(0): pattern, name(1): pattern[:1]}, r"expected one shape \[H,Q,K\] for the patterns of all layers"),
+        ({name(0): 9 * pattern}, "expected weights from 0 to 1, after the softmax"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            unmask.from_transformer_lens(wrong)
     weights_alone = {name: some for name, some in cache((0,), scores=False).items() if name.endswith("pattern")}
     with pytest.raises(ValueError, match="expected q of layer 0"):
         unmask.from_transformer_lens(weights_alone).q(0)

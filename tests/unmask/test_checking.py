@@ -106,6 +106,8 @@ def test_a_model_by_its_name_and_what_load_gave() -> None:
         (3, {}, "a model's name, got 3"),
         ("patient:nobody", {}, "there is no such sample module"),
         ("patient:sound", {"text": "a", "ids": [1, 2]}, "expected a text or ids, got both"),
+        ("patient:sound", {"text": "a b"}, r"expected ids, or a text with its tokenizer: unmask.load"),
+        ("patient:sound", {"packing": "attention_mask"}, "expected packing None or 'position_ids', got 'attention_m"),
         ("patient:sound", {"text": " "}, "expected a text or ids, got ' '"),
         ("patient:sound", {"text": "a b", "tokenizer": 3}, "expected a tokenizer called as transformers' are, got int"),
     ],

@@ -32,7 +32,7 @@ def test_patching_a_run_with_another(known: DecoderModel) -> None:
         b.patch(model.run("p"))
     with pytest.raises(ValueError, match="first tokens differ"):
         b.patch(a, answer="q", instead_of="q")
-    with pytest.raises(ValueError, match="expected another run of by hand"):
+    with pytest.raises(ValueError, match="expected another run of this by hand, loaded once for both, got story"):
         b.patch(unmask.load("story").run("once"))
 
 

@@ -1,6 +1,7 @@
 """python -m unmask: what it prints, and its exit status."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import transformers as hf
 
 from mask_check.findings import VERDICTS
+from mask_check.samples import SAMPLES
 from model.errors import NotAvailable
 from model.huggingface import own_network
 from tests.model.huggingface.families import save
@@ -23,6 +25,16 @@ def test_the_model_that_ships_obeys(capsys: pytest.CaptureFixture) -> None:
     said = capsys.readouterr().out
     assert said.startswith("story (GPT2LMHeadModel): decoder, float32, kernel sdpa, 3.51 M parameters")
     assert VERDICTS[0].format(lengths="24, 130 and 247") in said
+    documented = (ROOT / "docs/mask-check.md").read_text(encoding="utf-8")
+    assert [line for line in plain(said) if line not in plain(documented)] == []
+    passes = str(re.search(r"\d+ forward passes", said)[0])
+    for page in ("README.md", "docs/benchmarks.md"):
+        assert passes in (ROOT / page).read_text(encoding="utf-8")
+
+
+def plain(text: str) -> list[str]:
+    """Its lines without what differs between machines: how large a violation is, and seconds."""
+    return [" ".join(re.sub(r"[\d.e-]+ of [\d.e-]+ |\S+ s\.$", "", line).split()) for line in text.splitlines()]
 
 
 def test_a_check_of_nothing_asks_for_a_model(capsys: pytest.CaptureFixture) -> None:
@@ -35,6 +47,7 @@ def test_a_leak_is_status_1(capsys: pytest.CaptureFixture, tmp_path: Path) -> No
     assert main(["check", "sample:sdpa", "--json", "--junit", str(junit)]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["obeys"]
+    assert found["findings"][0]["words"] in (ROOT / "docs/mask-check.md").read_text(encoding="utf-8")
     assert ElementTree.parse(junit).getroot().get("failures") == str(
         sum(finding["verdict"] == "broken" for finding in found["findings"])
     )
@@ -137,7 +150,17 @@ def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_the_samples_are_listed(command: str, capsys: pytest.CaptureFixture) -> None:
     assert main([command]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(SAMPLES)
     assert any(line.startswith("sample:sdpa") and "breaks kernels" in line for line in lines)
+
+
+def test_an_unknown_command_is_told_those_there_are(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        main(["nonsense"])
+    said = capsys.readouterr().err
+    assert "invalid choice: 'nonsense'" in said
+    assert "samples" in said
+    assert "patients" not in said
 
 
 def test_a_forward_that_does_not_end_is_stopped() -> None:

@@ -83,6 +83,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+def test_the_documentation_says_how_many_files_it_has(site: Path) -> None:
+    files = [path for path in site.rglob("*") if path.is_file() and path.stem not in ("mine", "other")]
+    count = len(files) - 1  # a model is ours too
+    assert f"site/: {count} files" in (Path(__file__).parents[2] / "docs/serving.md").read_text("utf-8")
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_index_has_every_lesson_in_order(site: Path, language: str) -> None:
     page = (site / language / "index.html").read_text(encoding="utf-8")

@@ -157,6 +157,8 @@ def test_an_encoder_decoder() -> None:
 def test_masks_are_given_by_name(story: LoadedModel) -> None:
     run = story.run(TEXT, masks={"sliding": 3, "layers": [2]})
     assert run.masks == MaskSpec(sliding=3, layers=(2,))
+    for layers in (range(2, 4), np.array([2, 3])):
+        assert story.run(TEXT, masks={"layers": layers}).masks == MaskSpec(layers=(2, 3))
     assert run.head(2, 0).numpy()[9, :7].max() == 0
     assert run.head(1, 0).numpy()[9, :7].max() > 0
     assert story.run(TEXT, masks=MaskSpec(stride=2), causal=False).masks == MaskSpec(stride=2, causal=False)
@@ -168,6 +170,7 @@ def test_masks_are_given_by_name(story: LoadedModel) -> None:
     [
         ({"text": ""}, "expected a text, or several, got ''"),
         ({"text": 3}, "expected a text, or several, got 3"),
+        ({"text": {"a": 1}}, "expected a text, or several, got {'a': 1}"),
         ({"text": ["a", None]}, r"expected a text, or several, got \['a', None\]"),
         ({"text": TEXT, "row": "0"}, "expected a row from 0 to 0, got '0'"),
         ({"text": TEXT, "row": True}, "expected a row from 0 to 0, got True"),
@@ -206,6 +209,9 @@ def test_what_means_nothing_is_a_sentence(story: LoadedModel, options: dict, wor
         (lambda run: unmask.report(run, [(0, 9)]), "expected a head from 0 to 5, got 9"),
         (lambda run: unmask.digit([0.5] * 64, 3), "expected 64 levels, whole numbers from 0 to 7, got float64"),
         (lambda run: unmask.digit([float("nan")] * 64, 3), "expected 64 levels, whole numbers"),
+        (lambda run: unmask.digit([[1], [1, 2]], 3), r"expected 64 levels, .*, got object \[2\]"),
+        (lambda run: run.head(4, 0, by=""), "expected tokens, words, sentences, got ''"),
+        (lambda run: run.arcs(4, 0, by=""), "expected tokens, words, sentences, got ''"),
         (lambda run: unmask.digit([0] * 64, "3"), "expected a digit from 0 to 9, got '3'"),
         (lambda run: unmask.attentions(None, ["a"]), "expected a tuple of a tensor .*, got NoneType"),
         (lambda run: unmask.attentions((torch.ones(1, 1, 1, 1),), 3), "expected tokens as a list of labels, got 3"),
@@ -251,8 +257,15 @@ def test_a_picture_is_saved_as_what_its_name_ends_in(story: LoadedModel, tmp_pat
 
 
 def test_what_cannot_be_loaded_is_a_sentence(story: LoadedModel) -> None:
-    with pytest.raises(ValueError, match="expected a network with its tokenizer, got GPT2LMHeadModel alone"):
-        unmask.load(random_network("gpt2"))
+    for alone in (random_network("gpt2"), 5, ["story"]):
+        with pytest.raises(ValueError, match=r"expected a name, a folder, or a network with its tokenizer, got"):
+            unmask.load(alone)
+    with pytest.raises(ValueError, match="expected a name for a network alone, got 'mine' for 'story'"):
+        unmask.load("story", name="mine")
+    with pytest.raises(ValueError, match=r"expected a step, .* or tokens with a name alone, got one with a network"):
+        unmask.load(random_network("gpt2"), word_tokenizer(), device="cpu")
+    with pytest.raises(ValueError, match="expected no step, 'story' having none, got 5"):
+        unmask.load("story", step=5)
     with pytest.raises(ValueError, match="expected a tokenizer with a network alone, got one with the name 'story'"):
         unmask.load("story", word_tokenizer())
     with pytest.raises(ValueError, match="expected a model of transformers"):

@@ -130,6 +130,15 @@ def test_a_trainer_calls_it_at_its_beginning_and_every_so_many_steps() -> None:
         handler.on_step_end(None, state, control)
 
 
+@pytest.mark.parametrize("callback", [unmask.trainer_callback, unmask.lightning_callback])
+def test_a_callback_that_would_fail_in_the_training_is_refused_before_it(callback: Any) -> None:
+    for every in (0, "x", 1.5):
+        with pytest.raises(ValueError, match=f"expected a number of steps from 1 to .*, got {every!r}"):
+            callback(every=every)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        callback(nonsense=1)
+
+
 def test_lightning_need_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     class Callback:
         """What is inherited where Lightning is installed."""

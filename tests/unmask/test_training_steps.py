@@ -76,3 +76,7 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
         unmask.load(str(folder), step=4)
     with pytest.raises(ValueError, match=r"expected a folder of checkpoints"):
         unmask.checkpoints("story")
+    with pytest.raises(ValueError, match=r"expected a folder of checkpoints .*, got None"):
+        unmask.checkpoints(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"expected a text, got \['a', 'b'\]"):
+        unmask.checkpoints(folder).measure(["a", "b"])  # type: ignore[arg-type]
