@@ -110,7 +110,7 @@ def large(count: float) -> str:
     """A count to three digits, in the units of the language: "3.51 million", "351 万"; "19,700", "1.97 万"."""
     count = float(f"{count:.3g}")
     found = next((one for one in UNITS[language()] if count >= one[0]), None)
-    return f"{count / found[0]:.3g} {found[1]}" if found else f"{count:,.0f}"
+    return f"{count / found[0]:,.9g} {found[1]}" if found else f"{count:,.0f}"
 
 
 def say_all(items: Sequence[str], /, *, last: str = "and") -> str:

@@ -37,7 +37,8 @@ with guarded(say("The model writes the caption …")):
         with switches:
             about = say(
                 "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma)."
-                " Block: all. Block within a window: all nearby ones, as in Gemma 3's local layers."
+                " Block: all. Block within a window: all nearby ones, as in Gemma 3's local layers. Prefix and block "
+                "are kinds of prefix-LM."
             )
             one_of(say("Image mask"), pictures.MASKS, "images_mask", help=about, width="content")
         if image is None:

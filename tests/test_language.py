@@ -185,10 +185,11 @@ def test_numbers_and_lists_follow_the_language() -> None:
     assert say_all(["a"]) == "a"
     assert say_all(["a", "b", "c"]) == "a, b and c"
     assert say_all(["a", "b"], last="or") == "a or b"
-    counts = (19_712, 999_999, 3_507_456, 124_439_808, 1.5e9)
-    assert [*map(large, counts)] == ["19,700", "1 million", "3.51 million", "124 million", "1.5 billion"]
+    counts = (19_712, 999_999, 3_507_456, 124_439_808, 1.5e9, 63_107_456)
+    more = ["1.5 billion", "63.1 million"]
+    assert [*map(large, counts)] == ["19,700", "1 million", "3.51 million", "124 million", *more]
     with spoken("zh"):
-        assert [*map(large, counts)] == ["1.97 万", "100 万", "351 万", "1.24 亿", "15 亿"]
+        assert [*map(large, counts)] == ["1.97 万", "100 万", "351 万", "1.24 亿", "15 亿", "6,310 万"]
         assert say_all(["a", "b", "c"]) == "a、b 和 c"
         assert say_all(["因果", "填充"]) == "因果和填充"
 

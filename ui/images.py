@@ -157,8 +157,8 @@ def removed() -> tuple[int, ...]:
 @dataclass(frozen=True, eq=False)
 class Captioned:
     """now: under the chosen mask, without what is removed; standard: under the model's own. head: a row of with_means.
-    run: with the caption that was written. true: a scene's caption. located: what is measured on it, now and under the
-    model's own mask."""
+    run: with the caption that was written. true: a scene's caption, () where its shapes have no order. located: what is
+    measured on it, now and under the model's own mask."""
 
     model: CaptionerModel
     image: ShownImage
@@ -182,16 +182,19 @@ def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
     found = Captioned(model, image, spec, now, standard, head, run)
     if image.scene is None or not image.scene.shapes:
         return found
+    if not scenes.is_ordered(image.scene, prompt):
+        return replace(found, true=())
     both = tuple(results.ask(captioner.locate, ref, image.scene, prompt, one) for one in (spec, model.standard))
     true = tuple(text for text, _ in scenes.caption(image.scene, prompt))
     head = 1 + int(both[0].shares.argmax()) if chosen is None else chosen
     return replace(found, true=true, located=both, head=head)
 
 
-def best_head(located: captioner.LocatedHeads, heads: int) -> images.Best:
+def best_head(located: captioner.LocatedHeads, heads: int) -> images.Best | None:
+    """None where a word may attend to no patch."""
     place = divmod(int(located.shares.argmax()), heads)
     share, area = float(located.shares[place]), float(located.by_area[place])
-    return head_name(*place), share, located.even, area, located.most
+    return None if share != share else (head_name(*place), share, located.even, area, located.most)
 
 
 def show(found: Captioned) -> None:
@@ -256,11 +259,12 @@ def show_numbers(found: Captioned) -> None:
 
 
 def show_heatmap(found: Captioned) -> None:
-    """Of a mean, of its first head."""
     layers, heads = found.model.num_layers, found.model.num_heads
     layer = found.head - 1 - layers * heads  # of the mean of a layer
     place = (layer, 0) if layer >= 0 else divmod(max(found.head - 1, 0), heads)
     st.markdown("#### " + say("The whole attention of {head}", head=head_name(*place)))
+    if found.head == MEAN or layer >= 0:
+        st.caption(say("Of a mean of heads, its first head."))
     about = say("All image tokens as one row and one column: the mean of their rows, the sum of their columns.")
     folded = st.toggle(say("Fold the image tokens"), key="images_folded", help=about)
     view = found.run.ask(captioner.folded_head if folded else head_view, *place)

@@ -1,6 +1,7 @@
 """The sections of the Serving page: calls with a cache, draft trees, packed documents, streams, and costs of masks."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
@@ -50,9 +51,9 @@ PART_SECONDS = 0.7  # of reading in each of them
 
 class ServingLink(link.View):
     """This page's link. chunks: sizes of calls, with commas, or one for all; cached: the prefix. branching: how many
-    nodes follow each one, level by level; node: the chosen one. stand: where nodes stand. lengths: of documents, with
-    commas. cost_masks: a MaskSpec as JSON. second, drafts: typed texts, in no link."""
+    nodes follow each one, level by level; node: the chosen one. lengths: of documents. cost_masks: a MaskSpec."""
 
+    TYPED = ("target", "second", "drafts")
     serving: Literal[*SECTIONS] = "calls"  # type: ignore[valid-type]
     chunks: Annotated[str, link.at_most(400)] = "8"
     cached: link.Whole = 0
@@ -130,8 +131,9 @@ def open_cost(masks: MaskSpec) -> None:
 
 def share(model: Model) -> None:
     """Keep the URL true to the page, and offer links."""
-    masks = st.session_state.cost_masks
-    own = {"second": "", "drafts": "", "cost_masks": masks if len(masks) <= link.LONGEST_MASKS else NO_MASKS}
+    own = {"cost_masks": NO_MASKS} if len(st.session_state.cost_masks) > link.LONGEST_MASKS else {}
+    if own and st.session_state.serving == "cost":
+        st.caption(say("The masks are too long for a link, so it leaves them out: save their JSON as a file."))
     controls.share(ServingLink, model, masks=None, section=None, scope="model", head=None, **own)
 
 
@@ -218,7 +220,8 @@ def _drag(ends: list[int], count: int, alike: bool) -> None:
         size = min(max(whole_numbers(st.session_state.chunks)[0], 1), count - start)
         st.slider(say("Size of all chunks"), 1, count - start, width=260,
                   **bound("all_chunks", size, lambda size: st.session_state.update(chunks=str(size))))  # fmt: skip
-        st.button(say("Set each one"), on_click=take, args=(free,), disabled=not 2 <= len(free) <= MOST_SLIDERS + 1)
+        st.button(say("Set each one"), on_click=take, args=(free,), disabled=not 2 <= len(free) <= MOST_SLIDERS + 1,
+                  help=say("A slider for the end of each chunk: of 2 to {most}.", most=MOST_SLIDERS + 1))  # fmt: skip
     elif len(free) <= MOST_SLIDERS + 1:
         first = int(start > 0)
         for number, end in enumerate(free[:-1]):
@@ -291,7 +294,7 @@ def show_streaming(row: Row) -> SectionView:
         source = one_of(say("Text"), SOURCES, "stream_text", width="content",
                         help=say("A text with fewer tokens is repeated."))  # fmt: skip
         whole_number(say("Tokens"), "stream_tokens", 2, MOST_STREAMED, width=120)
-        whole_number(say("Sinks"), "stream_sinks", 0, min(row.model.context - 1, 64), width=110)
+        whole_number(say("Sinks"), "stream_sinks", 0, min(row.model.context - 1, 64), width=120)
         room = row.model.context - state.stream_sinks
         whole_number(say("Window"), "stream_window", 1, min(room, 2_048), width=120)
         whole_number(say("Tokens per call"), "stream_step", 1, min(state.stream_window, 256), width=120)
@@ -357,13 +360,14 @@ def _read_on(going: bool) -> dict[str, CachedFigure]:
 
 def show_cost() -> SectionView:
     """What the chosen mask costs a kernel that works on blocks."""
-    state = st.session_state
-    top = st.container()
-    with st.expander(say("Any masks, as JSON")):
+    state, top, spec = st.session_state, st.container(), None
+    with suppress(ValueError):
+        spec = MaskSpec.from_json(state.cost_masks)
+    with st.expander(say("Any masks, as JSON"), expanded=spec is None):
         st.text_area(say("Masks"), key="cost_masks", height=120, max_chars=100_000,
                      help=say("A mask saved by the Mask Lab (Export the mask); it may include a drawing."),
                      )  # fmt: skip
-    spec = MaskSpec.from_json(state.cost_masks)
+    spec = spec or MaskSpec.from_json(state.cost_masks)
 
     def take(name: str, value: Any) -> None:
         state.cost_masks = spec.replace(**{name: value}).to_json()

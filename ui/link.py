@@ -121,6 +121,7 @@ class TextLink(Link):
     """The link of a page that shows a model and a text. target: an encoder-decoder's."""
 
     TEXT: ClassVar[str] = "text"
+    TYPED: ClassVar[tuple[str, ...]] = ("target",)  # other texts
     model: Annotated[str, at_most(300)] = "story"
     target: Annotated[str, at_most(100_000)] = ""
     text: Annotated[str | None, at_most(100_000)] = None
@@ -129,7 +130,7 @@ class TextLink(Link):
 
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults; of the texts both or neither."""
-        shared = self if self.text is not None else self.model_copy(update={"target": ""})
+        shared = self if self.text is not None else self.model_copy(update=dict.fromkeys(self.TYPED, ""))
         return super(TextLink, shared).parameters()
 
 

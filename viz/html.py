@@ -15,8 +15,8 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SIGNS = {  # patterns of labels
     "·": N_("· begins a token that has a space before its first letter"),
     "⏎": N_("⏎ is the end of a line"),
-    "⟨[0-9A-F]{2}[ ⟩]": N_("⟨E6⟩ is a byte that is not a character by itself"),
-    "⟨id ": N_("⟨id 9⟩ is an id that the tokenizer has no token for"),
+    "⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩": N_("{sign} stands for one or more bytes that are no character by themselves"),
+    "⟨id [0-9]+⟩": N_("{sign} is an id that the tokenizer has no token for"),
     "<pad>": N_("<pad> is the padding token: it fills up shorter lines, and begins the target of some models"),
     "<start>": N_("<start> is put before every text, as when the model was trained"),
 }
@@ -63,7 +63,8 @@ def amount(difference: float) -> str:
 def signs(labels: Iterable[str]) -> str:
     """What the signs in these labels stand for; nothing where there are none."""
     text = "".join(labels)
-    said = [say(meaning) for sign, meaning in SIGNS.items() if re.search(sign, text)]
+    seen = ((re.search(sign, text), meaning) for sign, meaning in SIGNS.items())
+    said = [say(meaning, sign=found[0]) for found, meaning in seen if found]
     return say("{clauses}.", clauses=listed(said, N_("; "))) if said else ""
 
 

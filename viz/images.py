@@ -133,8 +133,9 @@ def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], s
 def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: Best | None) -> Markup:
     """What the model writes, whether that is the scene's caption, and which head is best at finding its shapes.
 
-    standard: what it writes under the mask that it was trained with, nothing removed. best: a head's name, its
-    localization, the chance level, and the localization by area with what it is at most.
+    true: None of an image, () where two shapes have no order. standard: what it writes under the mask that it was
+    trained with, nothing removed. best: a head's name, its localization, the chance level, and the localization by area
+    with what it is at most.
     """
 
     def quoting(words: str, some: Sequence[str]) -> Markup:
@@ -143,7 +144,9 @@ def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Seque
     said: list[str] = [quoting(say("The model writes “{caption}”."), caption)]
     if tuple(caption) != tuple(standard):
         said.append(quoting(say("Under its own mask, with all patches, the model writes “{caption}”."), standard))
-    if true is not None:
+    if true == ():
+        said.append(say("Two shapes stand at the same place along the prompt's direction: no order of them is right."))
+    elif true is not None:
         right = tuple(caption) == tuple(true)
         said.append(
             say("That is the scene's caption.") if right else quoting(say("The scene's caption is “{caption}”."), true)

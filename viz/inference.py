@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, listed, say, say_count, together
+from i18n import N_, listed, say, say_all, say_count, together
 from viz.charts import BLOCKED, LEGEND, MARGIN, coloured_cells, labelled, of_tokens, scatter, upright
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import escaped, headings, number_rows, swatch, table, tag, td
@@ -243,8 +243,19 @@ def packing_sentence(found: "PackedLosses") -> str:
     named = [(say(CONVENTIONS[name]), difference) for name, difference in found.differences.items()]
     apart = listed((name for name, difference in named if difference <= found.tolerance), N_("; "))
     others = listed((f"{name} {number(far)}" for name, far in named if far > found.tolerance), N_("; "))
-    first = say(PACKED_APART, names=apart) if apart else say("No convention gives the logits of each document alone.")
-    return together([first, say("Largest difference with the others: {names}.", names=others)] if others else [first])
+    said = [say(PACKED_APART, names=apart) if apart else say("No convention gives the logits of each document alone.")]
+    if others:
+        said.append(say("Largest difference with the others: {names}.", names=others))
+    if short := [f"{place}" for place, size in enumerate(found.sizes, 1) if size == 1]:
+        said.append(
+            say_count(
+                "Document {documents} has one token, and so no loss.",
+                "Documents {documents} have one token each, and so no loss.",
+                len(short),
+                documents=say_all(short),
+            )
+        )
+    return together(said)
 
 
 def stream_figure(found: "StreamedText") -> CachedFigure:
@@ -356,9 +367,9 @@ def cost_table(found: "MaskCost", head_size: int) -> Markup:
         (say("partial blocks"), f"{found.partial:,} / {blocks:,}"),
         (say("empty blocks"), f"{found.empty:,} / {blocks:,}"),
         (say("scores computed and then masked"), percent(found.share)),
-        (say("operations of one head of {size}", size=head_size), f"{found.flops(head_size) / 1e9:,.2f} GFLOP"),
-        (say("keys and values read, in 2 bytes"), f"{found.key_value_bytes(head_size) / 2**20:,.1f} MiB"),
-        (say("the mask as a boolean tensor"), f"{found.dense_bytes / 2**20:,.1f} MiB"),
+        (say("operations of one head of {size}", size=head_size), f"{number(found.flops(head_size) / 1e9)} GFLOP"),
+        (say("keys and values read, in 2 bytes"), f"{number(found.key_value_bytes(head_size) / 2**20)} MiB"),
+        (say("the mask as a boolean tensor"), f"{number(found.dense_bytes / 2**20)} MiB"),
         *((say(KERNELS[name]), say("yes") if takes else say("no")) for name, takes in found.kernels.items()),
     ]
     return table(number_rows(rows))

@@ -152,7 +152,8 @@ def read(
 @dataclass(frozen=True, eq=False)
 class LocatedHeads:
     """Of a scene with its own caption. loss: nats a word. shares: each head's localization, 0 to 1, [L,H], the mean
-    over the words that say a size, a colour or a shape; even: that of attention spread evenly over the image.
+    over the words that say a size, a colour or a shape, NaN where one of them may attend to no patch; even: that of
+    attention spread evenly over the patches that it may attend to.
 
     by_area: the same where a patch counts with the share of its area that is inside; most: what that is at the most,
     of a head that attends to the patch which lies most inside.
@@ -172,10 +173,12 @@ def locate(model: CaptionerModel, scene: Scene, prompt: str, spec: MaskSpec) -> 
     asked = [number for number, (text, about) in enumerate(words) if about is not None and text != "a"]
     boxes = [scene.shapes[about].box for _, about in (words[one] for one in asked) if about is not None]
     area = np.array([[one.overlap(box) for one in TOKENS] for box in boxes])  # [asked,P]
-    weights = found.weights[:, :, asked]
-    image = np.maximum(weights.sum(-1), 1e-9)
+    weights, seen = found.weights[:, :, asked], ~found.blocked[asked]
+    area *= seen
+    image = np.where(seen.any(-1), np.maximum(weights.sum(-1), 1e-9), np.nan)
     touching, by_area = (((weights * inside).sum(-1) / image).mean(-1) for inside in (area > 0, area))
-    return LocatedHeads(found.loss, touching, float((area > 0).mean()), by_area, float(area.max(-1).mean()))
+    even = ((area > 0).sum(-1) / seen.sum(-1).clip(1)).mean()
+    return LocatedHeads(found.loss, touching, float(even), by_area, float(area.max(-1).mean()))
 
 
 def mean_localization(model: CaptionerModel, count: int) -> LocatedHeads:

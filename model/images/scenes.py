@@ -94,6 +94,11 @@ def caption(scene: Scene, prompt: str) -> list[tuple[str, int | None]]:
     return words
 
 
+def is_ordered(scene: Scene, prompt: str) -> bool:
+    """Whether no two shapes stand at the same place along the prompt's axis."""
+    return len({getattr(one, PROMPTS[prompt][0]) for one in scene.shapes}) == len(scene.shapes)
+
+
 def random_scene(
     draw: random.Random, *, held_out: bool, count: int | None = None, pair: tuple[str, str] | None = None
 ) -> Scene:

@@ -124,13 +124,15 @@ def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[i
     if not 0 <= prefix < tokens:
         raise ValueError(msg("expected a prefix from 0 to {most}, got {got}", most=tokens - 1, got=prefix))
     rest = tokens - prefix
+    least = chunks if isinstance(chunks, int) else min(chunks, default=0)
+    if least < 1:
+        raise ValueError(msg("expected chunks of at least 1 token, got {got}", got=least))
     if isinstance(chunks, int):
-        if chunks < 1:
-            raise ValueError(msg("expected chunks of at least 1 token, got {got}", got=chunks))
         chunks = [min(chunks, rest - start) for start in range(0, rest, chunks)]
-    if sum(chunks) != rest or min(chunks) < 1:
-        sizes = ", ".join(map(str, chunks))
-        raise ValueError(msg("expected chunks of {count} tokens together, got {sizes}", count=rest, sizes=sizes))
+    if sum(chunks) != rest:
+        words = N_("expected chunks of {count} tokens together, after a cached prefix of {prefix}, got {sizes} = {sum}")
+        sizes = " + ".join(map(str, chunks))
+        raise ValueError(msg(words, count=rest, prefix=prefix, sizes=sizes, sum=sum(chunks)))
     return [end for end in np.cumsum([prefix, *chunks]).tolist() if end]
 
 

@@ -10,6 +10,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page, expect
 
 import unmask
+from i18n import spoken
 from model import catalog
 from model.gpt2 import save_transformer
 from model.heads.survey import survey
@@ -64,8 +65,8 @@ def test_what_is_said_is_what_the_library_measures(open_page: Open) -> None:  # 
 
     for text, bytes_too in ((f"{TEXT} 你", True), (TEXT, False)):
         show(page, text)
-        assert page.locator("#signs").inner_text() == signs(model.run(text).labels).rstrip(".")
-        assert ("is a byte" in page.locator("#signs").inner_text()) == bytes_too
+        assert page.locator("#signs").inner_text() == signs(model.run(text).labels)
+        assert ("⟨E4⟩ stands for one or more bytes" in page.locator("#signs").inner_text()) == bytes_too
 
     page.get_by_label("Causal", exact=True).uncheck()
     ready(page)
@@ -286,6 +287,8 @@ def test_a_run_can_be_cancelled_and_what_is_wrong_is_said(open_page: Open) -> No
     page.locator("#text").fill(" ")
     page.get_by_role("button", name="Run").click()
     expect(page.locator("#status")).to_have_text("Type a text.")
+    expect(page.locator("#name")).to_be_hidden()
+    expect(page.locator("#losses")).to_be_hidden()
     page.locator("#text").fill("<img src=x onerror=alert(1)> </script>")
     page.get_by_role("button", name="Run").click()
     ready(page)
@@ -308,6 +311,8 @@ def test_in_chinese(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
     words = page.locator("label, button, h2, summary, legend, figcaption, p.note, th").all_inner_texts()
     english = [one for one in words if one and re.search("[A-Za-z]{4}", one) and not CJK.search(one)]
     assert not english
+    with spoken("zh"):
+        assert page.locator("#signs").inner_text() == signs(unmask.load("story").run(hostile).labels)
 
 
 def test_another_checkpoint(open_page: Open, tmp_path: Path) -> None:  # noqa: F811

@@ -100,6 +100,11 @@ def test_where_no_token_came_up_often_the_table_says_so_and_has_no_rows() -> Non
     assert none not in HeadAtlas(source="text", text="a cat a cat a cat a cat").words()
 
 
+def test_it_is_said_whether_the_examples_are_of_a_sample_of_the_queries() -> None:
+    assert "All queries (4), split into deciles" in HeadAtlas(source="text", text="cat cat cat").words()
+    assert "A random sample of " in HeadAtlas().words()
+
+
 def test_what_is_not_read_of_a_long_text_at_once_is_said() -> None:
     sentences = "cut into rows of 256", "among the first 48 tokens of"
     page = HeadAtlas(source="text", section="find", text="the cat sat on the mat and saw a dog. " * 40)
@@ -268,6 +273,6 @@ def test_of_points_is_spoken_only_where_there_are_some() -> None:
     page = HeadAtlas(source="text", text="a")
     said = " ".join(one.value for one in page.app.caption)
     assert "Each point is a head" not in said
-    assert "A head matches a pattern if" in said
+    assert "A head matches a pattern (" in said
     page.set(atlas_source="sample")
     assert "Each point is a head" in " ".join(one.value for one in page.app.caption)

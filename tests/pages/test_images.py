@@ -11,7 +11,7 @@ from PIL import Image
 import unmask
 from model.huggingface.image_prompts import NEUTRAL
 from model.images import captioner
-from model.images.captioner import MASKS, VERSIONS, locate, under_masks, without, write
+from model.images.captioner import MASKS, PATCHES, VERSIONS, locate, under_masks, without, write
 from model.images.patches import LEAST
 from model.images.scenes import render, scene_of
 from tests.model.huggingface import image_families
@@ -53,6 +53,9 @@ def test_the_caption_and_the_heads_are_the_models(version: str, mask: str, remov
     assert percent(shares.max()) in page.sentence()
     assert percent(located.even) in page.sentence()
     standard = write(model, render([scene])[0], "across", model.standard).words
+    nothing = Images(removed=",".join(map(str, range(PATCHES))))
+    assert "touch the box" not in nothing.sentence()
+    assert {head["share"] for head in nothing.packet()[0]["heads"][1 : 1 + shares.size]} == {"–"}
     assert header["changed"] == [one != other for one, other in zip(found.words, [*standard, *"-" * 20], strict=False)]
 
 
@@ -75,6 +78,7 @@ def test_relative_attention_and_the_mean_of_a_layer_are_in_the_link() -> None:
     header, shown = page.packet()
     assert (header["relative"], header["heads"][header["head"]]["name"]) == (True, f"mean of layer {layers - 1}")
     mean = weights[-1].mean(0)
+    assert "Of a mean of heads, its first head." in page.words()
     np.testing.assert_allclose(shown[header["head"], :-1], mean / np.maximum(mean[0], LEAST), rtol=1e-4)
     page.set(images_shown="raw")
     np.testing.assert_allclose(page.packet()[1][header["head"], :-1], mean, atol=1e-6)
@@ -82,6 +86,7 @@ def test_relative_attention_and_the_mean_of_a_layer_are_in_the_link() -> None:
 
 def test_the_heatmap_folds_and_unfolds_the_image() -> None:
     page = Images(word="-1")
+    assert "Of a mean of heads" not in page.words()
     rows = lambda: len(page.figures()["images_heatmap"]["layout"]["yaxis"]["ticktext"])  # noqa: E731
     words = len(page.packet()[0]["caption"])
     assert rows() == words + 2
@@ -120,6 +125,14 @@ def test_clicks_place_shapes_remove_patches_and_choose_words(monkeypatch: pytest
     assert state.images_word == 3
     send("word", 3)
     assert state.images_word == -1
+
+
+def test_shapes_exactly_above_each_other_have_no_order_across() -> None:
+    scene = f"{FIRST}_triangle-green-large-36-10"
+    page = Images(scene=scene)
+    assert "no order of them is right" in page.sentence()
+    assert "scene's caption" not in page.sentence() + page.words()
+    assert "scene's caption" in Images(scene=scene, prompt="down").sentence()
 
 
 def test_patches_of_an_upload_lie_where_its_pixels_are() -> None:

@@ -77,13 +77,13 @@ class Done:
 
     causal, total_steps = False, 100
 
-    def __init__(self, copy: float) -> None:
-        self.copy = copy
+    def __init__(self, copy: float, with_mask: float = 2.0) -> None:
+        self.copy, self.with_mask = copy, with_mask
 
     def watch(self) -> training_job.TrainingProgress:
         copy = ((0.01, self.copy), (0.02, 0.03))
         return training_job.TrainingProgress(
-            "done", (100,), (1.266,), (2.0,), (), with_mask=2.67, without_mask=1.27, copy=copy
+            "done", (100,), (1.266,), (2.0,), (), with_mask=self.with_mask, without_mask=1.27, copy=copy
         )
 
     def stop(self) -> None: ...
@@ -97,6 +97,14 @@ def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: Wh
     page.set(live_steps=100).press("live_longer")
     assert page["live_steps"] == page["live_training"].total_steps == 300
     assert page["live_kept"][0][1].watch().losses == (1.266,)
+
+
+def test_where_the_loss_depends_on_later_characters_it_is_said_without_a_copy_head(page: WhyCausal) -> None:
+    page.app.session_state["live_training"] = Done(0.04, with_mask=2.6)
+    page.run()
+    said = " ".join(one.value for one in page.app.markdown)
+    assert "the model depends on later characters" in said
+    assert "says little" not in said
 
 
 def test_where_a_head_copies_nothing_more_is_offered(page: WhyCausal) -> None:

@@ -71,7 +71,10 @@ def test_a_second_continuation_reads_the_cached_prefix() -> None:
     assert "reads the cached tokens (4) instead of computing their cells (10) again" in page.sentence()
     cells, tokens = page.cells("calls_cells"), catalog.load("story").encode([TEXT]).ids.shape[1]
     assert np.flatnonzero(~np.isnan(cells[-1])).tolist() == [0, 1, 2, 3, tokens, tokens + 1, tokens + 2]
-    assert "second" not in page.app.query_params
+    assert page.url["second"] == " lived a king"
+    page.type("A typed text is in no URL.")
+    assert page.url.keys() & {"text", "second"} == set()
+    page.type(TEXT)
     page.app.button_group(key="align").set_value("none")
     page.run()
     assert "leave out 0 of the cells that one call computes, and compute" in page.sentence()
@@ -233,7 +236,7 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
     ("query", "words"),
     [
         ({"chunks": "8,,3"}, "expected whole numbers separated by commas"),
-        ({"chunks": "3, 3"}, "tokens together, got 3, 3"),
+        ({"chunks": "3, 3"}, "together, after a cached prefix of 0, got 3 + 3 = 6"),
         ({"serving": "packing", "documents_by": "lengths", "lengths": "5, 0"}, "expected documents of 1 to 15 tokens"),
         ({"serving": "cost", "cost_documents": "0"}, "expected documents of 1 to 4,096 tokens, got 0"),
         ({"serving": "packing", "documents_by": "lengths", "lengths": "9, 9"}, "at most 15 tokens together, got 18"),
@@ -255,7 +258,25 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
     ],
 )
 def test_what_makes_no_sense_is_said(query: dict[str, str], words: str) -> None:
-    assert words in Serving(**query).app.error[0].value
+    page = Serving(**query)
+    assert words in page.app.error[0].value
+    if "cost_masks" in query:
+        assert page.app.expander[0].proto.expanded  # where they can be mended
+
+
+def test_masks_too_long_for_a_link_are_said_to_be_left_out() -> None:
+    page = Serving(serving="cost")
+    assert not page.app.expander[0].proto.expanded
+    page.set(cost_masks='{"causal": true}' + " " * 4_000)
+    assert "cost_masks" not in page.url
+    assert any("too long for a link" in one.value for one in page.app.caption)
+
+
+def test_a_document_of_one_token_has_no_loss() -> None:
+    packing = {"serving": "packing", "documents_by": "lengths"}
+    assert "Document 2 has one token, and so no loss." in Serving(**packing, lengths="3, 1, 5").sentence()
+    assert "Documents 1 and 3 have one token each" in Serving(**packing, lengths="1, 3, 1").sentence()
+    assert "no loss" not in Serving(**packing, lengths="3").sentence()
 
 
 def test_scores_are_counted_in_whole_blocks() -> None:
@@ -263,6 +284,7 @@ def test_scores_are_counted_in_whole_blocks() -> None:
     assert "computes 75.0% of the 32 × 32 scores; 80.1% of these" in page.sentence()
     assert "The number of tokens, 17, is rounded up to 32, in whole blocks." in page.sentence()
     assert "counted as" not in Serving(serving="cost", tokens="64", block="16").sentence()
+    assert "0.0156 MiB" in Serving(serving="cost", tokens="1", block="64").words()
 
 
 def test_many_blocks_are_drawn_as_fewer() -> None:

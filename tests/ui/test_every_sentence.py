@@ -344,7 +344,7 @@ def test_every_sentence_of_serving_is_true(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def judge_tree(judge: Judge, model: Model, batch: TokenBatch, chance: random.Random) -> None:
-    """A tree of drafts after the text, the model's own or any, and the text as documents, where it has several."""
+    """A tree of drafts after the text, the model's own or any, and the text as documents."""
     ids, stand = tuple(batch.ids[0].tolist()), chance.choice(["depth", "row"])
     parents = uniform_tree(chance.choice([[1], [2, 1], [1, 2, 2], [1, 1, 1], [3, 2]]))
     given = chance.choice([None, chance.choices(ids, k=len(parents))])
@@ -352,8 +352,9 @@ def judge_tree(judge: Judge, model: Model, batch: TokenBatch, chance: random.Ran
     judge.words.clear()
     facts = TreeFacts(model, ids, tuple(tree.tokens), tuple(tree.parents), stand)
     judge.check(tree_sentence(tree), facts, markup=True)
-    if any("." in piece for piece in batch.pieces[0][:-2]):
-        found = pack(model, batch, ".")
+    several: list[str | list[int]] = ["."] if any("." in piece for piece in batch.pieces[0][:-2]) else []
+    for documents in (*several, [2, 1], [1, 2, 1]):
+        found = pack(model, batch, documents)
         judge.words.clear()
         judge.check(packing_sentence(found), PackingFacts(model, ids, tuple(found.sizes)), markup=False)
 

@@ -78,11 +78,13 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         return
     sampled = sum(decile.queries for decile in deciles)
     words = N_(
-        "A random sample of {sampled:,} of {queries:,} queries, split into deciles; {each} random examples of each. "
-        "Framed: the query. Coloured: the keys with the largest weights, at most 5; point at one for its weight."
+        "{which}, split into deciles; {each} random examples of each. Framed: the query. Coloured: the keys with the "
+        "largest weights, at most 5; point at one for its weight."
     )
     queries = int(atlas.counts[NAMES.index(by), layer])
-    st.caption(say(words, sampled=sampled, queries=queries, each=SHOWN_EACH))
+    some = N_("A random sample of {sampled:,} of {queries:,} queries")
+    which = N_("All queries ({queries:,})") if sampled == queries else some
+    st.caption(say(words, which=say(which, sampled=sampled, queries=queries), each=SHOWN_EACH))
     st.html(cached_figure(deciles_html, deciles, by))
     with_text = [one for decile in deciles for one in decile.examples if one.text]
     if not with_text:

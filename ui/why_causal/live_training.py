@@ -145,7 +145,7 @@ def _look(phase: str) -> None:
 
 
 def _line(number: int, training: Training, *, faint: bool) -> Curve:
-    now, name = training.watch(), f"{number}: {say(MASKS[training.causal])}"
+    now, name = training.watch(), say("{name}: {value}", name=number, value=say(MASKS[training.causal]))
     return Curve(name, now.steps, now.losses, training.causal, faint=faint)
 
 
@@ -166,6 +166,13 @@ def copying(now: TrainingProgress) -> str:
     if score >= STANDS:
         return say(
             "Its best copy head, {head}, puts {share} of its attention on the next character: it reads the answer.",
+            **best,
+        )
+    if now.with_mask and now.without_mask and now.with_mask >= 2 * now.without_mask:
+        return say(
+            "**No head copies yet**: the best, {head}, puts {share} of its attention on the next character. But "
+            "with the mask the loss is at least twice as high: the model depends on later characters. Where a text "
+            "repeats itself, others than the next one tell the answer too.",
             **best,
         )
     return say(

@@ -34,6 +34,7 @@ function texts() {
 async function refresh() {
   going?.abort();
   const { read, left } = texts();
+  document.body.classList.toggle("empty", !read.length);
   if (!read.length) return tell(words.empty);
   const own = (going = new AbortController());
   const [began, how] = [performance.now(), { signal: going.signal, report }];
@@ -104,8 +105,10 @@ function show() {
     else showHead();
   });
   showHead();
-  const used = Object.keys(about.signs).filter((sign) => shown.row.labels.some((label) => new RegExp(sign).test(label)));
-  control("signs").textContent = used.map((sign) => about.signs[sign]).join("; ");
+  const text = shown.row.labels.join("");
+  const seen = Object.entries(about.signs).map(([sign, meaning]) => [text.match(sign), meaning]).filter(([sign]) => sign);
+  const clauses = seen.map(([[sign], meaning]) => fill(meaning, { sign })).join(about.clauses[1]);
+  control("signs").textContent = clauses && fill(about.clauses[0], { clauses });
 }
 
 function heard(what, value) {

@@ -180,8 +180,9 @@ def summary(atlas: result.Atlas, *, random: bool) -> Markup:
         parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].names)), heads=some))
     every = join(parts, say("; ")) or say("none")
     said = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=len(named), kinds=every)]
-    if (most := max(int(atlas.counts[place].max()) for place in NAMED_PLACES)) < result.LEAST_QUERIES:
-        said.append(escape(_too_few(most)))
+    place = max(NAMED_PLACES, key=lambda one: atlas.counts[one].max())
+    if (most := int(atlas.counts[place].max())) < result.LEAST_QUERIES:
+        said.append(escape(_too_few(most, place)))
     elif not (random or any("induction" in names for names in named.values())):
         said.append(escape(say(NO_INDUCTION)))
     return paragraph(Markup(together(said)))
@@ -190,8 +191,9 @@ def summary(atlas: result.Atlas, *, random: bool) -> Markup:
 def naming() -> str:
     """When a head is called something."""
     return say(
-        "A head matches a pattern if it puts at least {share} of its attention on that kind of token (over at least "
-        "{least} queries that have one), and at least {times:g} times what uniform attention would.",
+        "A head matches a pattern ({patterns}) if it puts at least {share} of its attention on that kind of token "
+        "(over at least {least} queries that have one), and at least {times:g} times what uniform attention would.",
+        patterns=listed(say(one.names) for one in result.MEASURES.values() if one.names),
         share=whole_percent(result.NAMED), least=result.LEAST_QUERIES, times=result.TIMES_EVEN,
     )  # fmt: skip
 
@@ -216,34 +218,35 @@ def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
     if not shares:
         return paragraph(filled(say("{head} has nothing that could be measured in these texts."), head=name))
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
-    words = say("{head} matches no pattern here. The largest measured share: {measure}.")
+    words = say("{head} matches no pattern here. Of the patterns, the largest share: {measure}.")
     said = [filled(words, head=name, measure=_against(atlas, best, layer, head))]
     place = result.NAMES.index(best)
     queries, large = int(atlas.counts[place, layer]), max(result.NAMED, result.TIMES_EVEN * atlas.even[place, layer])
     if queries < result.LEAST_QUERIES and atlas.measure(best)[layer, head] >= large:
-        said.append(escape(_too_few(queries)))
+        said.append(escape(_too_few(queries, place)))
     return paragraph(Markup(together(said)))
 
 
 def tokens() -> str:
     """What the two tables of tokens are."""
     return say(
-        "Left: the tokens that get most of the head's attention, as shares of the total. Right: the query tokens with "
-        "the sharpest attention: the mean of the largest weight on one token, excluding the first of the row; only "
-        "tokens that occur at least {times} times.",
+        "Most attended to: the tokens that get most of the head's attention, as shares of the total. Sharpest queries: "
+        "the mean of the largest weight on one token, excluding the first of the row; only tokens that occur at least "
+        "{times} times.",
         times=result.LEAST_SEEN,
     )
 
 
 def no_token() -> str:
-    """Of the right one, where it has none."""
+    """Of the second one, where it has none."""
     return say("No token occurred {times} times with more than one allowed key.", times=result.LEAST_SEEN)
 
 
-def _too_few(queries: int) -> str:
-    """Why what looks like a pattern has no name."""
-    words = N_("A match needs {least} queries with such a token, and these texts have {count}.")
-    return say(words, least=result.LEAST_QUERIES, count=queries)
+def _too_few(queries: int, place: int) -> str:
+    """Why what looks like a pattern, a place of NAMES, has no name."""
+    words = N_("A match needs {least} queries with such a token, and these texts have {count} for “{pattern}”.")
+    pattern = say(result.MEASURES[result.NAMES[place]].names)
+    return say(words, least=result.LEAST_QUERIES, count=queries, pattern=pattern)
 
 
 def _against(atlas: result.Atlas, name: str, layer: int, head: int) -> str:

@@ -96,7 +96,7 @@ def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
         look = {"fill": "none", "stroke": colour(line.trained), "stroke_width": 3, "opacity": 0.45 if line.faint else 1}
         drawn += tag("polyline", points=points, **look)
         loss = say("{loss} nats/character", loss=f"{line.y[-1]:.3f}") if len(line.y) else "–"
-        legend += tag("p", join((swatch(colour(line.trained)), f"{line.name}: {loss}")))
+        legend += tag("p", join((swatch(colour(line.trained)), say("{name}: {value}", name=line.name, value=loss))))
     axis = say("Loss from 0 to {top} nats/character, over steps 0 to {steps}.", top=f"{top:.1f}", steps=steps)
     sizes = {"viewBox": f"-4 -4 {WIDE + 8} {TALL + 8}", "role": "img", "aria_label": axis, "class_": "curve"}
     parts = (tag("h1", say("The training on the teacher's screen")), tag("svg", drawn, **sizes), legend)

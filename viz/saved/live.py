@@ -63,6 +63,7 @@ def live_words() -> dict[str, Any]:
     return {
         "words": words("live") | {"alt": say(ALT), "layer_only": say(LAYER_ONLY)},
         "signs": {sign: say(meaning) for sign, meaning in SIGNS.items()},
+        "clauses": [say("{clauses}."), say("; ")],
         "names": {name: say(style.name) for name, style in STYLES.items()} | {"unnamed": say("a mask")},
         "colours": {name: style.colour for name, style in STYLES.items()},
         "inks": {name: ink(name) for name in LINES} | {"unnamed": ink("drawn")},

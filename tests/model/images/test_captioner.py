@@ -131,6 +131,11 @@ def test_localization_is_the_share_inside_the_boxes(tiny: captioner.CaptionerMod
     np.testing.assert_allclose(located.by_area, ((weights * parts).sum(-1) / weights.sum(-1)).mean(-1), rtol=1e-5)
     assert located.most == pytest.approx((36 / 64 + 1) / 2)
     assert located.loss == pytest.approx(found.loss)
+    some = locate(tiny, SCENE, "across", captioner.without(MASKS["block"], [3 * GRID + 1, 1, 2]))  # one of the square
+    assert some.even == pytest.approx((3 / 33 + 9 / 33) / 2)
+    assert some.most == pytest.approx((12 / 64 + 1) / 2)
+    none = locate(tiny, SCENE, "across", captioner.without(MASKS["block"], range(PATCHES)))
+    assert np.isnan(none.shares).all()
 
 
 def test_a_folded_head_keeps_every_rows_sum(tiny: captioner.CaptionerModel) -> None:

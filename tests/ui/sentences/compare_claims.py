@@ -84,9 +84,12 @@ class ImageFacts:
             area = pixels.reshape(GRID, 8, GRID, 8).mean((1, 3)).ravel()
             for layer, head in np.ndindex(3, 4):
                 weights = trace.weights(layer, head)[PATCHES + place, :PATCHES].double().numpy()
+                seen = trace.allowed(layer)[PATCHES + place, :PATCHES].numpy()
                 each = ((weights * inside).sum() / max(weights.sum(), 1e-9) for inside in (area > 0, area))
                 touching, by_area = each
-                found.setdefault(f"L{layer} H{head}", []).append((touching, (area > 0).mean(), by_area, area.max()))
+                found.setdefault(f"L{layer} H{head}", []).append(
+                    (touching, (area > 0)[seen].mean(), by_area, area[seen].max())
+                )
         return {name: tuple(np.mean(some, axis=0)) for name, some in found.items()}
 
 
@@ -102,6 +105,9 @@ IMAGE_CLAIMS = {
         said["caption"] == facts.written(facts.model.standard) != facts.written(facts.spec)
     ),
     "That is the scene's caption.": lambda said, facts: facts.written(facts.spec) == facts.true,
+    "Two shapes stand at the same place along the prompt's direction: no order of them is right.": lambda said, facts: (
+        len({one.x if facts.prompt == "across" else one.y for one in facts.scene.shapes}) < len(facts.scene.shapes)
+    ),
     "The scene's caption is “{caption}”.": lambda said, facts: (
         said["caption"] == facts.true != facts.written(facts.spec) and all(word in ID_OF for word in facts.true.split())
     ),

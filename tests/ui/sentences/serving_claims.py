@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -226,6 +227,12 @@ def _apart(said: Said, facts: PackingFacts) -> bool:
     return said["names"].split("; ") == [name for name in CONVENTIONS if facts.difference(name) < ROUNDED]
 
 
+def _of_one_token(said: Said, facts: PackingFacts) -> bool:
+    return [int(one) for one in re.findall(r"\d+", said["documents"])] == [
+        number for number, size in enumerate(facts.sizes, 1) if size == 1
+    ]
+
+
 def _mixed(said: Said, facts: PackingFacts) -> bool:
     differences = {name: facts.difference(name) for name in CONVENTIONS}
     mixed = [name for name, difference in differences.items() if difference >= ROUNDED]
@@ -315,6 +322,8 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
     "Greedy verification accepts no token.": lambda said, facts: not facts.accepted(),
     "Documents packed into one row have the logits of each document alone with: {names}.": _apart,
     "Largest difference with the others: {names}.": _mixed,
+    "Document {documents} has one token, and so no loss.": _of_one_token,
+    "Documents {documents} have one token each, and so no loss.": _of_one_token,
     "{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.": _none_dropped,
     "{done} tokens were read with a cache of {size} tokens (sinks: {sinks}), at most {held} MiB. From position {size} on, the mean loss is {with_sinks} nats with sinks and {without} with the last {size} tokens alone.": _streamed,
     "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. From position {size} on, the mean loss is {without} nats.": _streamed,

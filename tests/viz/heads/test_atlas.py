@@ -82,9 +82,12 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
         assert "L3 H0</b> matches no pattern here" in tables.head_sentence(unnamed, 0, 0)
     few, even = replace(most, counts=most.counts // 4), replace(most, even=most.even * 2.5)
     for words in (tables.summary(few, random=False), tables.head_sentence(few, 0, 0)):
-        assert "A match needs 20 queries with such a token, and these texts have 10." in words
+        assert "A match needs 20 queries with such a token, and these texts have 10 for “previous token”." in words
     for words in (tables.summary(even, random=False), tables.head_sentence(even, 0, 0)):
         assert "needs 20 queries" not in words
+    punctuation = made(punctuation=[[0.9] * 3] * 2)  # is no pattern
+    assert "Of the patterns, the largest share: previous token" in tables.head_sentence(punctuation, 0, 0)
+    assert "a pattern (previous token, first token, itself, duplicate token, induction) if" in tables.naming()
     assert "None matches induction" not in tables.summary(few, random=False)
     assert "50% of its attention" in tables.naming()
     assert "at least 20 queries" in tables.naming()

@@ -97,6 +97,8 @@ def test_a_training_is_drawn_from_0_to_its_largest_loss() -> None:
     assert 'points="0,0 150,130 300,195"' in html
     assert "1: with: 1.000 nats/character" in html
     assert "2: without: –" in html
+    with spoken("zh"):
+        assert "：1.000 奈特/字符" in told(curve_body(lines, 200))["html"]
     assert "Loss from 0 to 4.0 nats/character, over steps 0 to 200." in html
 
 
