@@ -27,7 +27,7 @@ OTHER_THINGS = {  # by a kind's name: where it is another thing's, as a pattern 
     "chunk": r"model/gpt2",  # of tensors
     **dict.fromkeys(("prefix_lm", "sliding"), IMAGES),
     "prefix": rf"{IMAGES}|model/inference/calls|viz/inference|unmask/runs",  # that is cached
-    "documents": r"model/inference/(cost|calls)|ui/inference|unmask/runs",  # by their lengths
+    "documents": r"model/inference/(cost|calls)|(ui|viz)/inference|unmask/runs",  # by their lengths
     "sinks": r"model/(attention|trace|huggingface/internals|heads/.*|atlas/.*|bug_clinic/.*|.*attention_hook|.*fills)"
     rf"|{STREAMED}",
 }
