@@ -4,10 +4,9 @@ Queries and keys are positions of tokens, whatever tokens are merged into.
 Sizes: L layers, H heads, T tokens, D head width, W model width, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
-from html import unescape
+from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from markupsafe import Markup
@@ -57,7 +56,6 @@ from viz.numbers import Candidate, next_token_table
 if TYPE_CHECKING:
     import pandas as pd
 
-Found = TypeVar("Found")
 Token = str | int  # a text, whose first token it is, or an id
 
 
@@ -341,13 +339,6 @@ class Circuits:
 
 def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
     return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], {})
-
-
-def worded(found: Found, sentence: Callable[..., str], *about: Any) -> Found:
-    """The same, whose repr is a sentence of a page in place of its arrays."""
-    kind: Any = type(found)
-    named = {"__repr__": lambda self: unescape(sentence(self, *about))}
-    return cast(Found, type(kind.__name__, (kind,), named)(**vars(found)))
 
 
 def expect_text(spec: MaskSpec, batch: TokenBatch) -> None:

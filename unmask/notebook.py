@@ -4,7 +4,6 @@ import json
 import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
@@ -17,7 +16,7 @@ from model.base import Model
 from model.errors import index, items
 from model.heads.survey import step_measures
 from model.images.reading import picture_of
-from model.inference import cost as costs
+from model.inference.cost import cost as cost
 from model.kv_cache import batch_of
 from model.mask_lab.recognize import name_mask as name_mask
 from model.masks import MaskSpec
@@ -27,10 +26,9 @@ from serving.job import Job
 from serving.result_cache import once
 from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
-from unmask.analyses import Circuits, expect_text, worded
+from unmask.analyses import Circuits, expect_text
 from unmask.checking import Checkable
 from unmask.runs import Run, spec_of
-from viz.inference import cost_sentence
 from viz.numbers import head_count, layer_count
 
 if TYPE_CHECKING:
@@ -90,11 +88,6 @@ def load(
     from model.huggingface import adapter  # takes seconds to import
 
     return LoadedModel(adapter.from_network(model, tokenizer, name), model, tokenizer)
-
-
-@wraps(costs.cost)
-def cost(*args: Any, **named: Any) -> costs.MaskCost:
-    return worded(costs.cost(*args, **named), cost_sentence)
 
 
 class RunOptions(TypedDict, total=False):

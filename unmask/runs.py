@@ -24,12 +24,11 @@ from model.masks import MaskSpec
 from model.spec import MOST_STROKES, stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
-from unmask.analyses import Analyses, expect_text, worded
+from unmask.analyses import Analyses, expect_text
 from unmask.checking import Checkable, tokens_in
 from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
 from viz.heads.cells import changed, weight_text, window
 from viz.html import tag
-from viz.inference import calls_sentence, packing_sentence, stream_sentence, tree_sentence
 from viz.mask_lab.canvas import canvas_packet
 from viz.numbers import TOP, Candidate, key_count, leak_grid, leak_notes, mean_share, percent, query_count, token_count
 from viz.saved.explorer import CHANGES, explorer_page
@@ -124,8 +123,7 @@ class Run(Analyses, Checkable):
             raise ValueError(f"expected a second continuation as a text, got {second!r:.80}")
         if second and not prefix:
             raise ValueError("expected a cached prefix of at least 1 token for a second continuation")
-        found = compare_calls(self.model, alone, self.masks, ends, align, second)
-        return worded(found, calls_sentence, bool(second))
+        return compare_calls(self.model, alone, self.masks, ends, align, second)
 
     def tree(
         self,
@@ -149,12 +147,12 @@ class Run(Analyses, Checkable):
             nodes, tokens = typed_tree(self.model, nodes)
         elif tokens is not None:
             tokens = [index("token", one, self.model.num_ids) for one in items("tokens as ids", tokens)]
-        return worded(verify_tree(self.model, ids, nodes, tokens, order=order, positions=positions), tree_sentence)
+        return verify_tree(self.model, ids, nodes, tokens, order=order, positions=positions)
 
     def packed(self, documents: str | Sequence[int] = ".") -> PackedLosses:
         """The row as documents, by what they end with or how many tokens each has: their losses packed, under four
         conventions, and alone. Raises ValueError for fewer than two documents."""
-        return worded(pack(self.model, self._alone, documents), packing_sentence)
+        return pack(self.model, self._alone, documents)
 
     def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
         """The row's text, from its beginning again where it is shorter, read with a cache of sinks + window tokens from
@@ -164,8 +162,7 @@ class Run(Analyses, Checkable):
         alone = self._alone
         given = alone.ids[0].tolist()  # again and again, where they were read from no text
         ids = ids_of(self.model, alone.texts[0], tokens) if alone.texts else (given * tokens)[:tokens]
-        found = stream(self.model, ids, window=window, sinks=sinks, step=step)
-        return worded(found, stream_sentence, self.model.context)
+        return stream(self.model, ids, window=window, sinks=sinks, step=step)
 
     @property
     def _alone(self) -> TokenBatch:

@@ -10,7 +10,7 @@ Sizes: T positions of a text or a row, Q queries and K keys of a call, D documen
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -67,17 +67,17 @@ class CallsComparison:
     """
 
     calls: list[tuple[int, int]]
-    cells: np.ndarray
+    cells: np.ndarray = field(repr=False)
     computed: int
     twice: int
     missed: int
     extra: int
     later: bool
-    differences: np.ndarray
+    differences: np.ndarray = field(repr=False)
     size: float
     tolerance: float
-    losses: np.ndarray
-    in_one: np.ndarray
+    losses: np.ndarray = field(repr=False)
+    in_one: np.ndarray = field(repr=False)
 
     @property
     def difference(self) -> float:
@@ -240,8 +240,8 @@ class PackedLosses:
     """
 
     sizes: list[int]
-    alone: np.ndarray
-    packed: dict[str, np.ndarray]
+    alone: np.ndarray = field(repr=False)
+    packed: dict[str, np.ndarray] = field(repr=False)
     differences: dict[str, float]
     tolerance: float
 

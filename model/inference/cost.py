@@ -11,7 +11,7 @@ Sizes: N blocks a side, of B × B cells; M of the blocks.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class MaskCost:
 
     tokens: int
     block: int
-    blocks: np.ndarray
+    blocks: np.ndarray = field(repr=False)
     allowed: int
     kernels: dict[str, bool]
 

@@ -7,7 +7,7 @@ Sizes: P positions of the text, N nodes, T = P + N.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
 
@@ -43,9 +43,9 @@ class DraftTree:
     labels: list[str]
     parents: list[int]
     by: str
-    positions: list[int]
-    allowed: np.ndarray
-    differences: np.ndarray
+    positions: list[int] = field(repr=False)
+    allowed: np.ndarray = field(repr=False)
+    differences: np.ndarray = field(repr=False)
     tolerance: float
     accepted: list[int]
 

@@ -12,7 +12,7 @@ Sizes: T tokens of the text, s sinks, w window, Q tokens of a call, K positions 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import numpy as np
@@ -45,17 +45,17 @@ class StreamedText:
     values [2,Hkv,K,D] of each layer; none at the end.
     """
 
-    ids: tuple[int, ...]
+    ids: tuple[int, ...] = field(repr=False)
     window: int
     sinks: int
     step: int
     relative: bool
     done: int
-    losses: np.ndarray
-    cache_bytes: list[int]
-    kept: list[int]
-    weights: np.ndarray
-    caches: list[KeysValues]
+    losses: np.ndarray = field(repr=False)
+    cache_bytes: list[int] = field(repr=False)
+    kept: list[int] = field(repr=False)
+    weights: np.ndarray = field(repr=False)
+    caches: list[KeysValues] = field(repr=False)
 
     @property
     def over(self) -> bool:
@@ -82,7 +82,7 @@ class StreamedText:
 def ids_of(model: Model, text: str, count: int) -> tuple[int, ...]:
     """So many tokens of a text longer than the model's context, from its beginning again where it is shorter."""
     batch = model.encode([text])
-    ids, rest = batch.ids[0].tolist(), batch.cut[0]
+    ids, rest = batch.ids[0, : batch.ids.shape[1] - model.added_after].tolist(), batch.cut[0]
     while len(ids) < count:
         more, rest = continuation_ids(model, rest or text)
         ids += more
