@@ -83,7 +83,7 @@ def test_a_continuation_has_none_of_the_tokens_around_a_text() -> None:
     assert run.labels[-1] == "</s>"
     assert run.tree(["on a mat"]).labels == ["on", "a", "mat"]
     assert run.served(chunks=2, prefix=2, second="ball").calls[-1] == (1, 3)
-    assert run.model.label(run.streamed(20, window=6, sinks=1).ids[7]) == "the"
+    assert run.model.label(run.streamed(20, window=6, sinks=1, step=2).ids[7]) == "the"
 
 
 def test_a_second_continuation_is_split_at_the_separators_of_its_prefix() -> None:
