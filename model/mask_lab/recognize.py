@@ -5,7 +5,7 @@ Sizes: Q queries, K keys, Q <= K: the queries are the last Q of the K positions,
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations, groupby, pairwise
 from typing import Any
 
@@ -42,10 +42,10 @@ class NamedMask:
     differs: int [N,2], the cells (query, key) that differ from the nearest kinds. sentence: all of it in words.
     """
 
-    allowed: np.ndarray
+    allowed: np.ndarray = field(repr=False)
     kinds: dict[str, Any]
     masks: dict[str, Any] | None
-    differs: np.ndarray
+    differs: np.ndarray = field(repr=False)
     sentence: str
 
     @property

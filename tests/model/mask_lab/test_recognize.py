@@ -126,6 +126,8 @@ def test_padding_at_either_end() -> None:
         assert found.masks == {"causal": True, "sliding": 4, "drawn": [block]}
         np.testing.assert_array_equal(runs_as(found.masks), mask)
         assert "3 keys of padding" in found.sentence
+        assert "3 keys of padding" in repr(found)
+        assert "array" not in repr(found)
 
 
 @pytest.mark.parametrize("mask", [CAUSAL, WINDOW])
