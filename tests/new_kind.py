@@ -118,7 +118,7 @@ def test_every_view_of_a_head_says_it(run: unmask.notebook.Run) -> None:
 
 
 def test_the_notebook_the_report_and_the_command_have_it(run: unmask.notebook.Run) -> None:
-    assert "gaps" in run.mask_names[""]
+    assert "gaps" in run.masks_by_scope[""]
     header, cells = cells_of(run.mask(4, 0).canvas().packet)
     assert hatched(header, cells[0, 2][0]) == [GAPS]
     np.testing.assert_array_equal(run.head(4, 0).blocked[GAPS], blocked(len(run.labels)))

@@ -254,7 +254,7 @@ class Analyses(HeadSource):
         return list(self.trace.keys.pieces[self.row])
 
     @property
-    def mask_names(self) -> dict[str, list[str]]:
+    def masks_by_scope(self) -> dict[str, list[str]]:
         """The masks that are on in one layer and head at least: by "", or, where the run's masks are of some layers or
         heads and others are on in the rest, by " in L1" and " elsewhere"."""
         trace, layers, some = self.trace, self.trace.spec.layers, self.trace.spec.heads

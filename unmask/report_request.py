@@ -43,7 +43,7 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
     def html() -> str:
         standard, found = _standard(run), run.model.describe()
         masks, trained = (
-            "; ".join(f"{', '.join(names) or 'none'}{where}" for where, names in one.mask_names.items())
+            "; ".join(f"{', '.join(names) or 'none'}{where}" for where, names in one.masks_by_scope.items())
             for one in (run, standard or run)
         )
         view = ReportView(

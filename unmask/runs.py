@@ -56,7 +56,7 @@ class Run(Analyses, Checkable):
         """The model, how many tokens it read, whether that was all of the text, and the masks that were on."""
         real = int(self.trace.queries.keep[self.row].sum())
         padding = f" + {len(self.labels) - real:,} padding" if real < len(self.labels) else ""
-        each = [(" and ".join(names) or "no", len(names) > 1, where) for where, names in self.mask_names.items()]
+        each = [(" and ".join(names) or "no", len(names) > 1, where) for where, names in self.masks_by_scope.items()]
         masks = ", ".join(f"{names} {'masks' if several else 'mask'}{where}" for names, several, where in each)
         positions = "" if self.masks.positions == "counted" else f", positions by {self.masks.positions}"
         longer = " of a longer text" if self.cut else ""
