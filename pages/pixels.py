@@ -63,7 +63,7 @@ with guarded():
             scopes: Any = {"disabled": causal, "width": "content", "help": say(SCOPE_HELP)}
             scope = one_of(say("When a mask is off:"), SCOPES, "pixels_scope", **scopes)
         now, standard = pixels.run_pair(model, levels, told, causal, scope)
-        st.html(page.sentence(sentence(now, standard, layer, head, layer_only=scope == "layer")))
+        st.html(page.sentence(sentence(now, standard, layer, head, causal=causal, layer_only=scope == "layer")))
         pixels.show(now, standard, layer, head)
     elif part == "write":
         pixels.show_sample(classes, draw)

@@ -154,6 +154,12 @@ def drawing() -> np.ndarray:
     return np.array(state.pixels_drawing, np.uint8)
 
 
+def class_chances(given: np.ndarray) -> np.ndarray:
+    """How likely the model finds each class [10] for the levels given; remembered."""
+    found: np.ndarray = results.ask(digits.class_chances, ModelRef.of(the_model()), given)
+    return found
+
+
 def show_picture(
     packet: bytes, key: str, view: PixelView, heads: Sequence[tuple[int, int]], picked: Callable[[int], None]
 ) -> None:
@@ -187,10 +193,12 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
 def choose_picture() -> tuple[np.ndarray, int]:
     """The picture, levels [64], and the class that the model is told."""
     source, state = select(say("Picture"), SOURCES, "pixels_source"), st.session_state
+    words = N_("the picture's own, {digit}")
     if source == "drawn":
         st.caption(say("Draw it under *Finish a drawing*."))
         levels, own = drawing(), state.pixels_finish_class
-        own = state.pixels_digit if own == OWN else own
+        if own == OWN:  # a drawing names no class itself: as where it is finished
+            own, words = int(class_chances(levels).argmax()), N_("the most likely, {digit}")
     elif source == "real":
         own, nth = choose_digit(count_of)
         levels = real_digit(own, nth)
@@ -201,7 +209,7 @@ def choose_picture() -> tuple[np.ndarray, int]:
         "The first token tells the model what to write. Choose another to see how a wrong class changes the loss."
     )
     label = say("Class token")
-    return levels, choose_class(label, "pixels_told", own, N_("the picture's own, {digit}"), about)
+    return levels, choose_class(label, "pixels_told", own, words, about)
 
 
 def run_pair(
@@ -210,13 +218,13 @@ def run_pair(
     batch, state = digits.encode(levels[None], [told]), st.session_state
     spec, only_layer = model.standard.replace(causal=causal), state.pixels_layer if scope == "layer" else None
     both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
-    layer, pixel = state.pixels_layer, state.pixels_pixel
+    pixel = state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")
 
     def seen(one: RunView) -> PixelView:
-        return replace(one.ask(digits.seen, layer, query, pixel), mean_leak=one.survey().future)
+        return replace(one.ask(digits.seen, query, pixel), mean_leak=one.survey().future)
 
-    now, standard = (one.kept(("pixels", layer, pixel, query), partial(seen, one)) for one in both)
+    now, standard = (one.kept(("pixels", pixel, query), partial(seen, one)) for one in both)
     return now, standard
 
 
@@ -307,7 +315,7 @@ def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
 
 def show_finish(rows: int, how: Sampling) -> None:
     given = drawing()[: rows * pictures.SIDE]
-    chances: np.ndarray = results.ask(digits.class_chances, ModelRef.of(the_model()), given)
+    chances = class_chances(given)
     left, right = st.columns([1.1, 1.6], gap="large")
     with right:
         label, words = say("Class given to the model"), N_("the most likely, {digit}")

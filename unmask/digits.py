@@ -3,7 +3,7 @@
 Pixels are numbered in raster order; a head's cell 0 is the class token, cell 1 + p pixel p.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -52,8 +52,8 @@ class DigitRun(Run):
         The widget's trait `pick` is the pixel that was picked. Raises ValueError for a pixel or head that is not there.
         """
         pixel = index("pixel", pixel, PIXELS)
-        blocked = self.view(layer, head).any_blocked()[pixel + 1]
-        view = replace(digits.seen(self.trace, 0, self.masks, layer, pixel + 1, pixel), blocked=blocked)
+        self._check(layer, head)
+        view = digits.seen(self.trace, 0, self.masks, pixel + 1, pixel)
         weights = view.weights[layer, head]
         most = int(weights.argmax())
         line = f"{self.named(layer, head)} at {digits.name_of(pixel)}: attends most to "

@@ -20,6 +20,7 @@ from viz.hatch import ink, picture_uri
 from viz.heads.cells import weight_text
 from viz.heatmap import CachedFigure, Part, colour_bar, colour_range, figure, heat, title
 from viz.html import join, swatch, table, tag, td, th, track
+from viz.mask_styles import mask_names
 from viz.numbers import chance, percent
 from viz.palette import MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD, ink_on, rgb, stops
 
@@ -60,27 +61,31 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
     """
     weights = view.weights[layer, head]
     cells = {"cells": _strongest_said(view, weights), "looker": name_of(view.query, view.class_name)}
-    blocked = say_count("{count} cell is blocked by causal.", "{count} cells are blocked by causal.",
-                        int(view.blocked.sum()))  # fmt: skip
+    count, names = int(view.any_blocked[layer, head].sum()), view.blocking(layer, head)
+    blocked = say("No cell is blocked.")
+    if names:
+        masks = mask_names(names)
+        blocked = say_count(
+            "{count} cell is blocked by {masks}.", "{count} cells are blocked by {masks}.", count, masks=masks
+        )
     keys = say("Arrow keys move, Enter picks a pixel.") if heard else say("Arrow keys move.")
     about = {
         "mode": "pick" if heard else "look",
         "chosen": view.pixel,
-        "names": [_about(view, weights, pixel) for pixel in range(PIXELS)],
+        "names": [_about(view, layer, head, pixel) for pixel in range(PIXELS)],
         "hint": together(_hint(view, float(weights[0]), heard=heard)),
         "alt": together([say(ALT_HEAD, name=view.class_name, layer=layer, head=head, **cells), blocked, keys]),
     }
-    return packed(_header(view, [weights], zmax) | about)
+    return packed(_header(view, [(layer, head)], (layer, head), zmax) | about)
 
 
 def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
     """Every head small, layers in rows and heads in columns; colours from 0 to zmax, as of the large one."""
     layers, heads = view.weights.shape[:2]
-    weights = view.weights.reshape(layers * heads, -1)
-    names = []
-    for number, one in enumerate(weights):
-        place = {"layer": number // heads, "head": number % heads}
-        names.append(say("Layer {layer}, head {head}: most to {cells}", cells=_strongest_said(view, one), **place))
+    every, words = list(np.ndindex(layers, heads)), N_("Layer {layer}, head {head}: most to {cells}")
+    names = [
+        say(words, layer=place[0], head=place[1], cells=_strongest_said(view, view.weights[place])) for place in every
+    ]
     chosen = layer * heads + head
     looker = name_of(view.query, view.class_name)
     about = {
@@ -94,13 +99,14 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
         ),
         "alt": say(ALT_HEADS, layers=layers, heads=heads, looker=looker, chosen=names[chosen]),
     }
-    return packed(_header(view, weights, zmax) | about)
+    return packed(_header(view, every, (layer, head), zmax) | about)
 
 
 def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTable:
     """What each cell gets in some heads, a column each."""
     names = [name_of(cell, view.class_name) for cell in range(CELLS)]
-    weights = np.stack([np.where(view.blocked, np.nan, view.weights[place]) for place in heads], 1)
+    blocked = view.any_blocked
+    weights = np.stack([np.where(blocked[place], np.nan, view.weights[place]) for place in heads], 1)
     looker = say("{query} is the query", query=name_of(view.query, view.class_name))
     return grid(weights, names, [head_name(*place) for place in heads], looker, say("blocked"))
 
@@ -162,15 +168,16 @@ def scale_html(zmax: float) -> str:
     return f'<p class="key">{spans}</p>'
 
 
-def _header(view: PixelView, weights: Iterable[np.ndarray], zmax: float) -> dict[str, Any]:
+def _header(view: PixelView, heads: Iterable[tuple[int, int]], chosen: tuple[int, int], zmax: float) -> dict[str, Any]:
     """What every packet of attention holds."""
-    pictures = []
-    for one in weights:
-        colours = colours_of(one, zmax)
-        shown = [None if shut else colour for colour, shut in zip(colours, view.blocked, strict=True)]
+    pictures, blocked = [], view.any_blocked
+    for place in heads:
+        colours = colours_of(view.weights[place], zmax)
+        shown = [None if shut else colour for colour, shut in zip(colours, blocked[place], strict=True)]
         pictures.append({"colours": shown, "classInk": ink_on(*rgb(colours[0]))})
-    about = {"pictures": pictures, "hatch": ink("causal"), "query": view.query}
-    return _page(view.levels, view.blocked, view.class_name) | about
+    names = [*view.blocking(*chosen), "causal"]
+    about = {"pictures": pictures, "hatch": ink(names[0]), "query": view.query}
+    return _page(view.levels, blocked[chosen], view.class_name) | about
 
 
 def _page(levels: Sequence[int] | np.ndarray, blocked: np.ndarray, class_name: str) -> dict[str, Any]:
@@ -185,12 +192,13 @@ def _page(levels: Sequence[int] | np.ndarray, blocked: np.ndarray, class_name: s
     }
 
 
-def _about(view: PixelView, weights: np.ndarray, pixel: int) -> str:
+def _about(view: PixelView, layer: int, head: int, pixel: int) -> str:
     cell = pixel + 1
     about = {"looker": name_of(view.query, view.class_name), "looked": name_of(cell, view.class_name)}
-    about |= {"level": view.levels[pixel], "weight": weight_text(weights[cell])}
-    if view.blocked[cell]:
-        return say("{looker} attends to {looked} (level {level}): blocked by causal", **about)
+    about |= {"level": view.levels[pixel], "weight": weight_text(view.weights[layer, head, cell])}
+    if masks := view.blocking(layer, head, cell):
+        words = N_("{looker} attends to {looked} (level {level}): blocked by {masks}")
+        return say(words, masks=mask_names(masks), **about)
     return say("{looker} attends to {looked} (level {level}): weight {weight}", **about)
 
 
@@ -256,15 +264,16 @@ def enlarged(levels: np.ndarray, given: int = 0) -> np.ndarray:
     return pixels
 
 
-def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, layer_only: bool) -> Markup:
-    """What a head looks at from the view's query, and what a lifted mask makes of it, or what to try next."""
+def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, causal: bool, layer_only: bool) -> Markup:
+    """What a head looks at from the view's query, and what a lifted mask makes of it, or what to try next. causal:
+    whether the causal mask is on, which blocks nothing from the last pixel."""
     name, looker = head_name(layer, head), name_of(now.query, now.class_name)
-    if now.blocked.any() or now.query == CELLS - 1:
+    if causal:
         weights = now.weights[layer, head]
         places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
         looks = say("{head}, from {looker}: {places}.", head=name, looker=looker, places=places)
         rest = N_("Later pixels that are blocked: {count}. Switch Causal off to see what leaks.")
-        return escape(together([looks, say(rest, count=now.blocked.sum())]))
+        return escape(together([looks, say(rest, count=now.any_blocked[layer, head].sum())]))
     leak = N_("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.")
     said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
     if layer_only:

@@ -108,14 +108,24 @@ def attention(trace: Trace, query: int, masks: MaskSpec | None = None, row: int 
     return torch.stack([weights[:, query] for _, _, weights in trace.blocks(row, masks)])
 
 
-def seen(trace: Trace, row: int, masks: MaskSpec, layer: int, query: int, pixel: int) -> PixelView:
-    """What a picture's run has to show of one pixel; blocked: in one layer."""
+def blocked(trace: Trace, query: int, masks: MaskSpec | None = None, row: int = 0) -> dict[str, np.ndarray]:
+    """What blocks cells from the token at position `query`, in every head: by mask bool [L,H,65]."""
+    found: dict[str, np.ndarray] = {}
+    every = trace.num_layers, trace.num_heads
+    for layer, head in np.ndindex(every):
+        for name, mask in trace.blocked_by(layer, row, masks, head=head).items():
+            found.setdefault(name, np.zeros((*every, POSITIONS), bool))[layer, head] = mask[query].numpy()
+    return found
+
+
+def seen(trace: Trace, row: int, masks: MaskSpec, query: int, pixel: int) -> PixelView:
+    """What a picture's run has to show of one pixel."""
     told, *levels = trace.batch.ids[row].tolist()
     return PixelView(
         (np.array(levels) - CLASSES).astype(np.uint8),
         told,
         attention(trace, query, masks, row).numpy(),
-        ~trace.allowed(layer, row, masks).numpy()[query],
+        blocked(trace, query, masks, row),
         pixel,
         query,
         attention(trace, pixel, masks, row).numpy(),

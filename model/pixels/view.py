@@ -1,5 +1,6 @@
 """What a run on a picture has to show of one pixel, as plain arrays. Cell 0 is the class token, cell 1 + p pixel p."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,8 @@ class PixelView:
     """What one query looks at on a picture, in every head. Sizes: L layers, H heads.
 
     levels: uint8 [64], of which all are shown. told: the digit that the class token says.
-    weights: float32 [L,H,65], 0 to 1, blocked cells 0. blocked: bool [65], True = the causal mask blocks the cell.
+    weights: float32 [L,H,65], 0 to 1, blocked cells 0. blocked: by the name of each mask that is on bool [L,H,65],
+    True = it blocks the cell.
     pixel: the one picked, 0 to 63. query: the cell that looks, 0 to 64. writer: the weights of the cell that writes the
     pixel. chances: [8], how likely the model finds each level of the pixel. losses: nats a pixel, [64].
     mean_leak: [L,H], the share of attention on later cells on average over all queries; empty where not measured.
@@ -21,7 +23,7 @@ class PixelView:
     levels: np.ndarray
     told: int
     weights: np.ndarray
-    blocked: np.ndarray
+    blocked: Mapping[str, np.ndarray]
     pixel: int
     query: int
     writer: np.ndarray
@@ -32,6 +34,16 @@ class PixelView:
     @property
     def class_name(self) -> str:
         return class_name(self.told)
+
+    @property
+    def any_blocked(self) -> np.ndarray:
+        """bool [L,H,65], True = a mask blocks the cell."""
+        return np.any([np.zeros(self.weights.shape, bool), *self.blocked.values()], axis=0)
+
+    def blocking(self, layer: int, head: int, cell: int | None = None) -> list[str]:
+        """The masks that block a cell of a head, or one of its cells at least."""
+        some = slice(None) if cell is None else cell
+        return [name for name, mask in self.blocked.items() if mask[layer, head, some].any()]
 
     @property
     def leak(self) -> np.ndarray:

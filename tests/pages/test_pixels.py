@@ -114,6 +114,21 @@ def test_a_mask_lifted_on_a_layer_alone_leaves_the_predictions(model: digits.Dig
     assert "predictions do not change" in page.words()
     assert page.numbers("shares")[5][0] == page.numbers("shares")[5][1]
     assert page.numbers("shares")[0][0] != "0%"
+    layer, pixel = page.app.session_state.pixels_layer, page.app.session_state.pixels_pixel
+    small = page.canvases()["pixels_heads"]["pictures"]
+    blocked = [one["colours"].count(None) for one in small]  # the other layers are causal still
+    assert blocked == [0 if number // model.num_heads == layer else 63 - pixel for number in range(len(small))]
+
+
+def test_a_drawing_is_of_its_most_likely_class(model: digits.DigitsModel) -> None:
+    page = Pixels()
+    test = real_digits().test
+    page.app.session_state.pixels_drawing = test.levels[test.classes == 7][0].tolist()
+    page.set(source="drawn")
+    likeliest = int(digits.class_chances(model, test.levels[test.classes == 7][0]).argmax())
+    assert likeliest != page.app.session_state.pixels_digit
+    assert page.canvases()["pixels_picture"]["className"] == f"class {likeliest}"
+    assert f"the most likely, {likeliest}" in page.widget("pixels_told").options
 
 
 def test_the_step_that_writes_a_pixel_sees_everything_but_it() -> None:

@@ -36,7 +36,7 @@ def view(pixel: int = 18, query: int = 19, *, causal: bool = True) -> PixelView:
     weights[1, 1, [0, 11]] = 0.5
     levels = np.zeros(64, np.uint8)
     levels[18] = 7
-    blocked = (np.arange(65) > query) & causal
+    blocked = {"causal": np.broadcast_to((np.arange(65) > query) & causal, weights.shape)}
     return PixelView(levels, 3, weights, blocked, pixel, query, weights, np.ones(8) / 8, np.zeros(64))
 
 
@@ -140,7 +140,7 @@ def test_a_gallery_frames_what_is_recognised_and_escapes_its_captions() -> None:
 
 
 def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
-    said = sentence(view(), view(), 1, 1, layer_only=False)
+    said = sentence(view(), view(), 1, 1, causal=True, layer_only=False)
     assert said.startswith("L1 H1, from r2 c2: 50.0% on the class token, 50.0% on r1 c2, straight above.")
     assert "Later pixels that are blocked: 45." in said
 
@@ -158,5 +158,29 @@ def test_the_step_that_writes_a_pixel_speaks_of_that_pixel() -> None:
     assert where(11, writer) == "on r1 c2, straight above"
     assert where(18, writer) == "on r2 c1, to its left"
     assert where(12, writer) == "on r1 c3, above to the right"
-    words = sentence(writer, writer, 1, 1, layer_only=False)
+    words = sentence(writer, writer, 1, 1, causal=True, layer_only=False)
     assert words.startswith("L1 H1, from r2 c1: 50.0% on the class token")
+
+
+def test_from_the_last_pixel_nothing_is_blocked_whether_the_mask_is_on_or_off() -> None:
+    last = view(pixel=63, query=64)
+    assert "Later pixels that are blocked: 0. Switch Causal off" in sentence(
+        last, last, 1, 1, causal=True, layer_only=False
+    )
+    lifted = sentence(last, last, 1, 1, causal=False, layer_only=False)
+    assert lifted.startswith("Without the causal mask, 0% of L1 H1’s attention from r7 c7 goes to later pixels.")
+    assert "Switch Causal off" not in lifted
+
+
+def test_what_blocks_a_cell_is_named_in_every_head_by_itself() -> None:
+    later, near = view().blocked["causal"].copy(), np.zeros((LAYERS, HEADS, 65), bool)
+    later[1], near[1, 1, :5] = False, True
+    some = replace(view(), blocked={"causal": later, "sliding": near})
+    large = read(head_packet(some, 1, 1, 1))
+    assert large["names"][1] == "r2 c2 attends to r0 c1 (level 0): blocked by sliding"
+    assert large["blocked"] == [True] * 5 + [False] * 60
+    assert "5 cells are blocked by sliding." in large["alt"]
+    assert large["hatch"]["colour"] == MASK_COLOURS["sliding"]
+    assert "No cell is blocked." in read(head_packet(some, 1, 0, 1))["alt"]
+    small = read(heads_packet(some, 1, 1, 1))["pictures"]
+    assert [one["colours"].count(None) for one in small] == [45, 45, 45, 0, 5, 0]

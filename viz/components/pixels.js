@@ -37,7 +37,7 @@ function drawPicture(pen, page, picture, place, x, y, looks) {
   for (let cell = 0; cell <= SIDE * SIDE; cell++) {
     const [left, top, wide, tall] = cellBox(place, cell, x, y);
     const level = cell ? page.levels[cell - 1] : 0;
-    const blocked = page.blocked[cell];
+    const blocked = picture.colours ? !picture.colours[cell] : page.blocked[cell];
     const colour = picture.colours ? picture.colours[cell] : cell ? page.greys[level] : looks.ground;
     pen.fillStyle = blocked ? looks.ground : colour;
     pen.fillRect(left, top, wide - gap, tall - gap);
