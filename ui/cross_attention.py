@@ -363,15 +363,17 @@ def heatmap(model: Model, part: str, pair: Pair, shown: str) -> None:
     now, standard = (head_view(one, layer, head) for one in pair)
     shown_view = standard if shown == "standard" else now
     rows, columns = shown_view.weights.shape
-    alt = cached_figure(explain.head_alt, name, shown_view, False)
     tall = min(rows / columns, 1)
     dark = page.is_dark()
     if shown == "change":
         figure = cached_figure(difference_figure, now, standard, dark=dark, tall=tall)
+        alt, key = (cached_figure(explain.change_alt, name, now, standard), explain.change_key(now, standard))
     else:
         figure = cached_figure(head_figure, shown_view, dark=dark, tall=tall)
+        alt = cached_figure(explain.head_alt, name, shown_view, False)
+        key = cached_figure(explain.key, [shown_view], head_range(shown_view))
     begin = pair[0].real.start
     go_to_step = lambda position, _: st.session_state.update(cross_step=max(position - begin, 0))  # noqa: E731
     on_pick = go_to_step if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
-    st.html("".join([page.note(say(READING[part])), cached_figure(explain.key, [shown_view], head_range(shown_view))]))
+    st.html("".join([page.note(say(READING[part])), key]))

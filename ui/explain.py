@@ -21,7 +21,7 @@ from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RowPredictions, RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
-from viz.html import join, named, tag
+from viz.html import join, named, signed, tag
 from viz.lessons.glossary import card
 from viz.mask_styles import mask_names
 from viz.numbers import LeakShares, mean_share, percent, token_count
@@ -205,6 +205,26 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
     if changed:
         parts.append(say("Beside it: the same head under the standard masks, and the difference."))
     return together(parts)
+
+
+def change_alt(name: str, now: HeadView, standard: HeadView) -> str:
+    """The heatmap of a change from the standard masks for whoever cannot see it."""
+    change = now.weights - standard.weights
+    query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
+    words = N_(
+        "How the weights of {head} change from the standard masks to these. The largest change, {change}, is that of "
+        "query {query} ({token}) on key {key} ({seen})."
+    )
+    cell = {"query": now.first + query, "token": now.queries[query], "key": now.first_key + key, "seen": now.keys[key]}
+    return say(words, head=name, change=signed(change[query, key], 2), **cell)
+
+
+def change_key(now: HeadView, standard: HeadView) -> str:
+    """HTML: how to read the heatmap of a change; cells that both block are hatched."""
+    parts = [say("Blue: the weight fell; red: it rose.")]
+    if (now.any_blocked() & standard.any_blocked()).any():
+        parts.append(say("Hatched cells are blocked."))
+    return f'<p class="key">{together(parts)}</p>'
 
 
 def loss_alt(now: np.ndarray, standard: np.ndarray) -> str:

@@ -10,8 +10,10 @@ import pytest
 from model.cross_attention import dates
 from model.cross_attention.dates import DatesModel, answer_chances, measure
 from model.masks import MaskSpec
+from tests.apptest import charts
 from tests.pages.page import Page, array
 from ui.cross_attention import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
+from viz.html import signed
 from viz.numbers import chance, percent
 
 BESIDE = LONGER[1]
@@ -138,6 +140,14 @@ class TestMasks:
         page.set(cross_shown="change")
         change = [one for one in page.figures()["cross_figure"]["data"] if one["name"] == "difference"]
         np.testing.assert_allclose(array(change[0]["z"]), lifted - np.nan_to_num(standard), atol=1e-6)
+        said = charts(page.app)["cross_figure"]["alt"]
+        largest = lifted - np.nan_to_num(standard)
+        query, key = np.unravel_index(np.abs(largest).argmax(), largest.shape)
+        assert said.startswith("How the weights of cross L0 mean of heads change from the standard masks to these.")
+        assert f"{signed(largest[query, key], 2)}, is that of query {query} " in said
+        assert page.words().count("Blue: the weight fell; red: it rose.") == 3
+        assert "Colours run from" not in page.words()
+        assert page.words().count("Hatched cells are blocked.") == 1  # of the decoder, which is causal still
 
     def test_a_longer_line_beside_makes_more_padding(self) -> None:
         page = CrossAttention().set(cross_beside=LONGER[-1])

@@ -284,6 +284,16 @@ def test_other_models(folders: dict[str, str], family: str) -> None:
         assert shown(page, section) == ([] if (family, section) == ("bert", "effect") else [section])
 
 
+def test_a_link_keeps_a_causal_mask_that_an_encoder_was_not_trained_with(folders: dict[str, str]) -> None:
+    """Its masks are then those of a MaskSpec with all defaults."""
+    link = {"model": folders["bert"], "text": "the cat sat on a mat"}
+    page = Lab(**link)
+    assert page["causal"] is False
+    page.set(causal=True)
+    again = Lab(**link | {name: page.app.query_params[name] for name in page.app.query_params})
+    assert again["causal"] is True
+
+
 def test_what_was_lifted_in_explore_is_lifted_here_and_the_other_way_round() -> None:
     page = Lab().set(causal=False)
     page.app.switch_page("app.py")

@@ -20,7 +20,7 @@ from model.heads.view import MOST_CELLS, MaskView
 from model.mask_kinds import KINDS
 from model.mask_lab import mask_code
 from model.masks import NATIVE, MaskSpec, Stroke
-from model.spec import LONGEST_SEPARATOR, MOST_STROKES, stroke_of
+from model.spec import LONGEST_SEPARATOR, MOST_STROKES, STANDARD, stroke_of
 from model.text import TokenBatch
 from ui import controls, link
 from ui.heads import head as head_picture
@@ -163,21 +163,22 @@ def text_key(batch: TokenBatch) -> str:
     return hashlib.sha256(repr((rows, source)).encode()).hexdigest()
 
 
-def for_link(spec: MaskSpec) -> str | None:
-    """The spec in a URL: what differs from a MaskSpec with all defaults; None where nothing does.
+def for_link(spec: MaskSpec, standard: MaskSpec = STANDARD) -> str | None:
+    """The spec in a URL: what differs from a MaskSpec with all defaults; None where nothing does, unless these are not
+    the model's standard masks: an encoder has no causal one.
 
     A drawing that is too long for a URL is left out, and the page says so.
     """
     plain = json.loads(MaskSpec().to_json())
     changed = {name: value for name, value in json.loads(spec.to_json()).items() if value != plain[name]}
-    text = json.dumps(changed, separators=(",", ":"), ensure_ascii=False) if changed else None
+    text = json.dumps(changed, separators=(",", ":"), ensure_ascii=False) if changed or spec != standard else None
     if text is not None and (len(text) > link.LONGEST_MASKS or len(quote(text)) > LONGEST_SPELLED):
         words = N_(
             "The drawing has too many pieces for a link, so the link leaves it out. *Export the mask* saves it as a "
             "file."
         )
         st.caption(say(words))
-        return for_link(replace(spec, drawn=()))
+        return for_link(replace(spec, drawn=()), standard)
     return text
 
 

@@ -27,7 +27,6 @@ from ui.results import cached_figure
 from ui.run_view import RowPredictions, RunView, layer_names
 from ui.widgets import one_of, show_notes
 from viz.head import difference_figure, head_figure
-from viz.html import signed
 from viz.mask_lab import effect as effects
 from viz.mask_lab.canvas import counts, formula
 from viz.mask_lab.steps import MOST_KEYS, drawn_values, steps_figure, steps_sentence, steps_table, values_figure
@@ -86,7 +85,7 @@ def show(reading: TokenizedText, row: int) -> None:
         ask_first.switch()
     show_section(now, standard, layer, head, chosen)
     off = compose.drawing()[1]  # in links a drawing that is switched off is, too
-    linked = compose.for_link(replace(spec, drawn=off) if off else spec)
+    linked = compose.for_link(replace(spec, drawn=off) if off else spec, model.standard)
     controls.share(compose.LabLink, model, masks=linked, mask_drawn_on=not off, **dict.fromkeys(NATIVE))
 
 
@@ -351,14 +350,7 @@ def show_head(
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
     if shown != "change":
         return explain.head_alt(name, now if shown == "now" else standard, False)
-    change = now.weights - standard.weights
-    query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
-    words = N_(
-        "How the weights of {head} change from the standard masks to these. The largest change, {change}, is that of "
-        "query {query} ({token}) on key {key} ({seen})."
-    )
-    cell = {"query": now.first + query, "token": now.queries[query], "key": now.first_key + key, "seen": now.keys[key]}
-    return say(words, head=name, change=signed(change[query, key], 2), **cell)
+    return explain.change_alt(name, now, standard)
 
 
 def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen: int) -> None:
