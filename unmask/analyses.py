@@ -24,6 +24,7 @@ from model.inference.calls import continuation_ids
 from model.inference.cost import SPLIT
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec
+from model.spec import OFF
 from model.text import TokenBatch
 from model.trace import Trace
 from unmask.pictures import HeadPicture, Picture, head_picture, table_picture
@@ -131,7 +132,7 @@ class Analyses(HeadSource):
         the actual next token, or the most likely one. Its numbers: losses, float32 [T], nats."""
         query, before = self._asked(query, target)
         if way == "mask" and mask is None:
-            mask = self.trace.spec.replace(**{NEAR: 1})
+            mask = OFF.replace(**{NEAR: 1})  # not the run's: its layers, sinks and drawing would hold too
         expect_text(mask or self.trace.spec, self.trace.batch)
         pairs = pairs_of(heads)
         for layer, head in pairs:

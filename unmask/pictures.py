@@ -119,7 +119,8 @@ class Picture:
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HeadPicture(Picture):
     """Heads of one layer. view: the first one; views: each one by its name. of: the run that they are of, in words.
-    query: the position whose row is framed. across: the keys are another text than the queries."""
+    query: the position whose row is framed. across: the keys are another text than the queries. form: head_picture's.
+    """
 
     view: HeadView
     views: Sequence[tuple[str, HeadView]]
@@ -128,6 +129,7 @@ class HeadPicture(Picture):
     of: str
     query: int
     across: bool
+    form: str
 
     def to_dataframe(self) -> "pd.DataFrame":
         """A row for each cell: of arcs the head, then positions, tokens, weight, scaled score, and whether it is
@@ -163,19 +165,28 @@ class HeadPicture(Picture):
 
     def queries(self, some: Sequence[int], how: Literal["mean", "sum"] = "mean") -> "HeadPicture":
         """What several queries attend to together, one row: the mean or the sum of theirs; one that attends
-        to nothing has no part in the mean. Raises ValueError for a query that is not there."""
+        to nothing has no part in the mean. Raises ValueError for a query that is not there, and for what is not the
+        weights of one head: of a change, take the queries of both heads first."""
+        if self.axes or self.form == "change" or len(self.views) > 1:
+            raise ValueError(f"expected the weights of one head for several queries, got {self.name}")
         row = over_queries(self.view, some, how)
         empty = sum(not self.view.weights[query - self.view.first].any() for query in set(some))
         name = f"{self.name}, {how} of {query_count(len(set(some)))}{f', {empty} without attention' if empty else ''}"
         return head_picture("heatmap", [name], [replace(row, first=0)], 0, self.of, across=True)
 
     def difference(self, other: "HeadPicture") -> "HeadPicture":
-        """These weights minus another head's over the same tokens. Raises ValueError for other tokens."""
+        """These weights minus another head's over the same tokens. Raises ValueError for other tokens, and for several
+        heads."""
         if not isinstance(other, HeadPicture):
             raise ValueError(f"expected another head, got {type(other).__name__}")
+        for one in (self, other):
+            if len(one.views) > 1:
+                raise ValueError(f"expected one head for a difference, got {one.name}")
         name = f"{self.name} − {other.name}"
         of = self.of if self.of == other.of else f"{self.of} − {other.of}"
-        return head_picture("change", [name], [changed(self.view, other.view)], self.query, of)
+        return head_picture(
+            "change", [name], [changed(self.view, other.view)], self.query, of, across=self.across, axes=self.axes
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +281,7 @@ def head_picture(
         of=of,
         query=query,
         across=across,
+        form=form,
         axes=axes or {},
     )
 

@@ -339,6 +339,32 @@ def test_queries_of_a_head_together(run: Run) -> None:
     assert "mean of 2 queries, 1 without attention:" in some.line
 
 
+def test_what_is_of_one_head_refuses_several_and_changes(run: Run) -> None:
+    other = run.under({"sliding": 3})
+    arcs, change = run.arcs(4, [0, 1]), run.head(4, 0).difference(other.head(4, 0))
+    for picture in (arcs, change, run.flow()):
+        with pytest.raises(ValueError, match="expected the weights of one head for several queries, got "):
+            picture.queries([1, 2])
+    with pytest.raises(ValueError, match="expected one head for a difference, got L4 H0, L4 H1"):
+        arcs.difference(other.arcs(4, [2, 3]))
+    both = [one.head(4, 0).queries([3, 8]) for one in (run, other)]
+    np.testing.assert_allclose(both[0].difference(both[1]).numpy(), both[0].numpy() - both[1].numpy(), atol=1e-6)
+    flows = run.flow().difference(other.flow())
+    assert list(flows.to_dataframe().columns) == ["layer", "key", "value"]
+    np.testing.assert_allclose(flows.numpy(), run.flow().numpy() - other.flow().numpy(), atol=1e-6)
+    assert "<html" in flows.page()
+
+
+@pytest.mark.parametrize(
+    "masks", [{"causal": False, "layers": [1]}, {"sinks": 2}, {"drawn": [["open", 3, 0, 9, 9]]}, {"sliding": 2}]
+)
+def test_a_head_off_by_a_mask_sees_itself_alone_whatever_masks_the_run_has(run: Run, masks: dict) -> None:
+    other = run.under(masks)
+    alone = other.ablate([(4, 0)], "mask", mask=MaskSpec(sliding=1)).numpy()
+    np.testing.assert_allclose(other.ablate([(4, 0)], "mask").numpy(), alone, atol=1e-5)
+    assert np.nanmax(np.abs(alone - other.losses)) > 1e-3
+
+
 def test_help_lists_it_all() -> None:
     assert {"capture", "from_transformer_lens", "attentions", "load"} <= set(dir(unmask))
     names = {"q", "k", "v", "logits", "residual", "logit_lens", "rollout", "flow", "ablate", "ablation", "score_split"}
