@@ -118,6 +118,19 @@ def test_a_knockout_is_a_mask_in_the_mask_lab() -> None:
     assert page["page"] == "Mask Lab"
 
 
+def test_a_knockout_is_of_a_token_where_the_head_attends_most_to_padding(story: Model) -> None:
+    rows = ["Hi there", "The cat sat on the old mat and ran home again"]
+    batch = story.encode(rows, "left")
+    run, real = story.run(batch, MaskSpec(padding=False)), batch.real(0)
+    row = run.weights(5, 5)[real.stop - 1]
+    assert not batch.keep[0, int(row.argmax())]
+    where = {"pad": "left", "padding": "false", "layer": "5", "head": "5", "row": "1"}
+    page = Patching(text="\n".join(rows), patching="true", **where)
+    drawn = json.loads(page.press("patch_knockout")["masks"])["drawn"]
+    query, key = real.stop - 1 - real.start, int(row[real].argmax())
+    assert drawn == [["block", query, key, query, key]]
+
+
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [

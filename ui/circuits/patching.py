@@ -122,10 +122,10 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
         _show_map(chosen, head, metric, of)
         if of not in INPUTS:
             _show_together(chosen, metric)
-    key, first_key = int(a.head(*head).weights[position].argmax()), a.real.start
     st.caption(say(KNOCKOUT, head=a.name(*head)))
-    if st.button(say("Open in the Mask Lab"), key="patch_knockout", icon=":material/draw:") and key >= first_key:
-        cell = position - first_key, key - first_key
+    if st.button(say("Open in the Mask Lab"), key="patch_knockout", icon=":material/draw:"):
+        row = a.head(*head).weights[position, a.real]  # nothing is drawn on padding
+        cell = position - a.real.start, int(row.argmax())
         mask = replace(a.masks, drawn=(Stroke("block", *cell, *cell),), layers=(head[0],), heads=(head[1],))
         state.kept |= {"masks": mask.to_json()}
         st.switch_page("pages/mask_lab.py")
