@@ -44,6 +44,7 @@ HINT_DRAWING = N_(
 LOSS = N_(
     "Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw later pixels."
 )
+LOSS_FALLS = N_("Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel.")
 LAYER_ONLY = N_(
     "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not change."
 )
@@ -281,7 +282,8 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
     true = now.levels[now.pixel]
     chances = {"now": chance(float(now.chances[true])), "standard": chance(float(standard.chances[true]))}
     here = N_("The true level of {pixel} has a probability of {now}, {standard} under the standard masks.")
-    said.append(say(LOSS, now=now.losses.mean(), standard=standard.losses.mean()))
+    loss, before = now.losses.mean(), standard.losses.mean()
+    said.append(say(LOSS if loss > before else LOSS_FALLS, now=loss, standard=before))
     return escape(together([*said, say(here, pixel=name_of(now.pixel + 1, ""), **chances)]))
 
 

@@ -184,3 +184,13 @@ def test_what_blocks_a_cell_is_named_in_every_head_by_itself() -> None:
     assert "No cell is blocked." in read(head_packet(some, 1, 0, 1))["alt"]
     small = read(heads_packet(some, 1, 1, 1))["pictures"]
     assert [one["colours"].count(None) for one in small] == [45, 45, 45, 0, 5, 0]
+
+
+def test_a_loss_that_falls_is_not_explained_by_what_was_never_seen() -> None:
+    """As many do under a wrong class token."""
+    worse, better = (replace(view(causal=False), losses=np.full(64, loss)) for loss in (1.5, 1.25))
+    for now, standard, words in (
+        (worse, better, "from 1.250 to 1.500 nats/pixel: in training it never saw later pixels. "),
+        (better, worse, "from 1.500 to 1.250 nats/pixel. "),
+    ):
+        assert words in sentence(now, standard, 1, 1, causal=False, layer_only=False)
