@@ -17,6 +17,7 @@ from model.heads.layers import layer_maps, logit_lens, token_flow
 from model.spec import MaskSpec
 from tests.model.huggingface.families import save
 from tests.model.huggingface.test_families import saved
+from tests.viz.packet import unpacked
 from unmask.notebook import LoadedModel
 from unmask.pictures import Picture
 from unmask.runs import Run
@@ -363,6 +364,12 @@ def test_a_head_off_by_a_mask_sees_itself_alone_whatever_masks_the_run_has(run: 
     alone = other.ablate([(4, 0)], "mask", mask=MaskSpec(sliding=1)).numpy()
     np.testing.assert_allclose(other.ablate([(4, 0)], "mask").numpy(), alone, atol=1e-5)
     assert np.nanmax(np.abs(alone - other.losses)) > 1e-3
+
+
+def test_a_pixel_names_the_mask_that_blocks_it() -> None:
+    near = unmask.digit(np.zeros(64, int), 3, masks={"causal": False, "sliding": 4}).pixels(2, 1, 20)
+    header, _ = unpacked(near.canvas().packet)
+    assert header["names"][0].endswith("attends to r0 c0 (level 0): blocked by sliding")
 
 
 def test_help_lists_it_all() -> None:

@@ -15,7 +15,6 @@ import unmask
 from model import catalog
 from model.masks import MaskSpec
 from tests.model.huggingface.families import TEMPLATES, random_network, word_tokenizer
-from tests.viz.packet import unpacked
 from unmask import pictures, runs
 from unmask.notebook import LoadedModel
 from unmask.pictures import predicted
@@ -365,8 +364,6 @@ def test_a_digit_and_where_a_pixel_looks() -> None:
     assert repr(seen).startswith("L2 H1 at r2 c4: attends most to ")
     assert not seen.view.any_blocked.any()
     assert unmask.digit(levels, 3).pixels(2, 1, 20).view.any_blocked[2, 1, 22:].all()
-    near = unmask.digit(levels, 3, masks={"causal": False, "sliding": 4}).pixels(2, 1, 20)
-    assert unpacked(near.canvas().packet)[0]["names"][0].endswith("attends to r0 c0 (level 0): blocked by sliding")
     for wrong, words in (((levels[:7], 3), "expected 64 levels"), ((levels + 1, 3), "expected levels from 0 to 7")):
         with pytest.raises(ValueError, match=words):
             unmask.digit(*wrong)
