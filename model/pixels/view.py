@@ -38,7 +38,7 @@ class PixelView:
     @property
     def any_blocked(self) -> np.ndarray:
         """bool [L,H,65], True = a mask blocks the cell."""
-        return np.any([np.zeros(self.weights.shape, bool), *self.blocked.values()], axis=0)
+        return np.asarray(np.any([np.zeros(self.weights.shape, bool), *self.blocked.values()], axis=0))
 
     def blocking(self, layer: int, head: int, cell: int | None = None) -> list[str]:
         """The masks that block a cell of a head, or one of its cells at least."""
