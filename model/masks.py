@@ -137,12 +137,20 @@ class MaskContext:
         """The masks of one head under spec, by name, each broadcastable to [B,1,Q,K]: what blocks, with the cells that
         other masks or the drawing open again, and the drawing."""
         masks, openings = self.undrawn(spec, head)
-        strokes = spec.at(self.layer, head, self.standard).drawn if "drawn" in self.available else ()
+        strokes = self._strokes(spec, head)
         if strokes:
             blocked, openings["drawn"] = drawn(strokes, places(self.keep), self.rows)
         for opened in openings.values():
             masks = {name: mask | opened for name, mask in masks.items()}
         return masks | {"drawn": ~blocked} if strokes else masks
+
+    def names(self, spec: MaskSpec, head: int = 0) -> list[str]:
+        """Of the masks of one head under spec, those that open cells among them."""
+        blocking, opening = self.undrawn(spec, head)
+        return [*blocking, *opening, *(["drawn"] if self._strokes(spec, head) else [])]
+
+    def _strokes(self, spec: MaskSpec, head: int) -> tuple[Stroke, ...]:
+        return spec.at(self.layer, head, self.standard).drawn if "drawn" in self.available else ()
 
     def allowed_in_row(self, spec: MaskSpec, row: int, head: int = 0) -> Tensor:
         """What one head may attend to in one row of the batch: bool [Q,K], on the CPU."""

@@ -22,7 +22,7 @@ from model.heads.layers import MOST_POSITIONS, How, layer_maps, logit_lens, toke
 from model.heads.view import HeadView, head_name
 from model.inference.calls import continuation_ids
 from model.inference.cost import SPLIT
-from model.mask_kinds import NEAR
+from model.mask_kinds import NEAR, OF_IMAGES
 from model.masks import MaskSpec
 from model.spec import OFF
 from model.text import TokenBatch
@@ -257,13 +257,15 @@ class Analyses(HeadSource):
     @property
     def masks_by_scope(self) -> dict[str, list[str]]:
         """The masks that are on in one layer and head at least: by "", or, where the run's masks are of some layers or
-        heads and others are on in the rest, by " in L1" and " elsewhere"."""
+        heads and others are on in the rest, by " in L1" and " elsewhere". Without an image's own, which ImageRun
+        names."""
         trace, layers, some = self.trace, self.trace.spec.layers, self.trace.spec.heads
         heads = {head in some: head for head in range(trace.num_heads if some else 1)}  # heads of a kind are alike
         found: dict[bool, dict[str, Any]] = {}
         for layer, head in product(range(trace.num_layers), heads.values()):
             here = (not layers or layer in layers) and (not some or head in some)
-            found.setdefault(here, {}).update(trace.blocked_by(layer, self.row, head=head))
+            names = trace.layers[layer].context.names(trace.spec, head)
+            found.setdefault(here, {}).update({name: True for name in names if name != OF_IMAGES})
         if len({*map(frozenset, found.values())}) == 1:
             return {"": list(next(iter(found.values())))}
         parts = (f"H{head}" for head in sorted(some)), map(self.named, sorted(layers))

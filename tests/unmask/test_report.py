@@ -91,10 +91,13 @@ def test_a_title_says_where_masks_are_lifted(tmp_path: Path) -> None:
         ({"sliding": 2, "heads": [2]}, "causal and sliding masks in H2, causal mask elsewhere"),
         ({"drawn": [["block", 2, 1, 2, 1]], "heads": [0]}, "causal and drawn masks in H0, causal mask elsewhere"),
         ({"padding": False, "layers": [0]}, "causal mask"),
+        ({"prefix": 2}, "causal and prefix masks"),  # what opens cells is a mask, too
+        ({"sliding": 1, "sinks": 1, "layers": [2]}, "causal and sliding and sinks masks in L2, causal mask elsewhere"),
         ({"positions": "cells"}, "causal mask, positions by cells"),
         (everywhere, "no mask"),
     ):
         assert repr(run.under(masks)).endswith(f" tokens, {words}"), masks
+    assert "<td>causal, prefix; it was trained with causal</td>" in unmask.report(run.under({"prefix": 2})).page()
     wide, narrow = (run.under({"sliding": size}) for size in (1, 2))
     title = f"{run.title.removesuffix(' mask')} and sliding masks"
     assert repr(wide.difference(narrow)).startswith(f"{title}, sliding 1 − {title}, sliding 2: ")
