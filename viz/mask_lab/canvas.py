@@ -139,7 +139,7 @@ def formula(view: MaskView) -> str:
     masks = " ∧ ".join(named(name) for name in view.blockers)
     opened = [named(name) for name in view.openers]
     whole = " ∨ ".join([f"({masks})" if len(view.blockers) > 1 and opened else masks or say("everything"), *opened])
-    kinds = {stroke[0] for stroke in view.strokes}
+    kinds = {stroke[0] for stroke in view.strokes} - {"erase"}
     if "block" in kinds:
         whole = f"({whole})" if opened else whole
         whole += f" ∧ ¬{named('drawn')}"

@@ -87,6 +87,7 @@ class TestWords:
         assert "unless sinks opens it again" in said
         assert said.endswith("drawn overrides everything.")
         assert plain(formula(view(blockers={}, openers={}, strokes=[]))).startswith("allowed = everything")
+        assert "overrides" not in formula(view(strokes=[("erase", 0, 0, 1, 1)]))
 
     def test_every_cell_is_counted_once_and_the_wholes_are_said(self) -> None:
         blocked = {"causal": CAUSAL & ~SINKS, "padding": PADDING & ~SINKS}
