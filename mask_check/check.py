@@ -20,8 +20,6 @@ from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, evaluating
 from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
-from model.huggingface import own_network
-from model.huggingface.loading import is_language_model
 from model.spec import MOST_POSITIONS
 from serving import machine
 from serving.settings import Settings
@@ -119,12 +117,18 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     if wide + 2 > longest:
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=wide + 8)
         found.append((LAWS["length"], words))
-    if trial.subject.is_transformers and not is_language_model(type(trial.subject.inner).__name__):
+    if trial.subject.is_transformers and not _is_language_model(trial.subject.inner):
         words = msg("It has no language-model head: its last hidden states are compared, not logits.")
         found.append((LAWS[DECISIVE], words))
     if not trial.asked.kernels and trial.subject.is_transformers:
         found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: use --flex.")))
     return tuple(found)
+
+
+def _is_language_model(network: nn.Module) -> bool:
+    from model.huggingface.loading import is_language_model  # takes seconds to import
+
+    return is_language_model(type(network).__name__)
 
 
 def explain(law: str) -> str:
@@ -159,6 +163,8 @@ def check_checkpoint(
     seconds: float,
 ) -> CheckReport:
     """Reports the law in hand and the share of the laws that is done. Raises what loading and checking raise."""
+    from model.huggingface import own_network  # takes seconds to import
+
     network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))
     title = f"{Path(name).name} ({type(network).__name__})"
     return check(network, name=title, ids=ids, pieces=pieces, seconds=seconds, progress=lambda *now: report(now))

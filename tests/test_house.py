@@ -178,6 +178,11 @@ def test_the_catalog_starts_without_transformers_and_without_a_page() -> None:
     assert loaded_by("import model.catalog") & {"torch", "transformers", "streamlit", "plotly"} == {"torch"}
 
 
+def test_a_model_of_ours_is_run_without_transformers() -> None:
+    """Which takes twice as long to import as all the rest."""
+    assert "transformers" not in loaded_by("import unmask\nunmask.load('story').run('a').head(4, 0)")
+
+
 def test_pictures_are_made_without_torch() -> None:
     loaded = loaded_by("".join(f"import {name}\n" for name in modules() if top(name) == "viz"))
     assert "numpy" in loaded
