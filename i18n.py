@@ -148,10 +148,21 @@ msg, msg_count, msg_all, msg_list = _message(say), _message(say_count), _message
 msg_together = _message(together)
 
 
+class _BelowZero(float):
+    """A number that a sentence writes with a true minus where it gives a format: "−1.75". Without one it stands as
+    Python writes it, which is how a refused argument was typed."""
+
+    def __format__(self, form: str) -> str:
+        return super().__format__(form).replace("-", "−" if form else "-", 1)
+
+
 def _filled(sentence: str, values: dict[str, Any]) -> str:
     if not values:
         return sentence  # in which braces are text
-    values = {name: translated(value) for name, value in values.items()}
+    values = {
+        name: _BelowZero(value) if isinstance(value, float) and value < 0 else translated(value)
+        for name, value in values.items()
+    }
     if language() not in SPACED:
         return sentence.format(**values)
     text = ""

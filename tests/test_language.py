@@ -180,6 +180,11 @@ def test_a_page_that_knows_its_reader_is_asked_and_what_is_set_goes_first(monkey
     assert language() == ENGLISH
 
 
+def test_a_number_below_zero_has_a_true_minus_where_a_sentence_gives_its_format() -> None:
+    assert say("q·k from {least:.2f} to {most:.1e}", least=-1.75, most=-2e-5) == "q·k from −1.75 to −2.0e-05"
+    assert say("got {value}, not {other:.1f}", value=-0.5, other=0.5) == "got -0.5, not 0.5"
+
+
 def test_numbers_and_lists_follow_the_language() -> None:
     assert [say_count(N_("{count} token"), N_("{count} tokens"), n) for n in (1, 2300)] == ["1 token", "2,300 tokens"]
     assert say_all(["a"]) == "a"
