@@ -113,6 +113,8 @@ class MaskSpec(_Kinds):
 
     def at(self, layer: int, head: int, standard: "MaskSpec") -> "MaskSpec":
         """The masks that hold in a layer and head: these, or outside their scope the standard ones."""
+        if not self.layers and not self.heads:
+            return self  # asked of every head: a copy is checked anew
         here = (not self.layers or layer in self.layers) and (not self.heads or head in self.heads)
         return replace(self, layers=(), heads=()) if here else replace(standard, positions=self.positions)
 
