@@ -102,3 +102,22 @@ def test_what_is_drawn_before_the_answer_is_on_the_canvas_and_not_yet_in_the_hea
     assert same(page.weights(), before)
     page.press("first_0")
     assert np.isnan(page.weights()[4:6, :2]).all()
+
+
+def test_a_verdict_stays_with_the_head_that_it_is_about() -> None:
+    page = asking(layer="4", head="0")
+    page.app.session_state.first_kind = "loss"  # the next is of what comes later
+    page.set(causal=False).press("first_0")
+    assert f"{page.leaks()[0][0]} of this head" in verdicts(page)[0]
+    page.set(head=2)
+    assert not verdicts(page)
+    assert f"{page.leaks()[0][0]} of this head" in page.sentence()
+
+
+def test_the_query_of_a_question_is_the_one_chosen_where_tokens_are_merged() -> None:
+    page = asking(text="The cat sat. The dog ran away.", by="sentences", query="1")
+    page.app.session_state.first_kind = "padding"
+    page.set(causal=False)
+    asked = next(one.value for one in page.app.markdown if one.value.startswith("**"))
+    assert page.labels()[1].startswith("The")
+    assert asked == "**Under these masks, which token will “.” at 4 attend to most?**"

@@ -47,7 +47,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     chosen = spec
     if scope == "model":
         with asked_slot, guarded(say("Running both …")):
-            spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head)
+            spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head, by)
 
     changed = spec != model.standard
     with sentence_slot, guarded(say("Running {model} …", model=explain.title_of(model))):
