@@ -69,8 +69,8 @@ def masks_to_show(
             st.html(verdict)
         return spec
     refs = [RunRef(ModelRef.of(model), batch, masks, attention) for masks in (spec, before)]
-    look = RunView(model, refs[0], spec, row, by)
-    asked_of = look.last_token(queries.chosen(look))
+    view = RunView(model, refs[0], spec, row, by)
+    asked_of = view.last_token(queries.chosen(view))
     found = _question(model, refs, QuestionSubject("", row, layer, head, asked_of), spec, before)
     if found is None:
         state.first_shown = about, spec

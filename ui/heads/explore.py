@@ -134,8 +134,8 @@ def _show_predictions(
     if now.run.spec == standard.run.spec:
         return ""
     last = batch.real(row).stop - 1
-    after = (pieces[last], last) if asked is None else (now.tokens[chosen], chosen)
-    moved = prediction_words(*after, candidates[1][0], candidates[0][0])
+    token, position = (pieces[last], last) if asked is None else (now.tokens[chosen], chosen)
+    moved = prediction_words(token, position, candidates[1][0], candidates[0][0])
     if moved:
         tokens.html(page.note(moved))
     with losses:
