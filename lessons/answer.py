@@ -12,6 +12,7 @@ from model.heads.vectors import FourTokens, RunScores
 from model.heads.view import head_name
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
+from model.text import TokenBatch
 from model.trace import Trace
 
 MOST_CHOICES = 4
@@ -93,9 +94,15 @@ class QuestionCase:
     def allowed(self) -> np.ndarray:
         return self.trace.allowed(self.asked.layer, self.asked.row, head=self.asked.head).numpy()
 
-    def token(self, position: int, *, key: bool = False) -> Statement:
-        """A token of the row with its position."""
-        pieces = (self.trace.keys if key else self.trace.queries).pieces[self.asked.row]
+    @property
+    def predicting(self) -> int:
+        """The position whose next token is predicted: the query, or the last where another text's tokens look."""
+        batch = self.trace.batch
+        return self.query if self.trace.queries is batch else batch.real(self.asked.row).stop - 1
+
+    def token(self, position: int, of: TokenBatch | None = None) -> Statement:
+        """A token of the row with its position. of: of the queries unless given."""
+        pieces = (of or self.trace.queries).pieces[self.asked.row]
         return Statement(N_("“{token}” at {position}"), {"position": position, "token": pieces[position]})
 
     def masks_on(self, masks: MaskSpec) -> Statement:

@@ -151,9 +151,9 @@ def _looks(case: QuestionCase) -> Answer:
     keys = sorted(list(dict.fromkeys([heaviest[0], *usual, *heaviest]))[:MOST_CHOICES])
     why = Statement(
         N_("Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."),
-        {"query": case.token(query), "key": case.token(heaviest[0], key=True), "share": float(weights.max())},
+        {"query": case.token(query), "key": case.token(heaviest[0], case.trace.keys), "share": float(weights.max())},
     )
-    return one_of([case.token(key, key=True) for key in keys], keys.index(heaviest[0]), why)
+    return one_of([case.token(key, case.trace.keys) for key in keys], keys.index(heaviest[0]), why)
 
 
 def _where(case: QuestionCase) -> Answer:
@@ -187,13 +187,13 @@ def _sees(case: QuestionCase) -> Answer:
 
 def _next(case: QuestionCase) -> Answer:
     """Which token is the most likely after the query?"""
-    row, last = case.asked.row, case.beside.queries.real(case.asked.row).stop - 1
-    now, before = case.trace.next_token(row, case.query), case.beside.next_token(row, min(case.query, last))
+    row, query, last = case.asked.row, case.predicting, case.beside.batch.real(case.asked.row).stop - 1
+    now, before = case.trace.next_token(row, query), case.beside.next_token(row, min(query, last))
     top = now.topk(PREDICTED)
     first, second = top.indices[:2].tolist()
     tokens = sorted(list(dict.fromkeys([first, int(before.argmax()), *top.indices.tolist()]))[:MOST_CHOICES])
     label = case.model.label
-    values = {"query": case.token(case.query), "token": label(first), "share": float(top.values[0])}
+    values = {"query": case.token(query, case.trace.batch), "token": label(first), "share": float(top.values[0])}
     values |= {"other": label(second), "less": float(top.values[1])}
     why = N_("After {query} the model predicts “{token}” with {share:chance}; “{other}” is second, with {less:chance}.")
     choices = [Statement("{token}", {"token": label(token)}) for token in tokens]
@@ -267,7 +267,7 @@ def _weight(case: QuestionCase) -> Answer:
     if key >= len(case.trace.keys.pieces[case.asked.row]):
         raise ValueError(msg("expected a key of the text, got {key}", key=key))
     weight = float(case.weights(case.trace)[query, key])
-    values = {"query": case.token(query), "key": case.token(key, key=True), "share": weight}
+    values = {"query": case.token(query), "key": case.token(key, case.trace.keys), "share": weight}
     return share_answer(weight, Statement(N_("{query} gives {share:percent} of its attention to {key}."), values))
 
 

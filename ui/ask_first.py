@@ -1,5 +1,6 @@
 """Ask me first: a page that a user flips a mask on asks what that will do, and shows it once there is an answer."""
 
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -7,12 +8,15 @@ import streamlit as st
 from i18n import N_, say
 from lessons.questions import Answer, QuestionSubject, answer
 from model.base import Model
+from model.heads.merging import By
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from serving.job import ModelRef, RunRef, digest, shape_of
 from ui import results
 from ui.guard import TROUBLE
+from ui.heads import query as queries
 from ui.markdown import escaped
+from ui.run_view import RunView
 from ui.streamlit_internals import css
 from viz.lessons import screen
 from viz.lessons.screen import verdict_on
@@ -40,9 +44,17 @@ def switch() -> None:
 
 
 def masks_to_show(
-    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, attention: str, layer: int, head: int
+    model: Model,
+    batch: TokenBatch,
+    spec: MaskSpec,
+    row: int,
+    attention: str,
+    layer: int,
+    head: int,
+    by: By = "tokens",
 ) -> MaskSpec:
-    """spec; or, where the user wants to be asked, the masks before it until they have said what it will do."""
+    """spec; or, where the user wants to be asked, the masks before it until they have said what it will do. by: what
+    the position of the query counts."""
     state = st.session_state
     if not state.get("ask_first"):
         state.pop("first_shown", None)
@@ -52,20 +64,22 @@ def masks_to_show(
     if seen_about != about or before == spec:
         state.first_shown = about, spec
         said, verdict = state.get("first_verdict", (None, ""))
-        if said == (about, spec):
+        if said == (about, spec, layer, head):
             st.html(css(screen.STYLE))
             st.html(verdict)
         return spec
     refs = [RunRef(ModelRef.of(model), batch, masks, attention) for masks in (spec, before)]
-    found = _question(model, refs, row, layer, head, spec, before)
+    view = RunView(model, refs[0], spec, row, by)
+    asked_of = view.last_token(queries.chosen(view))
+    found = _question(model, refs, QuestionSubject("", row, layer, head, asked_of), spec, before)
     if found is None:
         state.first_shown = about, spec
         return spec
     kind, answered = found
 
     def commit(choice: int) -> None:
-        state.first_shown, state.first_verdict = (about, spec), ((about, spec), verdict_on(answered, choice))
-        state.first_kind = kind
+        state.first_shown, state.first_kind = (about, spec), kind
+        state.first_verdict = (about, spec, layer, head), verdict_on(answered, choice)
 
     with st.container(border=True):
         query = answered.why.values.get("query")
@@ -78,20 +92,20 @@ def masks_to_show(
 
 
 def _question(
-    model: Model, runs: list[RunRef], row: int, layer: int, head: int, spec: MaskSpec, before: MaskSpec
+    model: Model, runs: list[RunRef], about: QuestionSubject, spec: MaskSpec, before: MaskSpec
 ) -> tuple[str, Answer] | None:
-    """The kind of question after the last one, of those that these runs can be asked, and its answer."""
+    """The kind of question after the last one, of those that these runs can be asked, and its answer. about: of any
+    kind."""
     begin = (TURNS.index(st.session_state.get("first_kind", TURNS[-1])) + 1) % len(TURNS)
     lifted = {name for name in ("causal", "padding") if getattr(before, name) and not getattr(spec, name)}
     predicts = model.kind != "encoder" and model.predicts
     asked_of = {"loss": predicts, "next": predicts, "future": "causal" in lifted}
-    asked_of["padding"] = "padding" in lifted and not bool(runs[0].keys.keep[row].all())
+    asked_of["padding"] = "padding" in lifted and not bool(runs[0].keys.keep[about.row].all())
     for kind in (*TURNS[begin:], *TURNS[:begin]):
         if not asked_of.get(kind, True):
             continue
-        asked = QuestionSubject(kind, row, layer, head, st.session_state.get("query"))
         try:
-            return kind, results.ask(answer, ModelRef.of(model), *runs, model.name, asked)
+            return kind, results.ask(answer, ModelRef.of(model), *runs, model.name, replace(about, kind=kind))
         except TROUBLE:
             continue  # not of this text: the next kind
     return None

@@ -15,7 +15,7 @@ from model.gpt2 import browser_model
 from model.masks import NATIVE
 from model.spec import OFF, MaskSpec
 from model.text import cut_words
-from unmask.notebook import LoadedModel, load
+from unmask.notebook import load
 from unmask.pictures import Picture
 from unmask.runs import Run, spec_of
 from unmask.sources import pairs_of
@@ -97,7 +97,7 @@ def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     """The run, and the heads to choose first. Raises ValueError and OSError with a sentence."""
     check_on_this_machine(asked.model, asked.download)
     heads, loaded = [head_of(said) for said in asked.head], load(asked.model)
-    masks = masks_of(asked.masks, loaded)
+    masks = masks_of(asked.masks)
     return loaded.run(asked.text, masks=masks, target=asked.target, image=asked.image).merged(asked.by), heads
 
 
@@ -109,7 +109,7 @@ def live_page_of(asked: argparse.Namespace, text: str) -> str:
         raise ValueError(f"expected a text of at most {MOST_CHARACTERS:,} characters, got {len(text):,}")
     check_on_this_machine(asked.model, asked.download)
     loaded = load(asked.model)
-    spec = spec_of(loaded.model.standard, masks_of(asked.masks, loaded))
+    spec = spec_of(loaded.model.standard, masks_of(asked.masks))
     if spec.layers or spec.heads or spec.positions != "counted":
         raise ValueError("expected masks for all layers, heads and counted positions: a page has no others")
     with spoken(asked.lang):
@@ -124,12 +124,15 @@ def check_on_this_machine(name: str, download: bool) -> None:
         raise NotAvailable(f"{name} {why}: {size / 1e6:,.0f} MB; --download fetches them")
 
 
-def masks_of(said: str | None, loaded: LoadedModel) -> MaskSpec | dict | None:
-    """ "causal,padding": these are on, those that a model may have besides are off; "none"; a MaskSpec's JSON."""
+def masks_of(said: str | None) -> dict | None:
+    """ "causal,padding": these are on, those that a model may have besides are off; "none"; fields of a MaskSpec as
+    JSON, the others as in training."""
     if said is None:
         return None
     if said.lstrip().startswith("{"):
-        return MaskSpec.from_json(said)
+        MaskSpec.from_json(said)  # raises for what is none
+        fields: dict = json.loads(said)
+        return fields
     names = [] if said.strip() == "none" else [name.strip() for name in said.split(",")]
     wrong = [name for name in names if name not in NATIVE]
     if wrong:

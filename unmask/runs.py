@@ -340,13 +340,16 @@ class Run(Analyses, Checkable):
 class LiveHead:
     """A mask to draw on and the head beside it. run: the latest one, under the mask as it is drawn.
 
-    mask, head: the two widgets. Raises ValueError for cross-attention and for a head that is not there, ImportError
-    where anywidget is not installed.
+    mask, head: the two widgets. Raises ValueError for cross-attention, for a head that is not there and for one that
+    the run's masks do not apply to, ImportError where anywidget is not installed.
     """
 
     def __init__(self, run: Run, layer: int, head: int) -> None:
         self.run, self._place = run, (layer, head)
         self.mask, self.head = run.mask(layer, head).widget(), run.head(layer, head).widget()
+        masks = run.masks
+        if (masks.layers and layer not in masks.layers) or (masks.heads and head not in masks.heads):
+            raise ValueError(f"expected a head that this run's masks apply to, got {run.named(layer, head)}")
         self.mask.observe(self._redraw, "drawn")
 
     def _redraw(self, change: Any) -> None:

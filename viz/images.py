@@ -6,6 +6,7 @@ Sizes: L layers, H heads, S words or tokens of a text, P patches or image tokens
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,8 +64,8 @@ def images_packet(
     neutral: np.ndarray | None = None,
     **plain: object,
 ) -> bytes:
-    """chances [S]; weights [L,H,S,P]; blocked bool [S,P]. shares: each head's localization [L,H], where it is known.
-    neutral: of with_means.
+    """chances [S]; weights [L,H,S,P]; blocked [S,P], 0 or which of the hatches a cell has, from 1. shares: each head's
+    localization [L,H], where it is known. neutral: of with_means.
 
     boxes: of the patches, in shares of the picture's width and height. mode: of HINTS. plain: what the component is
     told as it is: picture, a URI; smooth, whether to draw it so; names of patches; head, a row of
@@ -177,21 +178,26 @@ NO_MAPPING = N_("For this processor it is not known which pixels a token covers:
 @dataclass(frozen=True, eq=False)
 class LitImage:
     """Attention of heads of a layer from a text to an image. heads: their names. picture: uint8 [height, width, 3].
-    boxes: of the P image tokens, in pixels. weights: float32 [H,S,P]; blocked: bool [S,P]. labels: of the S tokens.
-    query: which of them is shown, from 0. mapped: whether the boxes are pixels of the image; unmapped: how many image
-    tokens more cover none. neutral: float32 [H,P], of a neutral prompt, to show weights divided by it."""
+    boxes: of the P image tokens, in pixels. weights: float32 [H,S,P]; blocked: for each mask that is on, bool [S,P],
+    True = it blocks the cell. labels: of the S tokens. query: which of them is shown, from 0. mapped: whether the boxes
+    are pixels of the image; unmapped: how many image tokens more cover none. neutral: float32 [H,P], of a neutral
+    prompt, to show weights divided by it."""
 
     heads: tuple[str, ...]
     picture: np.ndarray
     boxes: tuple[Box, ...]
     names: tuple[str, ...]
     weights: np.ndarray
-    blocked: np.ndarray
+    blocked: dict[str, np.ndarray]
     labels: tuple[str, ...]
     query: int
     mapped: bool = True
     unmapped: int = 0
     neutral: np.ndarray | None = None
+
+    def any_blocked(self) -> np.ndarray:
+        """bool [S,P], True where at least one mask blocks the cell."""
+        return reduce(np.logical_or, self.blocked.values(), np.zeros(self.weights.shape[1:], bool))
 
     def layers(self) -> "Iterator[LitImage]":
         """Parts whose boxes do not overlap, in the order of the tokens; each row by row."""
@@ -205,7 +211,8 @@ class LitImage:
         for begin, end in zip(begins, [*begins[1:], len(edges)], strict=True):
             some = sorted(range(begin, end), key=lambda one: (round(edges[one, 1]), edges[one, 0]))
             boxes, names = tuple(self.boxes[one] for one in some), tuple(self.names[one] for one in some)
-            weights, blocked = self.weights[:, :, some], self.blocked[:, some]
+            weights = self.weights[:, :, some]
+            blocked = {name: mask[:, some] for name, mask in self.blocked.items()}
             neutral = None if self.neutral is None else self.neutral[:, some]
             yield replace(self, boxes=boxes, names=names, weights=weights, blocked=blocked, neutral=neutral)
 
@@ -246,7 +253,7 @@ def lit_sentence(lit: LitImage) -> str:
     """Of the query that is shown, in the first head: how much of its attention is on the image, where the most."""
     weights = lit.weights[0, lit.query]
     said = {"name": lit.heads[0], "token": lit.labels[lit.query], "share": percent(float(weights.sum()))}
-    if lit.blocked[lit.query].all():
+    if lit.any_blocked()[lit.query].all():
         return say("{name}: masks block all attention of “{token}” to the image.", **said)
     most = int(weights.argmax())
     words = N_("{name}: “{token}” gives {share} of its attention to the image, most to {place}: {most}.")
@@ -281,7 +288,7 @@ def composed(lit: LitImage) -> np.ndarray:
 def weights_tables(lit: LitImage, head: int = 0) -> list[FigureTable]:
     """What each image token gets from each token of the text. head: as lit_packet's."""
     neutral = None if lit.neutral is None else lit.neutral[None]
-    return [weights_table(lit.weights[None], lit.blocked, lit.labels, lit.names, head, neutral)]
+    return [weights_table(lit.weights[None], lit.any_blocked(), lit.labels, lit.names, head, neutral)]
 
 
 def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
@@ -291,11 +298,14 @@ def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
     names = [mean, *lit.heads, mean]
     said = LIT_RELATIVE if lit.neutral is not None else ALONE if alone else OF_LAYER
     neutral = None if lit.neutral is None else lit.neutral[None]
+    hatched = np.zeros(lit.weights.shape[1:], np.uint8)  # a cell that several masks block, as the first of them does
+    for place, mask in enumerate(lit.blocked.values(), 1):
+        hatched[mask & (hatched == 0)] = place
     boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes)
     return images_packet(
-        lit.labels, np.zeros(len(lit.labels)), lit.weights[None], lit.blocked, None, boxes, (), "look",
+        lit.labels, np.zeros(len(lit.labels)), lit.weights[None], hatched, None, boxes, (), "look",
         picture=picture_uri(lit.picture), smooth=wide > SMALLEST, names=lit.names, head=head,
         word=lit.query, changed=[False] * len(lit.labels), heads=[{"name": name, "share": ""} for name in names],
-        order=list(range(len(names) - 1 if several else 1)), hatches=[ink("causal")], hint=say(LIT_HINT),
+        order=list(range(len(names) - 1 if several else 1)), hatches=list(map(ink, lit.blocked)), hint=say(LIT_HINT),
         alt=say(LIT_ALT, count=len(boxes)), words=words("images") | {"word": say(said)}, neutral=neutral,
     )  # fmt: skip

@@ -98,7 +98,8 @@ def image_mask(trace: Trace) -> str:
 @dataclass(frozen=True, eq=False)
 class ImageLook:
     """What heads of a layer look at in an image. labels: of the S tokens that look; names and boxes: of the P image
-    tokens, boxes none where no mapping is known. weights float32 [H,S,P]; blocked bool [S,P]. mask: see image_mask.
+    tokens, boxes none where no mapping is known. weights float32 [H,S,P]; blocked: for each mask that is on, bool
+    [S,P], True = it blocks the cell. mask: see image_mask.
     unmapped: how many image tokens more there are, which cover no pixels (the line breaks of LLaVA-NeXT).
     neutral: of a neutral prompt's last token, float32 [H,P], where it was asked for."""
 
@@ -106,7 +107,7 @@ class ImageLook:
     names: tuple[str, ...]
     boxes: tuple[Box, ...]
     weights: np.ndarray
-    blocked: np.ndarray
+    blocked: dict[str, np.ndarray]
     mask: str
     unmapped: int
     neutral: np.ndarray | None = None
@@ -139,7 +140,7 @@ def looks(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) 
     cells, unmapped = np.ix_(texts, keys), len(batch.image_positions) - len(keys)
     weights = np.stack([trace.weights(layer, head).numpy()[cells] for head in heads])
     labels, names = (tuple(pieces[at] for at in some) for some in (texts, keys))
-    blocked = ~trace.allowed(layer, head=heads[0]).numpy()[cells]
+    blocked = {name: mask.numpy()[cells] for name, mask in trace.blocked_by(layer, head=heads[0]).items()}
     return ImageLook(labels, names, tuple(boxes.values()), weights, blocked, image_mask(trace), unmapped)
 
 

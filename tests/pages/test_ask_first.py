@@ -102,3 +102,33 @@ def test_what_is_drawn_before_the_answer_is_on_the_canvas_and_not_yet_in_the_hea
     assert same(page.weights(), before)
     page.press("first_0")
     assert np.isnan(page.weights()[4:6, :2]).all()
+
+
+def test_a_verdict_stays_with_the_head_that_it_is_about() -> None:
+    page = asking(layer="4", head="0")
+    page.app.session_state.first_kind = "loss"  # the next is of what comes later
+    page.set(causal=False).press("first_0")
+    assert f"{page.leaks()[0][0]} of this head" in verdicts(page)[0]
+    page.set(head=2)
+    assert not verdicts(page)
+    assert f"{page.leaks()[0][0]} of this head" in page.sentence()
+
+
+def test_the_query_of_a_question_is_the_one_chosen_where_tokens_are_merged() -> None:
+    page = asking(text="The cat sat. The dog ran away.", by="sentences", query="1")
+    page.app.session_state.first_kind = "padding"
+    page.set(causal=False)
+    asked = next(one.value for one in page.app.markdown if one.value.startswith("**"))
+    assert page.labels()[1].startswith("The")
+    assert asked == "**Under these masks, which token will “.” at 4 attend to most?**"
+
+
+def test_what_follows_is_asked_of_the_target_where_the_longer_source_s_tokens_look(folders: dict[str, str]) -> None:
+    page = asking(model=folders["t5"], text="the cat sat on a mat", target="one old mat", attention="encoder")
+    page.app.session_state.first_kind = "looks"
+    page.set(causal=False)
+    asked = next(one.value for one in page.app.markdown if one.value.startswith("**"))
+    assert asked == "**Under these masks, which token will the model predict after “mat” at 3?**"
+    page.press("first_0")
+    first, _, second = page.candidates()[:3]  # beside each, one under the standard masks
+    assert f"“{first[0]}” with {first[1]}; “{second[0]}” is second, with {second[1]}." in verdicts(page)[0]

@@ -41,6 +41,12 @@ def heads(model: Model, spec: MaskSpec, text: str = TEXT) -> np.ndarray:
     return np.stack([[trace.weights(layer, head).numpy() for head in range(6)] for layer in range(6)])
 
 
+def test_the_note_on_the_next_token_names_what_positions_count() -> None:
+    page = Explore(text=TEXT, by="sentences", query="1", causal="false")
+    name = re.escape(page.names()[1].partition(": ")[2])
+    assert re.search(f"After {name} \\(1\\) the most likely next token was", page.words())
+
+
 @pytest.mark.parametrize("by", ["words", "sentences"])
 def test_the_heatmap_and_the_overview_are_of_merged_tokens(story: Model, by: str) -> None:
     page = Explore(text=TEXT, by=by, layer="3", head="2")

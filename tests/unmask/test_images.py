@@ -13,6 +13,7 @@ from model.errors import NotSupported
 from tests.model.huggingface import image_families
 from tests.model.huggingface.image_families import picture
 from tests.model.images.test_reading import ANIMATED, BROKEN, SVG, png_header
+from tests.viz.packet import unpacked
 from unmask.__main__ import main
 from unmask.images import ImageRun
 from viz.images import OPACITY, VEIL, composed
@@ -98,6 +99,15 @@ def test_a_picture_is_lit_where_a_token_attends(run: ImageRun) -> None:
         np.testing.assert_allclose(
             pixels[top * times, left * times], image[top, left] * (1 - thick) + VEIL * thick, atol=1
         )
+
+
+def test_what_a_window_blocks_is_hatched_as_that(folders: dict) -> None:
+    llava = unmask.load(str(folders["llava"]))
+    drawn = llava.run(TEXT, image=picture(64, 64), masks={"sliding": 8}).on_image(1, 0, 19)
+    header, body = unpacked(drawn.canvas().packet)
+    hatched = body[-len(header["names"]) * (len(header["caption"]) + 1) :]
+    of_query = hatched.reshape(-1, len(header["names"]))[drawn.view.query]
+    assert [header["hatches"][one - 1]["name"] if one else "" for one in of_query] == 12 * ["sliding"] + 4 * [""]
 
 
 def test_a_picture_is_saved_in_every_kind(run: ImageRun, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """unmask.load and what it gives: the numbers are the trace's, every object shows itself in one page."""
 
 import re
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -326,33 +325,6 @@ def test_a_model_that_is_not_trained_with_a_causal_mask_has_no_such_leak() -> No
     assert np.isnan(run.leak().numpy()[0]).all() == np.isnan(run.survey.future).all()
     assert "attention on later tokens: " in run.notes()[0][0]
     assert "–" not in run.notes()[0][0]
-
-
-def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = story.run(TEXT)
-    overview, head = run.heads().widget(), run.head(4, 0).widget()
-    assert overview.packet == run.heads().canvas().packet
-    assert (overview.pick, head.query) == (None, None)
-    heard: list[object] = []
-    head.observe(lambda change: heard.append(change.new), "query")
-    head.query = 3  # as the browser sets it
-    assert heard == [3]
-    assert "export default { render }" in head._esm
-    assert "style" not in head.keys  # which ipywidgets would take for a model of its own, and fail
-    monkeypatch.setitem(sys.modules, "anywidget", None)
-    with pytest.raises(ImportError, match=r"pip install unmask\[notebook\]"):
-        run.tokens(4, 0).widget()
-
-
-def test_a_live_head_follows_what_is_drawn(story: LoadedModel) -> None:
-    run = story.run(TEXT)
-    live = run.live(4, 0)
-    live.mask.drawn = {"number": 1, "epoch": 0, "strokes": [["block", 5, 0, 9, 0]]}  # as the browser sets it
-    drawn = story.run(TEXT, masks={"drawn": [["block", 5, 0, 9, 0]]})
-    np.testing.assert_array_equal(live.run.numpy(), drawn.numpy())
-    assert live.head.packet == drawn.head(4, 0).canvas().packet != run.head(4, 0).canvas().packet
-    live.mask.drawn = {"number": 2, "epoch": 0, "strokes": []}
-    assert live.head.packet == run.head(4, 0).canvas().packet
 
 
 def test_a_digit_and_where_a_pixel_looks() -> None:

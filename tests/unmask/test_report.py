@@ -145,6 +145,12 @@ def test_there_is_no_link_that_says_something_else() -> None:
     assert not link_to(long, (0, 0))
 
 
+def test_masks_that_json_does_not_name_are_as_in_training(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    bert = str(save("bert", tmp_path / "bert"))
+    write(tmp_path, "--model", bert, "--masks", '{"sliding": 3}')
+    assert ", sliding mask, " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -47,7 +47,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     chosen = spec
     if scope == "model":
         with asked_slot, guarded(say("Running both …")):
-            spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head)
+            spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head, by)
 
     changed = spec != model.standard
     with sentence_slot, guarded(say("Running {model} …", model=explain.title_of(model))):
@@ -117,7 +117,8 @@ def _show_predictions(
     """The likeliest next tokens in one column, the losses in another; what there is to say of the losses. changed: the
     masks are not the model's own, in the whole run or in one layer, which changes no prediction."""
     with tokens, guarded(say("Predicting …")):
-        asked = query.predicting(now, query.choose(now))
+        chosen = query.choose(now)
+        asked = query.predicting(now, chosen)
         predictions, standard_predictions = now.predictions(asked), standard.predictions(asked)
     if predictions is None or standard_predictions is None:
         tokens.info(explain.no_predictions(now.model))
@@ -132,8 +133,9 @@ def _show_predictions(
         page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
     if now.run.spec == standard.run.spec:
         return ""
-    position = batch.real(row).stop - 1 if asked is None else asked
-    moved = prediction_words(pieces[position], position, candidates[1][0], candidates[0][0])
+    last = batch.real(row).stop - 1
+    token, position = (pieces[last], last) if asked is None else (now.tokens[chosen], chosen)
+    moved = prediction_words(token, position, candidates[1][0], candidates[0][0])
     if moved:
         tokens.html(page.note(moved))
     with losses:

@@ -290,7 +290,7 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
 
 def notes(spec: MaskSpec, now: RunView, layer: int, mask: MaskView, view: HeadView) -> list[str]:
     """view: the whole head under this mask."""
-    found = [*cached_figure(_later, mask, view)] if spec.causal else []  # not anew with every choice: T × T cells
+    found = [*cached_figure(_later, mask, view)]  # not anew with every choice: T × T cells
     if spec.layers and layer not in spec.layers:
         names = layer_names(now.model, now.run.attention)
         words = N_(
@@ -314,7 +314,7 @@ def _later(mask: MaskView, view: HeadView) -> list[str]:
         "“{key}” ({key_at})."
     )
     found = []
-    for name, opened in mask.openers.items():
+    for name, opened in mask.openers.items() if "causal" in mask.blockers else ():  # an encoder has none
         cells = np.argwhere(np.triu(opened & ~view.any_blocked(), 1))
         if len(cells) and not KINDS[name].own:
             at, key_at = (int(one) for one in cells[0])

@@ -196,7 +196,7 @@ def lit_step(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]
     rows = sorted({query, *range(len(boxes), len(view.queries))})
     cells = np.s_[rows, : len(boxes)]
     names, labels = tuple(view.keys[: len(boxes)]), tuple(view.queries[row] for row in rows)
-    weights, blocked = view.weights[cells][None], view.any_blocked()[cells]
+    weights, blocked = view.weights[cells][None], {name: mask[cells] for name, mask in view.blocked.items()}
     return LitImage((name,), pixels, boxes, names, weights, blocked, labels, rows.index(query))
 
 
