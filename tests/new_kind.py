@@ -123,7 +123,7 @@ def test_the_notebook_the_report_and_the_command_have_it(run: unmask.notebook.Ru
     assert hatched(header, cells[0, 2][0]) == [GAPS]
     np.testing.assert_array_equal(run.head(4, 0).blocked[GAPS], blocked(len(run.labels)))
     assert '"gaps": 3' in unmask.report(run).page().replace("&#34;", '"').replace("\\u0022", '"').replace("&quot;", '"')
-    assert masks_of(json.dumps({GAPS: 3}), unmask.load("story")) == SPEC
+    assert unmask.runs.spec_of(MaskSpec(), masks_of(json.dumps({GAPS: 3}))) == SPEC
 
 
 @pytest.mark.parametrize("kind", mask_code.KINDS)
