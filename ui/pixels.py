@@ -247,7 +247,7 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
         st.caption(say("**{head}**: where it attends", head=name))
         packet = cached_figure(pictures.head_packet, now, layer, head, zmax)
         show_picture(packet, "pixels_picture", now, [(layer, head)], _pick_pixel)
-        st.html(pictures.scale_html(zmax))
+        st.html(pictures.scale_html(zmax, now, *([standard] if changed else [])))
     with right:
         what = say("{pixel}, before it is written", pixel=pictures.name_of(now.pixel + 1, ""))
         true = int(now.levels[now.pixel])

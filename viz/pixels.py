@@ -153,18 +153,16 @@ def largest(*views: PixelView) -> float:
     return colour_range(*(view.weights for view in views))
 
 
-def scale_html(zmax: float) -> str:
-    """What the colours and squares mean, as a line of HTML."""
+def scale_html(zmax: float, *views: PixelView) -> str:
+    """What the colours and squares mean, and the hatching where one of the views has some, as a line of HTML."""
     stops = ", ".join(f"{COLOURS[round((step / 8) ** 0.5 * 255)]} {step / 8 * 100:.0f}%" for step in range(9))
     bar = (
         "display:inline-block;width:7em;height:.75em;border-radius:2px;vertical-align:-.05em;"
         f"background:linear-gradient(to right,{stops})"
     )
-    parts = (
-        say("weight") + f' 0 <span style="{bar}"></span> {zmax:.2f}',
-        say("■ ink, larger = darker"),
-        str(swatch(MASK_COLOURS["causal"])) + say("hatched: blocked by causal"),
-    )
+    parts = [say("weight") + f' 0 <span style="{bar}"></span> {zmax:.2f}', say("■ ink, larger = darker")]
+    if any(view.any_blocked.any() for view in views):
+        parts.append(str(swatch(MASK_COLOURS["causal"])) + say("hatched: blocked by causal"))
     spans = "\u2003".join(f'<span style="display:inline-block">{part}</span>' for part in parts)
     return f'<p class="key">{spans}</p>'
 

@@ -92,7 +92,9 @@ def test_pictures_of_a_head_share_their_colours() -> None:
     (*_, small, _), (large,) = (read(make(other, 1, 1, 0.3))["pictures"] for make in (heads_packet, head_packet))
     assert small["colours"] == large["colours"]
     assert "0.15" in scale_html(0.15)
-    assert "hatched: blocked by causal" in scale_html(0.15)
+    nothing = replace(view(), blocked={})
+    assert "hatched: blocked by causal" in scale_html(0.15, nothing, view())
+    assert "hatched" not in scale_html(0.15, nothing)
 
 
 def test_the_strongest_cells_leave_out_what_gets_nothing() -> None:
