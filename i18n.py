@@ -11,8 +11,10 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from io import BytesIO
+from numbers import Real
 from pathlib import Path
 from string import Formatter
 from typing import Any, BinaryIO, ParamSpec, Self
@@ -148,19 +150,26 @@ msg, msg_count, msg_all, msg_list = _message(say), _message(say_count), _message
 msg_together = _message(together)
 
 
-class _BelowZero(float):
-    """A number that a sentence writes with a true minus where it gives a format: "−1.75". Without one it stands as
-    Python writes it, which is how a refused argument was typed."""
+@dataclass(frozen=True)
+class _BelowZero:
+    """A number, numpy's too, that a sentence writes with a true minus where it gives a format: "−1.75". Without one it
+    stands as Python writes it, which is how a refused argument was typed."""
+
+    number: Any
 
     def __format__(self, form: str) -> str:
-        return super().__format__(form).replace("-", "−" if form else "-", 1)
+        text = format(self.number, form)
+        return text.replace("-", "−", 1) if form else text
+
+    def __repr__(self) -> str:
+        return repr(self.number)
 
 
 def _filled(sentence: str, values: dict[str, Any]) -> str:
     if not values:
         return sentence  # in which braces are text
     values = {
-        name: _BelowZero(value) if isinstance(value, float) and value < 0 else translated(value)
+        name: _BelowZero(value) if isinstance(value, Real) and value < 0 else translated(value)
         for name, value in values.items()
     }
     if language() not in SPACED:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
 
+import numpy as np
 import pytest
 from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
@@ -182,7 +183,9 @@ def test_a_page_that_knows_its_reader_is_asked_and_what_is_set_goes_first(monkey
 
 def test_a_number_below_zero_has_a_true_minus_where_a_sentence_gives_its_format() -> None:
     assert say("q·k from {least:.2f} to {most:.1e}", least=-1.75, most=-2e-5) == "q·k from −1.75 to −2.0e-05"
+    assert say("{one:.2f} and {count:,}", one=np.float32(-0.1), count=-1234) == "−0.10 and −1,234"
     assert say("got {value}, not {other:.1f}", value=-0.5, other=0.5) == "got -0.5, not 0.5"
+    assert say("got {value!r}, {other}", value=-3, other=np.float32(-0.5)) == "got -3, -0.5"
 
 
 def test_numbers_and_lists_follow_the_language() -> None:
