@@ -367,7 +367,7 @@ def heatmap(model: Model, part: str, pair: Pair, shown: str) -> None:
     dark = page.is_dark()
     if shown == "change":
         figure = cached_figure(difference_figure, now, standard, dark=dark, tall=tall)
-        alt, key = (cached_figure(explain.change_alt, name, now, standard), explain.change_key(now, standard))
+        alt, key = cached_figure(explain.change_alt, name, now, standard), explain.change_key(now, standard)
     else:
         figure = cached_figure(head_figure, shown_view, dark=dark, tall=tall)
         alt = cached_figure(explain.head_alt, name, shown_view, False)

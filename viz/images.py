@@ -6,7 +6,6 @@ Sizes: L layers, H heads, S words or tokens of a text, P patches or image tokens
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from i18n import N_, say, say_count, together
-from model.heads.view import head_name
+from model.heads.view import blocked_by_any, head_name
 from model.images.patches import LEAST, Box, grid_tokens, with_means
 from viz.components import packed, words
 from viz.figure_table import FigureTable, grid
@@ -197,7 +196,7 @@ class LitImage:
 
     def any_blocked(self) -> np.ndarray:
         """bool [S,P], True where at least one mask blocks the cell."""
-        return reduce(np.logical_or, self.blocked.values(), np.zeros(self.weights.shape[1:], bool))
+        return blocked_by_any(self.blocked, self.weights.shape[1:])
 
     def layers(self) -> "Iterator[LitImage]":
         """Parts whose boxes do not overlap, in the order of the tokens; each row by row."""

@@ -62,7 +62,7 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
     """
     weights = view.weights[layer, head]
     cells = {"cells": _strongest_said(view, weights), "looker": name_of(view.query, view.class_name)}
-    count, names = int(view.any_blocked[layer, head].sum()), view.blocking(layer, head)
+    count, names = int(view.any_blocked()[layer, head].sum()), view.blocking(layer, head)
     blocked = say("No cell is blocked.")
     if names:
         masks = mask_names(names)
@@ -106,7 +106,7 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
 def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTable:
     """What each cell gets in some heads, a column each."""
     names = [name_of(cell, view.class_name) for cell in range(CELLS)]
-    blocked = view.any_blocked
+    blocked = view.any_blocked()
     weights = np.stack([np.where(blocked[place], np.nan, view.weights[place]) for place in heads], 1)
     looker = say("{query} is the query", query=name_of(view.query, view.class_name))
     return grid(weights, names, [head_name(*place) for place in heads], looker, say("blocked"))
@@ -161,7 +161,7 @@ def scale_html(zmax: float, *views: PixelView) -> str:
         f"background:linear-gradient(to right,{stops})"
     )
     parts = [say("weight") + f' 0 <span style="{bar}"></span> {zmax:.2f}', say("■ ink, larger = darker")]
-    if any(view.any_blocked.any() for view in views):
+    if any(view.any_blocked().any() for view in views):
         parts.append(str(swatch(MASK_COLOURS["causal"])) + say("hatched: blocked by causal"))
     spans = "\u2003".join(f'<span style="display:inline-block">{part}</span>' for part in parts)
     return f'<p class="key">{spans}</p>'
@@ -169,7 +169,7 @@ def scale_html(zmax: float, *views: PixelView) -> str:
 
 def _header(view: PixelView, heads: Iterable[tuple[int, int]], chosen: tuple[int, int], zmax: float) -> dict[str, Any]:
     """What every packet of attention holds."""
-    pictures, blocked = [], view.any_blocked
+    pictures, blocked = [], view.any_blocked()
     for place in heads:
         colours = colours_of(view.weights[place], zmax)
         shown = [None if shut else colour for colour, shut in zip(colours, blocked[place], strict=True)]
@@ -272,7 +272,8 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
         places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
         looks = say("{head}, from {looker}: {places}.", head=name, looker=looker, places=places)
         rest = N_("Later pixels that are blocked: {count}. Switch Causal off to see what leaks.")
-        return escape(together([looks, say(rest, count=now.any_blocked[layer, head].sum())]))
+        count = int(now.any_blocked()[layer, head].sum())
+        return escape(together([looks, *([say(rest, count=count)] if count else [])]))
     leak = N_("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.")
     said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
     if layer_only:

@@ -5,7 +5,7 @@ two equal.
 Sizes: Q queries, K keys, T positions, D head width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 Span = tuple[int, int]  # a position, and that after the last one
 BLOCK_ROWS = 64  # queries at a time of a long text
 MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
+
+
+def blocked_by_any(blocked: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """bool of this shape, True where at least one of the masks, by name, blocks the cell."""
+    return reduce(np.logical_or, blocked.values(), np.zeros(shape, bool))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +59,7 @@ class HeadView:
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
-        return reduce(np.logical_or, self.blocked.values(), np.zeros(self.weights.shape, bool))
+        return blocked_by_any(self.blocked, self.weights.shape)
 
     def empty_rows(self) -> np.ndarray:
         """bool [Q], True where every key of the whole view is blocked, also those that a part leaves out."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from i18n import msg
+from model.heads.view import blocked_by_any
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +36,9 @@ class PixelView:
     def class_name(self) -> str:
         return class_name(self.told)
 
-    @property
     def any_blocked(self) -> np.ndarray:
-        """bool [L,H,65], True = a mask blocks the cell."""
-        return np.asarray(np.any([np.zeros(self.weights.shape, bool), *self.blocked.values()], axis=0))
+        """bool [L,H,65], True where at least one mask blocks the cell."""
+        return blocked_by_any(self.blocked, self.weights.shape)
 
     def blocking(self, layer: int, head: int, cell: int | None = None) -> list[str]:
         """The masks that block a cell of a head, or one of its cells at least."""

@@ -334,8 +334,8 @@ def test_a_digit_and_where_a_pixel_looks() -> None:
     np.testing.assert_allclose(seen.numpy(), run.head(2, 1).numpy()[21], atol=1e-6)
     assert run.labels[:3] == ["class 3", "r0 c0: 0", "r0 c1: 1"]
     assert repr(seen).startswith("L2 H1 at r2 c4: attends most to ")
-    assert not seen.view.any_blocked.any()
-    assert unmask.digit(levels, 3).pixels(2, 1, 20).view.any_blocked[2, 1, 22:].all()
+    assert not seen.view.any_blocked().any()
+    assert unmask.digit(levels, 3).pixels(2, 1, 20).view.any_blocked()[2, 1, 22:].all()
     for wrong, words in (((levels[:7], 3), "expected 64 levels"), ((levels + 1, 3), "expected levels from 0 to 7")):
         with pytest.raises(ValueError, match=words):
             unmask.digit(*wrong)

@@ -166,9 +166,8 @@ def test_the_step_that_writes_a_pixel_speaks_of_that_pixel() -> None:
 
 def test_from_the_last_pixel_nothing_is_blocked_whether_the_mask_is_on_or_off() -> None:
     last = view(pixel=63, query=64)
-    assert "Later pixels that are blocked: 0. Switch Causal off" in sentence(
-        last, last, 1, 1, causal=True, layer_only=False
-    )
+    said = sentence(last, last, 1, 1, causal=True, layer_only=False)
+    assert said == "L1 H1, from r7 c7: 50.0% on the class token, 50.0% on r1 c2."
     lifted = sentence(last, last, 1, 1, causal=False, layer_only=False)
     assert lifted.startswith("Without the causal mask, 0% of L1 H1’s attention from r7 c7 goes to later pixels.")
     assert "Switch Causal off" not in lifted
