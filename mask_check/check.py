@@ -117,18 +117,15 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     if wide + 2 > longest:
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=wide + 8)
         found.append((LAWS["length"], words))
-    if trial.subject.is_transformers and not _is_language_model(trial.subject.inner):
-        words = msg("It has no language-model head: its last hidden states are compared, not logits.")
-        found.append((LAWS[DECISIVE], words))
-    if not trial.asked.kernels and trial.subject.is_transformers:
-        found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: use --flex.")))
+    if trial.subject.is_transformers:
+        from model.huggingface.loading import is_language_model  # takes seconds to import
+
+        if not is_language_model(type(trial.subject.inner).__name__):
+            words = msg("It has no language-model head: its last hidden states are compared, not logits.")
+            found.append((LAWS[DECISIVE], words))
+        if not trial.asked.kernels:
+            found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: use --flex.")))
     return tuple(found)
-
-
-def _is_language_model(network: nn.Module) -> bool:
-    from model.huggingface.loading import is_language_model  # takes seconds to import
-
-    return is_language_model(type(network).__name__)
 
 
 def explain(law: str) -> str:

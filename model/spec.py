@@ -115,8 +115,12 @@ class MaskSpec(_Kinds):
         """The masks that hold in a layer and head: these, or outside their scope the standard ones."""
         if not self.layers and not self.heads:
             return self  # asked of every head: a copy is checked anew
-        here = (not self.layers or layer in self.layers) and (not self.heads or head in self.heads)
+        here = self.holds_in(layer, head)
         return replace(self, layers=(), heads=()) if here else replace(standard, positions=self.positions)
+
+    def holds_in(self, layer: int, head: int) -> bool:
+        """Whether the layer and head are in its scope."""
+        return (not self.layers or layer in self.layers) and (not self.heads or head in self.heads)
 
     def check_scope(self, layers: int, heads: int) -> None:
         """Raises ValueError for a layer or head that a model of so many does not have."""

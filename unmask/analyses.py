@@ -263,7 +263,7 @@ class Analyses(HeadSource):
         heads = {head in some: head for head in range(trace.num_heads if some else 1)}  # heads of a kind are alike
         found: dict[bool, dict[str, Any]] = {}
         for layer, head in product(range(trace.num_layers), heads.values()):
-            here = (not layers or layer in layers) and (not some or head in some)
+            here = trace.spec.holds_in(layer, head)
             names = trace.layers[layer].context.names(trace.spec, head)
             found.setdefault(here, {}).update({name: True for name in names if name != OF_IMAGES})
         if len({*map(frozenset, found.values())}) == 1:

@@ -347,8 +347,7 @@ class LiveHead:
     def __init__(self, run: Run, layer: int, head: int) -> None:
         self.run, self._place = run, (layer, head)
         self.mask, self.head = run.mask(layer, head).widget(), run.head(layer, head).widget()
-        masks = run.masks
-        if (masks.layers and layer not in masks.layers) or (masks.heads and head not in masks.heads):
+        if not run.masks.holds_in(layer, head):
             raise ValueError(f"expected a head that this run's masks apply to, got {run.named(layer, head)}")
         self.mask.observe(self._redraw, "drawn")
 

@@ -44,7 +44,6 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
     if place.queries != total:
         raise ValueError(f"expected the attention of a text to itself, got {place.queries} queries on {total} keys")
     ruling, keep = spec.at(layer, head, place.standard), place.keep[row].cpu()
-    outside = (spec.layers and layer not in spec.layers) or (spec.heads and head not in spec.heads)
     strokes = _strokes(ruling, int(keep.sum())) if "drawn" in place.available else []
     steps = list(_kinds(place, spec, head, keep))
     if any(kind == "block" for kind, *_ in strokes):
@@ -53,7 +52,7 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
         steps.append(("|", "drawn[q_idx, k_idx] == OPEN", "drawn by hand: open, whatever blocks it"))
     tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
     first = [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k"]
-    if outside:
+    if not spec.holds_in(layer, head):
         first.append("# The composed masks apply elsewhere; these are the model's standard ones")
     first.append(f"T = {total}  # tokens" + ("" if keep.all() else ", padding included"))
     last = [
