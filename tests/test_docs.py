@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")]
 PATH = re.compile(r"tests(/\w+)+|[\w.-]+(/[\w.-]+)*(/|\.(py|js|css|md|yaml|toml|txt|ipynb))")
 ONLY_HERE = re.compile(r"NAME|name\.|\.venv|your|my|^(en|zh)/|report\.md")  # placeholders, and what a user has
 
