@@ -272,17 +272,13 @@ def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable
     x = network.token_embedding(ids) + network.position_embedding(positions_of(keep))
     yield x
     for layer, block in enumerate(_blocks(network)):
-        read = block.attention_norm(x)
-        others = _by_another(network, other_layer(layer, trace.num_layers), read)
-        case = AttentionCase(
-            *block.attention.project(read, read, read),
-            trace.allowed(layer, row)[None, None],
-            keep,
-            inputs=block.attention.split(read),
-            others=others,
-            masks=_repeated(trace, layer, row),
-        )
-        x = block.feed_forward(x + block.attention.merge(case.run(attention_of(layer)).output))
+        attention, read = attention_of(layer), block.attention_norm(x)
+        case = AttentionCase(*block.attention.project(read, read, read), trace.allowed(layer, row)[None, None], keep)
+        if attention is not AttentionCase.stages:  # the rest takes as long again, and only bugs need it
+            others = _by_another(network, other_layer(layer, trace.num_layers), read)
+            masks = _repeated(trace, layer, row)
+            case = replace(case, inputs=block.attention.split(read), others=others, masks=masks)
+        x = block.feed_forward(x + block.attention.merge(case.run(attention).output))
         yield x
 
 
