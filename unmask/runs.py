@@ -359,7 +359,9 @@ class LiveHead:
     def _repr_mimebundle_(self, **how: Any) -> Any:
         from ipywidgets import HBox  # anywidget brings it
 
-        return HBox([self.mask, self.head])._repr_mimebundle_(**how)
+        for widget in (self.mask, self.head):  # without a width of their own; side by side where there is room
+            widget.layout.flex = "1 1 20rem"
+        return HBox([self.mask, self.head], layout={"flex_flow": "row wrap"})._repr_mimebundle_(**how)
 
 
 def _part(given: tuple[int, int], size: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
+from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, expect
 
 import unmask
@@ -107,6 +108,35 @@ def test_rendered_in_jupyterlab(executed: nbformat.NotebookNode, browser: Browse
         heatmap = frames.nth(0).content_frame.locator(".heatmap")
         heatmap.locator("canvas").hover(position={"x": 130, "y": 60})
         expect(heatmap.locator(".cell")).to_have_text(CELL)
+        context.close()
+    assert not watch.elsewhere
+    assert not watch.errors
+
+
+def test_a_live_head_beside_its_mask(browser: Browser, tmp_path: Path) -> None:
+    code = f"import unmask\nunmask.load('story').run('{TEXT}').live(4, 0)"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    with jupyterlab(tmp_path, new_notebook(cells=[new_code_cell(code)], metadata=kernel)) as (server, address):
+        watch = Watch(urlsplit(server).netloc)
+        context = browser.new_context(viewport={"width": 1400, "height": 1000})
+        page = context.new_page()
+        watch.follow(page)
+        page.goto(address)
+        page.locator(".jp-CodeCell .cm-content").click()
+        page.keyboard.press("Shift+Enter")
+        mask, head = page.locator(".mask canvas"), page.locator(".heatmap canvas")
+        expect(head).to_be_visible(timeout=120_000)  # a kernel starts and imports torch
+        left, right = mask.bounding_box(), head.bounding_box()
+        assert min(left["width"], right["width"]) > 300
+        assert left["x"] + left["width"] <= right["x"]
+        before = head.evaluate("canvas => canvas.toDataURL()")
+        mask.focus()
+        page.keyboard.press("c")  # the first column
+        drawn = "([canvas, before]) => canvas.toDataURL() !== before"
+        page.wait_for_function(drawn, arg=[head.element_handle(), before])
+        page.set_viewport_size({"width": 700, "height": 1000})  # beside JupyterLab's own bar no room for two
+        expect(head).to_be_visible()
+        assert mask.bounding_box()["y"] + mask.bounding_box()["height"] <= head.bounding_box()["y"]
         context.close()
     assert not watch.elsewhere
     assert not watch.errors
