@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import plotly.graph_objects as go
@@ -32,7 +33,8 @@ class Candidate:
 def next_token_table(
     now: Sequence[Candidate], standard: Sequence[Candidate], *, changed: bool, names: tuple[str, str] | None = None
 ) -> str:
-    """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two.
+    """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two. They may have
+    different lengths: of two models, one may have a small vocabulary.
 
     names: of the two, in the reader's language.
     """
@@ -40,7 +42,8 @@ def next_token_table(
     both = [(names[0], now, NOW), (names[1], standard, STANDARD)]
     lists = both if changed else [(say("next token"), standard, STANDARD)]
     head = [th(name, colspan=3) for name, _, _ in lists]
-    rows = zip(*([_candidate(one, colour) for one in some] for _, some, colour in lists), strict=True)
+    nothing = tag("td", "", colspan=3)
+    rows = zip_longest(*([_candidate(one, colour) for one in some] for _, some, colour in lists), fillvalue=nothing)
     return table([head, *rows], "numbers next")  # not shown
 
 

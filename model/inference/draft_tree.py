@@ -6,6 +6,7 @@ arXiv:2305.09781). Where it stands by its row instead, a known bug, two siblings
 Sizes: P positions of the text, N nodes, T = P + N.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -127,8 +128,15 @@ def typed_tree(model: Model, texts: Sequence[str]) -> tuple[list[int], list[int]
 
 @torch.inference_mode()
 def draft(model: Model, ids: Sequence[int], parents: Sequence[int]) -> list[int]:
-    """A token for each node: after its parent, of n siblings the n likeliest, in their order."""
+    """A token for each node: after its parent, of n siblings the n likeliest, in their order. Raises ValueError for more
+    siblings than the model has tokens."""
     depth = depths(parents)
+    widest = max(Counter(parents).values())
+    if widest > model.num_ids:
+        words = N_(
+            "expected at most {most} branches at a node, as many as the model has tokens, got {got}: give fewer branches"
+        )
+        raise ValueError(msg(words, most=model.num_ids, got=widest))
     tokens = [0] * len(parents)
     for level in range(max(depth) + 1):
         for parent in dict.fromkeys(parents[node] for node in range(len(parents)) if depth[node] == level):

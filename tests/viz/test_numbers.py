@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from viz.numbers import chance, loss_figure, percent
+from viz.numbers import Candidate, chance, loss_figure, next_token_table, percent
 
 
 class TestPercent:
@@ -35,6 +35,13 @@ class TestPercent:
         assert chance(float(np.float32(1 - 1e-9))) == ">99.9%"
         assert chance(float(np.float32(1e-60))) == "<0.1%"
         assert [chance(one) for one in (0.4132, math.nan)] == ["41.3%", "–"]
+
+
+def test_the_shorter_of_two_lists_of_next_tokens_ends_in_empty_cells() -> None:
+    some = [Candidate(f"t{number}", 0.1) for number in range(5)]
+    rows = next_token_table(some, some[:2], changed=True).split("<tr>")[2:]
+    assert [row.count('class="token"') for row in rows] == [2, 2, 1, 1, 1]
+    assert all('<td colspan="3"></td>' in row for row in rows[2:])
 
 
 class TestLoss:

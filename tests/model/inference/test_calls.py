@@ -186,6 +186,13 @@ def test_typed_branches_share_what_they_begin_with() -> None:
         run.tree([" cat dog" * 40])
 
 
+def test_more_branches_than_tokens_are_refused(tmp_path: Path) -> None:
+    small = load("gpt2", tmp_path)
+    assert sorted(draft(small, ids_of(small, 3), [-1] * 61)) == list(range(61))
+    with pytest.raises(ValueError, match="at most 61 branches at a node, as many as the model has tokens, got 62"):
+        draft(small, ids_of(small, 3), [-1] * 62)
+
+
 @pytest.mark.parametrize("order", ["depth", "breadth"])
 def test_the_order_of_a_tree(order: str) -> None:
     assert ordered(PARENTS, order) == ([0, 2, 5, 6, 3, 1, 4] if order == "depth" else [0, 1, 2, 3, 4, 5, 6])
