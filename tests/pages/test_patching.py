@@ -119,6 +119,16 @@ def test_a_knockout_is_a_mask_in_the_mask_lab() -> None:
     assert page["page"] == "Mask Lab"
 
 
+def test_which_masks_other_heads_get_in_a_knockout_is_said_where_it_matters() -> None:
+    said = "all other heads get the model's own"
+    page = Patching(patching="true", **TEXTS)
+    assert not any(said in one.value for one in page.app.caption)
+    page = Patching(patching="true", causal="false", b_causal="false", **TEXTS)
+    assert any(said in one.value for one in page.app.caption)
+    masks = json.loads(page.press("patch_knockout")["masks"])
+    assert (masks["causal"], masks["layers"], masks["heads"]) == (False, [page["layer"]], [page["head"]])
+
+
 def test_a_knockout_is_of_a_token_where_the_head_attends_most_to_padding(story: Model) -> None:
     rows = ["Hi there", "The cat sat on the old mat and ran home again"]
     batch = story.encode(rows, "left")

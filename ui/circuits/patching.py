@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model.circuits.patching import LENGTHS, MOST_PAIRS, Patch, PatchMetric, of_pair, read_pairs
 from model.heads.ablation import Head
 from model.inference.calls import continuation_ids
@@ -49,6 +49,7 @@ KNOCKOUT = N_(
     "Attention knockout, one query cut from one key, is not a patch: it is a mask drawn for one head. This opens "
     "the Mask Lab with such a mask, {head} cut from the key it attends to most."
 )
+ELSEWHERE = N_("A's other masks are kept in that head only: all other heads get the model's own.")
 SAME = N_("A and B are the same run, so there is nothing to patch: choose other masks or another text for B.")
 FILE = N_("A CSV file with columns a, b, answer and instead_of: texts with equal token counts, at most {most} pairs")
 PAIR = {  # a model's to read
@@ -122,7 +123,8 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
         _show_map(chosen, head, metric, of)
         if of not in INPUTS:
             _show_together(chosen, metric)
-    st.caption(say(KNOCKOUT, head=a.name(*head)))
+    lifted = a.masks != a.model.standard
+    st.caption(together([say(KNOCKOUT, head=a.name(*head)), *([say(ELSEWHERE)] if lifted else [])]))
     if st.button(say("Open in the Mask Lab"), key="patch_knockout", icon=":material/draw:"):
         row = a.head(*head).weights[position, a.real]  # nothing is drawn on padding
         cell = position - a.real.start, int(row.argmax())
