@@ -33,8 +33,8 @@ class Candidate:
 def next_token_table(
     now: Sequence[Candidate], standard: Sequence[Candidate], *, changed: bool, names: tuple[str, str] | None = None
 ) -> str:
-    """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two. They may have
-    different lengths: of two models, one may have a small vocabulary.
+    """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two of any
+    lengths: one model of two may have a small vocabulary.
 
     names: of the two, in the reader's language.
     """

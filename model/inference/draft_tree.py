@@ -128,13 +128,14 @@ def typed_tree(model: Model, texts: Sequence[str]) -> tuple[list[int], list[int]
 
 @torch.inference_mode()
 def draft(model: Model, ids: Sequence[int], parents: Sequence[int]) -> list[int]:
-    """A token for each node: after its parent, of n siblings the n likeliest, in their order. Raises ValueError for more
-    siblings than the model has tokens."""
+    """A token for each node: after its parent, of n siblings the n likeliest, in their order.
+
+    Raises ValueError for more siblings than the model has tokens."""
     depth = depths(parents)
     widest = max(Counter(parents).values())
     if widest > model.num_ids:
         words = N_(
-            "expected at most {most} branches at a node, as many as the model has tokens, got {got}: give fewer branches"
+            "expected at most {most} branches at a node, as many as there are tokens, got {got}: give fewer branches"
         )
         raise ValueError(msg(words, most=model.num_ids, got=widest))
     tokens = [0] * len(parents)

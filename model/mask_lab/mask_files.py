@@ -6,6 +6,7 @@ import json
 import math
 import re
 import tokenize
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -149,10 +150,11 @@ def _by(*sizes: Any) -> str:
 
 MOST_TOKENS = 1_024  # of each side
 MOST_CELLS = 16 * MOST_TOKENS**2  # of a batch
-MOST_PRINTED = 64_000_000  # of a printed tensor or an NPY file
+MOST_PRINTED = 16 * MOST_TOKENS**2  # characters of a printed tensor: "-3.4028e+38, " of each cell, and what is between
+MOST_WORDS = 2 * MOST_TOKENS**2  # its cells and brackets
 WORD = re.compile(r"[\[\]]|[-+]?(?:inf|nan|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+)|true|false", re.IGNORECASE)
 AFTER = re.compile(r"\]\s*,?\s*(?:dtype|device|grad_fn|requires_grad)\s*=")  # what a printed tensor says of itself
-SHAPE = re.compile(r"\bSize\(\[.*?\]\)")  # printed above a tensor
+SHAPE = re.compile(r"\bSize\(\[[^][]*\]\)")  # printed above a tensor
 DIGITS = re.compile(r"\s*(?:[01]+\s+)*[01]+\s*")  # rows without anything between their cells
 RAGGED = N_("expected rows of equal length")
 LARGE = -1_000.0  # what is added to a blocked score is at most this: −10,000 of BERT, a dtype's minimum, −∞
@@ -207,16 +209,22 @@ def _printed(text: str) -> np.ndarray:
     if "..." in text or "…" in text:
         words = N_('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
         raise ValueError(msg(words))
+    # no run of spaces or of empty lines, which would take the patterns below quadratic time
+    text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
     text = SHAPE.sub("", text).replace("−", "-").replace("∞", "inf")
     end = AFTER.search(text)
     text = text[: end.start() + 1] if end else text
     if "[" not in text:
-        text = re.sub(r"(?<=[01])(?=[01])", " ", text) if DIGITS.fullmatch(text) else text
-        rows = [f"[{line}]" for line in text.splitlines() if line.strip()]
+        digits = DIGITS.fullmatch(text) is not None
+        lines = [" ".join(line.replace(" ", "")) if digits else line for line in text.splitlines()]
+        rows = [f"[{line}]" for line in lines]
         text = "".join(rows) if len(rows) == 1 else f"[{''.join(rows)}]"
     text = text[text.index("[") : text.rfind("]") + 1]
-    parts = (word if word in "[]" else json.dumps(_value(word)) for word in WORD.findall(text))
+    found = [word.group() for word in islice(WORD.finditer(text), MOST_WORDS + 1)]
+    if len(found) > MOST_WORDS:
+        raise ValueError(msg("expected a printed tensor of at most {most:,} cells", most=MOST_TOKENS**2))
     try:
+        parts = (word if word in "[]" else json.dumps(_value(word)) for word in found)
         rows = json.loads(",".join(parts).replace("[,", "[").replace(",]", "]"))
     except (ValueError, RecursionError):
         raise ValueError(msg("expected a printed tensor: every bracket closed")) from None

@@ -200,8 +200,8 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
     if not ((weights >= 0) & (weights <= 1 + 1e-5)).all() or np.isnan(scores).any():
         raise ValueError(say("expected weights from 0 to 1, and scores that are numbers"))
     places = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=True))
-    if len(set(places)) != shape[0] or (about.layer, about.head) not in places:
-        words = N_("expected {count} different heads with layer {layer}, head {head} among them")
+    if len(set(places)) != shape[0] or (about.layer, about.head) not in places or min(map(min, places)) < 0:
+        words = N_("expected {count} different heads, counted from 0, with layer {layer}, head {head} among them")
         raise ValueError(say(words, count=shape[0], layer=about.layer, head=about.head))
     labels = list(about.queries), list(about.keys)
     blocked = ({name: mask[at] for name, mask in masks.items()} for at in range(len(places)))

@@ -189,7 +189,7 @@ def test_typed_branches_share_what_they_begin_with() -> None:
 def test_more_branches_than_tokens_are_refused(tmp_path: Path) -> None:
     small = load("gpt2", tmp_path)
     assert sorted(draft(small, ids_of(small, 3), [-1] * 61)) == list(range(61))
-    with pytest.raises(ValueError, match="at most 61 branches at a node, as many as the model has tokens, got 62"):
+    with pytest.raises(ValueError, match="at most 61 branches at a node, as many as there are tokens, got 62"):
         draft(small, ids_of(small, 3), [-1] * 62)
 
 

@@ -127,6 +127,7 @@ def other_npz() -> bytes:
         (changed(weights=np.full((3, 7, 7), np.nan, np.float32)), "from 0 to 1"),
         (changed(scores=np.zeros((3, 7, 7), np.float64)), "expected scores as float32"),
         (changed(heads=np.array([0, 1, 1])), "3 different heads"),
+        (changed(heads=np.array([0, 1, -7])), "3 different heads, counted from 0"),
         (changed(layers=np.array([2, 4, 3])), "layer 3, head 1 among them"),
         (changed(layers=np.array([[2], [4], [3]])), "expected layers as int64 \\[3\\], got int64 \\[3, 1\\]"),
         (changed(heads=np.array(1)), "expected heads as int64 \\[3\\], got int64 \\[\\]"),
