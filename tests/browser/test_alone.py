@@ -19,7 +19,7 @@ from model.spec import Stroke
 from tests.browser.conftest import Watch
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
-from viz.components import VIEWS, source
+from viz.components import VIEWS, source, style
 from viz.heads.cells import weight_text
 from viz.saved.explorer import ABSENT, explorer_page
 from viz.saved.standalone import Canvas
@@ -248,7 +248,7 @@ def open_widgets(page: Page, file: Path, *canvases: Canvas) -> None:
         {
             "code": source(*VIEWS[canvas.view], "anywidget.js"),
             "packet": in_base64(canvas.packet),
-            "traits": {"view": canvas.view, "css": source("widget.css", f"{canvas.view}.css")},
+            "traits": {"view": canvas.view, "css": source("widget.css") + style(canvas.view)},
         }
         for canvas in canvases
     ]
@@ -284,6 +284,23 @@ def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browse
     page.wait_for_function("saved.length > 0")
     assert page.evaluate("saved.at(-1)") == expected
     page.evaluate("models[0].leave()")
+    page.close()
+
+
+@pytest.mark.parametrize("view", ["overview", "heatmap", "mask"])
+def test_a_live_widget_follows_the_notebook_s_theme(view: str, run: Run, browser: Browser, tmp_path: Path) -> None:
+    shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "mask": run.mask(4, 0)}
+    page = browser.new_page()
+    open_widgets(page, tmp_path / "widget.html", shown[view].canvas())
+    canvas = page.locator("canvas").first
+    expect(canvas).to_have_attribute("aria-label", re.compile("."))
+    page.wait_for_timeout(300)
+    light = canvas.evaluate("canvas => canvas.toDataURL()")
+    for ink, paper, same in (("white", "#111", False), ("black", "white", True)):
+        theme = f"--jp-ui-font-color1: {ink}; --jp-layout-color0: {paper}"
+        page.locator("html").evaluate("(html, theme) => html.style.cssText = theme", theme)
+        condition = "([canvas, light, same]) => (canvas.toDataURL() === light) === same"
+        page.wait_for_function(condition, arg=[canvas.element_handle(), light, same])
     page.close()
 
 

@@ -103,6 +103,13 @@ def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Op
     assert (
         teacher.locator(".st-key-lesson_room p").first.evaluate("p => parseFloat(getComputedStyle(p).fontSize)") >= 14
     )
+    phone.route("**/step*", lambda route: route.abort())
+    teacher.keyboard.press("ArrowRight")  # it ends the request that waits for a step, and the next one is lost
+    expect(phone.locator("#status")).to_contain_text("The connection was lost")
+    phone.unroute("**/step*")  # the next request waits for no other step
+    expect(phone.locator("#status")).to_have_text("", timeout=10_000)
+    teacher.keyboard.press("ArrowLeft")
+    expect(phone.locator("h1")).to_have_text("Only backwards")
     teacher.reload()
     expect(teacher.locator(".st-key-teach")).to_contain_text("Class session")
     teacher.keyboard.press("ArrowRight")

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from streamlit.testing.v1 import AppTest
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
+import unmask
 from i18n import known_by
 from model import catalog, files
 from model.errors import CheckpointError, TooLarge
@@ -126,6 +127,9 @@ def test_a_hostile_folder_is_a_sentence(make: Callable[[Path], object], sentence
     make(folder)
     with pytest.raises(CheckpointError, match=sentence):
         inspect_and_load(folder)
+    if sentence.startswith("config"):
+        with pytest.raises(CheckpointError, match=sentence):
+            unmask.load(folder)
 
 
 def test_numbers_that_grow_beyond_their_type_are_a_sentence(tmp_path: Path, sound: dict[str, Path]) -> None:

@@ -174,14 +174,15 @@ export function draw(element, data, onPick) {
   const name = element.querySelector(".name");
   let packet = null;
   let cursor = null;
-  let all = null; // the picture, painted once for a packet and a width
-  let wide = 0;
+  let all = null; // the picture, painted once for a packet, a width and a colour of its letters
+  let painted = "";
+  const look = () => `${widthOf(canvas)} ${getComputedStyle(canvas).color}`;
   const [choice, sort] = [element.querySelector("select"), element.querySelector("input")];
   let by = { measure: -1, order: [] };
 
   const repaint = () => {
     if (!all) {
-      wide = widthOf(canvas);
+      painted = look();
       element.querySelector(".letters").replaceChildren(...letters(canvas, packet, by.order));
     }
     paint(canvas, packet, (all ||= picture(canvas, packet, by)), cursor, by.order);
@@ -243,7 +244,7 @@ export function draw(element, data, onPick) {
     event.preventDefault();
   };
   const resized = () => {
-    if (widthOf(canvas) === wide) return; // it tells of the size that it finds, too
+    if (look() === painted) return; // it tells of the size that it finds, too
     all = null;
     repaint();
   };

@@ -140,17 +140,20 @@ function furnished(element, data, parts) {
   return element.querySelector("canvas");
 }
 
-// receive, for a canvas that is painted anew, by resized(), when what it is as large as changes its size.
+// receive, for a canvas that is painted anew, by resized(), when what it is as large as changes its size, and when its colour
+// does, as by a notebook's other theme: view.css makes a transition of that.
 function receiveSized(canvas, data, take, resized, watched = canvas.parentElement) {
   canvas.observer?.disconnect(); // of a view that is drawn anew without being ended
   const observer = (canvas.observer = new ResizeObserver(resized));
   const end = receive(canvas, data, (packet) => {
     take(packet);
     observer.observe(watched);
+    canvas.ontransitionend = resized;
   });
   return () => {
     end();
     observer.disconnect();
+    canvas.ontransitionend = null;
   };
 }
 

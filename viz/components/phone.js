@@ -45,6 +45,7 @@ async function follow() {
       if (status.textContent === words.lost) say();
     } catch {
       tell(words.lost);
+      tag = ""; // so that the next answer does not wait for another step
       pause = 1 + 3 * Math.random();
     }
     await wait(pause || (now ? 0 : 0.5));
