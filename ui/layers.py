@@ -166,6 +166,8 @@ def _token(of: RunView, query: int, over: Over) -> HeadView:
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:
+    # without a number in any cell plotly draws no axes: where all cells are blocked, these keep them
+    views = [replace(view, scaled=view.weights) for view in views]
     if len(views) > 1:
         figure = comparison_figure(*views, dark=dark, query=query)
     else:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.across import AandB, AcrossLayers, HeadsOff
 from tests.browser.explore import Explore
@@ -24,6 +25,14 @@ def test_from_the_lens_to_one_token_to_all(visit: Visit) -> None:
     assert page.weights().shape == (23, 23)
     page.page.go_back()
     page.page.wait_for_function("document.querySelector('p.sentence')?.innerText.includes('can flow')")
+
+
+def test_a_map_zoomed_to_blocked_cells_is_drawn_and_can_be_dragged_on(visit: Visit) -> None:
+    page = visit("across=all&zoom=2-6,9-14&text=He saw a dog. The dog ran to Peter. A dog", kind=AcrossLayers)
+    chart = page.page.locator(".chart:has(.xtick)")
+    expect(chart).to_have_attribute("aria-busy", "false")
+    assert chart.locator(".xtick").count() == 5
+    assert chart.locator(".nsewdrag").bounding_box()["width"] > 200
 
 
 def test_no_table_moves_sideways_on_a_tablet(visit: Visit) -> None:
