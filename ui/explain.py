@@ -14,7 +14,7 @@ from lessons.glossary import glossary
 from model.base import Model, TokenizedText
 from model.heads import measures
 from model.heads.survey import Survey
-from model.heads.view import HeadView, coarser_words
+from model.heads.view import HeadView, coarser_words, matters
 from model.text import TokenBatch, beginning
 from serving.settings import Settings
 from ui import run_view
@@ -138,13 +138,16 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         later[begin] = False  # the first token has nothing but itself to look at
         much_later[begin : begin + 2] = False  # to the second, the token before is the first
     repeats = (measures.followers(keys.ids[row]) >= 0) & later & (weights.sum(-1) > 0) if not across else real
+    off = [name for name in model.describe().sizes if not getattr(now.masks, name)]
+    missed = {name for name in off if now.ask(matters, layer, head, name)}
     return HeadScene(
         name=name,
         across=across,
         can_be_causal="causal" in view.available,
         causal=bool(now.masks.causal),
         padding=bool(now.masks.padding),
-        lifted=tuple(name for name in model.describe().sizes if not getattr(now.masks, name)),
+        lifted=tuple(name for name in off if name in missed),
+        idle=tuple(name for name in off if name not in missed),
         standard_causal=bool(model.standard.causal),
         layer_only=scope == "layer",
         only_attention=model.attentions == ("self",),

@@ -27,6 +27,7 @@ CALLS = ("#4A90C2", "#E69F00", "#009E73", "#CC79A7", "#8C6D31", "#912DF5")  # in
 LIT = "#E69F00"
 SMOOTHED = 32  # tokens
 FEW = 10  # keys, each with a tick
+LEAF_HEIGHT = 26  # pixels that a dot of the tree and its token need
 CONVENTIONS = {
     "both": N_("mask and position ids"), "mask": N_("mask only"),
     "positions": N_("position ids only"), "neither": N_("neither"),
@@ -179,7 +180,8 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
         "customdata": [[node] for node in nodes], "hoverinfo": "text",
     }  # fmt: skip
     hidden = {"visible": False, "fixedrange": True}
-    layout = {"xaxis": hidden | {"range": [-0.5, max(depth) + 0.6]}, "height": 320, "showlegend": False}
+    height = max(320, LEAF_HEIGHT * (len(leaves) + 1))
+    layout = {"xaxis": hidden | {"range": [-0.5, max(depth) + 0.6]}, "height": height, "showlegend": False}
     layout |= {"yaxis": hidden | {"range": [max(len(leaves) - 0.5, 0.7), -0.9]}, "margin": MARGIN}
     return figure([*lines, dots], layout)
 

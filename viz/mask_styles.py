@@ -52,7 +52,7 @@ STYLES: dict[str, Style] = {
         N_("window"), N_("Window"),
         N_("On: in some layers a token sees only its neighbourhood, as this model was trained."),
         "#009E73", _ACROSS, "||||",
-        N_("Without its window, {head} can attend to the full text, which it never could in training."),
+        N_("Without its window, {head} can attend to tokens at any distance, which it never could in training."),
     ),
     "chunk": Style(
         N_("chunk"), N_("Chunk"),

@@ -11,7 +11,7 @@ from i18n import N_, say, together
 from model.atlas.result import LEAST_QUERIES, NAMED
 from model.heads.view import HeadView
 from viz.html import filled
-from viz.mask_styles import STYLES
+from viz.mask_styles import STYLES, mask_name
 from viz.numbers import Candidate, LeakShares, chance, percent
 
 NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted
@@ -71,7 +71,8 @@ class HeadScene:
     can_be_causal: bool  # False: no causal mask here, whatever the switch says
     causal: bool
     padding: bool
-    lifted: tuple[str, ...]  # masks with a size of the model's own that are off
+    lifted: tuple[str, ...]  # masks with a size of the model's own that are off and would change cells of this head
+    idle: tuple[str, ...]  # such masks that would not
     standard_causal: bool  # whether the model was trained with a causal mask
     layer_only: bool
     only_attention: bool  # the model has no other through which padding could come in
@@ -89,17 +90,19 @@ class HeadScene:
 
 def sentence(scene: HeadScene) -> str:
     """What is seen, and what to try next."""
-    if scene.causal == scene.standard_causal and scene.padding and not scene.lifted:
+    if scene.causal == scene.standard_causal and scene.padding and not scene.lifted + scene.idle:
         if scene.tokens == 1 and not scene.across:
             return say("This row has one token, which can attend only to itself: try a longer text.")
         return together([_head_pattern(scene), _next(scene)])
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
     parts += [say(STYLES[name].lifted, head=scene.name) for name in scene.lifted]
+    parts += [say(IDLE, mask=mask_name(name), head=scene.name) for name in scene.idle]
     parts += [] if scene.padding else [_padding(scene)]
     parts += [say(LAYER_ONLY, layer=scene.name.split()[0])] if scene.layer_only else []
     return together(parts)
 
 
+IDLE = N_("The {mask} mask is off, which changes no cell of {head} in this row.")
 LAYER_ONLY = N_(
     "Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other layers and the "
     "predictions do not change."

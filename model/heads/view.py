@@ -99,6 +99,13 @@ def head_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int
     return view_of(trace, row, layer, *trace.stages_and_masks(layer, head, row, masks))
 
 
+def matters(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int, name: str) -> bool:
+    """Whether the mask of this name, switched in masks, changes a cell of the head between real tokens of the row."""
+    switched = masks.replace(**{name: not getattr(masks, name)})
+    one, other = (trace.allowed(layer, row, some, head=head) for some in (masks, switched))
+    return bool((one != other)[trace.queries.keep[row]][:, trace.keys.keep[row]].any())
+
+
 def view_of(trace: "Trace", row: int, layer: int, stages: "AttentionStages", blocked: dict[str, "Tensor"]) -> HeadView:
     record = trace.layers[layer]
     return HeadView(

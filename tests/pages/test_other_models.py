@@ -91,6 +91,21 @@ def test_a_window_has_a_switch_of_its_own(folders: dict[str, str]) -> None:
     assert charts(healthy(app.run())) != before
 
 
+@pytest.mark.parametrize(
+    ("layer", "text", "words"),
+    [
+        ("0", "the cat sat on a mat", "Without its window, L0 H0 can attend to tokens at any distance"),
+        ("1", "the cat sat on a mat", "The window mask is off, which changes no cell of L1 H0"),  # no window there
+        ("0", "the cat", "The window mask is off, which changes no cell of L0 H0"),  # as long as the window
+    ],
+)
+def test_a_window_that_is_off_is_said_to_matter_where_it_does(
+    folders: dict[str, str], layer: str, text: str, words: str
+) -> None:
+    app = opened(model=folders["gemma2"], text=text, window="false", layer=layer, head="0")
+    assert words in " ".join(one.proto.body for one in app.get("html"))
+
+
 def test_a_model_whose_folder_goes_away_gives_way_to_the_story_model(tmp_path: Path) -> None:
     folder = save("llama", tmp_path / "llama")
     app = opened(model=str(folder), text=TEXT)

@@ -13,7 +13,7 @@ from viz.numbers import LeakShares, percent
 from viz.sentence import HeadScene, comparable, sentence, weights_sentence
 
 STANDARD = HeadScene(
-    name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, lifted=(),
+    name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, lifted=(), idle=(),
     standard_causal=True, layer_only=False, only_attention=True, has_padding=True, pad_side="left",
     leak=LeakShares(0.0, 0.0),
     previous=0.1, itself=0.1, first=0.1, induction=0.1, repeats=20, tokens=9, spread=5.7,
@@ -100,6 +100,8 @@ class TestLiftedMasks:
     def test_a_window_that_is_off(self) -> None:
         assert "window" in sentence(replace(STANDARD, lifted=("window",)))
         assert "chunk" in sentence(replace(STANDARD, lifted=("chunk",)))
+        assert "any distance" not in sentence(replace(STANDARD, idle=("window",)))
+        assert "changes no cell of L3 H2" in sentence(replace(STANDARD, idle=("window",)))
         assert "chunk" not in sentence(STANDARD)
         assert "window" not in sentence(STANDARD)
 
@@ -110,7 +112,7 @@ def test_every_scene_has_a_whole_sentence() -> None:
         for side in ("left", "right"):
             scene = replace(STANDARD, **dict(zip(switches, values, strict=True)), pad_side=side)
             for lifted in ((), ("window",)):
-                found = sentence(replace(scene, lifted=lifted))
+                found = sentence(replace(scene, lifted=lifted, idle=lifted and ("chunk",)))
                 assert re.fullmatch(r"[A-Z].{20,}[.]", found), found
 
 
