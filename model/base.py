@@ -163,6 +163,11 @@ class Model(ABC):
         found = values.topk(min(most, len(values)), largest=largest)
         return tuple(zip(map(self.label, found.indices.tolist()), found.values.tolist(), strict=True))
 
+    def extremes(self, values: Tensor, most: int) -> tuple[tuple[tuple[str, float], ...], ...]:
+        """ranked both ways: the largest values above 0, and the smallest below it."""
+        largest, smallest = (self.ranked(values, most, largest=which) for which in (True, False))
+        return tuple(one for one in largest if one[1] > 0), tuple(one for one in smallest if one[1] < 0)
+
     @cached_property
     def parameters(self) -> int:
         """How many numbers its weights are."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from html import unescape
 from typing import Annotated, Any, Literal
 
 import streamlit as st
@@ -244,7 +245,7 @@ def _show_differences(
         if comparable(*views):
             st.markdown("#### B − A")
             figure = cached_figure(difference_figure, views[1], views[0], dark=page.is_dark())
-            alt = say("B minus A. {sentence}", sentence=sentences[0])
+            alt = say("B minus A. {sentence}", sentence=unescape(sentences[0]))
             head_picture.show(figure, alt, room="one", key="head_difference")
     with right, guarded(say("Predicting …")):
         found = [side.predictions(query.predicting(side, at)) for side, at in zip(sides, positions, strict=True)]

@@ -159,7 +159,7 @@ def offer(shown: SectionView) -> None:
 def _chart(title: str, key: str, figure: CachedFigure, sentence: str, **look: Any) -> dict[str, CachedFigure]:
     """Draw a figure under its title; gives both."""
     st.markdown("#### " + title)
-    page.chart(figure, key, sentence, **look)
+    page.chart(figure, key, unescape(sentence), **look)
     return {title: figure}
 
 

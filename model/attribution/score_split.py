@@ -61,7 +61,7 @@ def direct_effect(
     run = model.frozen(trace, row)
     effect = effect_on_logits(run, trace, row, masks, layer, head, query)
     mean = float(effect.mean())
-    up, down = (model.ranked(effect - mean, TOP, largest=largest) for largest in (True, False))
+    up, down = model.extremes(effect - mean, TOP)
     return DirectEffect(up, down, mean, run.caps_logits)
 
 

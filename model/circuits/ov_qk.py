@@ -28,8 +28,8 @@ KINDS = ("q", "k", "v")
 
 @dataclass(frozen=True, eq=False)
 class TokenEffects:
-    """One token of a circuit: the standard deviation of its row, and the tokens with the largest and the smallest
-    values in it, as labels with those values."""
+    """One token of a circuit: the standard deviation of its row, and the tokens with the largest values above 0 in it
+    and the smallest below, as labels with those values."""
 
     token: str
     spread: float
@@ -134,7 +134,7 @@ def _ids(left: Tensor, gram: Tensor, tokens: Sequence[int]) -> list[int]:
 def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffects, ...]:
     found = []
     for token, row in zip(ids, effects, strict=True):
-        largest, smallest = (model.ranked(row, BESIDE, largest=which) for which in (True, False))
+        largest, smallest = model.extremes(row, BESIDE)
         found.append(TokenEffects(model.label(token), float(row.std(unbiased=False)), largest, smallest))
     return tuple(found)
 

@@ -80,7 +80,8 @@ def test_masks_are_patched_and_what_cannot_be_is_said(story: Model) -> None:
     np.testing.assert_allclose(page.effects(), expected, atol=1e-3)
     page.set(b_causal=True)
     assert any("A and B are the same run" in said for said in page.said("info"))
-    page.set(differs="text").set(b_text="Once upon a time")
+    assert not page.set(patch_of="pairs").said("info")  # a file has texts of its own
+    page.set(patch_of="heads", differs="text").set(b_text="Once upon a time")
     assert any("the same number of tokens in A and B: A has 23, B has 5" in said for said in page.said("info"))
     page.press("patch_pair")
     assert page.value("b_text") == PAIR["b_text"]
@@ -150,6 +151,10 @@ def test_a_knockout_is_of_a_token_where_the_head_attends_most_to_padding(story: 
         (
             "a,b,answer,instead_of\nthe cat,the cat sat,a,the\n",
             "pair 1: Activation patching needs the same number of tokens in A and B: A has 3, B has 4",
+        ),
+        (
+            "a,b,answer,instead_of\nthe cat,the dog,a,the\nthe cat,the dog,a,a\n",
+            "pair 2: expected two answers whose first tokens differ",
         ),
         (f"a,b,answer,instead_of\n{300 * 'the '},{300 * 'the '},a,the\n", "pair 1: expected texts of at most 256"),
     ],

@@ -102,24 +102,28 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
     label = say("Close the patching") if on else say("Patch one run with the other's activations")
     icon = ":material/close:" if on else ":material/swap_horiz:"
     st.button(label, key="patch", icon=icon, on_click=lambda: state.update(patching=not on))
-    if not on or _cannot(a, b):
+    if not on:
         return
-    with guarded(), st.container(horizontal=True, vertical_alignment="bottom"):
+    controls = st.container(horizontal=True, vertical_alignment="bottom")
+    with controls:
         of = select(say("Patched"), PATCHED, "patch_of", width=260)
         one_of(say("Direction"), INTO, "patch_into", width="content")
         one_of(say("Measured"), METRICS, "patch_metric", width="content")
-        chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
-        if of != "pairs":
-            asked = position - a.real.start + chosen.taking.real.start
-            first, second = chosen.ask("likeliest", asked)  # what is meant where nothing is typed
-            answer, other = _typed(chosen.taking, say("Answer"), "patch_answer", first), None
-            if state.patch_metric != "probability":
-                other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
-            metric = PatchMetric(asked, answer, other)
-    with guarded():
-        if of == "pairs":
+    if _cannot(a, b, of):
+        return
+    if of == "pairs":
+        with guarded():
             _over_pairs(a, b)
-            return
+        return
+    with guarded(), controls:
+        chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
+        asked = position - a.real.start + chosen.taking.real.start
+        first, second = chosen.ask("likeliest", asked)  # what is meant where nothing is typed
+        answer, other = _typed(chosen.taking, say("Answer"), "patch_answer", first), None
+        if state.patch_metric != "probability":
+            other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
+        metric = PatchMetric(asked, answer, other)
+    with guarded():
         _show_map(chosen, head, metric, of)
         if of not in INPUTS:
             _show_together(chosen, metric)
@@ -137,11 +141,13 @@ def _directed(a: RunView, b: RunView) -> Direction:
     return Direction(a, b, ("A", "B")) if st.session_state.patch_into == "b" else Direction(b, a, ("B", "A"))
 
 
-def _cannot(a: RunView, b: RunView) -> bool:
-    """Says why nothing can be patched; False where it can."""
+def _cannot(a: RunView, b: RunView, of: str) -> bool:
+    """Says why nothing can be patched; False where it can. The pairs of a file have texts of their own."""
     lengths = {name: side.real.stop - side.real.start for name, side in (("a", a), ("b", b))}
     if a.model is not b.model:
         st.info(say("A patch needs one model, and these are two: choose the same for A and B."))
+    elif of == "pairs":
+        return False
     elif (a.run.key, a.row) == (b.run.key, b.row):
         st.info(say(SAME))
     elif lengths["a"] != lengths["b"]:
@@ -221,7 +227,12 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     sent = uploader(say(FILE, most=MOST_PAIRS), ["csv"], key="patch_file", max_upload_size=1)
     if sent is None:
         return
-    runs = [_runs_of(a, b, number, pair) for number, pair in enumerate(read_pairs(sent.getvalue()), 1)]
+    runs = []
+    for number, pair in enumerate(read_pairs(sent.getvalue()), 1):
+        try:
+            runs.append(_runs_of(a, b, pair))
+        except ValueError as error:
+            raise ValueError(say("pair {number}: {problem}", number=number, problem=error)) from None
     both = [chosen.ask("measured", metric) for chosen, metric in runs]
     first, asked_first = runs[0]
     measure = lambda layer: np.stack([one.effects(metric, one.patches("pairs", layer, 0)) for one, metric in runs])  # noqa: E731
@@ -231,16 +242,14 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     _show(PatchView(found.mean(0), rows, columns, unit, means, first.names, found.std(0)))
 
 
-def _runs_of(a: RunView, b: RunView, number: int, pair: dict[str, str]) -> tuple[Direction, PatchMetric]:
-    """Raises ValueError, which names the pair by its number, for texts that are not whole or not of one length."""
+def _runs_of(a: RunView, b: RunView, pair: dict[str, str]) -> tuple[Direction, PatchMetric]:
+    """Raises ValueError for texts that are not whole or not of one length, and for answers that are one token."""
     batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
-    lengths, problem = dict(zip("ab", (one.ids.shape[1] for one in batches), strict=True)), ""
+    lengths = dict(zip("ab", (one.ids.shape[1] for one in batches), strict=True))
     if any("".join(one.cut) for one in batches):
-        problem = say("expected texts of at most {most} tokens", most=a.model.context)
-    elif lengths["a"] != lengths["b"]:
-        problem = say(LENGTHS, **lengths)
-    if problem:
-        raise ValueError(say("pair {number}: {problem}", number=number, problem=problem))
+        raise ValueError(say("expected texts of at most {most} tokens", most=a.model.context))
+    if lengths["a"] != lengths["b"]:
+        raise ValueError(say(LENGTHS, **lengths))
     both = zip((a, b), batches, strict=True)
     chosen = _directed(*(replace(side, run=RunRef(side.run.model, batch, side.masks), row=0) for side, batch in both))
     ids = [continuation_ids(a.model, text)[0][0] for text in (pair["answer"], pair["instead_of"])]

@@ -3,6 +3,7 @@ as strips, and tables of what wrote them.
 """
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 from markupsafe import Markup
@@ -12,7 +13,7 @@ from model.attribution.parts import Carried, DirectEffect, ScoreSplit
 from viz.charts import MARGIN, both_sides
 from viz.heads.cells import weight_text
 from viz.heatmap import CachedFigure, Part, figure, heat
-from viz.html import filled, paragraph, signed, table, tag, td, th, track
+from viz.html import filled, join, paragraph, signed, table, tag, td, th, track
 from viz.mask_styles import mask_names
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
@@ -86,12 +87,11 @@ def effect_table(found: DirectEffect) -> str:
     if longest < SMALLEST:
         return tag("p", say("It adds nothing here that changes a logit by {least} or more.", least=SMALLEST))
     rows = [[th(say("pushes up"), colspan=3), th(say("pushes down"), colspan=3)]]
-    for both in zip(found.up, found.down, strict=True):
-        row: list[Markup] = []
-        for (label, value), colour in zip(both, (NOW, STANDARD), strict=True):
-            row += [td(label, "token"), td(signed(value), "number"), track(abs(value) / longest, colour)]
-        rows.append(row)
-    return table(rows)
+    cells = lambda label, value, colour: join(  # noqa: E731
+        (td(label, "token"), td(signed(value), "number"), track(abs(value) / longest, colour))
+    )
+    up, down = ([cells(*one, colour) for one in some] for some, colour in ((found.up, NOW), (found.down, STANDARD)))
+    return table([*rows, *zip_longest(up, down, fillvalue=tag("td", "", colspan=3))])
 
 
 def measures_of(found: Carried) -> list[tuple[str, np.ndarray]]:
