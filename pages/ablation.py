@@ -63,11 +63,9 @@ with tokens:
     st.html(cached_figure(next_token_table, candidates, predicted.candidates, changed=bool(chosen), names=both))
 with losses:
     curves = (without.losses, predicted.losses)
-    both_curves = say("Loss per token, with heads off and with all heads")
-    caption = both_curves if chosen else cached_figure(explain.loss_caption, *curves, changed=False)
-    st.caption(caption, help=say(explain.NATS))
+    caption = say("Loss per token, with heads off and with all heads") if chosen else ""
     figure = cached_figure(loss_figure, *curves, pieces, changed=bool(chosen), names=both)
-    page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
+    explain.show_losses(figure, curves, changed=False, caption=caption, about=say(explain.NATS))
 
 st.markdown("#### " + say("Which head matters most?"))
 about = say(

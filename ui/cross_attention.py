@@ -343,9 +343,8 @@ def losses(part: Pair, *, changed: bool) -> None:
     if now is None or standard is None:
         return
     curves = (now.losses, standard.losses)
-    st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
     figure = cached_figure(loss_figure, *curves, part[0].run.batch.pieces[part[0].row], changed=changed)
-    page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
+    explain.show_losses(figure, curves, changed=changed)
 
 
 def _line(model: DatesModel, lines: SourceTexts, row: int) -> str:

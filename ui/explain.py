@@ -17,10 +17,12 @@ from model.heads.survey import Survey
 from model.heads.view import HeadView, coarser_words, matters
 from model.text import TokenBatch, beginning
 from serving.settings import Settings
-from ui import run_view
+from ui import page, run_view
 from ui.markdown import escaped
+from ui.results import cached_figure
 from ui.run_view import RowPredictions, RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
+from viz.heatmap import CachedFigure
 from viz.html import join, named, signed, tag
 from viz.lessons.glossary import card
 from viz.mask_styles import mask_names
@@ -194,11 +196,9 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
     queries, keys = view.weights.shape
     cell = {"query": view.first + query, "looker": view.queries[query]}
     cell |= {"key": view.first_key + key, "looked": view.keys[key], "weight": view.weights[query, key]}
-    words = N_(
-        "Attention of {head}, {queries} × {keys} (queries × keys). The largest weight, {weight:.2f}, is that of query "
-        "{query} ({looker}) on key {key} ({looked})."
-    )
-    parts = [say(words, head=name, queries=queries, keys=keys, **cell)]
+    parts = [say("Attention of {head}, {queries} × {keys} (queries × keys).", head=name, queries=queries, keys=keys)]
+    largest = N_("The largest weight, {weight:.2f}, is that of query {query} ({looker}) on key {key} ({looked}).")
+    parts.append(say(largest, **cell) if cell["weight"] else say("Every weight is 0."))
     if blocked.any():
         masks = mask_names(name for name, mask in view.blocked.items() if mask.any())
         share = percent(float(blocked.mean()))
@@ -239,6 +239,18 @@ def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str
     if changed:
         return say("Loss per token, mean {now} nats now, {standard} standard", now=_mean(now), standard=_mean(standard))
     return say("Loss per token, mean {now} nats", now=_mean(now))
+
+
+def show_losses(
+    figure: CachedFigure, curves: tuple[np.ndarray, np.ndarray], *, changed: bool, caption: str = "", about: str = ""
+) -> None:
+    """The losses now and under the standard masks, under their caption or another; a sentence where no token has one.
+    about: help beside the caption."""
+    if all(np.isnan(losses).all() for losses in curves):
+        st.caption(say("No token of this row is predicted from another, so there is no loss."))
+        return
+    st.caption(caption or cached_figure(loss_caption, *curves, changed=changed), help=about or None)
+    page.chart(figure, "loss_figure", cached_figure(loss_alt, *curves))
 
 
 def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOURS, sharing: str = "") -> str:

@@ -202,7 +202,8 @@ class Analyses(HeadSource):
         query = self._query(query)
         found = direct_effect(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
         tokens = [*found.up, *reversed(found.down)]
-        line = f"{self.named(layer, head)}: direct effect on what follows {self.labels[query]}: {tokens[0][0]} most"
+        most = f"{tokens[0][0]} most" if tokens else "none"
+        line = f"{self.named(layer, head)}: direct effect on what follows {self.labels[query]}: {most}"
         effects = np.array([value for _, value in tokens], np.float32)
         axes = {"token": [label for label, _ in tokens]}
         return table_picture(line, found, effects, [Markup(effect_table(found))], axes)

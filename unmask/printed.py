@@ -17,12 +17,12 @@ Form = tuple[Callable[[Paper, Any], Sheet], Callable[[Any], Iterable[str]]]  # d
 FORMS: dict[str, Form] = {
     "heatmap": (
         lambda paper, heads: head_picture(paper, heads.part),
-        lambda heads: words.of_head(heads.part, STANDARD_COLOURS, STANDARD_COLOURS.top(heads.part)),
+        lambda heads: words.of_heads([heads.part], STANDARD_COLOURS, STANDARD_COLOURS.top(heads.part)),
     ),
     "change": (lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)),
     "tokens": (
         lambda paper, heads: lit_picture(paper, heads.row, not heads.across),
-        lambda heads: [*words.of_query(heads.row), *words.of_lit(), heads.left_out, light_words(heads.row)],
+        lambda heads: [*words.of_query(heads.row), *words.of_lit(heads.row), heads.left_out, light_words(heads.row)],
     ),
     "arcs": (
         lambda paper, heads: lines_picture(paper, heads.parts, heads.names),
@@ -31,7 +31,7 @@ FORMS: dict[str, Form] = {
     "image": (image_picture, lambda lit: [lit_sentence(lit), mapping_note(lit)]),
     "overview": (
         lambda paper, of: every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),
-        lambda of: words.of_every(of[1], of[0].thumbnails.shape[2]),
+        lambda of: words.of_every(of[1], of[0].blocked),
     ),
 }
 

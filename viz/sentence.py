@@ -135,6 +135,8 @@ def _causal(scene: HeadScene) -> str:
     if scene.causal:
         words = N_("With a causal mask that this model never had in training, {head} cannot attend to later tokens.")
         return say(words, head=scene.name)
+    if scene.tokens == 1 and not scene.across:
+        return say("The causal mask is off, but this row has one token, and no later one: try a longer text.")
     share = percent(scene.leak.future)
     return say("Without the causal mask, {share} of this head's attention goes to tokens that come later.", share=share)
 

@@ -93,6 +93,18 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
     assert "off: causal, in this layer only." in only
 
 
+@pytest.mark.parametrize("picture", ["head", "every", "tokens"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_caption_says_hatched_where_something_is(
+    monkeypatch: pytest.MonkeyPatch, picture: str, causal: bool
+) -> None:
+    said = captions(monkeypatch)
+    Export(causal=str(causal).lower(), picture=picture, query="2", text="The cat sat on a mat")
+    ((caption, one),) = said
+    beside = picture == "head" and one.of[1] is not None  # the standard masks'
+    assert ("Hatched cells are blocked." in caption) == (causal or beside)
+
+
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printed, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
     assert "No font on this server has c: PNG and PDF" in " ".join(one.value for one in Export().app.caption)

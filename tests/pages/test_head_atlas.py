@@ -35,7 +35,7 @@ def test_the_sample_is_there_at_once_with_the_head_that_is_chosen() -> None:
     assert page.app.session_state.get("atlas_growing", None) is None
     assert "L4 H0 matches first token" in page.words()
     assert "None matches induction on these texts" in page.words()
-    assert page.words().count("of the sampled queries") == 10
+    assert page.words().count("(queries: ") == 10
 
 
 def test_its_numbers_are_those_of_the_command() -> None:

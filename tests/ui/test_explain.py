@@ -64,6 +64,8 @@ def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:
         weights, weights, {"causal": weights == 0, "window": np.zeros((2, 2), bool)}, ["a", "b"], ["a", "b"]
     )
     assert "25.0% of the cells are blocked, by causal." in explain.head_alt("L0 H0", view, False)
+    nothing = replace(view, weights=np.zeros((2, 2), np.float32), blocked={"drawn": np.ones((2, 2), bool)})
+    assert "Every weight is 0. 100% of the cells are blocked" in explain.head_alt("L0 H0", nothing, False)
 
 
 @pytest.mark.parametrize(

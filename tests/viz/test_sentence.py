@@ -60,6 +60,9 @@ class TestStandardMasks:
         unmeasured = dict.fromkeys(("previous", "itself", "first", "induction", "spread"), math.nan)
         alone = replace(STANDARD, tokens=1, repeats=0, **unmeasured)
         assert "can attend only to itself" in sentence(alone)
+        lifted = sentence(replace(alone, causal=False))
+        assert "one token, and no later one" in lifted
+        assert not shares_in(lifted)
 
     def test_a_head_stays_on_itself_from_a_half(self) -> None:
         assert "stays" not in sentence(replace(STANDARD, itself=0.49))

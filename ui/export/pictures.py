@@ -56,20 +56,20 @@ def _head(subject: ExportSubject, part: Part) -> PrintedPicture | None:
     views = [cropped(view, part, part) if square else view for view in whole]
     if max(views[0].weights.shape) > drawn.MOST_SIDE:
         return None
-    meant, how = colours(), lambda: words.of_head(views[0], meant, meant.top(*views))
+    meant, how = colours(), lambda: words.of_heads(views, meant, meant.top(*views))
     standard = views[1] if len(views) > 1 else None
     return _picture(subject, drawn.head_picture, (views[0], standard, meant), views[0], how)
 
 
 def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
     found, run = subject.now.survey(), subject.now.run
-    layers, heads, side = found.thumbnails.shape[:3]
+    layers, heads = found.thumbnails.shape[:2]
     numbers = subject.now.model.describe().layer_numbers.get(run.attention, ())
 
     def caption() -> str:
         sentence = N_("Attention of all {layers} × {heads} heads of {model}.")
         what = say(sentence, layers=layers, heads=heads, model=subject.model)
-        return subject.caption(what, words.of_every(len(subject.now.tokens), side))
+        return subject.caption(what, words.of_every(len(subject.now.tokens), found.blocked))
 
     of = found.thumbnails, found.blocked, numbers
     return PrintedPicture(every_picture, of, lambda: say("{model} · all heads", model=subject.model), caption, [])
@@ -91,7 +91,7 @@ def _arcs(subject: ExportSubject, part: Part) -> PrintedPicture:
 def _tokens(subject: ExportSubject, part: Part) -> PrintedPicture:
     (row, *_), how = _rows(subject, part)
     own = subject.now.run.queries is subject.now.run.keys
-    return _picture(subject, drawn.lit_picture, (row, own), row, lambda: [*how(), *words.of_lit(), light_words(row)])
+    return _picture(subject, drawn.lit_picture, (row, own), row, lambda: [*how(), *words.of_lit(row), light_words(row)])
 
 
 def _bars(subject: ExportSubject, part: Part) -> PrintedPicture:

@@ -129,8 +129,7 @@ def _show_predictions(
     pieces = batch.pieces[row]
     with losses:
         figure = cached_figure(loss_figure, *curves, pieces, changed=changed)
-        st.caption(cached_figure(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
-        page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
+        explain.show_losses(figure, curves, changed=changed, about=say(explain.NATS))
     if now.run.spec == standard.run.spec:
         return ""
     last = batch.real(row).stop - 1

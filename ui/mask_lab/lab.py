@@ -108,9 +108,7 @@ def show_effect(now: RunView, standard: RunView, chosen: int) -> None:
     follows = cached_figure(next_token_table, predictions.candidates, others.candidates, changed=changed)
     left.html("".join([effects.after_query(found), follows]))
     with right:
-        st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
-        figure = cached_figure(effects.losses_figure, found, changed=changed)
-        page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
+        explain.show_losses(cached_figure(effects.losses_figure, found, changed=changed), curves, changed=changed)
     if found.known:
         st.html(cached_figure(effects.answers_table, found))
 
@@ -210,7 +208,7 @@ def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
     numbers, values = st.columns([1.7, 1], gap="medium")
     numbers.html("".join([steps_table(row), page.note(_about_the_table(row))]))
     with values:
-        drawn, about = drawn_values(row), say("Nothing is added: the output is 0.")
+        drawn, about = drawn_values(row), say("Every weight is 0: nothing is added, and all numbers of the output are 0.")
         if drawn:
             words = N_(
                 "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest "
@@ -221,7 +219,7 @@ def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
         st.html(page.note(about))
         heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn)
         words = N_("Bars: the values of the keys with their weights ({weights}), and their weighted sum, the output.")
-        page.chart(values_figure(row), "values_figure", say(words, weights=heavy))
+        page.chart(values_figure(row), "values_figure", say(words, weights=heavy) if drawn else about)
 
 
 def _about_the_table(row: RowSteps) -> str:

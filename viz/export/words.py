@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
 
+import numpy as np
+
 from i18n import N_, listed, say, together
 from model.atlas.result import MEASURES, Atlas
 from model.attribution.parts import ScoreSplit
@@ -61,14 +63,18 @@ def caption(what: str, how: Sequence[str], *, masks: str, sha256: str, version: 
     return together([what, say("Masks: {masks}.", masks=masks), *filter(None, how), *made])
 
 
-def of_head(view: HeadView, colours: Colours, top: float) -> list[str]:
-    """How to read a heatmap, or several. top: the weight of the last colour."""
-    return [*_axes(view), colours.words(top), say(HATCHED)]
+def of_heads(views: Sequence[HeadView], colours: Colours, top: float) -> list[str]:
+    """How to read a heatmap, or several of the same tokens. top: the weight of the last colour."""
+    return [*_axes(views[0]), colours.words(top), *_hatched(any(view.any_blocked().any() for view in views))]
 
 
 def of_change(view: HeadView) -> list[str]:
     """How to read a heatmap of changes."""
-    return [*_axes(view), say("Blue: the weight fell; red: it rose."), say(HATCHED)]
+    return [*_axes(view), say("Blue: the weight fell; red: it rose."), *_hatched(view.any_blocked().any())]
+
+
+def _hatched(some: bool | np.bool_) -> list[str]:
+    return [say(HATCHED)] if some else []
 
 
 def _axes(view: HeadView) -> list[str]:
@@ -77,10 +83,11 @@ def _axes(view: HeadView) -> list[str]:
     return [say("Rows are queries {queries}, columns are keys {keys}.", queries=queries, keys=keys)]
 
 
-def of_every(queries: int, side: int) -> list[str]:
-    """How to read all heads of a run of so many queries, each so many pixels high."""
+def of_every(queries: int, blocked: np.ndarray) -> list[str]:
+    """How to read all heads of a run of so many queries. blocked: bool [L,H,S,S'], of each pixel."""
+    side = blocked.shape[2]
     patch = say("{queries} queries; each pixel shows the largest weight of a patch.", queries=queries)
-    colours = [say("Brightness is the square root of the weight."), say(HATCHED)]
+    colours = [say("Brightness is the square root of the weight."), *_hatched(blocked.any())]
     return [say("Rows are layers, columns are heads."), *([] if side >= queries else [patch]), *colours]
 
 
@@ -120,7 +127,7 @@ def of_why(found: ScoreSplit) -> list[str]:
     return [*how, say(TERMS), say("The other terms ({count:,}) sum to {rest}.", count=left, rest=signed(rest))]
 
 
-def of_lit() -> list[str]:
-    """How to read a text that is lit."""
+def of_lit(row: HeadView) -> list[str]:
+    """How to read a text that is lit by one query's weights."""
     redder = say("The redder a token, the more attention it gets; weights of 0.005 or more are written below it.")
-    return [redder, say(HATCHED)]
+    return [redder, *_hatched(row.any_blocked().any())]

@@ -295,9 +295,7 @@ def deciles_html(deciles: Sequence[result.Decile], name: str) -> Markup:
         low, high = amount(name, decile.low), amount(name, decile.high)
         between = low if low == high else say("{low} to {high}", low=low, high=high)
         tenth = say(TENTHS.get(decile.number, OTHER_TENTH), number=decile.number)
-        words = say(
-            "{tenth}: {between}, {count} of the sampled queries", tenth=tenth, between=between, count=decile.queries
-        )
+        words = say("{tenth}: {between} (queries: {count})", tenth=tenth, between=between, count=decile.queries)
         parts.append(tag("h6", words))
         parts += [_example(one, name) for one in decile.examples]
     return tag("div", join(parts), class_="deciles")

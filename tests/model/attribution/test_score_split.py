@@ -144,6 +144,8 @@ class TestDirectEffect:
         assert found.up[0] == (tiny.label(int(effect.argmax())), pytest.approx(effect.max() - effect.mean()))
         assert found.down[0] == (tiny.label(int(effect.argmin())), pytest.approx(effect.min() - effect.mean()))
         assert found.mean == pytest.approx(effect.mean())
+        up, down = tiny.extremes(torch.tensor([0.5, -1.0, 0.0, 2.0]), TOP)
+        assert (up, down) == (((tiny.label(3), 2.0), (tiny.label(0), 0.5)), ((tiny.label(1), -1.0),))
 
 
 class TestScoreSplit:

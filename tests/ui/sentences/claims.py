@@ -209,8 +209,11 @@ CLAIMS: dict[str, Claim] = {
         )
     ),
     # ui/explain.py
-    "Attention of {head}, {queries} × {keys} (queries × keys). The largest weight, {weight:.2f}, is that of query {query} "
-    "({looker}) on key {key} ({looked}).": _largest,
+    "Attention of {head}, {queries} × {keys} (queries × keys).": lambda said, facts: (
+        (int(said["queries"]), int(said["keys"])) == facts.shown.shape
+    ),
+    "The largest weight, {weight:.2f}, is that of query {query} ({looker}) on key {key} ({looked}).": _largest,
+    "Every weight is 0.": lambda _, facts: not facts.w[slice(*facts.part[0]), slice(*facts.part[1])].any(),
     "{share} of the cells are blocked, by {masks}.": lambda said, facts: same(
         said["share"], float((~facts.shown).mean())
     ),
