@@ -68,4 +68,6 @@ else:
     explanations.show_laws(now, bug, found, layer)
 
 widgets.show_notes(clinic.notes(model, lines))
-controls.share(clinic.ClinicLink, model, puzzle=None, **(clinic.NO_ANSWER if mode == "spot" else {}))
+# the head is always named: without one, the page goes to a head that shows the bug
+own = clinic.NO_ANSWER if mode == "spot" else {"layer": layer, "head": head}
+controls.share(clinic.ClinicLink, model, puzzle=None, **own)

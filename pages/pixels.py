@@ -36,13 +36,15 @@ with guarded():
             classes = tuple(range(10)) * (count // 10) if wanted == pixels.OWN else (wanted,) * count
             draw = pixels.choose_sampling()
         else:
-            digit, nth = pixels.choose_digit(pixels.count_of)
-
-            def take() -> None:
-                drawn = {"pixels_drawing": pixels.real_digit(digit, nth).tolist(), "pixels_number": 0}
-                st.session_state.update(drawn, pixels_epoch=st.session_state.pixels_epoch + 1)
-
-            st.button(say("Use this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
+            pixels.choose_digit(pixels.count_of)
+            state = st.session_state
+            forget = {"pixels_drawing": None, "pixels_number": 0, "pixels_epoch": state.pixels_epoch + 1}
+            look: Any = {
+                "icon": ":material/content_copy:",
+                "width": "stretch",
+                "disabled": state.pixels_drawing is None,
+            }
+            st.button(say("Use this real digit"), on_click=state.update, kwargs=forget, **look)
             about_rows = say("The model reads these rows and writes the others.")
             rows = st.slider(say("Rows given"), 0, SIDE, key="pixels_rows", help=about_rows)
             draw = pixels.choose_sampling()
@@ -56,7 +58,7 @@ with guarded():
         )
         st.caption(about)
     if part == "look":
-        look: Any = {"horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
+        look = {"horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
         with switches, st.container(horizontal=True, **look):
             about_mask = say("On: no pixel sees a later one. Off: every pixel sees them all.")
             causal = st.toggle(say("Causal"), key="pixels_causal", help=about_mask, width="content")

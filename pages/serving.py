@@ -12,6 +12,7 @@ from ui.guard import guarded
 from ui.widgets import one_of
 
 model, text = controls.open_page(inference.ServingLink.restore)
+st.html(inference.LARGER)
 title = st.container()
 section = one_of(say("Shown"), inference.SECTIONS, "serving", label_visibility="collapsed")
 if section != "cost":

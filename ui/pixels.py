@@ -147,10 +147,10 @@ def real_digit(digit: int, nth: int) -> np.ndarray:
 
 
 def drawing() -> np.ndarray:
-    """What the user has drawn, levels [64]; a real digit at first."""
+    """What the user has drawn, levels [64]; until then the real digit that is chosen."""
     state = st.session_state
     if state.pixels_drawing is None:
-        state.pixels_drawing = real_digit(state.pixels_digit, state.pixels_nth).tolist()
+        return real_digit(state.pixels_digit, state.pixels_nth)
     return np.array(state.pixels_drawing, np.uint8)
 
 

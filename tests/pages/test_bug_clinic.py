@@ -165,6 +165,13 @@ class TestAllBugs:
         assert page.head in (1, 3, 5)
         assert "gets row 2's mask" in page.words()
 
+    def test_the_head_that_is_chosen_is_in_the_link_although_it_is_the_models_first(self) -> None:
+        page = Clinic(text="Once upon a time\nThe girl saw a dog and the dog saw the girl")
+        first = catalog.first_head(catalog.load("story"))
+        assert (page["layer"], page.head) != first
+        page.set(layer=first[0], head=first[1])
+        assert Clinic(**page.url).head == first[1]
+
     def test_crashes_say_pytorchs_own_sentence(self) -> None:
         page = Clinic(bug="if-mask")
         assert "Boolean value of Tensor with more than one value is ambiguous" in page.app.error[0].value

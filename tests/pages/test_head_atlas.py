@@ -160,6 +160,12 @@ def test_what_is_marked_is_in_the_link_and_comes_back_with_it() -> None:
     page.run()
     assert page.app.query_params["looks"] in ("7,9", ["7,9"])
     assert page.app.query_params["at"] in ("2,5", ["2,5"])
+    for key in ("atlas_queries", "atlas_keys"):
+        page.app.button_group(key=key).set_value([])
+    page.run()
+    assert any("Mark at least one query token" in one.value for one in page.app.info)
+    again = HeadAtlas(**page.url)
+    assert not again.app.session_state["atlas_queries"] + again.app.session_state["atlas_keys"]
     page.set(text="another text with other tokens")
     assert "looks" not in page.app.query_params, "the marks of one text are not another's"
 

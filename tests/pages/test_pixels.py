@@ -197,8 +197,8 @@ def test_completions_begin_with_the_drawing_and_the_class_is_the_likeliest(model
 
 
 def test_a_real_digit_replaces_the_drawing() -> None:
-    page = Pixels(part="finish").set(digit=6, nth=2)
-    assert page.canvases()["pixels_canvas"]["levels"] == third().tolist()
+    page = Pixels(part="finish").put(drawing=[0] * 64).set(digit=6, nth=2)
+    assert page.canvases()["pixels_canvas"]["levels"] == [0] * 64
     (button,) = [one for one in page.app.button if one.label == "Use this real digit"]
     button.click()
     page.run()
@@ -206,6 +206,16 @@ def test_a_real_digit_replaces_the_drawing() -> None:
     canvas = page.canvases()["pixels_canvas"]
     assert canvas["levels"] == test.levels[test.classes == 6][1].tolist()
     assert canvas["epoch"] == 1
+
+
+def test_before_anything_is_drawn_the_picture_is_the_digit_that_is_chosen_and_linked() -> None:
+    page = Pixels(part="finish").set(digit=6, nth=2)
+    (button,) = [one for one in page.app.button if one.label == "Use this real digit"]
+    assert button.disabled
+    test = real_digits().test
+    for one in (page, Pixels(**page.url)):
+        levels = one.canvases()["pixels_canvas"]["levels"]
+        assert levels == test.levels[test.classes == 6][1].tolist()
 
 
 @pytest.mark.parametrize("source", ["written", "drawn"])

@@ -57,7 +57,7 @@ MeasureName = Literal[*MEASURES]  # type: ignore[valid-type]
 AxisName = Literal[*EVERY_MEASURE]  # type: ignore[valid-type]
 
 
-Marks = Annotated[str | None, StringConstraints(pattern=r"^\d{1,3}(,\d{1,3}){0,47}$")]
+Marks = Annotated[str | None, StringConstraints(pattern=r"^(-|\d{1,3}(,\d{1,3}){0,47})$")]  # "-": none
 _Masked: Any = with_masks(TextLink, but="padding")
 
 

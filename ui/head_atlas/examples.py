@@ -169,7 +169,7 @@ def by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
 
     def keep() -> None:
         for name, marked in (("atlas_looks", "atlas_queries"), ("atlas_at", "atlas_keys")):
-            st.session_state[name] = ",".join(map(str, sorted(st.session_state[marked]))) or None
+            st.session_state[name] = ",".join(map(str, sorted(st.session_state[marked]))) or "-"
         tokens_of, _, _ = st.session_state.atlas_marked
         st.session_state.atlas_marked = tokens_of, st.session_state.atlas_looks, st.session_state.atlas_at
 
@@ -194,12 +194,14 @@ def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
     state = st.session_state
     marked, looks, at = state.get("atlas_marked", (tokens_of, None, None))
     if marked == tokens_of and (looks, at) == (state.atlas_looks, state.atlas_at) and "atlas_queries" in state:
+        # a browser that had no pills meanwhile has forgotten them
+        state.atlas_queries, state.atlas_keys = state.atlas_queries, state.atlas_keys
         return
     marks = state.atlas_looks, state.atlas_at
     state.atlas_marked = tokens_of, *marks
-    numbers = [[int(position) for position in (some or "").split(",") if position] for some in marks]
+    numbers = [[int(position) for position in (some or "").split(",") if position.isdigit()] for some in marks]
     linked = [[position for position in some if position < len(ids)] for some in numbers]
-    if all(linked):
+    if all(found or some == "-" for found, some in zip(linked, marks, strict=True)):
         state.atlas_queries, state.atlas_keys = linked
         return
     last, follower = len(ids) - 1, int(measures.followers(ids)[-1])

@@ -208,7 +208,8 @@ def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
     numbers, values = st.columns([1.7, 1], gap="medium")
     numbers.html("".join([steps_table(row), page.note(_about_the_table(row))]))
     with values:
-        drawn, about = drawn_values(row), say("Every weight is 0: nothing is added, and all numbers of the output are 0.")
+        drawn = drawn_values(row)
+        about = say("Every weight is 0: nothing is added, and all numbers of the output are 0.")
         if drawn:
             words = N_(
                 "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest "
