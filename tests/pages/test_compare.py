@@ -9,6 +9,7 @@ import pytest
 from model import catalog
 from model.base import Model
 from model.masks import MaskSpec
+from tests.apptest import charts
 from tests.pages.explore import Explore, array
 from ui.compare import OTHER_TEXT, like
 from ui.sidebar.models import FIRST
@@ -68,6 +69,14 @@ def test_two_texts(story: Model) -> None:
     assert any("B: story reads at most 256 tokens. Row 1" in one for one in page.said("caption"))
     page.set(b_text=" ")
     assert "expected a text for B, got none" in " ".join(page.said("error"))
+
+
+@pytest.mark.parametrize("query", [{"differs": "head"}, {"differs": "text", "b_text": '<i>"A" & B</i>'}])
+def test_alternative_texts_are_no_html(query: dict[str, str]) -> None:
+    page = Compare(text="<i>'A' & B</i>", **query)
+    alts = [chart["alt"] for chart in charts(page.app).values()]
+    assert any("<" in alt for alt in alts)
+    assert not any("&lt;" in alt or "&amp;" in alt or "&#" in alt for alt in alts)
 
 
 def test_the_framed_row_of_b_is_the_one_whose_next_token_is_shown() -> None:
