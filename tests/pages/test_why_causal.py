@@ -94,7 +94,7 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
     own, other = outcome(pair, WITHOUT_WITHOUT).copies, outcome(pair, WITH_WITHOUT).copies
     layer, best = twins.best_head(own)
     assert f"L{layer} H{best} puts {percent(float(own.max()))}" in head
-    assert f"With the mask in training, the highest is {percent(float(other.max()))}." in head
+    assert f"In the model trained with the mask, the highest is {percent(float(other.max()))}." in head
     model, batch = pair.models[True], pair.encode(TEXT)
     on, off = (twins.change(model, batch, 6, 99, causal=causal).earlier()[0] for causal in (True, False))
     assert on == 0
@@ -102,6 +102,13 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
         "Mask on, the largest change of a logit in the 6 rows before the changed token is exactly 0"
     )
     assert f"the largest change of a logit is {steps.amount(off)}" in later
+
+
+def test_each_model_s_copying_head_is_held_against_the_other_model(pair: TwinPair) -> None:
+    for trained, other, way in (("true", WITHOUT_WITHOUT, "without"), ("false", WITH_WITHOUT, "with")):
+        page = WhyCausal(step="2", trained=trained, run="false")
+        most = percent(float(outcome(pair, other).copies.max()))
+        assert f"In the model trained {way} the mask, the highest is {most}." in " ".join(page.sentences())
 
 
 def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 from markupsafe import Markup
 from streamlit.delta_generator import DeltaGenerator
 
-from i18n import N_, say, say_count
+from i18n import N_, say, say_count, together
 from model.heads.view import head_name
 from model.text import TokenBatch
 from model.why_causal import twins
@@ -106,12 +106,16 @@ def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, he
     named = {"head": head_name(*head), "share": percent(float(free[head]))}
     if one.run:
         return say("With the mask, {head} puts exactly 0 on the next token; without, {share}.", **named)
-    return say(
+    share = N_(
         "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
-        "positions that have one). With the mask in training, the highest is {most}.",
-        **named,
-        most=percent(float(others.max())),
+        "positions that have one)."
     )
+    other = (
+        N_("In the model trained without the mask, the highest is {most}.")
+        if one.trained
+        else N_("In the model trained with the mask, the highest is {most}.")
+    )
+    return together([say(share, **named), say(other, most=percent(float(others.max())))])
 
 
 def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
