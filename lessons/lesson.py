@@ -4,10 +4,20 @@ import json
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    PrivateAttr,
+    model_validator,
+)
 
 from i18n import N_, say
 from lessons.answer import QuestionSubject
+from lessons.formula import mathml
 from lessons.questions import COMPARING, KINDS
 from model.base import Model
 from model.catalog import induction_steps
@@ -50,6 +60,12 @@ def _head(given: Any) -> Any:
 def _ask(given: Any) -> Any:
     """`ask: loss` is short for `ask: {kind: loss}`."""
     return {"kind": given} if isinstance(given, str) else given
+
+
+def _formula(given: str) -> str:
+    if given:
+        mathml(given)
+    return given
 
 
 Masks = Annotated[InstanceOf[MaskSpec], BeforeValidator(_masks)]
@@ -110,7 +126,7 @@ class FourTokenRow(LessonModel):
     blocked: tuple[Annotated[int, Field(ge=0, lt=len(FOUR_TOKENS))], ...] = Field(
         default=(), max_length=len(FOUR_TOKENS), description=N_("the blocked keys, whole numbers from 0 to 3")
     )
-    add: Added | Literal[""] = Field(default="-inf", description=N_('"-inf", "-1e4", "-10" or "" for nothing'))
+    add: Literal[Added, ""] = Field(default="-inf", description=N_('"-inf", "-1e4", "-10" or "" for nothing'))
     precision: Precision = Field(default="float32", description=N_("float32 or float16"))
     then: Then = Field(default="", description=N_('multiply, zero or "" for nothing'))
     sink: Number | None = Field(default=None, description=N_("a number from −99 to 99"))
@@ -160,7 +176,9 @@ class Step(LessonModel):
         ),
     )
     numbers: FourTokenRow | None = Field(default=None, description=N_("a row of four tokens: query, keys, values …"))
-    formula: str = Field(default="", max_length=300, description=N_("a formula of at most 300 characters in LaTeX"))
+    formula: Annotated[str, Field(max_length=300), AfterValidator(_formula)] = Field(
+        default="", description=N_("a formula of at most 300 characters in LaTeX")
+    )
     page: Opened = Field(
         default="",
         description=N_("a page to open: explore, mask_lab, layers, generation, serving, padding or why_causal"),

@@ -332,7 +332,7 @@ def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelv
             order[name] = None
             lesson = found[name].lesson
             name = lesson.next if lesson else ""
-    return [found[name] for name in order]
+    return [*(found[name] for name in order), *_left_out(folder, files)]
 
 
 def written(folder: Path, name: str, language: str) -> str:
@@ -351,6 +351,15 @@ def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
                 if re.fullmatch(NAME, name):
                     found[name][language] = path
     return found
+
+
+def _left_out(folder: Path, files: Mapping[str, Mapping[str, Path]]) -> list[Shelved]:
+    """The Markdown files that are no lesson by their name; not README.md, and none that is hidden."""
+    taken = {path for languages in files.values() for path in languages.values()}
+    every = {path for within in (".", *LANGUAGES) for path in (folder / within).glob("[!.]*.md")}
+    others = sorted(str(path.relative_to(folder)) for path in every - taken if path.name != "README.md")
+    words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
+    return [Shelved(one, None, say(words, file=one), one) for one in others[:MOST_MISTAKES]]
 
 
 def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collection[str]) -> Shelved:

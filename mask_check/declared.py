@@ -197,7 +197,8 @@ def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = 
             "All later tokens are read. Likely cause: no causal mask (is_causal is not set, or attn_mask is None), "
             "or an operation over the whole row, such as a mean, a norm or a softmax before the mask."
         )
-    if min(ahead) > 0 and max(ahead) <= layers:
+    diagonal = all(len(set(one)) > 1 for one in zip(*pairs, strict=True))  # several outputs, and several tokens
+    if diagonal and min(ahead) > 0 and max(ahead) <= layers:
         return msg(
             "Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1), or a "
             "convolution is padded on both sides."
@@ -208,6 +209,6 @@ def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = 
         if several and same[0] < length and max(ahead) > layers:
             return msg("All of them lie within blocks of {size} tokens: what is shared in a block?", size=same[0])
     farthest = max((output - token for output, token in declared.reach.nonzero().tolist()), default=0)
-    if max(ahead) < 0 and farthest < -max(ahead) and farthest + layers >= -min(ahead):
+    if diagonal and max(ahead) < 0 and farthest < -max(ahead) and farthest + layers >= -min(ahead):
         return msg("Likely cause: off by one, the window is one token too wide (<= instead of <).")
     return ""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_all, msg_together
 from mask_check import differentiate, reach
 from mask_check.declared import Declared, Mask, cause_of, declare
-from mask_check.findings import OBEYS, CheckReport, Finding, Noise, skipped, unknown, written
+from mask_check.findings import BROKEN, OBEYS, CheckReport, Finding, Noise, skipped, unknown, written
 from mask_check.kernels import described
 from mask_check.prepare import check_length, checked, context_of, generator_of, needed_bytes, row_of
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
@@ -69,9 +69,10 @@ def judge(trial: CheckTrial) -> Finding:
             shorter = not context and length > FALLBACK > trial.length and not trial.longer
             wanted[wanted.index(length) + 1 :] = [FALLBACK] if shorter else []
             continue
+        if finding.verdict in (OBEYS, BROKEN):
+            trial.longer.append(length)
         if finding.verdict != OBEYS:
             return finding
-        trial.longer.append(length)
         most = max(most, finding.amount or 0.0)
     if not trial.longer:
         return skipped(why or msg("its context is too short, or it is too large to check without --tokens."))
@@ -131,14 +132,15 @@ def _moved(trial: CheckTrial, changed: Tensor, change: slice) -> Tensor:
 
 
 def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: int) -> Finding:
-    """The token that moves output `row`, by halving what was changed, and the shortest beginning that leaks."""
+    """The token that moves output `row` most, by halving what was changed, and the shortest beginning that leaks."""
     begin, end, _ = change.indices(trial.length)
     while end - begin > 1:
         middle = (begin + end) // 2
         halves = [slice(begin, middle), slice(middle, end)]
-        half = next((one for one in halves if float(_moved(trial, changed, one)[row]) > trial.tolerance), None)
-        if half is None:  # none of them alone
+        amounts = [float(_moved(trial, changed, one)[row]) for one in halves]
+        if max(amounts) <= trial.tolerance:  # none of them alone
             break
+        half = halves[amounts.index(max(amounts))]
         begin, end = half.start, half.stop
     moved = _moved(trial, changed, slice(begin, end))
     pairs: list[tuple[int, int]] = []
@@ -251,7 +253,7 @@ def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: 
         row = first_above(leaks[place], tolerance)
         words = N_("output {row} changes by {size} if the tokens from {column} on are changed, which its mask blocks.")
         size = written(float(leaks[place, row]))
-        pairs = [(int(i), cuts[place]) for i in (leaks[place] > tolerance).nonzero()]
+        pairs = [(int(i), cuts[int(at)]) for at, i in (leaks > tolerance).nonzero()]
         leak = Finding.at((row, cuts[place]), words, amount, tolerance, size=size)
         return leak.because(cause_of(pairs, declared, short=False))
     found = Finding(OBEYS, msg("no output changed when later tokens were changed."), amount, tolerance)

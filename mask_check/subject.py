@@ -26,7 +26,7 @@ IDS_OF_TABLE = 97
 NO_IDS = N_("expected a forward that takes token ids, such as forward(input_ids), got one without")
 NEEDS_MORE = N_("its forward needs {what}: only models that read token ids alone can be checked")
 STOPPED = N_(
-    "the check was stopped after {seconds:.0f} s and {forwards} forward passes; allow more time or a shorter text"
+    "the check was stopped after {seconds:g} s and {forwards} forward passes; allow more time or a shorter text"
 )
 NOT_OF_ALL = N_("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}")
 

@@ -1,8 +1,9 @@
-"""Files that are there whole, or not at all: whoever reads one never finds a half."""
+"""Files that are there whole, or not at all: whoever reads one never finds a half. And what a command prints."""
 
 import io
 import os
 import stat
+import sys
 import zipfile
 from pathlib import Path
 
@@ -57,6 +58,14 @@ def write(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
         why = f"{path} was not written ({error.strerror}); what was there before is as it was"  # not shown
         raise OSError(why) from error
+
+
+def to_stdout(text: str) -> None:
+    """Print it. Whoever reads it may stop before its end, as `head` does, which is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes as it ends
 
 
 def read_regular(path: Path, most: int) -> bytes:

@@ -17,7 +17,7 @@ from mask_check import findings
 from mask_check.check import check as measure
 from mask_check.check import explain
 from model.base import CHECKPOINTS
-from model.files import write
+from model.files import to_stdout, write
 from model.text import cut_words
 from serving.settings import Settings
 from unmask.checking import PREFIXES, SAMPLES, network_of
@@ -51,7 +51,7 @@ def check(asked: argparse.Namespace) -> int:
         return _could_not("expected a model, sample:KEY or file.py:NAME; --explain CHECK describes a check")
     if asked.explain:
         try:
-            print(explain(asked.explain))
+            to_stdout(explain(asked.explain))
         except ValueError as error:
             return _could_not(str(error))
         return 0
@@ -63,12 +63,16 @@ def check(asked: argparse.Namespace) -> int:
             options = {name: getattr(asked, name) for name in OPTIONS}
             title = f"{Path(asked.model).name} ({type(module).__name__})"
             report = measure(module, name=title, kernels=kernels, **options)
-            if asked.junit:
-                Path(asked.junit).write_text(findings.as_junit(report), encoding="utf-8")
         except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
             words = _words_of(error).removeprefix(f"{asked.model}: ")
             return _could_not(f"{asked.model} could not be checked: {words}")
-    print(findings.as_json(report) if asked.json else findings.as_text(report, picture=asked.picture))
+    to_stdout(findings.as_json(report) if asked.json else findings.as_text(report, picture=asked.picture))
+    if asked.junit:
+        try:
+            Path(asked.junit).write_text(findings.as_junit(report), encoding="utf-8")
+        except OSError as error:
+            failed = _could_not(f"{asked.junit} was not written ({error.strerror})")
+            return report.exit_code or failed
     return report.exit_code
 
 
@@ -97,7 +101,7 @@ def _report(asked: argparse.Namespace) -> None:
     run, heads = report_request.run_of(asked)
     link = report_request.link_to(run, heads[0] if heads else run.first_head())
     size = report_request.report(run, heads, link=link).save(asked.output).stat().st_size
-    print(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
+    to_stdout(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
     if run.cut:
         print(cut_words(run.cut, run.model.context), file=sys.stderr)
 
@@ -108,7 +112,7 @@ def _page(asked: argparse.Namespace) -> None:
 
     written = report_request.live_page_of(asked, FIRST_TEXT if asked.text is None else asked.text)
     write(Path(asked.output), written.encode("utf-8", "backslashreplace"))
-    print(f"{asked.output}: {asked.model}, {len(written) / 1e6:.1f} MB")
+    to_stdout(f"{asked.output}: {asked.model}, {len(written) / 1e6:.1f} MB")
 
 
 def _course(asked: argparse.Namespace) -> None:
@@ -119,7 +123,7 @@ def _course(asked: argparse.Namespace) -> None:
         file = Path(asked.output) / path
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, data)
-    print(f"{asked.output}: {len(files)} files, {sum(map(len, files.values())) / 1e6:.1f} MB")
+    to_stdout(f"{asked.output}: {len(files)} files, {sum(map(len, files.values())) / 1e6:.1f} MB")
 
 
 report = partial(_writes, "report", _report)  # one HTML file
@@ -129,9 +133,11 @@ course = partial(_writes, "course", _course)  # a folder of pages
 
 def samples(_asked: argparse.Namespace) -> int:
     """Print the names of the sample modules."""
+    lines = []
     for sample in SAMPLES.values():
         law = f"breaks {sample.law}" if sample.law else "correct"
-        print(f"{PREFIXES[0] + sample.key:<24} {law:<22} {' '.join(sample.said.split())}")
+        lines.append(f"{PREFIXES[0] + sample.key:<24} {law:<22} {' '.join(sample.said.split())}")
+    to_stdout("\n".join(lines))
     return 0
 
 

@@ -23,7 +23,7 @@ from model import catalog
 from model.atlas.progress import AtlasProgress, about, begun, load, made_of, measured_in_threads, measured_on_ray, save
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
 from model.atlas.unit import LONGEST_ROW, Unit, check, row_length, units_of_files, units_of_random
-from model.files import write
+from model.files import to_stdout, write
 from model.masks import NATIVE
 from serving import machine
 
@@ -61,6 +61,8 @@ def _run(given: argparse.Namespace) -> int:
         raise ValueError("expected files, or --random instead of them")
     if given.length < 2:
         raise ValueError(f"expected rows of at least 2 tokens, got {given.length}")
+    if given.out.suffix.lower() != ".parquet" or not given.out.parent.is_dir():
+        raise ValueError(f"expected a file whose name ends in .parquet, in a folder that is there, got {given.out}")
     machine.keep_freed_memory()
     model = catalog.load(given.model)
     lifted: dict[str, Any] = dict.fromkeys(given.without, False)
@@ -90,7 +92,7 @@ def _run(given: argparse.Namespace) -> int:
     state.unlink(missing_ok=True)
     sizes = f"{model.num_layers} × {msg_count('{count} head', '{count} heads', model.num_heads)}"
     read = msg_count("{count} text", "{count} texts", atlas.texts)
-    print(f"{given.out}: {sizes}, {read}, {msg_count('{count} token', '{count} tokens', atlas.read)}")
+    to_stdout(f"{given.out}: {sizes}, {read}, {msg_count('{count} token', '{count} tokens', atlas.read)}")
     return 0
 
 

@@ -1,9 +1,9 @@
 """The texts of an atlas in units of a few, from .txt and .csv files, a text in memory, or random repeated tokens; and
 one unit measured: batches of rows of like length, and which of their queries enter the sample.
 
-A text is a line of a .txt file, or a cell of a .csv file's column "text" (of its first column where none is called so;
-a .csv file's first line names its columns). Everything is read as it is needed, so a file may be larger than memory.
-The same model, unit and masks give the same tally, so units may be measured anywhere and in any order.
+A text is a line of a .txt file, or a cell of a .csv file's column "text" (its first line names its columns). Everything
+is read as it is needed, so a file may be larger than memory. The same model, unit and masks give the same tally, so
+units may be measured anywhere and in any order.
 """
 
 import csv
@@ -180,8 +180,11 @@ def _lines(file: TextIO, name: str) -> Iterator[str]:
 
 def _cells(file: TextIO, name: str) -> Iterator[str]:
     rows = csv.reader(file)
-    names = [cell.strip().lower() for cell in next(rows, [])]
-    column = names.index("text") if "text" in names else 0
+    names = [cell.strip() for cell in next(rows, ["text"])]
+    column = next((at for at, one in enumerate(names) if one.lower() == "text"), None)
+    if column is None:
+        words = N_("{file}: expected a column named text in the first line, got {columns}")
+        raise ValueError(msg(words, file=name, columns=", ".join(names)[:80]))
     for row in rows:
         cell = " ".join(row[column].split()) if column < len(row) else ""
         if "\0" in cell:

@@ -295,6 +295,12 @@ def test_a_run_can_be_cancelled_and_what_is_wrong_is_said(open_page: Open) -> No
     assert page.locator("main img").count() == 0
 
 
+def test_padding_counts_as_no_token(open_page: Open) -> None:  # noqa: F811
+    page = open_page()
+    show(page, "one\none two three four five six")
+    expect(page.locator("#status")).to_contain_text("Tokens: 2;")
+
+
 def test_in_chinese(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
     path = tmp_path / "page.html"
     hostile = "</textarea><script>window.hurt = 1</script> 你好"

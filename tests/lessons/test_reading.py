@@ -1,5 +1,7 @@
 """Lessons from their files: what is read, and which line a mistake is said to stand on."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -86,6 +88,12 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ("query: 2", "show: numbers", 13, "show: `numbers` goes with show: numbers, and only with it"),
         ("query: 2", "numbers: {query: [1, 2, 3]}", 13, "numbers.query"),
         ("query: 2", "formula: [1]", 13, "a formula of at most 300 characters in LaTeX, got '[1]'"),
+        ("query: 2", r"formula: \frac{1", 13, r"formula: expected a LaTeX formula, got \frac{1"),
+        ("query: 2", r"formula: \frac{1}", 13, r"expected a LaTeX formula, got \frac{1}"),
+        ("query: 2", "formula: x}", 13, "expected a LaTeX formula, got x}"),
+        ("query: 2", r"formula: x + \undefined{y}", 13, r"formula: expected a LaTeX command, got \undefined"),
+        ("query: 2", r"formula: \href{javascript:alert(1)}{x}", 13, "expected a LaTeX formula"),
+        ("query: 2", r"formula: \style{color:red}{x}", 13, "expected a LaTeX formula"),
         ("kind: picture", "kind: riddle", 14, "a kind of question, one of loss, texts, lower"),
         ("  among:\n", "  amogn:\n", 16, "expected one of kind, among, key, pattern, of, within, got 'ask.amogn'"),
         ("query: 2", "query: *two", 13, "an anchor or alias"),
@@ -103,6 +111,28 @@ def test_a_mistake_is_said_with_its_line(written: str, instead: str, line: int, 
     with pytest.raises(ValueError, match=rf"^line {line}: ") as error:
         read(LESSON.replace(written, instead), ["padding", "windows"])
     assert said in str(error.value)
+
+
+def test_a_mistake_in_one_setting_is_one_mistake() -> None:
+    pairs = "[[1, 0], [1, 0], [1, 0], [1, 0]]"
+    row = f'show: numbers\nnumbers:\n  query: [1, 0]\n  keys: {pairs}\n  values: {pairs}\n  add: "5"'
+    with pytest.raises(ValueError, match="expected numbers") as error:
+        read(LESSON.replace("text: 2021-03-03", row))
+    assert str(error.value) == """line 35: expected numbers.add, "-inf", "-1e4", "-10" or "" for nothing, got '5'"""
+
+
+def test_every_file_of_a_folder_is_a_lesson_or_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "en").mkdir()
+    lessons = ["one.en.md", "two.zh.md", "en/three.md"]
+    others = ["Upper.en.md", "en/four.en.md", "en/one.md", "plain.md"]
+    for name in (*lessons, *others, "README.md", "._one.en.md", "notes.txt"):
+        (tmp_path / name).write_text(LESSON, encoding="utf-8")
+    found = shelf(tmp_path, "en")
+    assert [one.name for one in found if one.lesson] == ["one", "three", "two"]
+    left = [one for one in found if not one.lesson]
+    assert all(f"{one.file}: expected a unique name such as lesson.en.md" in one.problem for one in left)
+    files = {one.file.replace("\\", "/") for one in left}
+    assert files in (set(others), {*others, "one.en.md"} - {"en/one.md"})  # either of the two of one name
 
 
 def test_a_mistake_in_masks_is_said_in_the_user_s_language() -> None:

@@ -51,6 +51,9 @@ def test_the_verdict_states_the_lengths() -> None:
     report = check(ReadsAhead(above=9999))
     assert (report.obeys, report.longer) == (True, (130, 520))
     assert verdict_of(report) == "It obeys its mask on the rows checked, of 24, 130 and 520 tokens."
+    report = check(ReadsAhead(7, 300))  # the row that leaks is one of those checked
+    assert verdict_of(report) == "It does not obey its mask on the rows checked, of 24, 130 and 520 tokens."
+    assert verdict_of(check(ReadsAhead())).endswith("of 24 and 130 tokens.")
 
 
 @pytest.mark.parametrize(("asked", "lengths"), [({"tokens": 40}, (40,)), ({"tokens": 200}, (130, 200))])
@@ -96,6 +99,33 @@ def test_causes(mask: str, shift: int, words: str) -> None:
     leaks = [(i, j) for i, j in (seen & ~declared.reach).nonzero().tolist()]
     assert words in cause_of(leaks, declared)
     assert bool(words) == bool(cause_of(leaks, declared))
+
+
+class OneOutput(ReadsAhead):
+    """In rows of more than 100 tokens, output 63 reads the tokens up to 100 too, and that one most."""
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        length = input_ids.shape[1]
+        mask = torch.ones(length, length).tril()
+        if length > 100:
+            mask[63, 64:100], mask[63, 100] = 0.01, 1.0
+        return self.head(mask / mask.sum(-1, keepdim=True) @ self.embedding(input_ids))
+
+
+def test_a_leak_of_one_output_is_narrowed_to_what_moves_it_most_and_is_no_diagonal() -> None:
+    finding = check(OneOutput()).finding("length")
+    assert finding.pair == (63, 100)
+    assert "with 101 tokens or more" in finding.words
+    by_itself = check(OneOutput(), tokens=110, thorough=True).finding("length")  # each token from 0 on
+    quick = longer.quick(OneOutput()).findings[0]
+    assert quick.verdict == BROKEN
+    assert not any("Likely cause" in one.words for one in (finding, by_itself, quick))
+    for declared, pairs in (("causal", [(3, 4)]), ("causal", [(3, 4), (3, 5)]), ("window:4", [(9, 5)])):
+        assert not cause_of(pairs, declare(SmallConfig(), 24, declared))
+
+
+def test_a_diagonal_is_named_by_quick_too() -> None:
+    assert "off by one" in longer.quick(ReadsAhead(2, 0)).findings[0].words
 
 
 def test_the_short_row_is_enough_where_it_leaks() -> None:

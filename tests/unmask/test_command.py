@@ -1,6 +1,7 @@
 """python -m unmask: what it prints, and its exit status."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -51,6 +52,37 @@ def test_a_leak_is_status_1(capsys: pytest.CaptureFixture, tmp_path: Path) -> No
     assert ElementTree.parse(junit).getroot().get("failures") == str(
         sum(finding["verdict"] == "broken" for finding in found["findings"])
     )
+
+
+@pytest.mark.parametrize(("model", "status", "verdict"), [("sample:sdpa", 1, 1), ("story", 2, 0)])
+def test_a_report_that_cannot_be_written_is_printed(
+    model: str, status: int, verdict: int, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    junit = tmp_path / "nowhere" / "obeys.xml"
+    assert main(["check", model, "--junit", str(junit)]) == status
+    said = capsys.readouterr()
+    assert VERDICTS[verdict].split("{")[0] in said.out
+    assert said.err == f"{junit} was not written (No such file or directory).\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["unmask", "samples"], 0),
+        (["unmask", "check", "sample:sdpa"], 1),
+        (["unmask", "check", "--explain", "reach"], 0),
+        (["unmask", "page", "-o", "page.html"], 0),
+        (["model.atlas", "story", "--random", "-o", "atlas.parquet"], 0),
+    ],
+)
+def test_whoever_reads_it_may_stop(command: list[str], status: int, tmp_path: Path) -> None:
+    """As `head` does: what it printed is lost, but neither its exit status nor its files."""
+    read, write = os.pipe()
+    os.close(read)
+    where = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
+    ran = subprocess.run([sys.executable, "-m", *command], stdout=write, stderr=subprocess.PIPE, text=True, **where)
+    os.close(write)
+    assert (ran.returncode, ran.stderr) == (status, "")
 
 
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:

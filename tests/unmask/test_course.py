@@ -201,6 +201,9 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) 
         words = refusal(capsys, tmp_path / "site", tmp_path)
         assert words == f"No course was written: {name}: expected another name than a page of the course.\n"
         taken.unlink()
+    (tmp_path / "mine.md").write_text("no lesson")
+    words = refusal(capsys, tmp_path / "site", tmp_path)
+    assert words.startswith("No course was written: mine.md: expected a unique name such as lesson.en.md")
     (tmp_path / "taken").write_text("a file")
     assert main(["course", "-o", str(tmp_path / "taken")]) == 2
     assert (tmp_path / "taken").read_text() == "a file"

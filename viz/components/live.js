@@ -64,7 +64,7 @@ async function refresh() {
     if (shown && String(shown.row.ids) !== String(row.ids)) Object.assign(state, { query: null, pins: [] });
     shown = { row, runs, masks };
     show();
-    const said = scene ? [] : [fill(words.done, { tokens: row.ids.length, seconds: ((performance.now() - began) / 1000).toFixed(2) })];
+    const said = scene ? [] : [fill(words.done, { tokens: row.keep.filter(Boolean).length, seconds: ((performance.now() - began) / 1000).toFixed(2) })];
     if (row.cut) said.push(fill(words.cut, { most: model.tokenizer.context, beginning: row.cut.slice(0, 40) }));
     if (left) said.push(fill(words.rows, { most: about.mostRows }));
     tell(said.join(" "));

@@ -2,7 +2,6 @@
 its words open; and its formulas."""
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
@@ -10,6 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
+from lessons.formula import mathml
 from lessons.glossary import Term, glossary
 from viz.html import join, svg_image, tag
 from viz.palette import ALLOWED, MARK, MASK_COLOURS, NOW, SEQUENTIAL
@@ -17,7 +17,6 @@ from viz.palette import ALLOWED, MARK, MASK_COLOURS, NOW, SEQUENTIAL
 SIDE, CELL = 5, 14  # cells a side, pixels of one
 LINE = "#868C96"  # seen on either ground
 DARK, MIDDLE, BRIGHT = SEQUENTIAL[1], SEQUENTIAL[5], SEQUENTIAL[9]
-MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles of a stranger's
 
 
 def _svg(parts: Iterable[Markup], wide: int = SIDE * CELL) -> Markup:
@@ -146,13 +145,5 @@ def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
 
 
 def formula(latex: str) -> Markup:
-    """LaTeX as MathML, for pages without Streamlit; as it is typed where it cannot be read."""
-    from latex2mathml.converter import convert
-
-    try:
-        if MORE_THAN_A_FORMULA.search(latex):
-            raise ValueError(latex)
-        made = Markup(convert(latex, display="block"))  # an XML tree, written with all text escaped
-    except Exception:  # noqa: BLE001 - the library raises IndexError, KeyError and a dozen kinds of its own
-        made = tag("code", latex)
-    return tag("div", made, class_="formula")
+    """A step's, for pages without Streamlit."""
+    return tag("div", Markup(mathml(latex)), class_="formula")

@@ -141,6 +141,15 @@ def test_what_cannot_be_done_is_a_sentence(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("out", ["atlas.csv", "nowhere/atlas.parquet"])
+def test_where_it_cannot_write_nothing_is_measured(
+    out: str, tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert atlas.main([str(tiny_folder), str(texts), "-o", str(tmp_path / out)]) == 2
+    assert "expected a file whose name ends in .parquet, in a folder that is there" in capsys.readouterr().err
+    assert list(tmp_path.rglob("*atlas*")) == []
+
+
 def test_a_state_of_other_settings_or_a_damaged_one_is_refused(
     tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture, tiny: Model
 ) -> None:

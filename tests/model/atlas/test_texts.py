@@ -36,8 +36,8 @@ def test_a_line_of_a_txt_file_is_a_text(tmp_path: Path) -> None:
     ("table", "expected"),
     [
         ('id,Text\n1,"a, b"\n2,"two\nlines"\n3,\n4', ["a, b", "two lines"]),
-        ("sentence,label\nfirst,0\nsecond,1\n", ["first", "second"]),
         ("text", []),
+        ("", []),
     ],
 )
 def test_a_cell_of_a_csv_file_is_a_text(tmp_path: Path, table: str, expected: list[str]) -> None:
@@ -86,6 +86,7 @@ def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
         ("a.txt", b" \n \n", r"a\.txt: expected a text in it, found none"),
         ("a.csv", b'text\n"' + b"x" * 200_000 + b'"', r"a\.csv: expected a table in CSV.*field larger"),
         ("a.csv", b"text\na\0b", r"a\.csv: expected "),
+        ("a.csv", b"id,body\n17,a", r"a\.csv: expected a column named text in the first line, got id, body"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_sentence(name: str, data: bytes, words: str) -> None:
