@@ -35,6 +35,10 @@ FALLBACK = 64  # for a module that does not say how many positions it has, and r
 LEAK = N_(
     "with {length} tokens or more: output {row} changes by {size} if token {column} is changed, which its mask blocks."
 )
+LEAK_OF_SEVERAL = N_(
+    "in a row of {length} tokens output {row} changes by {size} if tokens {first} to {last} are changed, which its "
+    "mask blocks. The time limit ended before the token was found."
+)
 SHUT = N_(
     "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
     "where the mask is declared open."
@@ -117,7 +121,13 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
         amount = float(moved[closed].max()) if bool(closed.any()) else 0.0
         alive = alive or bool((moved[~closed] > trial.tolerance).any())
         if amount > trial.tolerance:
-            return _leak(trial, changed, change, first_above(moved * closed, trial.tolerance), short)
+            row = first_above(moved * closed, trial.tolerance)
+            try:
+                return _leak(trial, changed, change, row, short)
+            except TookTooLong:  # no less a leak
+                begin, end, _ = change.indices(trial.length)
+                size, where = float(moved[row]), {"length": trial.length, "row": row, "first": begin, "last": end - 1}
+                return Finding(BROKEN, msg(LEAK_OF_SEVERAL, size=written(size), **where), size, trial.tolerance)
         most = max(most, amount)
     if not alive:
         return unknown(msg("in a row of {length} tokens no changed token changed an output.", length=trial.length))

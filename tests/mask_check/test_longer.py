@@ -1,5 +1,7 @@
 """Leaks and shut ways that 24 tokens do not show: found, halved to a pair, and to the shortest row that leaks."""
 
+import re
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from mask_check.check import check
 from mask_check.declared import cause_of, declare
 from mask_check.findings import BROKEN, CheckReport, verdict_of
 from mask_check.sample_networks import SmallConfig, SmallDecoder
+from mask_check.subject import TookTooLong
 from tests.mask_check.modules import ReadsAhead, Written
 
 
@@ -25,6 +28,17 @@ def test_a_leak_that_begins_beyond_a_length(block: int, above: int) -> None:
     row, column = finding.pair
     assert row < column
     assert row // block == column // block
+
+
+def test_a_leak_is_one_although_the_time_ends_before_it_is_narrowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise TookTooLong("stopped")
+
+    monkeypatch.setattr(longer, "_leak", stopped)
+    report = check(ReadsAhead(64, 64))
+    assert broken(report) == ["length"]
+    words = report.finding("length").words
+    assert re.search(r"in a row of 130 tokens output \d+ changes by .* if tokens \d+ to 129", words)
 
 
 def test_what_lies_within_blocks_is_said() -> None:
