@@ -6,7 +6,7 @@ Sizes: Q queries, K keys, Q <= K: the queries are the last Q of the K positions,
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations, groupby, pairwise
+from itertools import chain, combinations, groupby, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -170,6 +170,7 @@ def _exact_in_rows(rows: np.ndarray, whole: np.ndarray, shift: int, within: np.n
     masks = {one: _kind(one, at, allowed.shape[1]) for one in _candidates(whole)}
     inside = {one: mask for one, mask in masks.items() if KINDS[one[0]].opens and not (mask & within & ~allowed).any()}
     names = sorted({name for name, _ in inside}, key=list(KINDS).index)
+    sets = []
     for some in chain.from_iterable(combinations(names, count) for count in range(len(names) + 1)):
         opening = {one: mask for one, mask in inside.items() if one[0] in some}
         opened = np.logical_or.reduce([*opening.values(), np.zeros_like(allowed)])
@@ -177,29 +178,39 @@ def _exact_in_rows(rows: np.ndarray, whole: np.ndarray, shift: int, within: np.n
             one: mask for one, mask in masks.items()
             if not KINDS[one[0]].opens and not (allowed & ~(mask | opened)).any()
         }  # fmt: skip
-        kinds = _needed(allowed, blocking, opening, within)
-        if kinds is not None:
-            return Reading(kinds)
+        sets.append((blocking, opening))
+    for place, size in product((-1, 1), (1, -1)):
+        for blocking, opening in sets:
+            kinds = _needed(allowed, blocking, opening, within, (place, size))
+            if kinds is not None:
+                return Reading(kinds)
     return None
 
 
-def _needed(allowed: np.ndarray, blocking: Masks, opening: Masks, within: np.ndarray | bool) -> Kinds | None:
-    """Of kinds that all agree with the mask, those without which it is another; None where all of them are another."""
+def _needed(
+    allowed: np.ndarray, blocking: Masks, opening: Masks, within: np.ndarray | bool, order: tuple[int, int]
+) -> Kinds | None:
+    """Of kinds that all agree with the mask, those without which it is another, of each the smallest; None where all of
+    them are another, or two of one kind remain. order: in which kinds and sizes are tried to be left out, 1 or -1."""
 
     def fits(some: list[tuple[str, Any]]) -> bool:
         free = np.logical_and.reduce([blocking[one] for one in some if one in blocking] or [np.ones_like(allowed)])
         free = np.logical_or.reduce([free, *(opening[one] for one in some if one in opening)])
         return bool(((free & within) == allowed).all())
 
-    kinds = [*opening, *blocking]
+    kinds, place = [*opening, *blocking], [*KINDS].index
     if not fits(kinds):
         return None
-    order = list(KINDS)
-    for one in sorted(kinds, key=lambda one: (-order.index(one[0]), one[1])):
+    for one in sorted(kinds, key=lambda one: (order[0] * place(one[0]), order[1] * one[1])):
         rest = [other for other in kinds if other != one]
         kinds = rest if fits(rest) else kinds
-    once = len({name for name, _ in kinds}) == len(kinds)
-    return tuple(sorted(kinds, key=lambda one: order.index(one[0]))) if once else None
+    if len({name for name, _ in kinds}) < len(kinds):
+        return None
+    for name, size in [one for one in kinds if one in blocking]:
+        rest = [one for one in kinds if one[0] != name]
+        smaller = sorted(one for one in blocking if one[0] == name and one[1] <= size)
+        kinds = [*rest, next(one for one in smaller if fits([*rest, one]))]
+    return tuple(sorted(kinds, key=lambda one: place(one[0])))
 
 
 def _opened_within(allowed: np.ndarray) -> Reading | None:
@@ -259,16 +270,22 @@ def _sizes(allowed: np.ndarray) -> list[int]:
     allowed keys. The commonest, and a few small ones."""
     queries, keys = allowed.shape
     found: Counter[int] = Counter()
+    firsts: Counter[int] = Counter()  # of the first run: a prefix shows in few rows
+    ahead = 0  # a strided row of a block ends up to stride - 1 before the block does
     for position, row in enumerate(allowed, keys - queries):
         seen = np.flatnonzero(row)
         if not seen.size:
             continue
         begins = seen[np.diff(seen, prepend=-2) > 1]
         ends = seen[np.diff(seen, append=keys + 1) > 1]
-        lengths = [*(ends - begins + 1)[:2], *(position - begins[-2:] + 1), ends[-1] - position + 1, ends[0] + 1]
+        lengths = [*(ends - begins + 1)[:2], ends[-1] - position + 1, ends[0] + 1, ends[-1] + 1]
+        lengths += [*(position - begins[:3] + 1), *(position - begins[-2:] + 1)]  # of a strided window the first ones
+        firsts[int(ends[0] - begins[0]) + 1] += 1
+        ahead = max(ahead, int(ends[-1]) - position + 1)
         found.update({int(length) for length in lengths} | set(np.diff(seen)[:3].tolist()))
     common = [size for size, _ in found.most_common() if 0 < size <= keys]
-    return sorted({*common[:MOST_VALUES], 1, 2, 3, 4})
+    rare = (*(size for size, _ in firsts.most_common(4)), *range(ahead, ahead + 3), 1, 2, 3, 4)
+    return sorted({*common[:MOST_VALUES], *filter(None, rare)})
 
 
 def _documents(allowed: np.ndarray) -> Reading | None:

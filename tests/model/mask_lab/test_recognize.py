@@ -13,6 +13,7 @@ from transformers import masking_utils
 
 import unmask
 from model.mask_lab.recognize import name_mask
+from model.masks import MaskContext, MaskSpec
 
 T = 13
 Q, K = np.indices((T, T))
@@ -204,3 +205,16 @@ def test_kinds_of_this_program_at_random() -> None:
         mask = runs_as(masks)
         found = name_mask(mask)
         np.testing.assert_array_equal(runs_as(found.masks), mask)
+
+
+def test_of_what_is_made_of_kinds_no_cell_is_said_to_differ() -> None:
+    rng = np.random.default_rng(5)
+    most = {"sliding": 12, "stride": 4, "block_causal": 7, "prefix_lm": 9, "prefix": 9, "sinks": 5}
+    for _ in range(200):
+        length = int(rng.choice([8, 11, 16, 24, 37, 64]))
+        sizes = {name: int(rng.integers(2, most[name])) for name in most if rng.random() < 0.33}
+        spec = MaskSpec(causal=bool(rng.random() < 0.5), padding=False, **sizes)
+        mask = MaskContext(torch.ones(1, length, dtype=torch.bool), length, 1).allowed_in_row(spec, 0).numpy()
+        found = name_mask(mask)
+        assert not len(found.differs), (length, spec, found.sentence)
+        assert "nearest" not in found.sentence
