@@ -11,8 +11,13 @@ from ui import controls, explain, inference
 from ui.guard import guarded
 from ui.widgets import one_of
 
+LARGER = """<style>  /* square pictures grow with the window */
+  :is(.st-key-calls_cells, .st-key-calls_kernel, .st-key-tree_mask, .st-key-cost_blocks) .chart {
+    height: max(470px, min(62dvh, 34vw)) !important; }
+</style>"""
+
 model, text = controls.open_page(inference.ServingLink.restore)
-st.html(inference.LARGER)
+st.html(LARGER)
 title = st.container()
 section = one_of(say("Shown"), inference.SECTIONS, "serving", label_visibility="collapsed")
 if section != "cost":

@@ -156,12 +156,6 @@ def offer(shown: SectionView) -> None:
         st.code(shown.code, "python")
 
 
-SQUARES = "calls_cells", "calls_kernel", "tree_mask", "cost_blocks"  # with the window they grow
-LARGER = f"""<style>
-  :is({", ".join(f".st-key-{key}" for key in SQUARES)}) .chart {{ height: max(470px, min(62dvh, 34vw)) !important; }}
-</style>"""
-
-
 def _chart(title: str, key: str, figure: CachedFigure, sentence: str, **look: Any) -> dict[str, CachedFigure]:
     """Draw a figure under its title; gives both."""
     st.markdown("#### " + title)

@@ -133,7 +133,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     Raises NotSupported for a network whose attention does not all go through ours, or whose logits then differ.
     """
     report(msg("running it as transformers does"))
-    inputs = _inputs(stacks)
+    inputs = _inputs(stacks, left=stacks.takes_positions)  # positions are tried so too
     expected = _reference(stacks, inputs)
     _switch(stacks, attention_hook.NAME)
     report(msg("looking for its attentions"))
@@ -142,7 +142,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
         stacks.takes_positions, stacks.first_position = first is not None, first or 0
         if first != 0:
             _switch(stacks, "eager")
-            inputs = _inputs(stacks)
+            inputs = _inputs(stacks, left=stacks.takes_positions)
             expected = _reference(stacks, inputs)
             _switch(stacks, attention_hook.NAME)
     edges = probe.edges_of(stacks.network.config)
@@ -151,11 +151,28 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     sites = tuple(looking.sites)
     kinds = _layer_kinds(stacks, sites)
     report(msg("comparing our logits with its own"))
-    run = Recording(sites, MaskSpec(causal=any(site.native.causal for site in sites)), inputs.keeps())
+    try:
+        states = _check(stacks, sites, inputs, expected)
+    except NotSupported:
+        if not kinds[1] or not stacks.takes_positions:
+            raise
+        # RecurrentGemma's recurrence reads padding on the left, whose queries attend to all of it in transformers and
+        # to nothing in ours
+        _switch(stacks, "eager")
+        inputs = _inputs(stacks, left=False)
+        expected = _reference(stacks, inputs)
+        _switch(stacks, attention_hook.NAME)
+        states = _check(stacks, sites, inputs, expected)
+    return Findings(sites, sum(site.bytes_per_token for site in sites) + states[0, 0].nbytes, *kinds)
+
+
+def _check(stacks: Stacks, sites: Sequence[Site], inputs: Inputs, expected: Tensor) -> Tensor:
+    """The states under our attention. Raises NotSupported where their logits are not the expected ones."""
+    run = Recording(tuple(sites), MaskSpec(causal=any(site.native.causal for site in sites)), inputs.keeps())
     states = stacks.states(run, inputs)
     run.layers()
     check_logits(stacks.logits(states), expected, inputs.keep)
-    return Findings(sites, sum(site.bytes_per_token for site in sites) + states[0, 0].nbytes, *kinds)
+    return states
 
 
 def check_runs_on_text(stacks: Stacks) -> None:
@@ -177,9 +194,9 @@ def _switch(stacks: Stacks, attention: str) -> None:
     internals.set_attention_name(stacks.network, attention, stacks.parts.values())
 
 
-def _inputs(stacks: Stacks) -> Inputs:
-    """Two rows, one of them padded: on the left where the network takes positions, which are tried so too. They are
-    longer than every window, chunk and block that the configuration names, as far as that is affordable."""
+def _inputs(stacks: Stacks, *, left: bool) -> Inputs:
+    """Two rows, one of them padded, left or right. They are longer than every window, chunk and block that the
+    configuration names, as far as that is affordable."""
     device, known = stacks.network.device, vocabulary_of(stacks.network)
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
@@ -192,7 +209,7 @@ def _inputs(stacks: Stacks) -> Inputs:
         ids = torch.randint(known, (2, tokens), generator=generator)
         ids[ids == pad] = (pad + 1) % known
         keep = torch.ones(2, tokens, dtype=torch.bool)
-        keep[1, slice(0, 2) if stacks.takes_positions else slice(tokens - 2, tokens)] = False
+        keep[1, slice(0, 2) if left else slice(tokens - 2, tokens)] = False
         return Inputs(ids.masked_fill(~keep, pad).to(device), keep.to(device))
 
     inputs = batch(length)

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import tokenize
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -127,6 +128,15 @@ def rectangles(cells: np.ndarray) -> list[Rectangle]:
 def runs_of(edge: np.ndarray) -> list[tuple[int, int]]:
     """The first and the last place of each run, from where it begins (1) and where it is over (-1)."""
     return list(zip((edge == 1).nonzero()[0].tolist(), ((edge == -1).nonzero()[0] - 1).tolist(), strict=True))
+
+
+def strokes_of_rows(allowed: np.ndarray, wrong: np.ndarray) -> Iterator[list[Any]]:
+    """A stroke for each run of wrong cells in a row, bool [Q,K], that are all blocked, or all allowed."""
+    for query in np.flatnonzero(wrong.any(axis=1)).tolist():
+        keys = np.flatnonzero(wrong[query])
+        state = allowed[query, keys]
+        for run in np.split(np.arange(len(keys)), np.flatnonzero((np.diff(keys) > 1) | np.diff(state)) + 1):
+            yield ["open" if state[run[0]] else "block", query, int(keys[run[0]]), query, int(keys[run[-1]])]
 
 
 def _no_npy(data: bytes) -> str:

@@ -14,7 +14,7 @@ import torch
 
 from i18n import N_, msg, msg_all, msg_count, msg_list, msg_together
 from model.mask_kinds import KINDS, Cells
-from model.mask_lab.mask_files import read_mask
+from model.mask_lab.mask_files import read_mask, strokes_of_rows
 from model.masks import ON_TEXT
 from model.spec import MOST_STROKES
 
@@ -179,12 +179,10 @@ def _exact_in_rows(rows: np.ndarray, whole: np.ndarray, shift: int, within: np.n
             if not KINDS[one[0]].opens and not (allowed & ~(mask | opened)).any()
         }  # fmt: skip
         sets.append((blocking, opening))
-    for place, size in product((-1, 1), (1, -1)):
-        for blocking, opening in sets:
-            kinds = _needed(allowed, blocking, opening, within, (place, size))
-            if kinds is not None:
-                return Reading(kinds)
-    return None
+    orders = product((-1, 1), (1, -1))
+    every = (_needed(allowed, *some, within, order) for order in orders for some in sets)
+    kinds = next((one for one in every if one is not None), None)
+    return None if kinds is None else Reading(kinds)
 
 
 def _needed(
@@ -352,17 +350,8 @@ def _masks(allowed: np.ndarray, reading: Reading) -> dict[str, Any] | None:
     first, last = (keys - reading.padding, keys) if reading.padding > 0 else (0, -reading.padding)
     if last > first and not allowed[:, first:last].any():
         strokes, wrong[:, first:last] = [["block", 0, first, queries - 1, last - 1]], False
-    strokes = [*strokes, *_strokes(allowed, wrong)] if queries == keys else []
+    strokes = [*strokes, *strokes_of_rows(allowed, wrong)] if queries == keys else []
     return kinds | {"drawn": strokes} if 0 < len(strokes) <= MOST_STROKES else None
-
-
-def _strokes(allowed: np.ndarray, wrong: np.ndarray) -> Iterator[list[Any]]:
-    """A stroke for each run of wrong cells in a row that are all blocked, or all allowed."""
-    for query in np.flatnonzero(wrong.any(axis=1)).tolist():
-        keys = np.flatnonzero(wrong[query])
-        state = allowed[query, keys]
-        for run in np.split(np.arange(len(keys)), np.flatnonzero((np.diff(keys) > 1) | np.diff(state)) + 1):
-            yield ["open" if state[run[0]] else "block", query, int(keys[run[0]]), query, int(keys[run[-1]])]
 
 
 def _in_words(found: "NamedMask", reading: Reading) -> str:

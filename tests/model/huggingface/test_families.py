@@ -230,3 +230,15 @@ def test_a_query_that_chooses_looks_at_so_many_tokens(tmp_path: Path) -> None:
     looked_at = [min(query + 1, 4) for query in range(tokens)]
     assert (usual > 0).sum(-1).tolist() == looked_at
     assert (lifted > 0).sum(-1).tolist() == [now + more for now, more in zip(looked_at, later, strict=True)]
+
+
+@torch.inference_mode()
+def test_a_recurrence_after_an_attention_reads_padding_on_the_left_alone(tmp_path: Path) -> None:
+    config = ALL["recurrent_gemma"].to_dict() | {"num_hidden_layers": 6}
+    folder = families.save("recurrent_gemma", tmp_path, hf.RecurrentGemmaConfig(**config))
+    ours = adapter.load(str(folder), settings=Settings())
+    theirs = hf.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    assert ours.describe().layer_numbers["self"] == (2, 5)
+    batch = batch_of(ours, "right")
+    expected = theirs(batch.ids, attention_mask=batch.keep.long(), use_cache=False).logits
+    assert largest_difference(ours.run(batch).logits[batch.keep], expected[batch.keep]) <= 1e-4
