@@ -55,6 +55,13 @@ _YEAR_FIRST = re.compile(
     rf"(?P<day>[0-9]{{1,2}}){_ENDED}"
 )
 _JOINED = re.compile(r"(?<![0-9])(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})(?![0-9])")
+_AND = r"\s*(?:[-–—&]|\b(?:to|and|or)\b)\s*"
+_TWO_DAYS = rf"(?<![0-9./-])(?P<one>[0-9]{{1,2}})(?:st|nd|rd|th)?{_AND}(?P<other>[0-9]{{1,2}}(?:st|nd|rd|th)?)(?![0-9])"
+_TWO = [  # two days of a month that is named, or two years
+    re.compile(rf"{_TWO_DAYS}(?=\s+(?:of\s+)?(?P<month>[a-z]{{3,11}})\W+[0-9]{{4}}(?![0-9]))"),
+    re.compile(rf"(?<![a-z])(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}(?=\W+[0-9]{{4}}(?![0-9]))"),
+    re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
+]
 _UNKNOWN_MONTH = re.compile(r"(?<!\d)\d{1,2}\W+(?:de\W+)?(?P<word>[^\W\d_]{3,20})\W+(?:de\W+)?\d{4}(?!\d)")
 _TIME = re.compile(
     r"(?:(?<=[0-9])t)?(?<![0-9])[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?"
@@ -116,18 +123,11 @@ def _written(text: str) -> Iterator[set[Readings]]:
     plain = text.lower()
     for words in (_YEAR_WORDS, _DAY_WORDS):  # in digits
         plain = words.sub(lambda found: _IN_DIGITS[" ".join(re.split("[ -]+", found[0]))], plain)
-    plain = _TIME.sub(" ", plain)
-    last = [found[0] for found in _overlapping(_DAY_LAST, plain) if month_of(found["month"])]
-    if last:  # or the number before the month might pass for its day
-        plain = last[-1]
-    named = [
-        (found, month)
-        for pattern in (_DAY_LAST, *_NAMED)
-        for found in _matches(pattern, plain)
-        if (month := month_of(found["month"]))
-    ]
-    named += [(found, int(found["month"])) for pattern in (_YEAR_FIRST, _JOINED) for found in _matches(pattern, plain)]
-    numbers = _matches(_NUMBERS, plain)
+    named: list[tuple[dict[str, str], int]] = []
+    numbers: list[dict[str, str]] = []
+    for one in _one_by_one(_TIME.sub(" ", plain)):
+        named += _named(one)
+        numbers += _matches(_NUMBERS, one)
     for length in (4, 2):
         readings: set[Readings] = set()
         for found in numbers:
@@ -139,6 +139,30 @@ def _written(text: str) -> Iterator[set[Readings]]:
             for found, month in named
             if len(found["year"]) == length
         }
+
+
+def _one_by_one(plain: str) -> list[str]:
+    """The text with each of two days, or years, that it joins: "3 May 2021" and "4 May 2021" of "3-4 May 2021"."""
+    every = (match for pattern in _TWO for match in pattern.finditer(plain))
+    found = next((one for one in every if "month" not in one.groupdict() or month_of(one["month"])), None)
+    if not found:
+        return [plain]
+    return [plain[: found.start("one")] + found[name] + plain[found.end("other") :] for name in ("one", "other")]
+
+
+def _named(plain: str) -> list[tuple[dict[str, str], int]]:
+    """The parts of each date whose month is named, or whose year comes first, and its month."""
+    last = [found[0] for found in _overlapping(_DAY_LAST, plain) if month_of(found["month"])]
+    if last:  # or the number before the month might pass for its day
+        plain = last[-1]
+    found_month = [
+        (found, month)
+        for pattern in (_DAY_LAST, *_NAMED)
+        for found in _matches(pattern, plain)
+        if (month := month_of(found["month"]))
+    ]
+    years_first = [(found, int(found["month"])) for one in (_YEAR_FIRST, _JOINED) for found in _matches(one, plain)]
+    return found_month + years_first
 
 
 @lru_cache(maxsize=4_096)
