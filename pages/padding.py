@@ -57,7 +57,7 @@ with left:
     st.markdown("#### " + say("Each sentence compared with its run alone"))
     st.html(cached_figure(texts_table, texts, tolerance))
     if texts[0].alone is not None:
-        st.caption(escaped(words.reading(texts, choice.side)))
+        st.caption(escaped(words.reading(texts, choice.side, attention_alone=not model.describe().other_layers())))
 with right:
     st.markdown("#### " + say("All padding settings"))
     with guarded(say("Running all other padding settings …")):

@@ -29,6 +29,7 @@ from viz.mask_styles import mask_names
 from viz.numbers import LeakShares, mean_share, percent, token_count
 from viz.sentence import HeadScene, loss_words, prediction_words
 
+NOT_COUNTED = N_("Layers without attention are not counted, although they may pass information on.")
 FORMULA = N_("""
 A query **q** and a key **k**, d numbers each, come from the two tokens' states.
 
@@ -154,6 +155,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         layer_only=scope == "layer",
         only_attention=model.attentions == ("self",),
         has_padding=not bool(keep.all()),
+        chat=bool(model.chats and st.session_state.get("chat")),
         pad_side=keys.pad_side,
         leak=LeakShares(float(future), float(padding)),
         previous=NOT_MEASURED if across else float(measures.previous_token(weights, much_later)),

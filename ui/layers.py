@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from i18n import N_, say, together
+from model.base import Model
 from model.heads.layers import LayerMaps, LogitLens, layer_maps, logit_lens, token_flow
 from model.heads.view import HeadView, coarser_words, cropped
 from ui import explain, link, page, results
@@ -110,7 +111,7 @@ def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -
     figure = cached_figure(pictures.token_figure, view, other, say(UNITS[over]), dark=page.is_dark())
     page.chart(figure, "token_layers", pictures.token_alt(view, say(UNITS[over]), piece))
     about = N_("Rows: layers, the first on top. Columns: the tokens that “{token}” ({position}) attends to.")
-    alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
+    alone = _attention_alone(now.model, over)
     rows = say(about, token=escaped(piece), position=query)
     st.caption(together(filter(None, [rows, pictures.reduced_words(view), merged_words(now.by), alone])))
     return pictures.token_sentence(whole[0], over, query, piece, *whole[1:])  # padding that looks is no column
@@ -134,10 +135,17 @@ def show_all(
         alt = say("{what} in {layer}, {queries} × {keys} (queries × keys).", **sizes, **what)
         head_picture.show(figure, alt, room="pair", zooms=True, moves=queries.moves(now, part))
     shown_of = say("{what} by the end of {layer}.", **what) if over == "rollout" else say("{what} in {layer}.", **what)
-    alone = say(ATTENTION_ALONE) if over == "rollout" else ""
+    alone = _attention_alone(now.model, over)
     st.caption(together(filter(None, [shown_of, coarser_words(shown[0]), merged_words(now.by), alone])))
     of_query = [replace(cropped(view, (query, query + 1), (0, len(view.keys))), queries=[name]) for view in views]
     return pictures.token_sentence(of_query[0], over, query, now.tokens[query], *of_query[1:])
+
+
+def _attention_alone(model: Model, over: Over) -> str:
+    """What rollout and flow leave out; "" for other measures."""
+    if over not in ("rollout", "flow"):
+        return ""
+    return together([say(ATTENTION_ALONE), *([say(explain.NOT_COUNTED)] if model.describe().other_layers() else [])])
 
 
 def _lens(of: RunView, begin: int, end: int) -> LogitLens:

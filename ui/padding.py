@@ -31,6 +31,7 @@ ENCODER_DECODER = N_(
 OF_ENCODER = N_(
     "An encoder predicts no next token: its logits predict the token at each position, and those are compared."
 )
+OTHER_LAYERS = N_("These masks are of the attention layers: a layer without attention may read padding all the same.")
 NO_LOGITS = N_("This model was saved without its language-model head: its last hidden states are compared, not logits.")
 # Of different lengths, so that one of them is always padded.
 OURS = ("Once upon a time", "The king said to his")  # not shown in another language: models read it
@@ -95,9 +96,10 @@ def choose(model: Model, own: bool) -> tuple[PaddingChoice, bool]:
 
 
 def notes(model: Model) -> list[str]:
+    other = [say(OTHER_LAYERS)] if model.describe().other_layers() else []
     if not model.predicts:
-        return [say(NO_LOGITS)]
-    return [say(OF_ENCODER)] if model.kind == "encoder" else []
+        return [say(NO_LOGITS), *other]
+    return [*([say(OF_ENCODER)] if model.kind == "encoder" else []), *other]
 
 
 def is_local(model: Model) -> bool:

@@ -147,7 +147,8 @@ def _labels(labels: list[str], chosen: int | None) -> Part:
     places = _places(len(labels))
     every = math.ceil(len(labels) / MOST_LABELS)
     shown = [place for place in range(len(labels)) if place % every == 0 or place == chosen]
-    short = all(len(label) <= 2 for label in labels) or len(labels) <= 12
+    letters = all(len(label) <= 2 for label in labels)
+    short = letters or len(labels) <= 12
     texts = [escaped(shortened(labels[place], LONGEST_TICK)) for place in shown]
     if chosen is not None:
         texts[shown.index(chosen)] = f"<b>{texts[shown.index(chosen)]}</b>"
@@ -156,7 +157,8 @@ def _labels(labels: list[str], chosen: int | None) -> Part:
         "tickvals": [float(places[place]) for place in shown],
         "ticktext": texts,
         "tickangle": 0 if short else -90,
-        "tickfont": {"size": 16 if len(labels) <= 40 and short else 12},
+        # on a phone twelve labels have room for "<end>" in 14 pixels
+        "tickfont": {"size": (16 if letters else 14) if len(labels) <= 40 and short else 12},
         "ticks": "",
         "automargin": True,
     }

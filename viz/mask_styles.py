@@ -36,7 +36,7 @@ class Style:
 STYLES: dict[str, Style] = {
     "causal": Style(
         N_("causal"), N_("Causal"),
-        N_("On: no token sees a later one. Off: every token sees the whole text."),
+        N_("On: no token sees a later one. Off: tokens see later ones, too, where no other mask blocks them."),
         "#E69F00", _UP,
     ),
     "padding": Style(
@@ -97,12 +97,14 @@ STYLES: dict[str, Style] = {
     ),
     "prefix": Style(
         N_("prefix"), N_("Prefix"),
-        N_("Opens cells. With 4, the first 4 tokens may all attend to each other, whatever else blocks them."),
+        N_("Opens cells. With 4, the first 4 tokens may all attend to each other, whatever other mask blocks them. "
+           "Only the drawing overrides it."),
         "#F0E442",
     ),
     "sinks": Style(
         N_("sinks"), N_("Sinks"),
-        N_("Opens cells. With 1, every token may attend to the first one, whatever else blocks it."),
+        N_("Opens cells. With 1, every token may attend to the first one, whatever other mask blocks it. Only the "
+           "drawing overrides it."),
         "#B8A1E3",
     ),
     "drawn": Style(

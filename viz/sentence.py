@@ -77,6 +77,7 @@ class HeadScene:
     layer_only: bool
     only_attention: bool  # the model has no other through which padding could come in
     has_padding: bool  # the row's keys hold some
+    chat: bool  # the text is messages, which are one row
     pad_side: str
     leak: LeakShares
     previous: float  # share of the head's attention on the position before
@@ -111,6 +112,10 @@ NO_PADDING = N_(
     "The padding mask is off, but this row has no padding: choose a shorter row, or add a second line of another "
     "length."
 )
+NO_PADDING_OF_CHAT = N_(
+    "The padding mask is off, but chat messages are one row, which has no padding: turn Chat messages off and type "
+    "lines of different lengths."
+)
 HIDDEN = N_(
     "The padding mask is off, but real tokens are not affected: with padding on the right, the causal mask already "
     "hides it from them. Only the padding's own rows change."
@@ -143,7 +148,7 @@ def _causal(scene: HeadScene) -> str:
 
 def _padding(scene: HeadScene) -> str:
     if not scene.has_padding:
-        return say(NO_PADDING)
+        return say(NO_PADDING_OF_CHAT if scene.chat else NO_PADDING)
     untouched = scene.only_attention or scene.layer_only
     if scene.pad_side == "right" and scene.causal and scene.can_be_causal and untouched:
         return say(HIDDEN)

@@ -86,6 +86,12 @@ def test_a_thing_to_try_is_done(name: str, head: tuple[int, int], masks: tuple[b
     assert [thing for thing, icon in icons.items() if "check_circle" in icon] == [name]
 
 
+def test_things_are_tried_on_the_readers_own_text() -> None:
+    page = Explore(text="A text of my own")
+    texts = [page.press(name)["text"] for name in ("start_future", "start_padding", "start_previous")]
+    assert texts == ["A text of my own", THINGS["start_padding"]["text"], "A text of my own"]
+
+
 def test_the_start_is_gone_when_closed() -> None:
     page = Explore().press("start_close").set(causal=False)
     assert not {button.key for button in page.app.button} & {*THINGS, "start_close"}

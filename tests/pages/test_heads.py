@@ -82,6 +82,13 @@ class TestKeys:
         )
 
 
+@pytest.mark.parametrize(("zoom", "queries"), [("10-20,5-15", "0-4"), ("3-20,0-4", "3-4")])
+def test_queries_of_a_zoom_that_the_text_has_not_are_left_out(zoom: str, queries: str) -> None:
+    page = Explore(text="Once upon a time", view="span", zoom=zoom)
+    assert not page.app.error
+    assert queries in [one.value.replace("–", "-") for one in page.app.text_input]
+
+
 class TestTokens:
     def test_it_is_sent_the_head_that_the_heatmap_shows(self) -> None:
         page = Explore(layer="2", head="1")

@@ -14,7 +14,7 @@ from viz.sentence import HeadScene, comparable, sentence, weights_sentence
 
 STANDARD = HeadScene(
     name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, lifted=(), idle=(),
-    standard_causal=True, layer_only=False, only_attention=True, has_padding=True, pad_side="left",
+    standard_causal=True, layer_only=False, only_attention=True, has_padding=True, chat=False, pad_side="left",
     leak=LeakShares(0.0, 0.0),
     previous=0.1, itself=0.1, first=0.1, induction=0.1, repeats=20, tokens=9, spread=5.7,
 )  # fmt: skip
@@ -99,6 +99,11 @@ class TestLiftedMasks:
         found = sentence(replace(STANDARD, causal=False, across=across, can_be_causal=False, leak=LeakShares(0.4, 0)))
         assert "does not apply to this attention" in found
         assert not shares_in(found)
+
+    def test_messages_are_one_row_so_no_other_line_is_advised(self) -> None:
+        scene = replace(STANDARD, padding=False, has_padding=False)
+        assert "add a second line" in sentence(scene)
+        assert "add a second line" not in sentence(replace(scene, chat=True))
 
     def test_a_window_that_is_off(self) -> None:
         assert "window" in sentence(replace(STANDARD, lifted=("window",)))

@@ -69,7 +69,7 @@ def take(key: str) -> None:
         st.session_state.query = position
 
 
-HELP = N_("The token that attends, a row of the heatmap. Its next token, loss, reach and steps are shown.")
+HELP = N_("The token that attends, a row of the heatmap. What the page says of one token is about this one.")
 
 
 def chosen(now: RunView) -> int:
@@ -130,7 +130,7 @@ def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
     typed = [one for one in read_span(st.session_state.get("span") or "") if one < count]
     zoom = re.fullmatch(ZOOM, st.session_state.get("zoom") or "")
     rows = (int(zoom[1]), int(zoom[2]) + 1) if zoom else (max(part[0], real.start), min(part[1], real.stop))
-    queries = typed or list(range(*rows))[:count] or list(range(real.start, real.stop))
+    queries = typed or list(range(count))[slice(*rows)] or list(range(real.start, real.stop))
 
     def take(typed: str) -> None:
         plain = typed.replace(" ", "").replace("，", ",").replace("–", "-")

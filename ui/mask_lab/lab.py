@@ -189,7 +189,7 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
     if now.masks.heads:
         parts.append(say("The heads' masks differ: a cell of a layer is open if at least one head may attend."))
     if now.model.describe().other_layers():
-        parts.append(say("Layers without attention are not counted, although they may pass information on."))
+        parts.append(say(explain.NOT_COUNTED))
     if len(view.tokens) > effects.MOST_CELLS:
         step = -(-len(view.tokens) // effects.MOST_CELLS)
         parts.append(say("Each cell: the pair, of {step}\u00a0×\u00a0{step}, that needs the fewest layers.", step=step))

@@ -95,13 +95,17 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int, local: bool = Fals
     return [*cases, (say("Position ids"), positions), (say("Masking queries too"), _queries(ways))]
 
 
-def reading(texts: Sequence[PaddedText], side: str) -> str:
-    """Where the next token is read, and what the last cell would say instead."""
+def reading(texts: Sequence[PaddedText], side: str, *, attention_alone: bool = True) -> str:
+    """Where the next token is read, and what the last cell would say instead. attention_alone: the model has no layers
+    without attention, which may read padding."""
     said = [say(READ[side])]
     if side == "left":
         wrong = sum(text.goes_on_otherwise() for text in texts)
-        words = N_("Sentences that get another next token here than alone, due to their padding mask or position "
-                   "ids: {wrong} of {total}.")  # fmt: skip
+        words = (
+            N_("Sentences that get another next token here than alone, due to their padding mask or position ids: "
+               "{wrong} of {total}.") if attention_alone else
+            N_("Sentences that get another next token here than alone: {wrong} of {total}.")
+        )  # fmt: skip
         return together([*said, say(words, wrong=wrong, total=len(texts))] if wrong else said)
     for text in texts:
         if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:

@@ -83,7 +83,13 @@ def test_in_python_a_chat_is_a_run(folder: Path) -> None:
 ])  # fmt: skip
 def test_a_hostile_template_is_refused_in_a_sentence(template: str, folder: Path) -> None:
     (folder / CHAT_TEMPLATE).write_text(template)
-    with pytest.raises(CheckpointError, match="its chat template"):
+    with pytest.raises(CheckpointError, match=r"its chat template (makes|cannot be used)"):
+        chat.render(str(folder), Settings(), MESSAGES)
+
+
+def test_a_template_that_makes_no_text_is_said_to(folder: Path) -> None:
+    (folder / CHAT_TEMPLATE).write_text("{# nothing #}")
+    with pytest.raises(CheckpointError, match="its chat template makes no text"):
         chat.render(str(folder), Settings(), MESSAGES)
 
 
