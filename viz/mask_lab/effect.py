@@ -5,6 +5,7 @@ after how many layers a token can know of another, beside what one layer lets it
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +36,7 @@ NATS = N_(
     "in ten."
 )
 MOST_CELLS = 192  # a side: two pictures share the width
+TITLE_LETTERS, TITLE_LINE = 32, 20  # of a line above each of them; its height in pixels
 STACKED = N_(
     "Of all tokens, <b>{token}</b> (position {position}) may attend to {alone:,} in layer {layer} alone. After the "
     "last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of "
@@ -185,8 +187,11 @@ def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
     mask = coarser(unweighted(view.blocked, view.tokens), MOST_CELLS)
     alone = say("layer {layer} alone: what a token may attend to", layer=view.names[view.layer])
     stacked = say("stacked: after how many layers (of {count}) it can depend on it", count=len(view.window))
-    layout = two_masks(mask) | {
-        "annotations": [title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
+    layout = two_masks(mask)
+    layout["margin"]["t"] = 2 * TITLE_LINE
+    lines = [(f"<b>{'<br>'.join(wrap(text, TITLE_LETTERS))}</b>", x) for text, x in ((alone, 0), (stacked, RIGHT[0]))]
+    layout |= {
+        "annotations": [title(text, x, 1) for text, x in lines],
         "images": hatching(mask.blocked, dark=dark),
         "shapes": frames(mask, view.query, "", "2"),
     }
@@ -209,7 +214,7 @@ def reach_table(view: ReachView) -> Markup:
         farthest = say("{count:,} back: {token}", count=back, token=view.tokens[view.query - back]) if back > 0 else "–"
         numbers = [td(f"{alone:,}", "number"), td(f"{seen:,}", "number")]
         share = track(seen / len(view.tokens), _colours(1)[0])
-        rows.append([td(f"{after} ({where})"), *numbers, share, td(farthest, "token")])
+        rows.append([td(f"{after} ({where})"), *numbers, share, td(farthest)])
     return table(rows)
 
 
