@@ -119,6 +119,7 @@ class BugTrial:
     buggy: Trace | None
 
 
+READ_INPUTS = ("unprojected", "one-module")  # bugs that need more than a layer's queries, keys and values
 # of a run what was asked for last; it goes with the run
 Newest = WeakKeyDictionary[Trace, tuple[tuple[Hashable, ...], Any]]
 _right_of: Newest = WeakKeyDictionary()
@@ -129,7 +130,7 @@ def right_of(model: Model, trace: Trace, dtype: torch.dtype, layer: int, row: in
     """What bugs of this number type are held against in one layer and row of a run; made once for all of them."""
 
     def make() -> Tried:
-        return Tried(AttentionCase.stages, case_of(model, trace, layer, row).to(dtype))
+        return Tried(AttentionCase.stages, plain_case_of(trace, layer, row).to(dtype))
 
     return _once(_right_of, trace, (layer, row, dtype), make)
 
@@ -140,7 +141,8 @@ def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugT
 
     def make() -> BugTrial:
         right, buggy = right_of(model, trace, bug.dtype, layer, row), None
-        case = replace(right.case, ahead=bug.ahead)
+        case = case_of(model, trace, layer, row).to(bug.dtype) if bug.key in READ_INPUTS else right.case
+        case = replace(case, ahead=bug.ahead)
         if bug.first_layer and layer > 0 and trace.num_layers > 1 and model.standard.causal:
             later = tuple(range(1, trace.num_layers))
             padding_alone = masks_for(model).replace(causal=False, layers=later, **dict.fromkeys(LOCAL, False))
@@ -223,12 +225,12 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
 
 
 @torch.inference_mode()
-def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
-    """One row of one layer of a run as a case for the laws, float32. Our own Transformer runs again up to the layer."""
+def plain_case_of(trace: Trace, layer: int, row: int) -> AttentionCase:
+    """One row of one layer of a run as a case for the laws, float32, without what the layer read."""
     record, one = trace.layers[layer], slice(row, row + 1)
     terms = (bias_of(record.terms, one), record.terms.sinks)
     bias, sinks = (None if term is None else term.float().cpu() for term in terms)
-    case = AttentionCase(
+    return AttentionCase(
         *_projected(record, one),
         trace.allowed(layer, row)[None, None],
         trace.keys.keep[one].cpu(),
@@ -237,6 +239,12 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
         masks=_repeated(trace, layer, row),
         order=trace.allowed(layer, row, trace.spec.replace(padding=False))[None, None],
     )
+
+
+@torch.inference_mode()
+def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
+    """The same with what the layer read, for which our own Transformer runs again up to the layer."""
+    case, one = plain_case_of(trace, layer, row), slice(row, row + 1)
     network, other = network_of(model), other_layer(layer, trace.num_layers)
     if network is not None:
         before = next(islice(streams(network, trace, row, lambda _: AttentionCase.stages), layer, None))
