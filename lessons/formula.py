@@ -13,7 +13,8 @@ UNKNOWN = re.compile(r"\\[A-Za-z]|&$")  # how the library hands on what it does 
 
 
 def mathml(latex: str) -> str:
-    """With all text escaped. Raises ValueError for what is no formula."""
+    """With all text escaped; "" for commands that the library does not know, and KaTeX may. Raises ValueError for what
+    is no formula."""
     from latex2mathml.converter import convert_to_element
 
     bare, count = re.sub(r"\\.", "", latex), 1
@@ -28,6 +29,6 @@ def mathml(latex: str) -> str:
         raise ValueError(say("expected a LaTeX formula, got {formula}", formula=latex[:80]))
     for one in tree.iter():
         if one.tag != "mtext" and UNKNOWN.match(one.text or ""):
-            raise ValueError(say("expected a LaTeX command, got {command}", command=one.text))
+            return ""
         one.text = unescape(one.text or "")  # the library writes signs as references, and escapes no other text
     return ElementTree.tostring(tree, encoding="unicode")

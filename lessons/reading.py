@@ -354,10 +354,11 @@ def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
 
 
 def _left_out(folder: Path, files: Mapping[str, Mapping[str, Path]]) -> list[Shelved]:
-    """The Markdown files that are no lesson by their name; not README.md, and none that is hidden."""
+    """The Markdown files that are no lesson by their name; not README.md, LICENSE.md and the like, and none that is
+    hidden."""
     taken = {path for languages in files.values() for path in languages.values()}
     every = {path for within in (".", *LANGUAGES) for path in (folder / within).glob("[!.]*.md")}
-    others = sorted(str(path.relative_to(folder)) for path in every - taken if path.name != "README.md")
+    others = sorted(str(path.relative_to(folder)) for path in every - taken if not path.name.split(".")[0].isupper())
     words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
     return [Shelved(one, None, say(words, file=one), one) for one in others[:MOST_MISTAKES]]
 

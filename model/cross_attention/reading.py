@@ -55,11 +55,17 @@ _YEAR_FIRST = re.compile(
     rf"(?P<day>[0-9]{{1,2}}){_ENDED}"
 )
 _JOINED = re.compile(r"(?<![0-9])(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})(?![0-9])")
-_AND = r"\s*(?:[-–—&]|\b(?:to|and|or)\b)\s*"
-_TWO_DAYS = rf"(?<![0-9./-])(?P<one>[0-9]{{1,2}})(?:st|nd|rd|th)?{_AND}(?P<other>[0-9]{{1,2}}(?:st|nd|rd|th)?)(?![0-9])"
+_AND = r"(?:[-–—−/]|\s*&\s*|\s+(?:to|until|and/or|and|or)\s+)(?:the\s+)?"
+_OF_MONTH = r"\s+(?:of\s+)?(?P<{}>[a-z]{{3,11}})"
+_TWO_DAYS = (
+    rf"(?<![0-9./-])(?P<one>[0-9]{{1,2}})(?:st|nd|rd|th)?(?:{_OF_MONTH.format('first_month')})?{_AND}"
+    r"(?P<other>[0-9]{1,2})(?:st|nd|rd|th)?(?![0-9])"
+)
+_YEAR_AFTER = r"\W+(?:[0-9]{4}|[0-9]{2})(?![0-9])"
 _TWO = [  # two days of a month that is named, or two years
-    re.compile(rf"{_TWO_DAYS}(?=\s+(?:of\s+)?(?P<month>[a-z]{{3,11}})\W+[0-9]{{4}}(?![0-9]))"),
-    re.compile(rf"(?<![a-z])(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}(?=\W+[0-9]{{4}}(?![0-9]))"),
+    re.compile(rf"{_TWO_DAYS}(?={_OF_MONTH.format('month')}{_YEAR_AFTER})"),
+    re.compile(rf"(?<![a-z])(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}(?={_YEAR_AFTER})"),
+    re.compile(rf"(?<![0-9])[0-9]{{4}}\s+(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}"),
     re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
 ]
 _UNKNOWN_MONTH = re.compile(r"(?<!\d)\d{1,2}\W+(?:de\W+)?(?P<word>[^\W\d_]{3,20})\W+(?:de\W+)?\d{4}(?!\d)")
@@ -92,7 +98,10 @@ def read(text: str) -> tuple[date, ...]:
     """The days that a text means by the rules above: none, one, or two, the one that is taken first.
 
     Of a text that names several days, none: which one is meant?"""
-    for written in _written(text):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
+    plain = _plain(text)
+    if len(_one_by_one(plain)) > 1:
+        return ()
+    for written in _written(plain):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
         dates = (dict.fromkeys(day for one in readings if (day := possible(*one))) for readings in written)
         readings = {tuple(days) for days in dates if days}  # the days of the years that the model knows
         if readings:
@@ -102,7 +111,7 @@ def read(text: str) -> tuple[date, ...]:
 
 def why_none(text: str) -> tuple[Why, str]:
     """Of a text that `read` finds no day in: why, and the word or the letters in question ("" for other reasons)."""
-    numbers = [number for written in _written(text) for readings in written for number in readings]
+    numbers = [number for written in _written(_plain(text)) for readings in written for number in readings]
     if any(possible(*one) for one in numbers):
         return "several", ""
     if any(on_calendar(*one) for one in numbers):
@@ -118,14 +127,19 @@ def why_none(text: str) -> tuple[Why, str]:
     return "nothing", ""
 
 
-def _written(text: str) -> Iterator[set[Readings]]:
-    """The readings of each date in the text, on the calendar or not: of whole years, then of those of two digits."""
+def _plain(text: str) -> str:
+    """Small letters, without times of day, days and years in digits."""
     plain = text.lower()
-    for words in (_YEAR_WORDS, _DAY_WORDS):  # in digits
+    for words in (_YEAR_WORDS, _DAY_WORDS):
         plain = words.sub(lambda found: _IN_DIGITS[" ".join(re.split("[ -]+", found[0]))], plain)
+    return _TIME.sub(" ", plain)
+
+
+def _written(plain: str) -> Iterator[set[Readings]]:
+    """The readings of each date in the text, on the calendar or not: of whole years, then of those of two digits."""
     named: list[tuple[dict[str, str], int]] = []
     numbers: list[dict[str, str]] = []
-    for one in _one_by_one(_TIME.sub(" ", plain)):
+    for one in _one_by_one(plain):
         named += _named(one)
         numbers += _matches(_NUMBERS, one)
     for length in (4, 2):
@@ -143,11 +157,14 @@ def _written(text: str) -> Iterator[set[Readings]]:
 
 def _one_by_one(plain: str) -> list[str]:
     """The text with each of two days, or years, that it joins: "3 May 2021" and "4 May 2021" of "3-4 May 2021"."""
-    every = (match for pattern in _TWO for match in pattern.finditer(plain))
-    found = next((one for one in every if "month" not in one.groupdict() or month_of(one["month"])), None)
-    if not found:
-        return [plain]
-    return [plain[: found.start("one")] + found[name] + plain[found.end("other") :] for name in ("one", "other")]
+    for pattern in _TWO:
+        for found in pattern.finditer(plain):
+            months = [found[name] for name in ("month", "first_month") if found.groupdict().get(name)]
+            if found["one"] != found["other"] and all(map(month_of, months)):
+                return [
+                    plain[: found.start("one")] + found[name] + plain[found.end("other") :] for name in ("one", "other")
+                ]
+    return [plain]
 
 
 def _named(plain: str) -> list[tuple[dict[str, str], int]]:

@@ -100,10 +100,12 @@ def head_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int
 
 
 def matters(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int, name: str) -> bool:
-    """Whether the mask of this name, switched in masks, changes a cell of the head between real tokens of the row."""
+    """Whether the mask of this name, switched in masks, changes a cell of the head that a real token of the row has:
+    with another, or with padding where no mask blocks that."""
     switched = masks.replace(**{name: not getattr(masks, name)})
     one, other = (trace.allowed(layer, row, some, head=head) for some in (masks, switched))
-    return bool((one != other)[trace.queries.keep[row]][:, trace.keys.keep[row]].any())
+    seen = trace.keys.keep[row] | (not masks.padding)
+    return bool((one != other)[trace.queries.keep[row]][:, seen].any())
 
 
 def view_of(trace: "Trace", row: int, layer: int, stages: "AttentionStages", blocked: dict[str, "Tensor"]) -> HeadView:

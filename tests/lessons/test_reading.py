@@ -91,7 +91,6 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ("query: 2", r"formula: \frac{1", 13, r"formula: expected a LaTeX formula, got \frac{1"),
         ("query: 2", r"formula: \frac{1}", 13, r"expected a LaTeX formula, got \frac{1}"),
         ("query: 2", "formula: x}", 13, "expected a LaTeX formula, got x}"),
-        ("query: 2", r"formula: x + \undefined{y}", 13, r"formula: expected a LaTeX command, got \undefined"),
         ("query: 2", r"formula: \href{javascript:alert(1)}{x}", 13, "expected a LaTeX formula"),
         ("query: 2", r"formula: \style{color:red}{x}", 13, "expected a LaTeX formula"),
         ("kind: picture", "kind: riddle", 14, "a kind of question, one of loss, texts, lower"),

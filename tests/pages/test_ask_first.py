@@ -10,7 +10,7 @@ from model.spec import Stroke
 from tests.pages.explore import Explore, same
 from tests.viz.packet import unpacked
 from ui.ask_first import ASKING, TURNS
-from ui.lessons.shelves import THINGS
+from ui.lessons.shelves import FIRST, THINGS
 
 
 def asking(**query: str) -> Explore:
@@ -90,6 +90,8 @@ def test_things_are_tried_on_the_readers_own_text() -> None:
     page = Explore(text="A text of my own")
     texts = [page.press(name)["text"] for name in ("start_future", "start_padding", "start_previous")]
     assert texts == ["A text of my own", THINGS["start_padding"]["text"], "A text of my own"]
+    page.set(text=FIRST)
+    assert page.press("start_future")["text"] == FIRST
 
 
 def test_the_start_is_gone_when_closed() -> None:

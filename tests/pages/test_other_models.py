@@ -106,6 +106,14 @@ def test_a_window_that_is_off_is_said_to_matter_where_it_does(
     assert words in " ".join(one.proto.body for one in app.get("html"))
 
 
+def test_a_window_matters_for_padding_that_no_mask_blocks(folders: dict[str, str]) -> None:
+    lines = "the cat sat on a mat and then it saw the cat\na cat"
+    for padding, words in (("false", "Without its window, L0 H0"), ("true", "which changes no cell of L0 H0")):
+        where = {"row": "2", "layer": "0", "head": "0", "pad": "left"}
+        app = opened(model=folders["gemma2"], text=lines, window="false", padding=padding, **where)
+        assert words in " ".join(one.proto.body for one in app.get("html"))
+
+
 def test_a_model_whose_folder_goes_away_gives_way_to_the_story_model(tmp_path: Path) -> None:
     folder = save("llama", tmp_path / "llama")
     app = opened(model=str(folder), text=TEXT)

@@ -106,11 +106,13 @@ def show(model: str) -> None:
     seen = state.get("start_seen", ())
 
     def take(name: str) -> None:
-        if state.text not in (FIRST, TWO_LINES):
-            state.start_own = state.text
         # the user's own text stays, and comes back after the lines that padding needs
-        own = {"text": state.start_own} if state.get("start_own", "").strip() and name != "start_padding" else {}
-        state.update({**STANDARD, **THINGS[name], **own})
+        if state.text != state.get("start_text"):
+            state.start_own = state.text
+        chosen = {**STANDARD, **THINGS[name]}
+        if name != "start_padding" and state.start_own.strip():
+            chosen["text"] = state.start_own
+        state.update(chosen, start_text=chosen["text"])
         state.start_seen = (*state.get("start_seen", ()), name)
 
     with st.container(key="start", horizontal=True, vertical_alignment="center", gap="small"):

@@ -146,4 +146,4 @@ def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
 
 def formula(latex: str) -> Markup:
     """A step's, for pages without Streamlit."""
-    return tag("div", Markup(mathml(latex)), class_="formula")
+    return tag("div", Markup(mathml(latex)) or tag("code", latex), class_="formula")

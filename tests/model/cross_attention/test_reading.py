@@ -74,6 +74,9 @@ class TestRules:
             ("2021-00-04", ("calendar", "")),
             ("3 March 2021 or 4 May 2022", ("several", "")),
             ("3-4 May 2021", ("several", "")),
+            ("from the 3rd to the 4th of May 2021", ("several", "")),
+            ("3rd of May and 4th of May 2021", ("several", "")),
+            ("3 and 31 June 2021", ("several", "")),
             ("on the third or fourth of May 2021", ("several", "")),
             ("May 3rd and 4th, 2021", ("several", "")),
             ("the 5th of May 1999 or 2000", ("several", "")),
@@ -89,6 +92,10 @@ class TestRules:
     def test_why_a_text_is_no_date(self, text: str, why: tuple[str, str]) -> None:
         assert read(text) == ()
         assert why_none(text) == why
+
+    @pytest.mark.parametrize("text", ["Room 3 - 4 May 2021", "May 4th 2021 at 10-11", "4 or 4 May 2021"])
+    def test_other_numbers_are_no_second_day(self, text: str) -> None:
+        assert read(text) == (date(2021, 5, 4),)
 
     def test_one_letter_of_a_month_may_be_wrong_but_not_two(self) -> None:
         words = ("febuary", "marhc", "jully", "octobre", "sept", "junuary", "febury", "mar", "mat", "sent", "")

@@ -83,7 +83,16 @@ def test_in_python_a_chat_is_a_run(folder: Path) -> None:
 ])  # fmt: skip
 def test_a_hostile_template_is_refused_in_a_sentence(template: str, folder: Path) -> None:
     (folder / CHAT_TEMPLATE).write_text(template)
-    with pytest.raises(CheckpointError, match=r"its chat template (makes|cannot be used)"):
+    with pytest.raises(CheckpointError, match="its chat template"):
+        chat.render(str(folder), Settings(), MESSAGES)
+
+
+def test_what_can_help_is_advised(folder: Path) -> None:
+    (folder / CHAT_TEMPLATE).write_text("{% for a in range(10) %}")
+    with pytest.raises(CheckpointError, match=r"cannot be used .* Turn Chat messages off"):
+        chat.render(str(folder), Settings(), MESSAGES)
+    (folder / CHAT_TEMPLATE).write_text("{{ messages[0].content + messages[2].content }}")
+    with pytest.raises(CheckpointError, match=r"does not take these messages .* Change the roles or their order"):
         chat.render(str(folder), Settings(), MESSAGES)
 
 

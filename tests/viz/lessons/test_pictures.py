@@ -71,5 +71,8 @@ def test_a_training_s_curves_begin_and_end_where_the_scores_do(ink: str) -> None
 
 def test_a_formula_is_mathml_and_no_link() -> None:
     assert "<mfrac>" in formula(r"\frac{q \cdot k}{\sqrt{d}}")
+    assert (
+        formula(r"\arg\max_x <f>") == r'<div class="formula"><code>\arg\max_x &lt;f&gt;</code></div>'
+    )  # KaTeX knows it
     for hurts in ("<script>alert(1)</script>", r"\text{<script>alert(1)</script>}", r"\color{<script>}{x}"):
         assert "<script" not in formula(hurts)
