@@ -66,14 +66,14 @@ def check(asked: argparse.Namespace) -> int:
         except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
             words = _words_of(error).removeprefix(f"{asked.model}: ")
             return _could_not(f"{asked.model} could not be checked: {words}")
-    to_stdout(findings.as_json(report) if asked.json else findings.as_text(report, picture=asked.picture))
+    failed = 0
     if asked.junit:
         try:
             Path(asked.junit).write_text(findings.as_junit(report), encoding="utf-8")
         except OSError as error:
             failed = _could_not(f"{asked.junit} was not written ({error.strerror})")
-            return report.exit_code or failed
-    return report.exit_code
+    to_stdout(findings.as_json(report) if asked.json else findings.as_text(report, picture=asked.picture))
+    return report.exit_code or failed
 
 
 def _writes(what: str, make: Callable[[argparse.Namespace], None], asked: argparse.Namespace) -> int:

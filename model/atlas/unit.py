@@ -180,7 +180,7 @@ def _lines(file: TextIO, name: str) -> Iterator[str]:
 
 def _cells(file: TextIO, name: str) -> Iterator[str]:
     rows = csv.reader(file)
-    names = [cell.strip() for cell in next(rows, ["text"])]
+    names = [cell.strip() for cell in next(filter(any, rows), ["text"])]  # the first line that is not empty
     column = next((at for at, one in enumerate(names) if one.lower() == "text"), None)
     if column is None:
         words = N_("{file}: expected a column named text in the first line, got {columns}")

@@ -225,7 +225,7 @@ def _printed(text: str) -> np.ndarray:
     end = AFTER.search(text)
     text = text[: end.start() + 1] if end else text
     if "[" not in text:
-        digits = DIGITS.fullmatch(text) is not None
+        digits = len(text) <= 2 * MOST_WORDS and DIGITS.fullmatch(text) is not None  # of more it takes a gigabyte
         lines = [" ".join(line.replace(" ", "")) if digits else line for line in text.splitlines()]
         rows = [f"[{line}]" for line in lines]
         text = "".join(rows) if len(rows) == 1 else f"[{''.join(rows)}]"

@@ -35,6 +35,7 @@ def test_a_line_of_a_txt_file_is_a_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
+        ("\n\ntext\nhello\n", ["hello"]),
         ('id,Text\n1,"a, b"\n2,"two\nlines"\n3,\n4', ["a, b", "two lines"]),
         ("text", []),
         ("", []),
