@@ -37,7 +37,7 @@ LEAK = N_(
 )
 LEAK_OF_SEVERAL = N_(
     "in a row of {length} tokens output {row} changes by {size} if tokens {first} to {last} are changed, which its "
-    "mask blocks. The time limit ended before the token was found."
+    "mask blocks. The token was not found: {why}."
 )
 SHUT = N_(
     "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
@@ -124,10 +124,11 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
             row = first_above(moved * closed, trial.tolerance)
             try:
                 return _leak(trial, changed, change, row, short)
-            except TookTooLong:  # no less a leak
+            except Exception as error:  # noqa: BLE001 - a shorter row may raise anything; no less a leak
                 begin, end, _ = change.indices(trial.length)
-                size, where = float(moved[row]), {"length": trial.length, "row": row, "first": begin, "last": end - 1}
-                return Finding(BROKEN, msg(LEAK_OF_SEVERAL, size=written(size), **where), size, trial.tolerance)
+                size, about = float(moved[row]), {"length": trial.length, "row": row, "why": first_line(error)}
+                words = msg(LEAK_OF_SEVERAL, size=written(size), first=begin, last=end - 1, **about)
+                return Finding(BROKEN, words, size, trial.tolerance)
         most = max(most, amount)
     if not alive:
         return unknown(msg("in a row of {length} tokens no changed token changed an output.", length=trial.length))

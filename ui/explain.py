@@ -14,7 +14,7 @@ from lessons.glossary import glossary
 from model.base import Model, TokenizedText
 from model.heads import measures
 from model.heads.survey import Survey
-from model.heads.view import HeadView, coarser_words, matters
+from model.heads.view import HeadView, coarser_words, mask_changes_cells
 from model.text import TokenBatch, beginning
 from serving.settings import Settings
 from ui import page, run_view
@@ -142,7 +142,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         much_later[begin : begin + 2] = False  # to the second, the token before is the first
     repeats = (measures.followers(keys.ids[row]) >= 0) & later & (weights.sum(-1) > 0) if not across else real
     off = [name for name in model.describe().sizes if not getattr(now.masks, name)]
-    missed = {name for name in off if now.ask(matters, layer, head, name)}
+    missed = {name for name in off if now.ask(mask_changes_cells, layer, head, name)}
     return HeadScene(
         name=name,
         across=across,

@@ -111,7 +111,8 @@ def read(text: str) -> tuple[date, ...]:
 
 def why_none(text: str) -> tuple[Why, str]:
     """Of a text that `read` finds no day in: why, and the word or the letters in question ("" for other reasons)."""
-    numbers = [number for written in _written(_plain(text)) for readings in written for number in readings]
+    every = [readings for one in _one_by_one(_plain(text)) for written in _written(one) for readings in written]
+    numbers = [number for readings in every for number in readings]
     if any(possible(*one) for one in numbers):
         return "several", ""
     if any(on_calendar(*one) for one in numbers):
@@ -137,11 +138,17 @@ def _plain(text: str) -> str:
 
 def _written(plain: str) -> Iterator[set[Readings]]:
     """The readings of each date in the text, on the calendar or not: of whole years, then of those of two digits."""
-    named: list[tuple[dict[str, str], int]] = []
-    numbers: list[dict[str, str]] = []
-    for one in _one_by_one(plain):
-        named += _named(one)
-        numbers += _matches(_NUMBERS, one)
+    last = [found[0] for found in _overlapping(_DAY_LAST, plain) if month_of(found["month"])]
+    if last:  # or the number before the month might pass for its day
+        plain = last[-1]
+    named = [
+        (found, month)
+        for pattern in (_DAY_LAST, *_NAMED)
+        for found in _matches(pattern, plain)
+        if (month := month_of(found["month"]))
+    ]
+    named += [(found, int(found["month"])) for pattern in (_YEAR_FIRST, _JOINED) for found in _matches(pattern, plain)]
+    numbers = _matches(_NUMBERS, plain)
     for length in (4, 2):
         readings: set[Readings] = set()
         for found in numbers:
@@ -165,21 +172,6 @@ def _one_by_one(plain: str) -> list[str]:
                     plain[: found.start("one")] + found[name] + plain[found.end("other") :] for name in ("one", "other")
                 ]
     return [plain]
-
-
-def _named(plain: str) -> list[tuple[dict[str, str], int]]:
-    """The parts of each date whose month is named, or whose year comes first, and its month."""
-    last = [found[0] for found in _overlapping(_DAY_LAST, plain) if month_of(found["month"])]
-    if last:  # or the number before the month might pass for its day
-        plain = last[-1]
-    found_month = [
-        (found, month)
-        for pattern in (_DAY_LAST, *_NAMED)
-        for found in _matches(pattern, plain)
-        if (month := month_of(found["month"]))
-    ]
-    years_first = [(found, int(found["month"])) for one in (_YEAR_FIRST, _JOINED) for found in _matches(one, plain)]
-    return found_month + years_first
 
 
 @lru_cache(maxsize=4_096)

@@ -99,7 +99,7 @@ def head_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int
     return view_of(trace, row, layer, *trace.stages_and_masks(layer, head, row, masks))
 
 
-def matters(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int, name: str) -> bool:
+def mask_changes_cells(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int, name: str) -> bool:
     """Whether the mask of this name, switched in masks, changes a cell of the head that a real token of the row has:
     with another, or with padding where no mask blocks that."""
     switched = masks.replace(**{name: not getattr(masks, name)})

@@ -16,7 +16,7 @@ ROLES = ("system", "user", "assistant")
 BEGINS = re.compile(rf"^({'|'.join(ROLES)}):[ \t]?", re.IGNORECASE)
 MOST_MESSAGES, MOST_RENDERED = 200, 1_000_000  # messages; characters
 REFUSES = N_("{model}: its chat template does not take these messages ({why}). Change the roles or their order.")
-WHATEVER_IS_SAID = ("TemplateSyntaxError", "TemplateAssertionError", "SecurityError", "OverflowError")  # jinja2's
+BROKEN_TEMPLATE = ("TemplateSyntaxError", "TemplateAssertionError", "SecurityError", "OverflowError")  # jinja2's
 FAILS = N_("{model}: its chat template cannot be used ({why}). Turn Chat messages off and type a text.")
 EMPTY = N_("{model}: its chat template makes no text of these messages. Turn Chat messages off and type a text.")
 TOO_LONG = N_(
@@ -82,7 +82,7 @@ def rendered(name: str, tokenizer: Any, messages: Messages) -> str:
     try:
         text = tokenizer.apply_chat_template(given, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # noqa: BLE001 - a template raises what it likes
-        words = FAILS if type(error).__name__ in WHATEVER_IS_SAID else REFUSES
+        words = FAILS if type(error).__name__ in BROKEN_TEMPLATE else REFUSES
         raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
     if not text.strip():
         raise CheckpointError(msg(EMPTY, model=name))

@@ -30,15 +30,17 @@ def test_a_leak_that_begins_beyond_a_length(block: int, above: int) -> None:
     assert row // block == column // block
 
 
-def test_a_leak_is_one_although_the_time_ends_before_it_is_narrowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [TookTooLong("stopped"), MemoryError("stopped"), RuntimeError("stopped")])
+def test_a_leak_is_one_although_it_cannot_be_narrowed_down(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object) -> None:
-        raise TookTooLong("stopped")
+        raise error
 
     monkeypatch.setattr(longer, "_leak", stopped)
     report = check(ReadsAhead(64, 64))
     assert broken(report) == ["length"]
     words = report.finding("length").words
     assert re.search(r"in a row of 130 tokens output \d+ changes by .* if tokens \d+ to 129", words)
+    assert words.endswith("The token was not found: stopped.")
 
 
 def test_what_lies_within_blocks_is_said() -> None:
