@@ -11,9 +11,9 @@ from ui import controls, explain, inference
 from ui.guard import guarded
 from ui.widgets import one_of
 
-LARGER = """<style>  /* square pictures grow with the window */
+LARGER = """<style>  /* square pictures are as large as the window lets them be */
   :is(.st-key-calls_cells, .st-key-calls_kernel, .st-key-tree_mask, .st-key-cost_blocks) .chart {
-    height: max(470px, min(62dvh, 34vw)) !important; }
+    height: max(min(470px, 90vw), min(62dvh, 34vw)) !important; }
 </style>"""
 
 model, text = controls.open_page(inference.ServingLink.restore)
