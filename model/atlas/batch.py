@@ -183,10 +183,12 @@ def measure_batch(
         allowed = record.context.allowed(masks, made)
         ground = grounds.get(id(allowed))  # `made` holds it, so its id stays its own
         if ground is None:
-            ground = grounds[id(allowed)] = _Ground(facts, allowed, batch, length, trace.num_heads)
+            here = None if allowed is None else allowed.cpu()
+            ground = grounds[id(allowed)] = _Ground(facts, here, batch, length, trace.num_heads)
         for queries in ground.blocks:
             scores, sinks = record.batch_scores(queries, ground.seen(queries), times=BITS)
-            sums.add(layer, queries, *softmax2(scores, *ground.masks(queries), sinks), ground)
+            sinks = None if sinks is None else sinks.cpu()
+            sums.add(layer, queries, *softmax2(scores.cpu(), *ground.masks(queries), sinks), ground)
         sums.finish(layer, ground)
     return sums.tally(), sums.chosen.sample()
 
