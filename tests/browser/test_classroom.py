@@ -123,6 +123,31 @@ def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Op
     expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
 
 
+def test_a_phone_counts_the_answers_of_the_lesson_that_ends(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=causal_mask")
+    lessons = teacher.url.split("?")[0]
+    phone = open_page(room_of(teacher), **PHONE)
+    expect(phone.locator("h1")).to_be_visible()
+    tab = phone.context.new_page()
+    tab.goto(phone.url)
+    for lesson, title, choice, score in (
+        ("causal_mask", "Only backwards", 1, "1 of 1 answer correct."),
+        ("padding", "Rows of one length", 1, "0 of 1 answer correct."),
+    ):
+        teacher.goto(f"{lessons}?lesson={lesson}")
+        expect(phone.locator("h1")).to_have_text(title)
+        phone.locator(f"button[data-choice='{choice}']").tap()
+        expect(phone.locator("#status")).to_contain_text("Your answer is in")
+        teacher.locator(".st-key-reveal button").click()
+        expect(phone.locator("#said")).to_be_visible()
+        expect(tab.locator("#said")).to_be_visible()
+        expect(teacher.locator(".st-key-lesson_room p").first).to_contain_text("1 phone ")
+        teacher.goto(f"{lessons}?lesson={lesson}&step=99")
+        expect(phone.locator("#score")).to_have_text(score)
+        phone.reload()
+        expect(phone.locator("#score")).to_have_text(score)
+
+
 def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
     page = open_page("lessons?lesson=causal_mask")
     page.locator(".st-key-answer_1 button").click()
