@@ -42,7 +42,9 @@ def test_lessons_point_at_nothing_that_phones_and_courses_do_not_have(language: 
     for one in shelf(FOLDER, language):
         for step in one.lesson.steps:
             said = step.prose + step.notice
-            assert not re.search("slider|curves|[Pp]oint at|[Cc]lick|this app|滑块|曲线|指向|点击|本应用|图下方", said), step.title
+            assert not re.search(
+                "slider|curves|[Pp]oint at|[Cc]lick|this app|滑块|曲线|指向|点击|本应用|图下方", said
+            ), step.title
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
