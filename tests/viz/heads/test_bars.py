@@ -240,6 +240,8 @@ class TestScoreSplit:
         assert words.endswith("× 0.5. Its weight is 0.5000.")
         found = replace(found, added=1.25, softcap=30.0)
         words = sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"])
-        assert "caps it at ±30. The model adds +1.250 for the two positions. +7.500 goes into the softmax." in words
-        assert "for the positions" in pairs_table(found)
+        assert "caps it at ±30. The model adds its own bias, +1.250. +7.500 goes into the softmax." in words
+        assert "the model&#39;s own bias" in pairs_table(found)
+        never = sum_words(replace(found, added=-np.inf), "3: a", "1: b", score=-np.inf, weight="0", blocked=[])
+        assert "The model adds its own bias, −∞. −∞ goes into the softmax." in never
         assert words.endswith("Blocked by causal and padding: the score has no effect.")
