@@ -65,6 +65,10 @@ class TestBars:
         assert rest_words(row, MOST_SORTED) == f"All other keys (9): {left * 100:.1f}% of the weight."
         assert rest_words(row, size) == ""
 
+    def test_what_a_sink_has_given_up_has_moved(self) -> None:
+        view = view_with(0.05, 0.26)
+        assert "26.0% of its weight has moved" in where_it_lies(row_of(view, view_with(0.05, 0.0), 1))
+
     def test_a_token_s_label_is_text(self) -> None:
         now = replace(view_with(0.1, 0.9), keys=["<b>", "<i>"], queries=["<b>", "<i>"])
         words = where_it_lies(row_of(now, replace(now, weights=now.weights[:, ::-1]), 1))
