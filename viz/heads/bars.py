@@ -122,5 +122,5 @@ def rest_words(row: BarRow, shown: int) -> str:
     rest = row.largest(len(row.now))[shown:]
     if not len(rest):
         return ""
-    share = percent(float(row.now[rest].sum()))
+    share = percent(float(row.now[rest].sum() / (row.now.sum() or 1)))  # of several queries, or beside a sink
     return say("All other keys ({count:,}): {share} of the weight.", count=len(rest), share=share)

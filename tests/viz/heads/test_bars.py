@@ -64,6 +64,8 @@ class TestBars:
         left = np.sort(row.now)[:9].sum()
         assert rest_words(row, MOST_SORTED) == f"All other keys (9): {left * 100:.1f}% of the weight."
         assert rest_words(row, size) == ""
+        twice = replace(row, view=replace(row.view, weights=2 * row.view.weights))  # the sum of two queries
+        assert rest_words(twice, MOST_SORTED) == rest_words(row, MOST_SORTED)
 
     def test_what_a_sink_has_given_up_has_moved(self) -> None:
         view = view_with(0.05, 0.26)
