@@ -37,7 +37,10 @@ HEAD_PATTERNS = {  # each with what is said where it is the strongest
     ),
     "induction": (
         N_("What followed the same token earlier"),
-        N_("Where a token came up before, {head} gives {share:percent} of its attention to what followed it."),
+        N_(
+            "Where a token last came up three or more tokens earlier, {head} gives {share:percent} of its attention to "
+            "what followed it."
+        ),
     ),
 }
 SHARE_WORDS = {  # of none, and of some

@@ -42,7 +42,8 @@ def softmax2(scores: Tensor, mask: Tensor | None, choice: Tensor, sinks: Tensor 
     whole = total if sinks is None else total + (sinks - largest).exp2()
     part = choice[:, None, :, None] / whole
     weights.mul_(part)
-    entropy = whole.log2() * total * part - torch.linalg.vecdot(weights, scores)[..., None]
+    left = total.clamp(min=measures.LEAST)
+    entropy = choice[:, None, :, None] * left.log2() - torch.linalg.vecdot(weights, scores)[..., None] * whole / left
     peak = (second - largest).exp2() * part
     return weights, {"peak": peak[..., 0], "entropy": entropy[..., 0]}
 
