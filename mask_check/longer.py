@@ -59,6 +59,8 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("a mask given by hand has one length."))
     if trial.mask is not None and trial.mask.leaks.any():
         return skipped(msg("the short row leaks already."))
+    if (trial.asked.tokens or MOST_POSITIONS) <= trial.length:
+        return skipped(msg("no row of more than {length} tokens was asked for.", length=trial.length))
     most, why, context = 0.0, "", context_of(trial.subject.config)[0]
     wanted = [*_lengths(trial, context)]
     for length in wanted:
