@@ -26,6 +26,10 @@ from serving.settings import Settings
 
 SECONDS = 120.0
 ROUNDING = N_("Effect of rounding")  # what is in hand before the first law
+ROUNDING_IS = (
+    "Rounding is measured on the module itself: the same run twice, other rows in the batch, and one\n"
+    "additional rounding in every component."  # not shown
+)
 Progress = Callable[[str, float], None]  # called with the law in hand (by N_) and the share that is done
 JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of findings.LAWS
     "reach": reach.judge,
@@ -134,8 +138,8 @@ def explain(law: str) -> str:
     if law not in JUDGES:
         raise CannotCheck(f"expected a check out of {', '.join(JUDGES)}, got {law[:40]!r}")  # not shown
     judge: Any = getattr(JUDGES[law], "func", JUDGES[law])
-    module = inspect.getdoc(inspect.getmodule(judge)) or ""
-    return "\n\n".join([f"{law}: {LAWS[law]}", inspect.getdoc(judge) or "", module])
+    about = inspect.getdoc(judge) or ""
+    return "\n\n".join([f"{law}: {LAWS[law]}", about, *[ROUNDING_IS] * (": rounding" in about)])
 
 
 def _timed(law: str, judge: Callable[[], Finding], found: dict[str, Finding]) -> Finding:
