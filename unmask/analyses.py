@@ -161,7 +161,7 @@ class Analyses(HeadSource):
         view = EffectsView(effects, self.numbers or range(layers), frozenset())
         line = f"heads off ({way}), one at a time: loss of {before.label} after {self._predicting[query]}"
         body = [tag("p", ranking_sentence(view)), effects_table(view)]
-        return table_picture(line, view, effects, body, {"layer": view.layers, "head": range(self.trace.num_heads)})
+        return table_picture(line, view, effects, body, self.axes_of(effects))
 
     def score_split(self, layer: int, head: int, query: int, key: int) -> Picture:
         """One score, split by what wrote the query and the key, float64 [S,S]; by dimension, [D], where the split by
@@ -342,7 +342,8 @@ class Circuits:
 
 
 def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
-    return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], {})
+    axes = {"token": [one.token for one in found.tokens], "id": range(found.effects.shape[1])}
+    return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], axes)
 
 
 def expect_text(spec: MaskSpec, batch: TokenBatch) -> None:

@@ -65,7 +65,8 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
         )
         return report_page(view)
 
-    return Picture(f"{run!r}: report", run, run.survey.thumbnails, html)
+    numbers = run.survey.thumbnails
+    return Picture(f"{run!r}: report", run, numbers, html, axes=run.axes_of(numbers))
 
 
 def _standard(run: Run) -> Run | None:

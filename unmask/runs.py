@@ -273,7 +273,8 @@ class Run(Analyses, Checkable):
 
         # the page without strokes: nothing there runs the model on a drawing
         line = f"mask of {self.named(layer, head)}: {size}"
-        return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas)
+        axes = {"query": range(queries), "key": range(keys)}
+        return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas, axes=axes)
 
     def live(self, layer: int, head: int) -> "LiveHead":
         """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
@@ -312,7 +313,8 @@ class Run(Analyses, Checkable):
             titles = [", ".join([titles[0], *(f"{name} {one[name]!s:.40}" for name in names)]) for one in specs]
         line = f"{' − '.join(titles)}: {change if found.largest.any() else 'no weight differs'}"
         html = partial(explorer_page, line, drawn, kind=CHANGES, absent=ABSENT, above=f"<p>{words}</p>")
-        return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()))
+        axes = self.axes_of(found.largest)
+        return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()), axes=axes)
 
     def leak(self) -> LeakPicture:
         """The share of each head's attention on later tokens and on padding."""
@@ -320,8 +322,8 @@ class Run(Analyses, Checkable):
         names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
         later, pads = (percent(mean_share(shares)) for shares in (future, padding))
         line = f"{self.title}: {later} of all attention on later tokens, {pads} on padding"
-        numbers, on = np.stack([future, padding]), ["later tokens", "padding"]
-        axes = {"on": on, "layer": self.numbers or range(len(future)), "head": range(future.shape[1])}
+        numbers = np.stack([future, padding])
+        axes = {"on": ["later tokens", "padding"], **self.axes_of(future)}
         html = partial(page, line, [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")])
         return LeakPicture(line, numbers, numbers, html, axes=axes, future=future, padding=padding, names=names)
 
