@@ -154,6 +154,8 @@ class Analyses(HeadSource):
     ) -> Picture:
         """Each head turned off alone: the increase in the loss of the target after the query, in nats, float32 [L,H].
         Runs as many rows as there are heads. The arguments are as `ablate`'s."""
+        if way not in ("zero", "mean"):
+            raise ValueError(f"expected a way out of zero, mean, got {way!r:.40}")
         query, before = self._asked(query, target)
         off, layers = HeadsOff((), way, None, self.trace.name), self.trace.num_layers
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query, before.target)

@@ -135,10 +135,9 @@ def masks_of(said: str | None) -> dict | None:
         fields: dict = json.loads(said)
         return fields
     names = [] if said.strip() == "none" else [name.strip() for name in said.split(",")]
-    wrong = [name for name in names if name not in NATIVE]
-    if wrong:
-        kinds = f'{", ".join(NATIVE)}, none, or JSON such as {{"sliding": 4}}'
-        raise ValueError(f"expected masks out of {kinds}, got {wrong[0]!r}")
+    if not set(names) <= {*NATIVE}:
+        kinds = f'{", ".join(NATIVE)}, none alone, or JSON such as {{"sliding": 4}}'
+        raise ValueError(f"expected masks out of {kinds}, got {said!r:.80}")
     return json.loads(OFF.to_json()) | dict.fromkeys(names, True)
 
 

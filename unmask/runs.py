@@ -320,8 +320,9 @@ class Run(Analyses, Checkable):
         """The share of each head's attention on later tokens and on padding."""
         future, padding = self.survey.future, self.survey.padding
         names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
-        later, pads = (percent(mean_share(shares)) for shares in (future, padding))
-        line = f"{self.title}: {later} of all attention on later tokens, {pads} on padding"
+        each = [(name, mean_share(shares)) for name, shares in (("later tokens", future), ("padding", padding))]
+        said = [f"{percent(share)} of all attention on {name}" for name, share in each if not math.isnan(share)]
+        line = f"{self.title}: {', '.join(said)}"
         numbers = np.stack([future, padding])
         axes = {"on": ["later tokens", "padding"], **self.axes_of(future)}
         html = partial(page, line, [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")])
@@ -388,5 +389,5 @@ def spec_of(
         spec = masks or standard
     else:
         raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {type(masks).__name__}")
-    switches = {"causal": causal, "padding": padding}
-    return spec.replace(**{name: on for name, on in switches.items() if on is not None})
+    switches = {name: on for name, on in (("causal", causal), ("padding", padding)) if on is not None}
+    return MaskSpec.from_fields(json.loads(spec.to_json()) | switches) if switches else spec

@@ -152,6 +152,7 @@ def test_an_encoder_decoder() -> None:
     assert cross.tokens(1, 2).across
     assert cross.heads().view.across
     assert "causal" not in cross.head(0, 0).blocked
+    assert repr(cross.leak()).endswith(": 0% of all attention on padding")
     assert run.text == "the cat sat\n→ a big red ball"
 
 
@@ -160,6 +161,8 @@ def test_masks_are_given_by_name(story: LoadedModel) -> None:
     assert run.masks == MaskSpec(sliding=3, layers=(2,))
     for layers in (range(2, 4), np.array([2, 3])):
         assert story.run(TEXT, masks={"layers": layers}).masks == MaskSpec(layers=(2, 3))
+    no = np.bool_(False)
+    assert run.under({"causal": no}).masks == story.run(TEXT, causal=no).masks == MaskSpec(causal=False)
     assert run.head(2, 0).numpy()[9, :7].max() == 0
     assert run.head(1, 0).numpy()[9, :7].max() > 0
     assert story.run(TEXT, masks=MaskSpec(stride=2), causal=False).masks == MaskSpec(stride=2, causal=False)
