@@ -90,6 +90,7 @@ def test_a_picture_is_lit_where_a_token_attends(run: ImageRun) -> None:
     drawn = run.on_image(1, 2, -1 + len(run.labels))
     weights = run.trace.weights(1, 2)[-1, :16].numpy()
     np.testing.assert_array_equal(drawn.numpy(), weights)
+    assert drawn.to_dataframe().columns.tolist() == ["image token", "value"]
     assert f"gives {weights.sum():.1%} of its attention to the image, most to ▦{weights.argmax() + 1}:" in repr(drawn)
     pixels, image = composed(drawn.view), np.asarray(picture(64, 64)).astype(float)
     times = len(pixels) // 64
