@@ -42,7 +42,7 @@ Show = Literal[
     "head", "pair", "overview", "losses", "texts", "tokens", "embedding", "qkv", "output", "logits", "norms", "numbers",
     "training", "image",
 ]  # fmt: skip
-Opened = Literal["", "explore", "mask_lab", "layers", "generation", "serving", "padding", "why_causal"]
+OPENED = r"^((explore|mask_lab|layers|generation|serving|padding|why_causal)(\?.{1,500})?)?$"
 
 
 def _masks(given: Any) -> Any:
@@ -179,8 +179,9 @@ class Step(LessonModel):
     formula: Annotated[str, Field(max_length=300), AfterValidator(_formula)] = Field(
         default="", description=N_("a formula of at most 300 characters in LaTeX")
     )
-    page: Opened = Field(
+    page: str = Field(  # and what its link says beside, after a question mark
         default="",
+        pattern=OPENED,
         description=N_("a page to open: explore, mask_lab, layers, generation, serving, padding or why_causal"),
     )
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))

@@ -6,6 +6,7 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -225,6 +226,36 @@ def test_a_step_opens_the_page_that_shows_the_same() -> None:
     links = [one.proto for one in page.app.get("page_link") if "Open this" in one.proto.label]
     assert [one.label for one in links] == ["Open this on the page Explore"]
     assert "silver" in links[0].query_string
+
+
+@pytest.mark.parametrize(
+    ("query", "script", "shown"),
+    [
+        (
+            {"lesson": "serving_masks", "step": "1", "answers": "1-0"},
+            "pages/serving.py",
+            {"serving": "packing", "separator": "."},
+        ),
+        (
+            {"lesson": "serving_masks", "step": "6", "answers": "6-0"},
+            "pages/serving.py",
+            {"cached": 7, "second": " The dog sat down."},
+        ),
+        ({"lesson": "mask_on_a_score", "step": "1", "answers": "1-0"}, "pages/mask_lab.py", {"section": "hand"}),
+        (
+            {"packed": packed(OWN.replace("ask: sees", 'masks: {"causal": false}\npage: explore'))},
+            "app.py",
+            {"causal": False},
+        ),
+    ],
+)
+def test_a_step_opens_its_section_under_its_masks(query: dict[str, str], script: str, shown: dict[str, object]) -> None:
+    page = Lessons(**query)
+    links = [one.proto.query_string for one in page.app.get("page_link") if "Open this" in one.proto.label]
+    page.app.query_params.clear()
+    page.app.query_params.update(parse_qsl(links[0]))
+    page.go(script)
+    assert {name: page.app.session_state[name] for name in shown} == shown
 
 
 def test_the_list_of_lessons_says_which_builds_on_which() -> None:
