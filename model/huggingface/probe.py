@@ -53,14 +53,13 @@ class Place:
 
 
 def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
-    """The number of each attention's layer; None if these are not unique: shared weights, nested blocks."""
+    """The number of each attention's layer; None if these are not unique: shared weights, nested blocks, layers with
+    several attentions one after the other, as LongCat-Flash has, which transformers counts one by one too."""
     found = [place for place in places if place is not None]
-    calls = {(place.path, place.number): place.serial for place in found}
-    if len(found) < len(places) or len({place.path for place in found}) > 1:
+    numbers = tuple(place.number for place in found)
+    if len(set(numbers)) < len(places) or len({place.path for place in found}) > 1:
         return None
-    if any(calls[place.path, place.number] != place.serial for place in found):
-        return None
-    return tuple(place.number for place in found)
+    return numbers
 
 
 def layer_kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, ...]) -> tuple[str, ...]:
@@ -250,7 +249,7 @@ class Site:
     masks. heads: query and key-value heads. bytes_per_token: of q, k and v. masks_itself: whether its code adds all of
     them to the scores. own_code: whether its code computes attention without transformers' attention interface.
     selects: whether it attends only to some of the tokens that its masks allow, selected by the network for each text.
-    place: the layer, None if the network has no list of layers.
+    place: the layer, None if the network has no list of layers. calls: in how many its values come, see Call.continues.
     """
 
     module: nn.Module | None
@@ -262,6 +261,7 @@ class Site:
     own_code: bool = False
     place: Place | None = None
     selects: bool = False
+    calls: int = 1
 
     @property
     def available(self) -> frozenset[str]:
@@ -285,6 +285,7 @@ class Probe(AttentionRun):
         self._given: list[tuple[Tensor, NativeMask | None]] = []  # the masks that transformers asked for
         self._running: list[tuple[str, nn.Module, int]] = []  # a stack's modules: name, module, serial of the call
         self._calls = 0
+        self._last: Call | None = None
         self.sites: list[Site] = []
 
     @contextmanager
@@ -332,7 +333,13 @@ class Probe(AttentionRun):
         own_code = call.module is None
         module = self._running[-1][1] if own_code and self._running else call.module
         heads, size = (call.q.shape[1], call.k.shape[1]), sum(t[0, :, 0].nbytes for t in (call.q, call.k, call.v))
-        self.sites.append(Site(module, part, native, heads, size, masks_itself, own_code, self._place(), selects))
+        site = Site(module, part, native, heads, size, masks_itself, own_code, self._place(), selects)
+        if call.continues(self._last):
+            before = self.sites.pop()
+            kept = before.bytes_per_token + call.v[0, :, 0].nbytes
+            site = replace(site, calls=before.calls + 1, bytes_per_token=kept)
+        self._last = call
+        self.sites.append(site)
         return attend(call.q, call.k, call.v, native.over(keep, call.q.shape[2]), scale=call.scale)
 
     def _native(self, call: Call, keep: Tensor, real: Tensor) -> tuple[NativeMask, bool, bool]:

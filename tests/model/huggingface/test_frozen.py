@@ -21,19 +21,19 @@ from tests.model.huggingface.family import Family
 
 CLOSE = 1e-5
 LINES = ["the cat sat on a mat and then it saw", "red ball near"]
-MORE = {  # code of its own with rotary positions or ALiBi, a gate, parallel layers of two kinds, a low-rank q and k
+MORE = {  # own code with rotary positions or ALiBi, a gate, parallel layers of two kinds, low-rank q and k, v in parts
     "gptj": ("token", None),
     "bloom": ("embedding", None),
     "qwen3_next": ("token", "linear attention + MLP"),
     "falcon_h1": ("token", "state space + MLP"),
     "llama4": ("token", None),
     "deepseek_v32": ("token", None),
+    "diffllama": ("token", None),
 }
 NOT_EXACT = {
     "bert": "do more than add to the residual stream",  # its norms stand behind the sums
     "openai-gpt": "do more than add to the residual stream",
     "zamba": "does not leave the layer",
-    "diffllama": "several attentions",
     "t5": "encoder-decoder",
 }
 ENDS = {  # the module that gives what attention adds to the stream
