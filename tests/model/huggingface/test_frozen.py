@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from model.attribution.score_split import additions, carried, direct_effect, effect_on_logits, score_split
@@ -17,6 +18,7 @@ from model.masks import MaskSpec
 from model.trace import Trace
 from serving.settings import Settings
 from tests.model.huggingface import families, test_families
+from tests.model.huggingface.every_type import network_of
 from tests.model.huggingface.family import Family
 
 CLOSE = 1e-5
@@ -111,6 +113,13 @@ def test_where_it_is_not_exact_it_says_why(name: str, tmp_path: Path, loaded: di
     assert carried(model, trace, 0, trace.spec, last, 1, 2).added is None
     with pytest.raises(NotSupported, match=NOT_EXACT[name]):
         direct_effect(model, trace, 0, trace.spec, last, 1, 2)
+
+
+def test_a_model_that_counts_positions_itself_is_not_called_nonlinear(tmp_path: Path) -> None:
+    families.save_tokenizer(tmp_path)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    model = adapter.from_network(network_of("masked", "roformer"), tokenizer)
+    assert "counts positions itself" in str(score_split(model, run(model), 0, 0, 1, 5, 2).why_not)
 
 
 @pytest.mark.parametrize("name", SOME)
