@@ -63,19 +63,22 @@ def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
     return numbers
 
 
-def layer_kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, ...]) -> tuple[str, ...]:
-    """The kind of each layer of the stack. shown: those with attention.
+def layer_kinds(stack: nn.Module, sites: "Sequence[Site]") -> tuple[str, ...]:
+    """The kind of each layer of the stack with these attentions, in one list of layers.
 
     Raises NotSupported for another layer that seems to have attention.
     """
-    path, kinds = next(place.path for place in places if place is not None), []
+    shown, kinds = {site.place.number: site for site in sites if site.place is not None}, []
+    path = next(site.place.path for site in sites if site.place is not None)
     for number, layer in enumerate(stack.get_submodule(path).children()):
         parts = [type(module).__name__ for module in layer.modules()] + [name for name, _ in layer.named_children()]
         parts = [part for part in parts if "norm" not in part.lower()]  # "post_attention_layernorm"
         names = " ".join(parts).lower()
         kind = next((kind for words, kind in LAYER_KINDS if re.search(words, names)), None)
         kind = LINEAR_ATTENTION if any(LINEAR.search(part) for part in parts) else kind
-        kind = ATTENTION if number in shown else kind
+        if number in shown:
+            beside = sorted(_kinds_beside(layer, shown[number].module) - {"MLP"})
+            kind = msg("{kinds} beside attention", kinds=msg_list([*map(msg, beside)])) if beside else ATTENTION
         if kind is None:
             raise NotSupported(msg(UNKNOWN_KIND, number=number, name=type(layer).__name__))
         kinds.append(kind)
@@ -84,6 +87,11 @@ def layer_kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, 
 
 def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
     """What of a layer writes into the residual stream besides its attention: "MLP", "state space + MLP" …"""
+    found = _kinds_beside(layer, attention)
+    return msg_list([*map(msg, sorted(found - {"MLP"})), *(["MLP"] if "MLP" in found or not found else [])], " + ")
+
+
+def _kinds_beside(layer: nn.Module, attention: nn.Module | None) -> set[str]:
     found = set()
     for name, part in layer.named_children():
         words = f"{name} {type(part).__name__}".lower()
@@ -91,19 +99,7 @@ def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
         if not holds_it and "norm" not in words and next(part.parameters(), None) is not None:
             linear = LINEAR_ATTENTION if LINEAR.search(words) else None
             found.add(linear or next(kind for known, kind in BESIDE if re.search(known, words)))
-    return msg_list([*map(msg, sorted(found - {"MLP"})), *(["MLP"] if "MLP" in found or not found else [])], " + ")
-
-
-def why_unseen(stack: nn.Module) -> str:
-    """Why no attention was found in a stack."""
-    own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
-    parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
-    kind = next((kind for words, kind in LAYER_KINDS if kind is not None and re.search(words, parts)), None)
-    if kind in (STATE_SPACE, RECURRENCE, LINEAR_ATTENTION):
-        return msg("it has no attention between tokens: its layers are a {kind}", kind=msg(kind))
-    if own:
-        return msg("its attention ({name}) is not a softmax over all tokens that Unmask can trace", name=own[0])
-    return msg("it has no attention")
+    return found
 
 
 FAR_POSITIONS = 64
