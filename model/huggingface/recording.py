@@ -43,6 +43,8 @@ ROOTS = {"rsqrt", "sqrt"}
 class Recording(AttentionRun):
     """Computes every attention under the masks of spec and keeps its record. Lives for one run."""
 
+    _output: Tensor  # of the last attention, as far as its values are known
+
     def __init__(
         self,
         sites: tuple[Site, ...],
