@@ -277,7 +277,7 @@ class Run(Analyses, Checkable):
         return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas, axes=axes)
 
     def live(self, layer: int, head: int) -> "LiveHead":
-        """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
+        """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install anywidget`."""
         return LiveHead(self, layer, head)
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
