@@ -322,7 +322,7 @@ class OverSteps:
         return str(self.to_dataframe().to_html(float_format="{:.3f}".format))
 
     def __repr__(self) -> str:
-        return f"{self.folder}: loss {self.loss[0]:.2f} to {self.loss[-1]:.2f} nats over {len(self.steps)} checkpoints"
+        return f"{self.folder}: loss {self.loss[0]:.2f} → {self.loss[-1]:.2f} nats over {len(self.steps)} checkpoints"
 
 
 def checkpoints(folder: str | Path) -> Checkpoints:
