@@ -5,6 +5,7 @@ What phones show of a step's run are pictures that a small script draws, without
 
 import csv
 import io
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -58,6 +59,11 @@ KEPT = N_(
 
 def button() -> None:
     """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open."""
+    key = _key()
+    with suppress(OSError):  # the strip says it
+        if key and not rooms.rooms().is_open(key):
+            st.session_state.lesson_room = None
+            st.toast(escaped(rooms.GONE))
     opened = _key() is not None
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
@@ -154,6 +160,8 @@ def _send(key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
 def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
     """How many phones there are, and what they answered: before the reveal not on a screen that the class sees."""
     with guarded():
+        if not rooms.rooms().is_open(key):
+            st.rerun()  # the whole page, whose button says so
         found = rooms.rooms().tally(key.id)
     counts = found.counts.get(step, {})
     words = [say_count("{count} phone", "{count} phones", found.phones)]
