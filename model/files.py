@@ -60,12 +60,19 @@ def write(path: Path, data: bytes) -> None:
         raise OSError(why) from error
 
 
-def to_stdout(text: str) -> None:
-    """Print it. Whoever reads it may stop before its end, as `head` does, which is no error."""
+def to_stdout(text: str) -> int:
+    """Print it, with "?" for what the encoding lacks. 0, or 2 where it cannot be printed, which stderr says. Whoever
+    reads it may stop before its end, as `head` does, which is no error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes as it ends
+        if not isinstance(error, BrokenPipeError):
+            print(f"It was not printed ({error.strerror}).", file=sys.stderr)
+            return 2
+    return 0
 
 
 def read_regular(path: Path, most: int) -> bytes:

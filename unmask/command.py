@@ -51,10 +51,9 @@ def check(asked: argparse.Namespace) -> int:
         return _could_not("expected a model, sample:KEY or file.py:NAME; --explain CHECK describes a check")
     if asked.explain:
         try:
-            to_stdout(explain(asked.explain))
+            return to_stdout(explain(asked.explain))
         except ValueError as error:
             return _could_not(str(error))
-        return 0
     with stopped_after(asked.seconds + GRACE):
         try:
             progress = _progress if asked.download else None
@@ -72,7 +71,7 @@ def check(asked: argparse.Namespace) -> int:
             Path(asked.junit).write_text(findings.as_junit(report), encoding="utf-8")
         except OSError as error:
             failed = _could_not(f"{asked.junit} was not written ({error.strerror})")
-    to_stdout(findings.as_json(report) if asked.json else findings.as_text(report, picture=asked.picture))
+    failed |= to_stdout(findings.as_json(report) if asked.json else findings.as_text(report, picture=asked.picture))
     return report.exit_code or failed
 
 
@@ -138,8 +137,7 @@ def samples(_asked: argparse.Namespace) -> int:
     for sample in SAMPLES.values():
         law = f"breaks {sample.law}" if sample.law else "correct"
         lines.append(f"{PREFIXES[0] + sample.key:<24} {law:<22} {' '.join(sample.said.split())}")
-    to_stdout("\n".join(lines))
-    return 0
+    return to_stdout("\n".join(lines))
 
 
 @contextmanager

@@ -86,6 +86,23 @@ def test_whoever_reads_it_may_stop(command: list[str], status: int, tmp_path: Pa
     assert (ran.returncode, ran.stderr) == (status, "")
 
 
+@pytest.mark.parametrize(
+    ("model", "path", "encoding", "status", "words"),
+    [
+        ("sound", "/dev/full", "utf-8", 2, "It was not printed (No space left on device).\n"),
+        ("sdpa", "/dev/full", "utf-8", 1, "It was not printed (No space left on device).\n"),
+        ("sound", os.devnull, "ascii", 0, ""),
+        ("sound", os.devnull, "cp1252", 0, ""),
+    ],
+)
+def test_a_report_that_is_not_printed_is_no_leak(model: str, path: str, encoding: str, status: int, words: str) -> None:
+    command = [sys.executable, "-m", "unmask", "check", f"sample:{model}", "--picture"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
+    with Path(path).open("w") as file:
+        ran = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, env=environment)
+    assert (ran.returncode, ran.stderr) == (status, words)
+
+
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     folder = save("mistral", tmp_path / "mistral")
     for file in folder.glob("*token*"):
