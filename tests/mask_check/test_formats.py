@@ -8,7 +8,7 @@ import pytest
 
 from mask_check import findings
 from mask_check.check import check
-from mask_check.findings import DOES_NOT_APPLY, CheckReport, MeasuredMask
+from mask_check.findings import DOES_NOT_APPLY, LAWS, CheckReport, MeasuredMask
 from mask_check.sample_networks import SmallDecoder
 from mask_check.samples import SAMPLES
 
@@ -35,6 +35,18 @@ def test_text(sound: CheckReport, broken: CheckReport) -> None:
     assert "BROKEN       Influence between tokens" in lines[3]
     assert lines[3].endswith("(0, 1)")
     assert lines[-1].startswith("It does not obey its mask on the rows checked, of 24 tokens. ")
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [("unused", "are: Unused parameters."), ("pads", "It does not obey"), ("rows", "are: Batch independence.")],
+)
+def test_the_verdict_is_about_the_mask_only_where_a_check_of_the_mask_is_broken(key: str, words: str) -> None:
+    report = check(SAMPLES[key].make())
+    assert report.exit_code == 1
+    assert words in findings.verdict_of(report)
+    assert ("No check of its mask is broken" in findings.verdict_of(report)) == words.startswith("are: ")
+    assert set(LAWS) > findings.OTHERS
 
 
 def test_picture() -> None:
