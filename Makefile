@@ -16,8 +16,10 @@ serve: $(VENV)/.app
 	$(BIN)/streamlit run serve.py
 
 # Bytecode is written whatever the environment says: the suite starts about a hundred processes. What mypy found of a file
-# is kept with the environment, for the next clone too.
+# is kept with the environment, for the next clone too. Tests compare with the CPU's numbers; those of a GPU, where there is
+# one, are `python -m pytest tests/model/test_hardware.py`.
 test: export PYTHONDONTWRITEBYTECODE =
+test test-unit: export CUDA_VISIBLE_DEVICES =
 test: $(VENV)/.dev chromium redis
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

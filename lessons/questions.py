@@ -37,7 +37,10 @@ HEAD_PATTERNS = {  # each with what is said where it is the strongest
     ),
     "induction": (
         N_("What followed the same token earlier"),
-        N_("Where a token came up before, {head} gives {share:percent} of its attention to what followed it."),
+        N_(
+            "Where a token last came up three or more tokens earlier, {head} gives {share:percent} of its attention to "
+            "what followed it."
+        ),
     ),
 }
 SHARE_WORDS = {  # of none, and of some
@@ -115,8 +118,8 @@ def _texts(case: QuestionCase) -> Answer:
     falls, rises = int((changes <= -NO_CHANGE).sum()), int((changes >= NO_CHANGE).sum())
     right = 0 if 2 * falls > total else 1 if 2 * rises > total else 2
     why = N_(
-        "The mean loss goes down on {falls} of {total} texts and up on {rises}. Over all of them it changes by "
-        "{change:change} nats/token."
+        "The mean loss goes down on {falls} of {total} texts and up on {rises}. Averaged over the texts, it "
+        "changes by {change:change} nats/token."
     )
     choices = [N_("It goes down on most of them."), N_("It goes up on most of them."), N_("Neither.")]
     values = {"falls": falls, "rises": rises, "total": total, "change": float(changes.mean())}

@@ -1,6 +1,4 @@
-"""Law 4: read step by step through a key-value cache, a text gives the same outputs as in one forward pass.
-
-One token per step, several per step, after a prompt padded on the left, and in transformers' static cache. A text
+"""Read step by step through a key-value cache, a text gives the same outputs as in one forward pass. A text
 longer than a sliding window takes the cache past it. Then a reused cache, and logits_to_keep.
 """
 
@@ -33,7 +31,11 @@ class NotOffered(Exception):
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """The largest difference over all ways of reading step by step. Tolerated: rounding."""
+    """Read step by step through a key-value cache, the row gives the same outputs as in one forward pass: one token per
+    step, several per step, after a prompt padded on the left, and in transformers' static cache.
+
+    Tolerated: rounding. Limits: one row, of --length tokens; masks that block all later tokens.
+    """
     subject = trial.subject
     if not (subject.takes("past_key_values") and subject.takes("use_cache")):
         return skipped(msg("its forward takes no past_key_values."))
@@ -117,9 +119,9 @@ def judge_reuse(trial: CheckTrial) -> Finding:
 
 
 def judge_last(trial: CheckTrial) -> Finding:
-    """Logits of the last tokens alone, by logits_to_keep, against the last of all logits, of one row and of two.
+    """Logits of the last tokens alone, by logits_to_keep, are the last of all logits, of one row and of two.
 
-    Tolerated: rounding.
+    Tolerated: rounding. Limits: the last token and the last three.
     """
     subject = trial.subject
     if not subject.takes("logits_to_keep"):

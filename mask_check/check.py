@@ -16,7 +16,7 @@ from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
 from mask_check.declared import layers_of
 from mask_check.findings import BROKEN, DECISIVE, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
-from mask_check.prepare import prepare
+from mask_check.prepare import context_of, prepare
 from mask_check.subject import CheckedModule, evaluating
 from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
@@ -26,6 +26,10 @@ from serving.settings import Settings
 
 SECONDS = 120.0
 ROUNDING = N_("Effect of rounding")  # what is in hand before the first law
+ROUNDING_IS = (
+    "Rounding is measured on the module itself: the same run twice, other rows in the batch, and one\n"
+    "additional rounding in every component."  # not shown
+)
 Progress = Callable[[str, float], None]  # called with the law in hand (by N_) and the share that is done
 JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of findings.LAWS
     "reach": reach.judge,
@@ -81,8 +85,6 @@ def check(
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
     asked = CheckOptions(**asked_for)
-    if asked.tokens is not None and not (type(asked.tokens) is int and 2 <= asked.tokens <= MOST_POSITIONS):
-        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked.tokens)[:40]))
     if asked.packing not in (None, "position_ids"):
         raise CannotCheck(f"expected packing None or 'position_ids', got {asked.packing!r:.40}")  # not shown
     subject = CheckedModule(module, seconds=seconds)
@@ -111,11 +113,14 @@ def check(
 
 def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     """What no law has asked about: more tokens, and windows wider than the longest row."""
-    longest = max([trial.length, *trial.longer])
+    longest, context = max([trial.length, *trial.longer]), context_of(trial.subject.config)[0] or MOST_POSITIONS
     wide = max((layer.window or layer.chunk or 0 for layer in layers_of(trial.subject.config)), default=0)
-    found = [(LAWS["length"], msg("rows of more than {longest:,} tokens: use --tokens.", longest=longest))]
-    if wide + 2 > longest:
-        words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=wide + 8)
+    more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")
+    words = msg(more, longest=longest, needed=longest + 1)
+    found = [(LAWS["length"], words)] if longest < context else []
+    if longest < wide + 2 <= context:
+        needed = min(wide + 8, context)
+        words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)
         found.append((LAWS["length"], words))
     if trial.subject.is_transformers:
         from model.huggingface.loading import is_language_model  # takes seconds to import
@@ -133,8 +138,8 @@ def explain(law: str) -> str:
     if law not in JUDGES:
         raise CannotCheck(f"expected a check out of {', '.join(JUDGES)}, got {law[:40]!r}")  # not shown
     judge: Any = getattr(JUDGES[law], "func", JUDGES[law])
-    module = inspect.getdoc(inspect.getmodule(judge)) or ""
-    return "\n\n".join([f"{law}: {LAWS[law]}", inspect.getdoc(judge) or "", module])
+    about = inspect.getdoc(judge) or ""
+    return "\n\n".join([f"{law}: {LAWS[law]}", about, *[ROUNDING_IS] * (": rounding" in about)])
 
 
 def _timed(law: str, judge: Callable[[], Finding], found: dict[str, Finding]) -> Finding:

@@ -44,8 +44,9 @@ def judge_layers(trial: CheckTrial) -> Finding:
     """Each layer by itself: the inputs with respect to which the last outputs have a gradient. Exactly those that its
     mask allows or, where it declares a top k, no more than k of them.
 
-    Limits: a list of layers must be found in the module, and a row longer than the window must fit; up to --tokens
-    are read. A layer that has a convolution reads past its window, and is left out.
+    Tolerated: nothing; a gradient is exactly 0 or not. Limits: a list of layers must be found in the module, and a row
+    longer than the window must fit; up to --tokens are read. A layer that has a convolution reads past its window, and
+    is left out.
     """
     subject = trial.subject
     masks = layers_of(subject.config, subject.kind) if trial.asked.mask is None else []
@@ -136,8 +137,8 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
 def judge_parameters(trial: CheckTrial) -> Finding:
     """Every parameter has a gradient of a random mix of all that the module returns: one without is never used.
 
-    There is no tolerance: no gradient, or exactly 0. Limits: experts, which not every text is routed to; parts that an
-    initialization with zeros turns off; in models of transformers, parts for other inputs, which are listed.
+    Tolerated: nothing; a gradient is exactly 0 or not. Limits: experts, which not every text is routed to; parts that
+    an initialization with zeros turns off; in models of transformers, parts for other inputs, which are listed.
     """
     subject, module = trial.subject, trial.subject.inner
     if any(subject.takes(name) for name in OTHER_INPUTS):

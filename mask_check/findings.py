@@ -273,7 +273,7 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
             numbers = f"{amount_text(finding.amount)} of {amount_text(finding.tolerance)}"
         pair = "" if finding.pair is None else f" {finding.pair}"
         lines.append(f"{verdict:<11}  {finding.name:<{width}}  {numbers:<18}  {finding.words}{pair}")
-    lines += ["", "Not checked, and why:"]  # not shown
+    lines += ["", "Not checked, and why:"] if report.not_checked else []  # not shown
     unsure = {finding.words for finding in report.findings if finding.verdict == CANNOT_TELL}
     for name, why in report.not_checked:
         lines.append(f"{WORDS[CANNOT_TELL] if why in unsure else '–':<11}  {name:<{width}}  {why}")

@@ -1,4 +1,4 @@
-"""Law 5: the same numbers from every attention kernel that the module offers, and from a batch of any size."""
+"""The same numbers from every attention kernel that the module offers, and from a batch of any size."""
 
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
@@ -53,7 +53,11 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Every other kernel's outputs for the row, and for a row padded on the left, against those of its own kernel."""
+    """The outputs of every other attention kernel, for the row and for a row padded on the left, are those of its own
+    kernel.
+
+    Tolerated: rounding. Limits: eager and sdpa, and FlexAttention with --flex.
+    """
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
@@ -90,8 +94,10 @@ def judge(trial: CheckTrial) -> Finding:
 
 
 def judge_batch(trial: CheckTrial) -> Finding:
-    """The row alone, in a batch with four others, and with another under a mask of ones, which blocks nothing: encoders
-    made from decoders lose their mask in a batch of one. Tolerated: rounding.
+    """The row alone gives the same outputs as in a batch with four others, and as under a mask of ones, which blocks
+    nothing: encoders made from decoders lose their mask in a batch of one.
+
+    Tolerated: rounding. Limits: one row, one size of batch.
     """
     subject = trial.subject
     beside = trial.random_rows(ROWS_BESIDE, trial.length, trial.generator(5))
@@ -149,7 +155,10 @@ def _padded(trial: CheckTrial) -> list[Tensor]:
 
 
 def judge_training_mode(trial: CheckTrial) -> Finding:
-    """The row in both modes. A module that is random in training mode even without dropout cannot be compared."""
+    """The row gives the same outputs in training mode, every dropout set to 0, as in eval mode.
+
+    Tolerated: rounding. Limits: a module that is random in training mode even without dropout cannot be compared.
+    """
     _ = trial.alone  # in eval mode, before it is left
     with training_without_dropout(trial.subject.module):
         found = trial.subject.outputs(trial.ids[None])[0]

@@ -2,7 +2,7 @@
 
 In a row of 130 tokens and one of 520, everything from a position on is replaced, then, under a window, all
 before it, then it alone; no output may change from which the mask blocks all that was replaced. One forward pass
-for each change tests all pairs across it. A leak is narrowed down to one token, the row to the shortest that leaks.
+for each change tests all pairs across it.
 
 `quick` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
 row, and one in which each copy but the first has been replaced from another position on. Each output is compared with
@@ -54,12 +54,19 @@ ROUNDINGS = 64  # of the largest output: what the order of sums may come to in t
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Changes of a longer row change no output that the declared mask blocks from them, and its farthest open pairs
-    have a gradient. Limits: a large module is tried at fewer positions (all: --thorough), or one length (--tokens)."""
+    """In rows of 130 and 520 tokens, or of --tokens, everything from a position on is replaced, then, under a window,
+    all before it, then single tokens: no output changes that the mask blocks from them. The farthest pairs that it
+    allows have a gradient. A leak is narrowed down to one token, the row to the shortest that leaks.
+
+    Tolerated: rounding; gradients are exactly 0 or not. Limits: some positions (all: --thorough); of a large module
+    fewer, or one length, and no gradients without --tokens.
+    """
     if trial.by_hand:
         return skipped(msg("a mask given by hand has one length."))
     if trial.mask is not None and trial.mask.leaks.any():
         return skipped(msg("the short row leaks already."))
+    if (trial.asked.tokens or MOST_POSITIONS) <= trial.length:
+        return skipped(msg("no row of more than {length} tokens was asked for.", length=trial.length))
     most, why, context = 0.0, "", context_of(trial.subject.config)[0]
     wanted = [*_lengths(trial, context)]
     for length in wanted:

@@ -1,8 +1,4 @@
-"""Law 3: documents packed into one row, by each of the module's own conventions, give the same outputs as alone.
-
-Conventions: positions that restart (transformers' own, where its masks are made from position ids), a document
-number for each token, cumulative lengths, and an explicit mask [1,1,T,T] in which each document sees itself alone.
-"""
+"""Documents packed into one row, by each of the module's own conventions, give the same outputs as alone."""
 
 import inspect
 import re
@@ -31,7 +27,11 @@ SEEN = N_("{how}: output {output} of the second document changes when token {tok
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Two documents in one row: each as alone, and no token of the first changes the second."""
+    """Two documents in one row give the same outputs as each alone, by each way of telling them apart that the module
+    takes: positions that restart, a document number for each token, cumulative lengths, an explicit mask [1,1,T,T].
+
+    Tolerated: rounding. Limits: two documents; a module of your own takes restarting positions with --packing.
+    """
     first = trial.length * 2 // 5
     if first < 1:
         return skipped(msg("the text is too short for two documents."))

@@ -1,4 +1,4 @@
-"""Law 2: a row in a padded batch gives the same outputs as alone, padded on either side, whatever its pads contain."""
+"""A row in a padded batch gives the same outputs as alone, padded on either side, whatever its pads contain."""
 
 from typing import Any
 
@@ -20,7 +20,10 @@ SHIFTED = N_(
 
 
 def judge(trial: CheckTrial, side: str) -> Finding:
-    """Padding on the "left" or "right": a batch of a short row and a long one, each against itself alone."""
+    """In a batch of a short row, padded on this side, and a long one, each gives the same outputs as alone.
+
+    Tolerated: rounding. Limits: position ids are given where the module takes them; one size of padding.
+    """
     if why := _why_not(trial):
         return skipped(why)
     ids, keep, real = padded(trial, side)
@@ -43,7 +46,10 @@ def judge(trial: CheckTrial, side: str) -> Finding:
 
 
 def judge_content(trial: CheckTrial) -> Finding:
-    """Other ids under the padding mask change no real token's output; the same ids without a mask would."""
+    """Other ids under the padding mask change no real token's output; the same ids without a mask would.
+
+    Tolerated: rounding. Limits: one size of padding; on the right alone where positions cannot be given.
+    """
     if why := _why_not(trial):
         return skipped(why)
     most, pair, words = 0.0, None, msg("changing the ids of the pads changes nothing.")
@@ -90,8 +96,8 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
 def judge_positions(trial: CheckTrial) -> Finding:
     """Other position ids change the outputs: those of two tokens in the middle exchanged, and of all reversed.
 
-    Tolerated as no change: rounding. Limits: in models of transformers it is reported but is not a fault, because
-    some have no positions in any layer.
+    Tolerated: rounding, which is no change. Limits: in models of transformers it is reported but is not a fault,
+    because some have no positions in any layer.
     """
     subject = trial.subject
     if not subject.names_positions:

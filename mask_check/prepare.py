@@ -47,8 +47,9 @@ def prepare(
         subject.kind = "encoder"
     given = None if ids is None else row_of(ids)
     asked = length if given is None else len(given)
-    if asked is not None:
-        check_length(subject, asked)
+    for one in (asked, asked_for.tokens):
+        if one is not None:
+            check_length(subject, one)
     vocabulary = _vocabulary(subject, asked or PROBE)
     named = [getattr(subject.config, one, None) for one in SPECIAL]
     special = {one for some in named for one in (some if isinstance(some, list) else [some])}

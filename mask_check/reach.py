@@ -1,8 +1,4 @@
-"""Law 1: changing a token changes no output that the mask blocks from it, and does change those that it allows.
-
-Every position's token is replaced by several others in turn. A change without any effect proves nothing: the model may
-ignore that token, mask or not. So each must have an effect somewhere, or the answer is "cannot tell".
-"""
+"""Changing a token changes no output that the mask blocks from it, and does change those that it allows."""
 
 import copy
 from collections.abc import Iterator
@@ -51,7 +47,11 @@ def measure(trial: CheckTrial) -> MeasuredMask:
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """No effect where the declared mask blocks, and some effect where it allows. Keeps what was measured."""
+    """Each token in turn is replaced by several others: no output changes that the declared mask blocks from it, and
+    some output changes that it allows. A token without any effect proves nothing: then the check cannot tell.
+
+    Tolerated: rounding. Limits: one row, of --length tokens; in a large module some of its tokens, as the verdict says.
+    """
     mask = trial.mask = measure(trial)
     closed = np.where(mask.declared, 0.0, np.nan_to_num(mask.moved, posinf=np.inf))
     amount = float(closed.max(initial=0.0))
@@ -91,7 +91,11 @@ def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, 
 
 
 def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
-    """Gradients [T,T] against the declared mask. surely bool [T,T]: pairs of which one alone must not be shut."""
+    """The gradient of outputs with respect to the embedding of a token that the mask blocks is exactly 0; at every
+    distance that the mask allows, some output's is not.
+
+    Tolerated: the number type's epsilon of the largest gradient. Limits: one row; fewer outputs of a large module.
+    """
     rows = trial.spread(int(trial.most_rows * GRADIENT_SHARE))
     try:
         gradients = measure_gradients(trial, rows)
@@ -198,8 +202,8 @@ def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Ten
 def judge_images(trial: CheckTrial) -> Finding:
     """Two blocks of image tokens, told by token_type_ids: an image's tokens see each other both ways and no later ones.
 
-    Measured as influence between tokens. Limits: modules whose configuration says image_blocks, of transformers' those
-    that make such masks from token types alone.
+    Measured as influence between tokens. Tolerated: rounding. Limits: modules whose configuration says image_blocks, of
+    transformers' those that make such masks from token types alone.
     """
     subject, name = trial.subject, next((one for one in IMAGES if trial.subject.takes(one)), "")
     if not name or not getattr(subject.config, "image_blocks", False) or trial.length < 12:

@@ -1,8 +1,4 @@
-"""Law 6: the encoder of an encoder-decoder, measured on its own.
-
-Its last hidden states are checked like the outputs of an encoder: every token influences every state (within its
-windows), by other tokens and by gradients, and the source's padding influences no real token.
-"""
+"""The encoder of an encoder-decoder, measured on its own, and the cross-attention to it."""
 
 from dataclasses import replace
 from typing import Any
@@ -56,7 +52,11 @@ def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | Non
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """The first of its properties that is broken, or what all of them found."""
+    """In the encoder of an encoder-decoder every source token influences every state that its windows allow, by other
+    tokens and by gradients; pads after the source change no state of a real token.
+
+    Tolerated: rounding; of gradients the number type's epsilon of the largest. Limits: a source of 7 or 8 tokens.
+    """
     pair, source = trial.subject, trial.subject.source
     if pair.kind != "encoder-decoder" or source is None:
         return skipped(msg("it has no encoder beside its decoder."))
@@ -79,7 +79,11 @@ def judge(trial: CheckTrial) -> Finding:
 
 
 def judge_cross(trial: CheckTrial) -> Finding:
-    """A source padded on the right against the source alone; other ids under its pads; another source."""
+    """A source padded on the right gives the same outputs as the source alone, whatever ids its pads have; another
+    source gives others.
+
+    Tolerated: rounding. Limits: one source of 7 or 8 tokens.
+    """
     subject, source = trial.subject, trial.subject.source
     if subject.kind != "encoder-decoder" or source is None:
         return skipped(msg("it has no cross-attention."))
@@ -111,9 +115,10 @@ def judge_cross(trial: CheckTrial) -> Finding:
 
 def judge_cross_reach(trial: CheckTrial) -> Finding:
     """Every output has a gradient by the encoder's state at every source token, also where the target is the shorter:
-    cross-attention is not causal, and not cut short. There is no tolerance: exactly 0 or not. Limits: the states must
-    be among the outputs, or be made by a part of the module before its decoder begins; the number of outputs tried is
-    that of the source tokens.
+    cross-attention is not causal, and not cut short.
+
+    Tolerated: nothing; a gradient is exactly 0 or not. Limits: the states must be among the outputs, or be made by a
+    part of the module before its decoder begins; as many outputs are tried as there are source tokens.
     """
     subject, source = trial.subject, trial.subject.source
     if subject.kind != "encoder-decoder" or source is None:

@@ -120,6 +120,7 @@ class Model(ABC):
     kind = "decoder"
     attentions: tuple[str, ...] = ("self",)
     predicts = True
+    takes_positions = True  # whether it can be told where tokens stand; RoBERTa, say, works that out by itself
     chats = False  # whether it has a chat template
     hardware: Hardware = CPU
     added_after = 0

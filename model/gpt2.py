@@ -215,7 +215,7 @@ def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
         most = f"at most {MOST_IN_BROWSER / 1e6:.0f} million parameters"  # not shown
         raise CheckpointError(f"{name}: expected {most}, got {parameters / 1e6:.1f}")
     config, state = network.config, network.state_dict()
-    numbers = torch.cat([state[one].flatten() for _, ours in _names(config) for one in ours])
+    numbers = torch.cat([state[one].flatten().cpu() for _, ours in _names(config) for one in ours])
     if numbers.abs().max() > torch.finfo(torch.float16).max:
         raise CheckpointError(f"{name}: expected weights that float16 can represent")  # not shown
     tables = tokenizer.byte_level_tables()

@@ -152,7 +152,7 @@ def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | Non
         trace = extended(model, trace, ids[position])
         cached, whole = _row(trace, position), _row(full, position)
         rows.append((cached - whole[..., : position + 1]).abs().amax(-1))
-        ours, theirs = model.readout(trace.states[0, position]), model.readout(full.states[0, position])
+        ours, theirs = (model.readout(one.states[0, position]).cpu().double() for one in (trace, full))
         size = max(size, float(theirs.abs().max()))
         logits.append((ours - theirs).abs().max())
         probabilities.append((ours.softmax(-1) - theirs.softmax(-1)).abs().max())
@@ -178,7 +178,8 @@ def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheC
     """As compare under the standard masks, with a copy of the model in float64, to tell rounding from error."""
     if not isinstance(model, DecoderModel):
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
-    return compare(DecoderModel(model.name, deepcopy(model.network).double(), model.tokenizer), ids, start)
+    network = deepcopy(model.network).cpu().double()  # some devices have no float64
+    return compare(DecoderModel(model.name, network, model.tokenizer), ids, start)
 
 
 def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
@@ -190,7 +191,7 @@ def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
 def _row(trace: Trace, position: int) -> Tensor:
     """[L,H,T]: one row of every head."""
     some = slice(position, position + 1)
-    return torch.stack([layer.weights(trace.spec, 0, some)[:, 0] for layer in trace.layers])
+    return torch.stack([layer.weights(trace.spec, 0, some)[:, 0].cpu() for layer in trace.layers])
 
 
 # What a step costs
@@ -275,14 +276,15 @@ def measure(model: Model, whole: Trace, length: int) -> Try:
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")  # not shown
     ids = tuple(whole.batch.ids[0, :length].tolist())
     batch, cache = batch_of(model, ids), cache_of(whole, length - 1)
-    positions, triangle = positions_of(batch.keep), torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+    triangle = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+    inputs = [one.to(whole.states.device) for one in (batch.ids, positions_of(batch.keep), triangle)]
 
     def full() -> None:
-        states, _ = network(batch.ids, positions, triangle)
-        network.logits(states[0, -1])
+        states, _ = network(*inputs)
+        network.logits(states[0, -1]).cpu()  # a GPU works on until they are read
 
     def one() -> None:
-        network.logits(step(model, cache, ids[-1])[0][0, 0])
+        network.logits(step(model, cache, ids[-1])[0][0, 0]).cpu()
 
     return Try(length, _seconds(full), _seconds(one))
 

@@ -4,7 +4,6 @@ Sizes: B texts, T cells of a row, n real tokens of one text, W width, V vocabula
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -113,15 +112,6 @@ def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: b
     return PaddingComparison(
         batch, positions_under(spec, batch), apart, _guesses(model, states[every, last]), _guesses(model, states[:, -1])
     )
-
-
-def takes_positions(model: Model, text: str) -> bool:
-    """Whether it takes position ids, or works them out by itself, as RoBERTa does. Tried out on the text."""
-    batch = model.encode([text])
-    with suppress(ValueError):
-        model.run(batch, MaskSpec(causal=model.standard.causal, positions="cells"))
-        return True
-    return False
 
 
 def predicts_next(model: Model) -> bool:

@@ -171,12 +171,12 @@ def stroke_of(data: Any) -> Stroke:
     return Stroke(*data)
 
 
-def _plain(value: Any) -> int | list[Any]:
-    """A whole number, or several, for JSON. Raises TypeError for anything else."""
+def _plain(value: Any) -> Any:
+    """A whole number, a scalar of numpy's or torch's, or several, for JSON. Raises TypeError for anything else."""
     try:
         return operator.index(value)
     except TypeError:
-        return list(value)
+        return value.item() if getattr(value, "shape", None) == () else list(value)
 
 
 def _is_separator(value: Any) -> bool:

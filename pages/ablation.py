@@ -65,7 +65,7 @@ with losses:
     curves = (without.losses, predicted.losses)
     caption = say("Loss per token, with heads off and with all heads") if chosen else ""
     figure = cached_figure(loss_figure, *curves, pieces, changed=bool(chosen), names=both)
-    explain.show_losses(figure, curves, changed=False, caption=caption, about=say(explain.NATS))
+    explain.show_losses(figure, curves, changed=bool(chosen), names=both, caption=caption, about=say(explain.NATS))
 
 st.markdown("#### " + say("Which head matters most?"))
 about = say(

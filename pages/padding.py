@@ -7,9 +7,7 @@ from ui import page
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import say, say_all, say_count, together
-from model.padding import takes_positions
-from serving.job import ModelRef
-from ui import controls, explain, padding, results, widgets
+from ui import controls, explain, padding, widgets
 from ui.guard import guarded
 from ui.markdown import escaped
 from ui.results import cached_figure
@@ -26,9 +24,7 @@ title = st.empty()
 switches, sentence_slot, noted = st.container(), st.empty(), st.container()
 with guarded():
     found = padding.padded_texts(model, text)
-    # whether the model takes no position ids but its own: of any text the same
-    takes = lambda: results.ask(takes_positions, ModelRef.of(model), found.texts[-1])  # noqa: E731
-    own = not results.kept(("own_positions", model.key), takes)
+own = not model.takes_positions
 with switches:
     choice, causal = padding.choose(model, own)
 with guarded(say("Running {model} …", model=explain.title_of(model))):

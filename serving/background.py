@@ -139,7 +139,6 @@ class Background:
         with _counting:
             for other in [other for other in _running if not other.is_alive()]:
                 _running.remove(other)
-                _took.append(monotonic() - other._began)
             if self not in _waiting:
                 return  # stopped meanwhile
             if _waiting[0] is not self or len(_running) >= most_at_once():
@@ -171,6 +170,8 @@ class Background:
                 self._end_in_time()
         except (EOFError, OSError, pickle.UnpicklingError):
             self._process.wait()
+            with _counting:
+                _took.append(monotonic() - self._began)
             self._change(state="failed", why=ENDED)
             self._connection.close()
 

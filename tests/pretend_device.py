@@ -44,6 +44,10 @@ class OnDevice(Tensor):
     def data_ptr(self) -> int:
         return self.inner.data_ptr()
 
+    def detach(self) -> "OnDevice":
+        """Without PyTorch's own: in inference mode it cannot be given another tensor's version."""
+        return OnDevice(self.inner.detach())
+
     def tolist(self) -> Any:
         return self.inner.tolist()
 

@@ -14,7 +14,8 @@ def assert_near(found: Tensor, expected: Tensor, most: float, what: str = "") ->
 
 def largest_difference(found: Tensor, expected: Tensor) -> float:
     """The largest |found - expected|; infinite where one is -inf or NaN and the other is not the same."""
+    found, expected = found.detach().cpu(), expected.detach().cpu()
     same = (found == expected) | (found.isnan() & expected.isnan())
-    difference = (found.detach().double() - expected.detach().double()).abs()
+    difference = (found.double() - expected.double()).abs()
     difference = torch.where(difference.isnan(), torch.inf, difference).masked_fill(same, 0.0)
     return float(difference.max())

@@ -232,9 +232,25 @@ def change_key(now: HeadView, standard: HeadView) -> str:
     return f'<p class="key">{together(parts)}</p>'
 
 
-def loss_alt(now: np.ndarray, standard: np.ndarray) -> str:
+def loss_alt(
+    now: np.ndarray, standard: np.ndarray, *, changed: bool = True, names: tuple[str, str] | None = None
+) -> str:
+    """names: of the two, where one is not under the standard masks."""
+    if not changed:
+        return loss_caption(now, standard, changed=False)
     means = {"now": _mean(now), "standard": _mean(standard)}
+    if names:
+        words = N_("Mean loss in nats/token: {now} ({one}), {standard} ({other}).")
+        return say(words, one=names[0], other=names[1], **means)
     return say("Loss per token. The mean is {now} nats now and {standard} under the standard masks.", **means)
+
+
+def texts_alt(now: np.ndarray, other: np.ndarray, *, changed: bool, names: tuple[str, str]) -> str:
+    """Of the mean losses of texts."""
+    if not changed:
+        return say("Mean loss of each text, in nats/token")
+    words = N_("Mean loss of each text, in nats/token. Their mean is {now} ({one}), {other} ({compared}).")
+    return say(words, now=_mean(now), one=names[0], other=_mean(other), compared=names[1])
 
 
 def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str:
@@ -244,15 +260,21 @@ def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str
 
 
 def show_losses(
-    figure: CachedFigure, curves: tuple[np.ndarray, np.ndarray], *, changed: bool, caption: str = "", about: str = ""
+    figure: CachedFigure,
+    curves: tuple[np.ndarray, np.ndarray],
+    *,
+    changed: bool,
+    names: tuple[str, str] | None = None,
+    caption: str = "",
+    about: str = "",
 ) -> None:
-    """The losses now and under the standard masks, under their caption or another; a sentence where no token has one.
-    about: help beside the caption."""
+    """The losses now and under the standard masks, or of two runs of these names, under their caption or another; a
+    sentence where no token has one. about: help beside the caption."""
     if all(np.isnan(losses).all() for losses in curves):
         st.caption(say("No token of this row is predicted from another, so there is no loss."))
         return
     st.caption(caption or cached_figure(loss_caption, *curves, changed=changed), help=about or None)
-    page.chart(figure, "loss_figure", cached_figure(loss_alt, *curves))
+    page.chart(figure, "loss_figure", cached_figure(loss_alt, *curves, changed=changed, names=names))
 
 
 def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOURS, sharing: str = "") -> str:

@@ -154,6 +154,8 @@ class Analyses(HeadSource):
     ) -> Picture:
         """Each head turned off alone: the increase in the loss of the target after the query, in nats, float32 [L,H].
         Runs as many rows as there are heads. The arguments are as `ablate`'s."""
+        if way not in ("zero", "mean"):
+            raise ValueError(f"expected a way out of zero, mean, got {way!r:.40}")
         query, before = self._asked(query, target)
         off, layers = HeadsOff((), way, None, self.trace.name), self.trace.num_layers
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query, before.target)
@@ -161,7 +163,7 @@ class Analyses(HeadSource):
         view = EffectsView(effects, self.numbers or range(layers), frozenset())
         line = f"heads off ({way}), one at a time: loss of {before.label} after {self._predicting[query]}"
         body = [tag("p", ranking_sentence(view)), effects_table(view)]
-        return table_picture(line, view, effects, body, {"layer": view.layers, "head": range(self.trace.num_heads)})
+        return table_picture(line, view, effects, body, self.axes_of(effects))
 
     def score_split(self, layer: int, head: int, query: int, key: int) -> Picture:
         """One score, split by what wrote the query and the key, float64 [S,S]; by dimension, [D], where the split by
@@ -342,7 +344,8 @@ class Circuits:
 
 
 def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
-    return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], {})
+    axes = {"token": [one.token for one in found.tokens], "id": range(found.effects.shape[1])}
+    return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], axes)
 
 
 def expect_text(spec: MaskSpec, batch: TokenBatch) -> None:

@@ -74,8 +74,8 @@ def check(
     module: called with input_ids [B,T], and with attention_mask, position_ids, past_key_values if it takes them;
     returns logits [B,T,V], or something that has .logits. It is left as it was. Or what `unmask.load` returned, a run
     of it, or a name that `unmask.load` takes, of a model that is on this machine ("sample:NAME": a sample module).
-    ids [T], or a text: what it reads. A module needs a tokenizer for a text, called as transformers' are. By default,
-    the beginning of a run's text, else random ids, `length` of them: 24, or enough to see past its window.
+    ids [T], or a text: what it reads. A module or name needs a tokenizer for a text, called as transformers' are. By
+    default, the beginning of a run's text, else random ids, `length` of them: 24, or enough to see past its window.
     mask: the mask to obey: None (that of its configuration; without one: causal), "causal", "full", "window:W",
     "chunk:C", "prefix:P", or bool [T,T], True = may attend.
     kernels: the attention kernels to compare, by transformers' names. tokens: the longest row that is read besides: 520

@@ -87,7 +87,8 @@ def _writes(what: str, make: Callable[[argparse.Namespace], None], asked: argpar
 
 
 def _words_of(error: Exception) -> str:
-    return str(error).strip().rstrip(".") or type(error).__name__
+    system = isinstance(error, OSError) and error.strerror and f"{error.filename}: {error.strerror}"
+    return system or str(error).strip().rstrip(".") or type(error).__name__
 
 
 def _could_not(words: str) -> int:

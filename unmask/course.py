@@ -163,7 +163,7 @@ def _drawn(step: Step, now: StepRun, query: int, series: Series) -> Markup | Non
         return pictures.numbers(step.numbers.plain, four_token_steps(step.numbers.plain))
     if series:
         steps, scores = zip(*series, strict=True)
-        return pictures.training(steps, scores, len(steps) - 1)
+        return pictures.training(steps, scores, steps.index(catalog.induction_steps()[step.model]))
     if step.show not in pictures.DRAWN:
         return None
     data = picture_data(now.model, now.trace, step.show, step.row - 1, *step.head, query)

@@ -62,4 +62,5 @@ class DigitRun(Run):
         def canvas(heard: bool = True) -> Canvas:
             return Canvas("pixels", head_packet(view, layer, head, largest(view), heard=heard))
 
-        return Picture(line, view, weights, lambda: page(line, [canvas(heard=False)]), canvas)
+        axes = {"token": [name_of(one, view.class_name) for one in range(len(weights))]}
+        return Picture(line, view, weights, lambda: page(line, [canvas(heard=False)]), canvas, axes=axes)

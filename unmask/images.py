@@ -72,7 +72,9 @@ class ImageRun(Run):
         canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
         html = partial(page, line, [note, *canvases])
         printed = partial(printed_file, "image", lit.heads[0], self.title, lit)
-        return Picture(line, lit, lit.weights[0, lit.query], html, lambda: canvases[0], printed)
+        weights = lit.weights[0, lit.query]
+        axes = {"image token": range(len(weights))}
+        return Picture(line, lit, weights, html, lambda: canvases[0], printed, axes)
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
         found = []

@@ -68,8 +68,7 @@ class Picture:
         """Its numbers, a row for each: where it is, by the name of each axis, and its value."""
         import pandas as pd
 
-        names = self.axes or {f"axis {axis}": range(size) for axis, size in enumerate(self.numbers.shape)}
-        places = pd.MultiIndex.from_product([list(some) for some in names.values()], names=list(names))
+        places = pd.MultiIndex.from_product([list(some) for some in self.axes.values()], names=list(self.axes))
         return pd.DataFrame({"value": self.numbers.ravel()}, index=places).reset_index()
 
     def file(self, kind: str = "html") -> bytes:
@@ -172,7 +171,8 @@ class HeadPicture(Picture):
         row = over_queries(self.view, some, how)
         empty = sum(not self.view.weights[query - self.view.first].any() for query in set(some))
         name = f"{self.name}, {how} of {query_count(len(set(some)))}{f', {empty} without attention' if empty else ''}"
-        return head_picture("heatmap", [name], [replace(row, first=0)], 0, self.of, across=True)
+        picture = head_picture("heatmap", [name], [replace(row, first=0)], 0, self.of, across=True)
+        return replace(picture, views=[(name, row)])  # at its own position in a table
 
     def difference(self, other: "HeadPicture") -> "HeadPicture":
         """These weights minus another head's over the same tokens. Raises ValueError for other tokens, and for several
@@ -184,9 +184,9 @@ class HeadPicture(Picture):
                 raise ValueError(f"expected one head for a difference, got {one.name}")
         name = f"{self.name} − {other.name}"
         of = self.of if self.of == other.of else f"{self.of} − {other.of}"
-        return head_picture(
-            "change", [name], [changed(self.view, other.view)], self.query, of, across=self.across, axes=self.axes
-        )
+        view = changed(self.view, other.view)
+        picture = head_picture("change", [name], [view], self.query, of, across=self.across, axes=self.axes)
+        return replace(picture, views=[(name, replace(view, first=self.views[0][1].first))])
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,7 +65,8 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
         )
         return report_page(view)
 
-    return Picture(f"{run!r}: report", run, run.survey.thumbnails, html)
+    numbers = run.survey.thumbnails
+    return Picture(f"{run!r}: report", run, numbers, html, axes=run.axes_of(numbers))
 
 
 def _standard(run: Run) -> Run | None:
@@ -134,10 +135,9 @@ def masks_of(said: str | None) -> dict | None:
         fields: dict = json.loads(said)
         return fields
     names = [] if said.strip() == "none" else [name.strip() for name in said.split(",")]
-    wrong = [name for name in names if name not in NATIVE]
-    if wrong:
-        kinds = f'{", ".join(NATIVE)}, none, or JSON such as {{"sliding": 4}}'
-        raise ValueError(f"expected masks out of {kinds}, got {wrong[0]!r}")
+    if not set(names) <= {*NATIVE}:
+        kinds = f'{", ".join(NATIVE)}, none alone, or JSON such as {{"sliding": 4}}'
+        raise ValueError(f"expected masks out of {kinds}, got {said!r:.80}")
     return json.loads(OFF.to_json()) | dict.fromkeys(names, True)
 
 

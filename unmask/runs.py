@@ -273,7 +273,8 @@ class Run(Analyses, Checkable):
 
         # the page without strokes: nothing there runs the model on a drawing
         line = f"mask of {self.named(layer, head)}: {size}"
-        return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas)
+        axes = {"query": range(queries), "key": range(keys)}
+        return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas, axes=axes)
 
     def live(self, layer: int, head: int) -> "LiveHead":
         """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
@@ -312,16 +313,18 @@ class Run(Analyses, Checkable):
             titles = [", ".join([titles[0], *(f"{name} {one[name]!s:.40}" for name in names)]) for one in specs]
         line = f"{' − '.join(titles)}: {change if found.largest.any() else 'no weight differs'}"
         html = partial(explorer_page, line, drawn, kind=CHANGES, absent=ABSENT, above=f"<p>{words}</p>")
-        return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()))
+        axes = self.axes_of(found.largest)
+        return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()), axes=axes)
 
     def leak(self) -> LeakPicture:
         """The share of each head's attention on later tokens and on padding."""
         future, padding = self.survey.future, self.survey.padding
         names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
-        later, pads = (percent(mean_share(shares)) for shares in (future, padding))
-        line = f"{self.title}: {later} of all attention on later tokens, {pads} on padding"
-        numbers, on = np.stack([future, padding]), ["later tokens", "padding"]
-        axes = {"on": on, "layer": self.numbers or range(len(future)), "head": range(future.shape[1])}
+        each = [(name, mean_share(shares)) for name, shares in (("later tokens", future), ("padding", padding))]
+        said = [f"{percent(share)} of all attention on {name}" for name, share in each if not math.isnan(share)]
+        line = f"{self.title}: {', '.join(said)}"
+        numbers = np.stack([future, padding])
+        axes = {"on": ["later tokens", "padding"], **self.axes_of(future)}
         html = partial(page, line, [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")])
         return LeakPicture(line, numbers, numbers, html, axes=axes, future=future, padding=padding, names=names)
 
@@ -386,5 +389,5 @@ def spec_of(
         spec = masks or standard
     else:
         raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {type(masks).__name__}")
-    switches = {"causal": causal, "padding": padding}
-    return spec.replace(**{name: on for name, on in switches.items() if on is not None})
+    switches = {name: on for name, on in (("causal", causal), ("padding", padding)) if on is not None}
+    return MaskSpec.from_fields(json.loads(spec.to_json()) | switches) if switches else spec

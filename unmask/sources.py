@@ -107,7 +107,12 @@ class HeadSource(ABC):
         line = f"{self.title}: {layer_count(layers)} × {head_count(count)}"
         html, canvas = partial(explorer_page, line, heads, absent=ABSENT), lambda: Canvas("overview", heads.overview())
         printed = partial(printed_file, "overview", "", self.title, (heads, queries))
-        return Picture(line, heads, heads.thumbnails, html, canvas, printed)
+        return Picture(line, heads, heads.thumbnails, html, canvas, printed, self.axes_of(heads.thumbnails))
+
+    def axes_of(self, numbers: np.ndarray) -> dict[str, Sequence[Any]]:
+        """What stands at each place of numbers of all heads, [L,H] or [L,H,S,S']."""
+        names = zip(("head", "query patch", "key patch"), map(range, numbers.shape[1:]), strict=False)
+        return {"layer": self.numbers or range(len(numbers)), **dict(names)}
 
     def all_heads(
         self, chosen: Sequence[tuple[int, int]], cells: int = HELD_CELLS, tokens: int = MOST_TOKENS

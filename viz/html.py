@@ -23,8 +23,8 @@ SIGNS = {  # patterns of labels
 
 
 def fixed(value: float, digits: int) -> str:
-    """So many digits after the point, with a true minus, and none before what rounds to 0: "−1.50", "0.00"."""
-    text = f"{float(value):.{digits}f}"
+    """So many digits after the point, with a true minus, and none before what rounds to 0: "−1.50", "0.00", "−∞"."""
+    text = f"{float(value):.{digits}f}".replace("inf", "∞")
     return text.replace("-", "−") if text.strip("-0.") else text.lstrip("-")
 
 

@@ -171,7 +171,7 @@ LIT_HINT = N_("Point at a token of the text or at a part of the image.")
 ALONE = N_("“{word}”: {head} gives {share} of its attention to the image, most to {patch}: {most}.")
 OF_LAYER = N_("“{word}”: {head} gives {share} of its attention to these image tokens, most to {patch}: {most}.")
 LIT_RELATIVE = N_("“{word}”: in {head}, its attention over the neutral prompt's is largest at {patch}: {most}.")
-NO_MAPPING = N_("For this processor it is not known which pixels a token covers: image tokens are listed in order.")
+NO_MAPPING = N_("For an image of this size it is not known which pixels a token covers: tokens are listed in order.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +256,8 @@ def lit_sentence(lit: LitImage) -> str:
         return say("{name}: masks block all attention of “{token}” to the image.", **said)
     most = int(weights.argmax())
     words = N_("{name}: “{token}” gives {share} of its attention to the image, most to {place}: {most}.")
+    if lit.unmapped:
+        words = N_("{name}: “{token}” gives {share} of its attention to tokens with pixels, most to {place}: {most}.")
     return say(words, **said, place=lit.names[most], most=weight_text(weights[most]))
 
 
@@ -266,8 +268,8 @@ def mapping_note(lit: LitImage) -> str:
     if not lit.unmapped:
         return ""
     return say_count(
-        "One image token covers no pixels, such as a line break, and is left out.",
-        "{count} image tokens cover no pixels, such as line breaks, and are left out.",
+        "One image token covers no pixels, such as a line break or padding, and is left out.",
+        "{count} image tokens cover no pixels, such as line breaks or padding, and are left out.",
         lit.unmapped,
     )
 
@@ -295,7 +297,7 @@ def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
     several, (high, wide) = len(lit.heads) > 1, lit.picture.shape[:2]
     mean = say("mean of all heads") if several else lit.heads[0]
     names = [mean, *lit.heads, mean]
-    said = LIT_RELATIVE if lit.neutral is not None else ALONE if alone else OF_LAYER
+    said = LIT_RELATIVE if lit.neutral is not None else ALONE if alone and not lit.unmapped else OF_LAYER
     neutral = None if lit.neutral is None else lit.neutral[None]
     hatched = np.zeros(lit.weights.shape[1:], np.uint8)  # a cell that several masks block, as the first of them does
     for place, mask in enumerate(lit.blocked.values(), 1):

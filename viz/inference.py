@@ -234,7 +234,7 @@ def packing_figure(found: "PackedLosses") -> CachedFigure:
     series = [(say("alone"), found.alone), *((say(CONVENTIONS[name]), losses) for name, losses in found.packed.items())]
     bars: list[Part] = [
         {"type": "bar", "name": name, "x": names, "y": losses, "marker": {"color": colour}}
-        for (name, losses), colour in zip(series, SERIES, strict=True)
+        for (name, losses), colour in zip(series, SERIES, strict=False)
     ]
     look = {"barmode": "group", "height": 360, "margin": MARGIN | {"l": 56, "b": 40}, "legend": LEGEND | {"y": 1.15}}
     return figure(bars, look | {"yaxis": {"title": {"text": say("mean loss, nats")}}})
@@ -247,7 +247,10 @@ def packing_sentence(found: "PackedLosses") -> str:
     others = listed((f"{name} {number(far)}" for name, far in named if far > found.tolerance), N_("; "))
     said = [say(PACKED_APART, names=apart) if apart else say("No convention gives the logits of each document alone.")]
     if others:
-        said.append(say("Largest difference with the others: {names}.", names=others))
+        words = N_("Largest difference with the others: {names}.") if apart else N_("Largest differences: {names}.")
+        said.append(say(words, names=others))
+    if len(named) < len(CONVENTIONS):
+        said.append(say("Position ids are left out: this model computes its own."))
     if short := [f"{place}" for place, size in enumerate(found.sizes, 1) if size == 1]:
         said.append(
             say_count(

@@ -42,7 +42,8 @@ def softmax2(scores: Tensor, mask: Tensor | None, choice: Tensor, sinks: Tensor 
     whole = total if sinks is None else total + (sinks - largest).exp2()
     part = choice[:, None, :, None] / whole
     weights.mul_(part)
-    entropy = whole.log2() * total * part - torch.linalg.vecdot(weights, scores)[..., None]
+    left = total.clamp(min=measures.LEAST)
+    entropy = choice[:, None, :, None] * left.log2() - torch.linalg.vecdot(weights, scores)[..., None] * whole / left
     peak = (second - largest).exp2() * part
     return weights, {"peak": peak[..., 0], "entropy": entropy[..., 0]}
 
@@ -183,10 +184,12 @@ def measure_batch(
         allowed = record.context.allowed(masks, made)
         ground = grounds.get(id(allowed))  # `made` holds it, so its id stays its own
         if ground is None:
-            ground = grounds[id(allowed)] = _Ground(facts, allowed, batch, length, trace.num_heads)
+            here = None if allowed is None else allowed.cpu()
+            ground = grounds[id(allowed)] = _Ground(facts, here, batch, length, trace.num_heads)
         for queries in ground.blocks:
             scores, sinks = record.batch_scores(queries, ground.seen(queries), times=BITS)
-            sums.add(layer, queries, *softmax2(scores, *ground.masks(queries), sinks), ground)
+            sinks = None if sinks is None else sinks.cpu()
+            sums.add(layer, queries, *softmax2(scores.cpu(), *ground.masks(queries), sinks), ground)
         sums.finish(layer, ground)
     return sums.tally(), sums.chosen.sample()
 

@@ -37,7 +37,7 @@ class DirectEffect:
 @dataclass(frozen=True, eq=False)
 class ScoreSplit:
     """One cell. q, k: float64 [D]. scale: what q·k is multiplied with. by_dimension: [D], q·k times the scale; score:
-    their sum, before any mask. added: what the architecture adds to it (a position bias), or 0; softcap: what it caps
+    their sum, before any mask. added: what the architecture adds to it (a bias), or 0; softcap: what it caps
     it at before that, or None. sources: S names, which a page says in its language, and terms: float64 [S,S], rows what
     wrote the query, columns what wrote the key: they sum to the score. Both None where that is not exact; why_not says
     why in a sentence."""

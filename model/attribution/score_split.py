@@ -1,6 +1,6 @@
 """Why a head's score is what it is: q·k split exactly, by dimension, and by what wrote the query and the key. With the
 norms frozen q and k are linear in the residual stream, and the score is a sum over pairs of sources. What an
-architecture adds to the scores (ALiBi's slopes, T5's positions) stands beside them; a soft-cap is applied to their sum.
+architecture adds to the scores (ALiBi's slopes, Doge's mask) stands beside them; a soft-cap is applied to their sum.
 
 Sizes: D head width, S sources.
 """

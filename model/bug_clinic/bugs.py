@@ -275,7 +275,8 @@ def stretch(head: int, heads: int, length: int) -> tuple[int, int]:
 def unprojected(case: AttentionCase) -> AttentionStages:
     """The layer's inputs are queries, keys and values at once; where they are not known, q stands in for them."""
     x = case.q if case.inputs is None else case.inputs
-    return replace(case, q=x, k=x, v=x).stages()
+    v = F.pad(x, (0, case.v.shape[-1] - x.shape[-1]))  # cut where values are narrower, in multi-head latent attention
+    return replace(case, q=x, k=x, v=v).stages()
 
 
 def fractional_width(case: AttentionCase) -> AttentionStages:

@@ -208,7 +208,7 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
     right, real = trace.losses(row).nanmean().item(), trace.batch.real(row)
     if not bug.ahead:  # the loss of the token that stands at each position, which the model has seen
         logits = trace.readout(trace.states[row, real]).float()
-        return F.cross_entropy(logits, trace.batch.ids[row, real]).item(), right
+        return F.cross_entropy(logits.cpu(), trace.batch.ids[row, real]).item(), right
     if buggy is not None:
         return buggy.losses(row).nanmean().item(), right
     network = network_of(model)
@@ -250,7 +250,7 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
         before = next(islice(streams(network, trace, row, lambda _: AttentionCase.stages), layer, None))
         block = _blocks(network)[layer]
         read = block.attention_norm(before)
-        return replace(case, inputs=block.attention.split(read), others=_by_another(network, other, read))
+        return replace(case, inputs=block.attention.split(read).cpu(), others=_by_another(network, other, read))
     return case if other is None else replace(case, others=_projected(trace.layers[other], one))
 
 
@@ -277,22 +277,29 @@ def rerun(network: Transformer, trace: Trace, row: int, attention_of: Callable[[
 def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable[[int], Attention]) -> Iterator[Tensor]:
     """[1,T,W]: what that run adds to, before each layer and after the last. Call in inference mode."""
     ids, keep = trace.batch.ids[row : row + 1], trace.batch.keep[row : row + 1]
-    x = network.token_embedding(ids) + network.position_embedding(positions_of(keep))
+    device = trace.states.device
+    x = network.token_embedding(ids.to(device)) + network.position_embedding(positions_of(keep).to(device))
     yield x
     for layer, block in enumerate(_blocks(network)):
         attention, read = attention_of(layer), block.attention_norm(x)
-        case = AttentionCase(*block.attention.project(read, read, read), trace.allowed(layer, row)[None, None], keep)
+        heads = _on_cpu(block.attention.project(read, read, read))  # where the bugs are
+        case = AttentionCase(*heads, trace.allowed(layer, row)[None, None], keep)
         if attention is not AttentionCase.stages:  # the rest takes as long again, and only bugs need it
             others = _by_another(network, other_layer(layer, trace.num_layers), read)
             masks = _repeated(trace, layer, row)
-            case = replace(case, inputs=block.attention.split(read), others=others, masks=masks)
-        x = block.feed_forward(x + block.attention.merge(case.run(attention).output))
+            case = replace(case, inputs=block.attention.split(read).cpu(), others=others, masks=masks)
+        x = block.feed_forward(x + block.attention.merge(case.run(attention).output.to(device)))
         yield x
 
 
 def _by_another(network: Transformer, layer: int | None, read: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     """q, k and v that another layer's module makes of what is read."""
-    return None if layer is None else _blocks(network)[layer].attention.project(read, read, read)
+    return None if layer is None else _on_cpu(_blocks(network)[layer].attention.project(read, read, read))
+
+
+def _on_cpu(parts: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = (part.cpu() for part in parts)
+    return q, k, v
 
 
 def _repeated(trace: Trace, layer: int, row: int) -> Tensor:

@@ -106,12 +106,11 @@ def blocked(tried: Tried) -> float:
     1e-5,
 )
 def rows(tried: Tried) -> float:
-    """The furthest that a row's sum is from 1 (beside sinks, from what they leave), where it has a key to look at."""
+    """The furthest that a row's sum is from 1 (beside a sink, from what that leaves), where it has a key to look at."""
     case, sums = tried.case, tried.stages.weights.sum(-1)
     expected = torch.ones_like(sums)
     if case.terms.sinks is not None:
-        ones = torch.ones_like(case.v[..., :1])  # their weighted sum is the row's sum
-        expected = attend(case.q, case.k, ones, case.allowed, scale=case.scale, terms=case.terms)[..., 0]
+        expected = (tried.stages.masked.float().logsumexp(-1) - case.terms.sinks[:, None]).sigmoid()
     looks = case.allowed.any(-1).expand_as(sums)
     return _largest((sums - expected)[looks])
 
@@ -209,8 +208,9 @@ def scaled(tried: Tried) -> float:
 @law(N_("Scores that are still needed are not overwritten."), N_("scores"))
 def kept(tried: Tried) -> float:
     """How many of the scores, which others may still use, the attention has overwritten with -inf."""
-    stages = tried.stages
-    return float((stages.raw.isfinite() & (stages.scaled == -torch.inf)).sum())
+    stages, bias = tried.stages, tried.case.terms.bias
+    gone = stages.raw.isfinite() & (stages.scaled == -torch.inf)
+    return float((gone if bias is None else gone & (bias != -torch.inf)).sum())  # -inf of the model's own is none of it
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = (), distance
     if index("distance", distance, LONGEST):
         if weights.turned is None:
             raise ValueError(msg("expected a distance of 0, because this model's positions are not rotary"))
-        each = torch.eye(queries.shape[-1], dtype=queries.dtype, device=queries.device)
+        each = torch.eye(queries.shape[-1])
         turned = queries @ torch.stack([weights.turned(one.expand(distance + 1, -1))[-1] for one in each])  # @ [D,D]
     ids = _ids(turned, k @ moments.keys @ k.T, tokens)
     effects = weights.read_by(turned[ids] @ k, layer).T

@@ -97,7 +97,7 @@ class CircuitWeights:
         (q, q_bias), (k, k_bias), (v, _) = (
             _folded(*pair, norm, count) for pair, count in zip(reads, (heads, shared, shared), strict=True)
         )
-        o = written.detach().float().unflatten(1, (heads, -1)).transpose(0, 1)
+        o = _plain(written).float().unflatten(1, (heads, -1)).transpose(0, 1)
         return LayerWeights(q, k, v, o, q_bias, k_bias, scale, reach)
 
     @property
@@ -115,7 +115,7 @@ class CircuitWeights:
 
     def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
         """The same of the first learned positions, beside a token of the usual size: [count,D]."""
-        some = self.positions.weight.detach()[:count]
+        some = _plain(self.positions.weight)[:count]
         (_, deviation), _ = self._kept(layer)
         usual = deviation.square().mean() - self._beside
         return self._read((some, (self._variance(some) + usual).sqrt()), weight)
@@ -135,11 +135,12 @@ class CircuitWeights:
     def _kept(self, layer: int) -> tuple[TableAndDeviation, Moments]:
         kept, later = _READ.setdefault(self.model.network, {}), layer > 0
         if later not in kept:
-            table = self.embedding.weight.detach()[: self.count]
+            weight = self.embedding.weight.detach()[: self.count]
+            table = weight.cpu()
             if later:
                 place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
-                added, table = table, torch.empty_like(table)
-                for some, made in zip(added.split(ROWS), table.split(ROWS), strict=True):
+                table = torch.empty_like(table)
+                for some, made in zip(weight.split(ROWS), table.split(ROWS), strict=True):
                     made.copy_(some + self.first_mlp(some + place))
             epsilon = float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
             # the deviation of the token with a position of the usual size
@@ -152,27 +153,26 @@ class CircuitWeights:
         for some, size, unembedded in zip(table.split(ROWS), deviation.split(ROWS), self._unembedded(), strict=True):
             x, u = some.float() / size[:, None], unembedded.float()
             parts = x.sum(0), u.sum(0), x.T @ x, x.T @ u, u.T @ u
-            sums = [total.to(part) + part for total, part in zip(sums, parts, strict=True)]
+            sums = [total + part for total, part in zip(sums, parts, strict=True)]
         x, u, keys, copied, logits = sums
-        behind = self._behind_norm(torch.eye(len(x), device=x.device))
+        behind = self._behind_norm(torch.eye(len(x)))
         copied, logits = copied - x.outer(u) / count, logits - u.outer(u) / count
         return Moments(x / count, keys - x.outer(x) / count, copied @ behind, behind.T @ logits @ behind)
 
     def _behind_norm(self, weight: Tensor) -> Tensor:
         """What the last norm makes of a weight [W,D] that writes into the stream, without its deviation."""
         weight = weight - weight.mean(0) if isinstance(self.norm, nn.LayerNorm) else weight
-        behind: Tensor = weight * self.norm.weight.detach().float()[:, None]
+        behind: Tensor = weight * _plain(self.norm.weight).float()[:, None]
         return behind
 
     def _unembedded(self) -> tuple[Tensor, ...]:
         """The unembedding [V,W], some rows at a time."""
-        weight: Tensor = self.unembedding.weight.detach()
-        return tuple(weight[: self.count].split(ROWS))
+        return tuple(_plain(self.unembedding.weight)[: self.count].split(ROWS))
 
     @property
     def _beside(self) -> float:
         """The variance of a position of the usual size."""
-        return 0.0 if self.positions is None else float(self._variance(self.positions.weight.detach()).mean())
+        return 0.0 if self.positions is None else float(self._variance(_plain(self.positions.weight)).mean())
 
     def _variance(self, x: Tensor) -> Tensor:
         """[N,W] -> [N]: what norms divide by the root of."""
@@ -180,13 +180,18 @@ class CircuitWeights:
         return torch.cat([part.var(-1, unbiased=False) if centred else part.square().mean(-1) for part in parts])
 
 
+def _plain(parameter: Tensor) -> Tensor:
+    """On the CPU, wherever the network is: layers can be on several devices, and not every device has float64."""
+    return parameter.detach().cpu()
+
+
 def _folded(weight: Tensor, bias: Tensor | None, norm: Any, heads: int) -> tuple[Tensor, Tensor]:
     """A projection [heads·D,W] with the norm before it: its weight [heads,D,W] and bias [heads,D]."""
-    weight = weight.detach().float()
-    added = weight.new_zeros(len(weight)) if bias is None else bias.detach().float()
+    weight = _plain(weight).float()
+    added = weight.new_zeros(len(weight)) if bias is None else _plain(bias).float()
     if getattr(norm, "bias", None) is not None:
-        added = added + weight @ norm.bias.detach().float()
-    weight = weight * norm.weight.detach().float()
+        added = added + weight @ _plain(norm.bias).float()
+    weight = weight * _plain(norm.weight).float()
     weight = weight - weight.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else weight
     return weight.unflatten(0, (heads, -1)), added.unflatten(0, (heads, -1))
 
@@ -245,7 +250,8 @@ def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
         return found[0]
 
     def turned(x: Tensor) -> Tensor:
-        cos, sin = stack.rotary_emb(x[None], torch.arange(len(x), device=x.device)[None])
+        here = x[None].to(network.device)
+        cos, sin = (some.cpu() for some in stack.rotary_emb(here, torch.arange(len(x), device=here.device)[None]))
         one, other = x.tensor_split(2, -1)
         found: Tensor = (x * cos[0] + torch.cat([-other, one], -1) * sin[0]) / longer
         return found

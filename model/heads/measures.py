@@ -1,19 +1,23 @@
-"""Numbers about a head, from its weights [.., Q, K], whose blocked cells are exactly 0 and whose rows sum to 1 (or are
-all 0): means over the query rows that look at something; `queries` (bool [Q]) narrows them further, to real tokens for
-example. A head none of whose rows qualify measures NaN."""
+"""Numbers about a head, from its weights [.., Q, K], whose blocked cells are exactly 0 and whose rows sum to 1 (to less
+with a learned sink, or to 0): means over the query rows that look at something; `queries` (bool [Q]) narrows them
+further, to real tokens for example. A head none of whose rows qualify measures NaN."""
 
 import torch
 from torch import Tensor
 
+LEAST = 1e-30  # a weight or a sum of them that can be divided by
+
 
 def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
-    """Shannon entropy of a row in bits, from 0 (one key) to log2(K) (all alike): [.., Q, K] -> [..]."""
+    """Shannon entropy of a row's shares in bits, from 0 (one key) to log2(K) (all alike): [.., Q, K] -> [..]."""
     return _mean_over_rows(row_entropy(weights), weights, queries)
 
 
 def row_entropy(weights: Tensor) -> Tensor:
-    """The entropy of every row in bits: [.., Q, K] -> [.., Q]."""
-    return -weights.clamp(min=1e-37).log2_().mul_(weights).sum(-1)  # half the time of torch.special.entr
+    """The entropy of every row in bits: [.., Q, K] -> [.., Q]. Of a row of zeros any number."""
+    logs = weights.clamp(min=LEAST).log2_()  # half the time of torch.special.entr
+    total = weights.sum(-1).clamp(min=LEAST)
+    return total.log2() - logs.mul_(weights).sum(-1) / total
 
 
 def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:

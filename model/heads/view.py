@@ -272,7 +272,8 @@ class RowSteps:
     [K]. values [K,D]. query, keys: labels; position: the query's.
 
     Computed from them, [K] each: scaled, raw times the scale; capped, within the soft-cap; score, what the mask meets;
-    free, where no mask blocks; exp, e^(score - top), 0 where blocked; weights, which sum to 1, to less with a sink.
+    free, where neither a mask nor a bias of -inf blocks; exp, e^(score - top), 0 where blocked; weights, which sum to
+    1, to less with a sink.
     top: the largest score that is left, -inf where none is; total: the denominator, sink_exp the sink's part of it.
     output [D]: the weighted sum of the values.
     """
@@ -292,7 +293,7 @@ class RowSteps:
         self.scaled = self.raw.astype(np.float64) * self.arithmetic.scale
         self.capped = self.scaled if cap is None else cap * np.tanh(self.scaled / cap)
         self.score = self.capped if self.bias is None else self.capped + self.bias
-        self.free = ~np.any([np.zeros(self.raw.shape, bool), *self.blocked.values()], axis=0)
+        self.free = ~blocked_by_any(self.blocked, self.raw.shape) & ~np.isneginf(self.score)
         self.top = float(max(self.score[self.free].max(initial=-np.inf), sink))
         left = np.subtract(self.score, self.top, out=np.zeros_like(self.score), where=self.free)
         self.exp = np.where(self.free, np.exp(left), 0.0)

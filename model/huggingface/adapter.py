@@ -40,7 +40,7 @@ from serving.settings import Settings
 
 LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
-COUNTED_ONLY = N_("{model} computes its own positions: expected counted ones, got {positions}")
+COUNTED_ONLY = N_("{model} computes its own positions: leave them counted, or choose a model that takes others")
 NO_EVICTION = N_(
     "{model} has layers without attention, whose state contains the whole text: no key can be dropped from it. "
     "Choose a model whose layers all have attention"
@@ -90,6 +90,7 @@ class HuggingFaceModel(Model):
         )
         self.predicts, self._head, self.hardware = head.predicts, head, head.hardware
         self.network, self._stacks, self._findings = stacks.network, stacks, findings
+        self.takes_positions = stacks.takes_positions
         paths = {None if site.place is None else site.place.path for site in shown}
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
@@ -229,9 +230,8 @@ class HuggingFaceModel(Model):
         positions that the network does not take."""
         spec.check_scope(max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites))
         counted = spec.positions == "counted" and batch.positions is None
-        if not counted and (isinstance(batch, ImageBatch) or not self._stacks.takes_positions):
-            given = spec.positions if batch.positions is None else batch.positions[0, -8:].tolist()
-            raise ValueError(msg(COUNTED_ONLY, model=self.name, positions=given))
+        if not counted and (isinstance(batch, ImageBatch) or not self.takes_positions):
+            raise ValueError(msg(COUNTED_ONLY, model=self.name))
         try:
             yield
         except NotSupported as error:

@@ -100,7 +100,7 @@ class ImageLook:
     """What heads of a layer look at in an image. labels: of the S tokens that look; names and boxes: of the P image
     tokens, boxes none where no mapping is known. weights float32 [H,S,P]; blocked: for each mask that is on, bool
     [S,P], True = it blocks the cell. mask: see image_mask.
-    unmapped: how many image tokens more there are, which cover no pixels (the line breaks of LLaVA-NeXT).
+    unmapped: how many image tokens more there are, which cover no pixels (line breaks, padding).
     neutral: of a neutral prompt's last token, float32 [H,P], where it was asked for."""
 
     labels: tuple[str, ...]

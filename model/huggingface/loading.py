@@ -132,6 +132,8 @@ def read_network(
     head = check_report(name, network, found)
     adapted = merge_adapter(name, network, folder)
     check_finite(name, network)
+    if where.device.startswith("cuda"):  # else the convolutions that read images round to 10 bits
+        torch.backends.cudnn.allow_tf32 = False
     try:
         network = network if mapped else network.to(where.device)
     except torch.OutOfMemoryError:  # the device has no room for it after all

@@ -23,6 +23,7 @@ from model.images.patches import Box, clipped
 
 GOLDEN = 0.618034  # of a dither: its multiples' fractions are spread evenly
 CHANGED = 1e-5  # of the largest number in the tokens' embeddings; what is not changed is the same to the bit
+EMPTY = 1e-6  # pixels of the image, of which a token has a part of one at least
 Cell = tuple[int, ...]  # tile, left, top, right, bottom, in the processor's pixels
 Cells = list[Cell | None]  # of each token, None for one that is made from no pixels
 Size = tuple[int, ...]  # height and width
@@ -31,8 +32,8 @@ Embed = Callable[[Tensor], Tensor]  # from pixel values to the image tokens' emb
 
 
 def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list[Box | None]:
-    """Of each image token its pixels, None where it has none; an empty list where no mapping is known. size: the
-    image's, width and height."""
+    """Of each image token its pixels, None where it has none (padding, a line break); an empty list where no mapping is
+    known. size: the image's, width and height."""
     inputs = pixels_of(_ramps(size))
     values = inputs.get("pixel_values")
     if not isinstance(values, Tensor):
@@ -166,11 +167,13 @@ def _packed(tokens: int, side: int, regions: list[Box], tile: Size) -> Cells:
     return found
 
 
-def _box(cell: Cell, region: Any, tile: Size, size: tuple[int, int]) -> Box:
+def _box(cell: Cell, region: Any, tile: Size, size: tuple[int, int]) -> Box | None:
+    """None of padding alone."""
     left, top, right, bottom = region
     x, y = (right - left) / tile[1], (bottom - top) / tile[0]
     box = left + cell[1] * x, top + cell[2] * y, left + cell[3] * x, top + cell[4] * y
-    return clipped(box, (0, 0, *size))
+    found = clipped(box, (0, 0, *size))
+    return found if min(found[2] - found[0], found[3] - found[1]) > EMPTY else None
 
 
 def _proved(

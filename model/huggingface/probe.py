@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedConfig
 
 from i18n import N_, msg, msg_list
@@ -175,9 +176,24 @@ def mask_of_function(
 
 
 def _asked(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
+    """[n,n]. On the CPU: on a GPU, a function that looks up a token that is not there ends the process's use of it."""
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-    found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
-    return torch.as_tensor(found).expand(1, 1, len(positions), len(positions))[0, 0]
+    with _OnCpu():
+        found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
+    return torch.as_tensor(found).cpu().expand(1, 1, len(positions), len(positions))[0, 0]
+
+
+class _OnCpu(TorchFunctionMode):
+    """Within it, functions of tensors take these to the CPU, wherever they are."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        here = {name: self._moved(one) for name, one in (kwargs or {}).items()}
+        return function(*self._moved(args), **here)
+
+    def _moved(self, some: Any) -> Any:
+        if isinstance(some, tuple):
+            return tuple(map(self._moved, some))
+        return some.cpu() if isinstance(some, Tensor) else some
 
 
 def image_groups(
@@ -186,7 +202,7 @@ def image_groups(
     """The mask of a row with an image in it, by transformers' function: as on text, or besides some tokens see each
     other, one of `groups`, int64 [T] each, -1 outside. Raises NotSupported for another one."""
     positions = torch.arange(len(groups[0]))
-    found = _asked(mask_function, positions).cpu()
+    found = _asked(mask_function, positions)
     if torch.equal(found, native.cells(positions)):
         return native, None
     for size in (len(positions), *dict(native.sizes).values()):  # anywhere in the image, or within a window

@@ -127,7 +127,8 @@ class OneStack(Stacks):
         towers = any(True for other in others for _ in other.parameters(recurse=False))  # for images or sound
         super().__init__(network, stack, body if body is not network and towers else stack)
         self._counts_by_ids = next(filter(counts_by_ids, stack.modules()), None)
-        self.takes_positions = self._counts_by_ids is None and _takes(stack, "position_ids")
+        counts = self._counts_by_ids is not None or getattr(stack.config, "alibi", False)  # Falcon's counts the row
+        self.takes_positions = not counts and _takes(stack, "position_ids")
         self.takes_cache = _takes(stack, "past_key_values")
 
     def cache(self) -> cache_utils.Cache:

@@ -13,7 +13,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels f
 @dataclass(frozen=True)
 class ImageToken:
     """A token that stands for a part of an image. position: of the token in its row, from 0. box: what of the image it
-    was made from; empty (right = left) where that is padding alone. image: which of the row's images, from 0."""
+    was made from. image: which of the row's images, from 0."""
 
     position: int
     box: Box
@@ -27,9 +27,10 @@ class ImageToken:
 
 
 def clipped(box: Box, within: Box) -> Box:
-    """What of a box lies within another; empty, at a corner of that one, where nothing does."""
-    left, top = max(box[0], within[0]), max(box[1], within[1])
-    return left, top, max(min(box[2], within[2]), left), max(min(box[3], within[3]), top)
+    """What of a box lies within another; empty, at an edge of that one, where nothing does."""
+    left, right = (min(max(edge, within[0]), within[2]) for edge in box[::2])
+    top, bottom = (min(max(edge, within[1]), within[3]) for edge in box[1::2])
+    return left, top, right, bottom
 
 
 def grid_tokens(rows: int, columns: int, region: Box, size: tuple[int, int]) -> tuple[ImageToken, ...]:

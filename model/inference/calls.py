@@ -248,7 +248,7 @@ class PackedLosses:
 
 @torch.inference_mode()
 def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> PackedLosses:
-    """The only row of a batch as documents, under each of CONVENTIONS.
+    """The only row of a batch as documents, under each of CONVENTIONS that the model takes.
 
     documents: what they end with, or how many tokens each has; what is left is one more.
     Raises ValueError for fewer than two documents, and what Model.run raises.
@@ -276,6 +276,8 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
     restarting = torch.cat([torch.arange(size) for size in sizes])[None]
     packed, differences = {}, {}
     for name, (masked, restarted) in CONVENTIONS.items():
+        if restarted and not model.takes_positions:
+            continue
         spec = model.standard.replace(**{SPLIT: separator}) if masked else model.standard
         row = logits_of(model, replace(batch, positions=restarting) if restarted else batch, spec).split(sizes)
         packed[name] = _mean_losses(row, texts)

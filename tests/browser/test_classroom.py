@@ -1,5 +1,6 @@
 """A class in a browser: a teacher's page and phones, in one room of a real server; and the lesson editor."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -122,6 +123,31 @@ def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Op
     expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
 
 
+def test_a_phone_counts_the_answers_of_the_lesson_that_ends(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=causal_mask")
+    lessons = teacher.url.split("?")[0]
+    phone = open_page(room_of(teacher), **PHONE)
+    expect(phone.locator("h1")).to_be_visible()
+    tab = phone.context.new_page()
+    tab.goto(phone.url)
+    for lesson, title, choice, score in (
+        ("causal_mask", "Only backwards", 1, "1 of 1 answer correct."),
+        ("padding", "Rows of one length", 1, "0 of 1 answer correct."),
+    ):
+        teacher.goto(f"{lessons}?lesson={lesson}")
+        expect(phone.locator("h1")).to_have_text(title)
+        phone.locator(f"button[data-choice='{choice}']").tap()
+        expect(phone.locator("#status")).to_contain_text("Your answer is in")
+        teacher.locator(".st-key-reveal button").click()
+        expect(phone.locator("#said")).to_be_visible()
+        expect(tab.locator("#said")).to_be_visible()
+        expect(teacher.locator(".st-key-lesson_room p").first).to_contain_text("1 phone ")
+        teacher.goto(f"{lessons}?lesson={lesson}&step=99")
+        expect(phone.locator("#score")).to_have_text(score)
+        phone.reload()
+        expect(phone.locator("#score")).to_have_text(score)
+
+
 def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
     page = open_page("lessons?lesson=causal_mask")
     page.locator(".st-key-answer_1 button").click()
@@ -135,6 +161,35 @@ def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
     expect(page.locator(".st-key-answer_1 button")).to_be_visible()
     page.goto(page.url.split("/lessons")[0] + "/lessons?lesson=causal_mask")
     expect(page.locator(".st-key-answer_1 button")).to_be_visible()
+
+
+def test_tabs_of_one_browser_keep_each_others_answers_and_the_class(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=causal_mask")
+    lessons = teacher.url.split("?")[0]
+    other = teacher.context.new_page()
+    other.goto(f"{lessons}?lesson=padding")
+    expect(other.locator(".st-key-answer_1 button")).to_be_visible()
+    room_of(teacher)
+
+    def answer(page: Page, kept: dict[str, str]) -> None:
+        page.bring_to_front()
+        page.locator(".st-key-answer_1 button").click()
+        expect(page.locator(".verdict")).to_be_visible()
+        found = "JSON.stringify(JSON.parse(localStorage.getItem('unmask lessons'))?.answers) === kept"
+        page.wait_for_function(f"kept => {found}", arg=json.dumps(kept, separators=(",", ":")))
+
+    answer(teacher, {"causal_mask": "1-1"})
+    answer(other, {"causal_mask": "1-1", "padding": "1-1"})
+    other.goto(f"{lessons}?lesson=causal_mask&step=2")
+    answer(other, {"causal_mask": "1-1,2-1", "padding": "1-1"})
+    teacher.bring_to_front()
+    teacher.reload()
+    expect(teacher.locator(".st-key-teach")).to_contain_text("Class session")
+    teacher.locator(".st-key-lesson_forget_all button").first.click()
+    answer(teacher, {"causal_mask": "1-1"})
+    other.bring_to_front()
+    other.keyboard.press("ArrowRight")
+    answer(other, {"causal_mask": "1-1,3-1"})  # not what was forgotten
 
 
 def test_mistakes_are_said_while_one_types_and_the_step_at_the_cursor_is_shown(open_page: Open) -> None:

@@ -204,6 +204,11 @@ def test_on_a_phone_two_pictures_stand_one_below_the_other_whole_and_the_query_i
         box = chart.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390
+    alts = page.locator(".js-plotly-plot").evaluate_all(
+        "all => all.map((one) => one.closest('[aria-label]').ariaLabel)"
+    )
+    assert [alt.split(":")[0] for alt in alts] == ["this run", "compared with", "difference"]
+    assert alts[0].split(":")[1:] != alts[1].split(":")[1:]
     labels = page.locator(".js-plotly-plot").first.locator(".ytick text").all()
     assert any(label.is_visible() and label.text_content() == "·girl" for label in labels)
 

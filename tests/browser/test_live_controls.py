@@ -95,6 +95,16 @@ def test_what_is_said_is_what_the_library_measures(open_page: Open) -> None:  # 
     expect(page.locator("[data-part=standard]")).to_be_hidden()
 
 
+def test_a_mean_over_heads_is_of_those_that_attend_to_something(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
+    path = tmp_path / "page.html"
+    assert main(["page", "-o", str(path), "--masks", '{"drawn": [["block", 0, 0, 40, 40]]}']) == 0
+    page = open_page(path)
+    page.locator("#scope").select_option("layer")
+    ready(page)
+    rows = [row.split("\t") for row in page.locator("#leak tr").all_inner_texts()]
+    assert [row[1] for row in rows[1:]] == ["–", "–", "0%", "0%"]
+
+
 def test_shorter_lines_are_padded_on_either_side(open_page: Open) -> None:  # noqa: F811
     page = open_page()
     show(page, ROWS)

@@ -118,6 +118,8 @@ def test_ids_that_the_module_does_not_have(ids: list[int]) -> None:
         ({"length": 24.0}, "expected a length of at least 2 tokens, got 24.0"),
         ({"length": 97}, "expected at most 96 tokens, which is its max_position_embeddings, got 97"),
         ({"ids": [1] * 97}, "expected at most 96 tokens"),
+        ({"tokens": 97}, "expected at most 96 tokens, which is its max_position_embeddings, got 97"),
+        ({"tokens": 1}, "expected a length of at least 2 tokens, got 1"),
         ({"seed": -1}, "expected a seed from 0 to"),
         ({"seed": "a"}, "expected a seed from 0 to .* got 'a'"),
         ({"seconds": math.nan}, "expected a number of seconds, got nan"),
@@ -139,6 +141,8 @@ def test_what_is_asked_for_wrongly_is_said_before_anything_is_run(asked: dict, w
 def test_no_more_tokens_than_memory_is_free_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CannotCheck, match=r"expected fewer than 10,000,000 tokens: about [\d,.]+ GB would be needed"):
         check(Written(), length=10_000_000)
+    with pytest.raises(CannotCheck, match=r"expected fewer than 1,000,000,001 tokens"):
+        check(Written(), tokens=10**9 + 1)
     monkeypatch.setattr(prepare.machine, "free_bytes", lambda: 5e6)
     assert check(Written(), length=24).length == 24
     with pytest.raises(CannotCheck, match=r"expected fewer than 64 tokens: .* 0.0 GB are free"):

@@ -1,14 +1,16 @@
 """A report as text, JSON and JUnit's XML."""
 
 import json
+import re
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from mask_check import findings
-from mask_check.check import check
+from mask_check.check import check, explain
 from mask_check.findings import DOES_NOT_APPLY, LAWS, CheckReport, MeasuredMask
+from mask_check.longer import quick
 from mask_check.sample_networks import SmallDecoder
 from mask_check.samples import SAMPLES
 
@@ -47,6 +49,19 @@ def test_the_verdict_is_about_the_mask_only_where_a_check_of_the_mask_is_broken(
     assert words in findings.verdict_of(report)
     assert ("No check of its mask is broken" in findings.verdict_of(report)) == words.startswith("are: ")
     assert set(LAWS) > findings.OTHERS
+
+
+def test_nothing_is_said_of_what_was_not_checked_where_that_is_nothing() -> None:
+    report = quick(SmallDecoder())
+    assert (report.not_checked, "Not checked" in findings.as_text(report)) == ((), False)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_explained_for_users(law: str) -> None:
+    """With its tolerance and limits, and nothing of this code."""
+    words = explain(law)
+    assert re.search(r"Tolerated: .*Limits: ", words, re.DOTALL)
+    assert not re.search(r"`|Law \d|surely|Keeps what", words)
 
 
 def test_picture() -> None:

@@ -86,6 +86,19 @@ def test_a_context_ends_before() -> None:
     assert "a row of 64 tokens raised IndexError" in report.finding("length").words
 
 
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (None, ["rows of more than 131 tokens: use --tokens 132 or more."]),
+        (140, []),
+        (5, ["no row of more than 24 tokens was asked for.", "rows of more than 24 tokens: use --tokens 25 or more."]),
+    ],
+)
+def test_more_tokens_are_suggested_up_to_the_context(tokens: int | None, said: list[str]) -> None:
+    report = check(SmallDecoder(SmallConfig(max_position_embeddings=140)), tokens=tokens)
+    assert [words for name, words in report.not_checked if name == "Longer rows"] == said
+
+
 def test_every_token_is_changed_by_itself() -> None:
     for thorough, alone in ((False, set(longer.CUTS) - {256, 511}), (True, set(range(130)))):
         module, seen = ReadsAhead(above=9999), []

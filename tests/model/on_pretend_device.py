@@ -4,6 +4,8 @@
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from model import catalog
+from model import catalog, kv_cache
+from model.atlas.unit import Unit, measure_unit
 from model.base import Model
+from model.bug_clinic.comparison import examine, masks_for
+from model.circuits.ov_qk import composition, copying_scores, ov, qk
+from model.errors import NotSupported
 from model.hardware import Hardware
 from model.heads.survey import changes, every_weight, survey
 from model.heads.view import head_view, mask_view
@@ -43,7 +49,25 @@ def measured(model: Model) -> list[np.ndarray]:
         mask_view(trace, 0, trace.spec, 0, 0)
         if model.kind != "encoder":
             found += [predictions(trace, 1, None, 3).losses, next_tokens(trace, 0, 2, 3).probabilities]
+    with suppress(NotSupported):
+        found += [ov(model, 1, 2).effects, qk(model, 1, 2).profile, composition(model), copying_scores(model)]
+    found += _pages_of_one_text(model) if model.kind == "decoder" else ()
     return [np.nan_to_num(np.asarray(one, np.float32)) for one in found]
+
+
+def _pages_of_one_text(model: Model) -> Iterator[Any]:
+    tally = measure_unit(model, Unit(0, 0, 0, tuple(TEXTS)), model.standard, 20)
+    yield from (tally.sums, tally.offsets, tally.key_weight, tally.query_peak)
+    trace = model.run(model.encode(TEXTS[:1]), masks_for(model))
+    for bug in ("query-axis", "targets"):
+        yield examine(model, trace, 0, bug, 1).loss
+    if kv_cache.network_of(model) is not None:
+        ids = tuple(trace.batch.ids[0].tolist())
+        both = kv_cache.compare(model, ids, 3)
+        yield from (both.logits, both.probabilities, both.rows, both.cached, both.full, both.allowed)
+        yield kv_cache.compare_in_float64(model, ids, 3).logits
+        yield kv_cache.old_rows(model, ids, model.standard).logits
+        yield kv_cache.measure(model, trace, 5).length
 
 
 def main(folders: list[str]) -> None:

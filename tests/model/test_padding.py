@@ -92,7 +92,7 @@ class TestWhichWaysAreCorrect:
 
     def test_a_model_that_counts_by_itself_refuses_naive_positions(self, families: dict[str, Model]) -> None:
         roberta = families["roberta"]
-        assert not padded.takes_positions(roberta, "the cat")
+        assert not roberta.takes_positions
         counted = tuple(choice for choice in CHOICES if choice.positions == "counted")
         assert near(largest(roberta, TINY_LINES, False, counted)) == ((RIGHT & MASKED) | LEFT) & set(counted)
         with pytest.raises(ValueError, match="computes its own positions"):
@@ -100,7 +100,7 @@ class TestWhichWaysAreCorrect:
 
     @pytest.mark.parametrize("name", ["llama", "bert", "distilbert"])
     def test_all_others_take_them(self, families: dict[str, Model], name: str) -> None:
-        assert padded.takes_positions(families[name], "the cat")
+        assert families[name].takes_positions
 
     @pytest.mark.parametrize("causal", [True, False])
     @pytest.mark.parametrize("side", ["left", "right"])

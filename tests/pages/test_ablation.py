@@ -9,6 +9,7 @@ from model.base import Model
 from model.decoder import DecoderModel
 from model.heads.ablation import HeadsOff, layer_effects, outcome
 from model.masks import MaskSpec, Stroke
+from tests.apptest import charts
 from tests.pages.explore import Explore, array
 from ui import ablation
 from ui.sidebar.models import FIRST
@@ -49,7 +50,10 @@ def test_the_page_shows_what_the_model_computes(story: Model, way: str) -> None:
 
 
 def test_no_head_off_shows_one_run() -> None:
-    page = Ablation().set(heads_chosen=[])
+    page = Ablation()
+    assert charts(page.app)["loss_figure"]["alt"].endswith(" (heads off), 3.66 (all heads).")
+    page.set(heads_chosen=[])
+    assert charts(page.app)["loss_figure"]["alt"] == "Loss per token, mean 3.66 nats"
     assert (
         page.sentence().strip()
         == "No head is off. Choose heads above, or rank them all by their effect on this prediction."

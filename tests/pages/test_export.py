@@ -105,6 +105,32 @@ def test_the_caption_says_hatched_where_something_is(
     assert ("Hatched cells are blocked." in caption) == (causal or beside)
 
 
+def test_an_encoder_decoder_s_attentions_and_targets_are_told_apart(
+    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, taken, names = captions(monkeypatch), dict[str, Any](), set[str]()
+    take = lambda label, data, name, *_, **__: (names.add(name), taken.update({label: data}))  # noqa: E731
+    monkeypatch.setattr("streamlit.download_button", take)
+    for attention, target in (("encoder", "a mat"), ("decoder", "a mat"), ("cross", "a mat"), ("cross", "one old cat")):
+        page = Export(model=folders["t5"], text="the cat sat on a mat", target=target, attention=attention)
+    assert [one.title() for _, one in said] == [
+        f"t5 ({one}) · L1 H0" for one in ("encoder", "decoder", "cross", "cross")
+    ]
+    assert ["causal" in caption.partition("Masks: ")[2].partition(".")[0] for caption, _ in said] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    digits = [re.search(r"Target: SHA-256 (\w{12})\.", caption)[1] for caption, _ in said]
+    assert digits == [data.hash_of(target)[:12] for target in ("a mat", "a mat", "a mat", "one old cat")]
+    page.set(section="Numbers")
+    assert data.read(taken["NPZ"]()).about.target_sha256 == data.hash_of("one old cat")
+    assert {f"unmask-t5-{one}-L1H0-head.pdf" for one in ("encoder", "decoder", "cross")} < names
+    page.set(section="Report")
+    assert "the cat sat on a mat\n→ one old cat" in taken["Report"]()
+
+
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printed, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
     assert "No font on this server has c: PNG and PDF" in " ".join(one.value for one in Export().app.caption)

@@ -185,7 +185,7 @@ def test_another_model_reads_an_upload(name: str, layers: int, tmp_path: Path) -
     found = [weights.get(run.labels[at], np.zeros(4)) for at in run.trace.batch.image_positions]
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert f"mask of the image tokens: {run.image_mask}." in page.sentence()
-    assert ("For this processor it is not known" in page.sentence()) == (name == "aria")
+    assert ("For an image of this size it is not known" in page.sentence()) == (name == "aria")
     if name == "gemma3":
         page.set(images_block=False)
         lifted = run.under({"image_block": False})

@@ -249,6 +249,17 @@ def test_the_losses_of_two_models_bear_their_names_and_of_one_model_twice_which_
         assert {curve["name"] for curve in chart["figure"]["data"]} == names
 
 
+def test_alternative_texts_name_the_run_that_is_compared_with() -> None:
+    for lesson, step, said in (
+        ("why_training", 3, r"Mean loss in nats/token: 16\.78 \(this run\), 0\.00 \(compared with\)\."),
+        ("attention_sinks", 5, r"Mean loss of each text, in nats/token\. Their mean is .* \(compared with\)\."),
+        ("causal_mask", 5, r".* Beside it: the run that it is compared with, and the difference\."),
+    ):
+        page = Lessons(lesson=lesson, step=str(step), answers=f"{step}-0")
+        (chart,) = charts(page.app).values()
+        assert re.fullmatch(said, chart["alt"])
+
+
 def test_asking_can_be_switched_off_and_the_language_changed() -> None:
     page = Lessons(lesson="padding", step="2", lang="zh")
     assert page.choices() == ["因果掩码 + 填充掩码", "因果掩码", "填充掩码", "没有掩码"]

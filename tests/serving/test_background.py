@@ -109,6 +109,16 @@ def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.
     assert until(start(jobs.count, 5), lambda now: now.over).answer == " 5"  # the queue is empty again
 
 
+def test_the_time_until_the_next_job_is_none_that_a_job_took(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_running", [])
+    monkeypatch.setattr(background, "_took", deque())
+    first = start(jobs.count, 5)
+    until(first, lambda now: now.over and not first.is_alive() and len(background._took) == 1)
+    first._began -= 1000  # an hour ago, and nothing since
+    until(start(jobs.count, 5), lambda now: now.over)
+    assert max(background._took) < 1000
+
+
 def test_who_leaves_the_queue_makes_room_in_it(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_BACKGROUND_JOBS", "1")
     start(jobs.count, 10_000, pause=0.01)

@@ -100,6 +100,7 @@ def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict,
         (lambda run: run.logit_lens(2, 99), "expected a stop from 0"),
         (lambda run: run.rollout(how="median"), "expected one out of mean, maximum, rollout"),
         (lambda run: run.ablate([(0, 0)], "halve"), "expected a way out of zero, mean, mask"),
+        (lambda run: run.ablation("mask"), "expected a way out of zero, mean, got 'mask'"),
         (lambda run: run.ablate([(0, 0)], "mask", mask={"causal": False}), "and a MaskSpec"),
         (lambda run: run.ablate((0, 1)), "expected a layer and a head, got 0"),
         (lambda run: run.ablate([(4,)]), r"expected heads as pairs \(layer, head\), got \[\(4,\)\]"),
@@ -349,6 +350,8 @@ def test_what_is_of_one_head_refuses_several_and_changes(run: Run) -> None:
     with pytest.raises(ValueError, match="expected one head for a difference, got L4 H0, L4 H1"):
         arcs.difference(other.arcs(4, [2, 3]))
     both = [one.head(4, 0).queries([3, 8]) for one in (run, other)]
+    for picture in (both[0], both[0].difference(both[1])):
+        assert picture.to_dataframe()["query"].unique().tolist() == [3]
     np.testing.assert_allclose(both[0].difference(both[1]).numpy(), both[0].numpy() - both[1].numpy(), atol=1e-6)
     flows = run.flow().difference(other.flow())
     assert list(flows.to_dataframe().columns) == ["layer", "key", "value"]

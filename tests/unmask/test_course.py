@@ -118,6 +118,11 @@ def test_answers_are_those_of_the_models(site: Path) -> None:
         assert one["said"] != other["said"], "each in its language"
 
 
+def test_a_training_is_drawn_at_the_checkpoint_of_the_step(site: Path) -> None:
+    page = (site / "en/induction_head.html").read_text(encoding="utf-8")
+    assert re.findall(r"Step (\d+): loss", page) == ["375", "500"]
+
+
 def test_models_that_pages_can_run_are_beside_them_once(site: Path) -> None:
     runs = {
         path: [step["after"] for step in about(path.read_text(encoding="utf-8"))["steps"]]

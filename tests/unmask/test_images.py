@@ -23,7 +23,7 @@ TEXT = "the cat sat on a mat"
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    names = "llava", "llava_next", "idefics3", "aria", "gemma3"
+    names = "llava", "llava_next", "idefics3", "aria", "gemma3", "janus"
     return {name: image_families.save(name, tmp_path_factory.mktemp(name)) for name in names}
 
 
@@ -90,6 +90,7 @@ def test_a_picture_is_lit_where_a_token_attends(run: ImageRun) -> None:
     drawn = run.on_image(1, 2, -1 + len(run.labels))
     weights = run.trace.weights(1, 2)[-1, :16].numpy()
     np.testing.assert_array_equal(drawn.numpy(), weights)
+    assert drawn.to_dataframe().columns.tolist() == ["image token", "value"]
     assert f"gives {weights.sum():.1%} of its attention to the image, most to ▦{weights.argmax() + 1}:" in repr(drawn)
     pixels, image = composed(drawn.view), np.asarray(picture(64, 64)).astype(float)
     times = len(pixels) // 64
@@ -137,16 +138,22 @@ def test_where_no_mapping_is_known_it_is_said(folders: dict) -> None:
     run = unmask.load(str(folders["aria"])).run(TEXT, image=picture(120, 80))
     assert run.image_tokens == []
     drawn = run.on_image(0, 0)
-    assert "For this processor it is not known which pixels" in drawn.page()
+    assert "For an image of this size it is not known which pixels" in drawn.page()
     np.testing.assert_array_equal(drawn.numpy(), run.trace.weights(0, 0)[-1, list(run.trace.batch.image_positions)])
 
 
 def test_tokens_that_cover_no_pixels_are_left_out_and_said_to_be(folders: dict, run: ImageRun, tmp_path: Path) -> None:
-    """LLaVA-NeXT ends each row of its tiles with a line break."""
+    """LLaVA-NeXT ends each row of its tiles with a line break, Janus pads an image to a square."""
+    padded = unmask.load(str(folders["janus"])).run(TEXT, image=picture(300, 100)).on_image(1, 1)
+    assert len(padded.view.boxes) == 8
+    assert min(min(right - left, bottom - top) for left, top, right, bottom in padded.view.boxes) > 1
+    assert "8 image tokens cover no pixels" in padded.page()
+    assert f"gives {padded.numpy().sum():.1%} of its attention to tokens with pixels, most to ▦" in repr(padded)
+    assert "to the image" not in unpacked(padded.canvas().packet)[0]["words"]["word"]
     broken = unmask.load(str(folders["llava_next"])).run(TEXT, image=picture(64, 64))
     count = len(broken.trace.batch.image_positions) - len(broken.image_tokens)
     assert count > 1
-    words = f"{count} image tokens cover no pixels, such as line breaks, and are left out."
+    words = f"{count} image tokens cover no pixels, such as line breaks or padding, and are left out."
     assert words in broken.on_image(1, 1).page()
     printed = broken.on_image(1, 1).save(tmp_path / "image.svg").read_text()
     assert str(count) in printed

@@ -80,6 +80,8 @@ def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.Monk
     np.testing.assert_allclose(difference.numpy(), np.abs(change).max((2, 3)), atol=1e-6)
     layer, head = np.unravel_index(difference.numpy().argmax(), difference.numpy().shape)
     assert f"L{layer} H{head} changes most" in repr(difference)
+    row = difference.to_dataframe().nlargest(1, "value").iloc[0]
+    assert (row["layer"], row["head"]) == (layer, head)
     one = lifted.head(layer, head).difference(run.head(layer, head))
     np.testing.assert_allclose(one.numpy(), change[layer, head], atol=1e-6)
     assert not one.view.any_blocked().any()  # what one of them alone blocks has changed
@@ -150,6 +152,7 @@ def test_an_encoder_decoder() -> None:
     assert cross.tokens(1, 2).across
     assert cross.heads().view.across
     assert "causal" not in cross.head(0, 0).blocked
+    assert repr(cross.leak()).endswith(": 0% of all attention on padding")
     assert run.text == "the cat sat\n→ a big red ball"
 
 
@@ -158,6 +161,8 @@ def test_masks_are_given_by_name(story: LoadedModel) -> None:
     assert run.masks == MaskSpec(sliding=3, layers=(2,))
     for layers in (range(2, 4), np.array([2, 3])):
         assert story.run(TEXT, masks={"layers": layers}).masks == MaskSpec(layers=(2, 3))
+    no = np.bool_(False)
+    assert run.under({"causal": no}).masks == story.run(TEXT, causal=no).masks == MaskSpec(causal=False)
     assert run.head(2, 0).numpy()[9, :7].max() == 0
     assert run.head(1, 0).numpy()[9, :7].max() > 0
     assert story.run(TEXT, masks=MaskSpec(stride=2), causal=False).masks == MaskSpec(stride=2, causal=False)
@@ -285,7 +290,12 @@ def test_every_object_shows_itself_in_one_page_and_one_line(story: LoadedModel) 
     text = '<script>alert(1)</script> cat\'s "dog"'
     run, lifted = story.run(text), story.run(text, causal=False)
     shown = [run, run.heads(), run.head(4, 0), run.tokens(4, 0), run.arcs(4, [0, 1]), run.leak(), run.next_token(),
-             lifted.difference(run), lifted.head(4, 0).difference(run.head(4, 0)), unmask.report(lifted)]  # fmt: skip
+             lifted.difference(run), lifted.head(4, 0).difference(run.head(4, 0)), unmask.report(lifted),
+             run.mask(4, 0), story.ov(0, 0), story.qk(0, 0, [5])]  # fmt: skip
+    for one in shown[1:]:
+        table = one.to_dataframe()
+        assert not table.columns.str.startswith("axis").any()
+        assert len(table) == one.numpy().size
     for one in shown:
         page = one._repr_html_()
         assert re.fullmatch(r'<iframe [^<>"]*"[^<>]*></iframe>', page), f"{one!r}: not one frame"
@@ -334,6 +344,7 @@ def test_a_digit_and_where_a_pixel_looks() -> None:
     np.testing.assert_allclose(seen.numpy(), run.head(2, 1).numpy()[21], atol=1e-6)
     assert run.labels[:3] == ["class 3", "r0 c0: 0", "r0 c1: 1"]
     assert repr(seen).startswith("L2 H1 at r2 c4: attends most to ")
+    assert seen.to_dataframe()["token"].tolist()[:2] == ["class 3", "r0 c0"]
     assert not seen.view.any_blocked().any()
     assert unmask.digit(levels, 3).pixels(2, 1, 20).view.any_blocked()[2, 1, 22:].all()
     for wrong, words in (((levels[:7], 3), "expected 64 levels"), ((levels + 1, 3), "expected levels from 0 to 7")):

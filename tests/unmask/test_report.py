@@ -154,12 +154,14 @@ def test_masks_that_json_does_not_name_are_as_in_training(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--masks", "sideways"], "expected masks out of causal, padding, window, chunk, image_block, none, or JSON"),
+        (["--masks", "sideways"], "expected masks out of causal, padding, window, chunk, image_block, none alone, or"),
+        (["--masks", "none,causal"], "none alone, or JSON such as {\"sliding\": 4}, got 'none,causal'"),
         (["--masks", '{"causal": 3}'], "causal: expected true or false, got 3"),
         (["--head", "4"], "expected a head as L,H, 4,0 for example, got '4'"),
         (["--head", "9,0"], "expected a layer from 0 to 5, got 9"),
         (["--model", "/no/such/folder"], "/no/such/folder"),
         (["-o", "/no/such/folder/report.html"], "No such file or directory"),
+        (["-o", f"{__file__}/report.html"], "test_report.py/report.html.tmp: Not a directory"),
     ],
 )
 def test_what_means_nothing_is_a_sentence_and_status_2(

@@ -1,7 +1,7 @@
 """The page's parts: the numbers, the report, and an export opened again; and what they are of: one head of one run."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -54,14 +54,29 @@ class ExportSubject:
         return explain.plain_title(self.now.model)
 
     @property
+    def model_and_attention(self) -> str:
+        """The model, and which attention it is where it has several."""
+        name = self.now.run.attention
+        return self.model if name == "self" else f"{self.model} ({say(explain.ATTENTIONS[name])})"
+
+    @property
     def name(self) -> str:
         return self.now.name(*self.chosen)
 
+    @property
+    def target(self) -> str:
+        """An encoder-decoder's, "" for all other models."""
+        batch = self.now.run.batch
+        return batch.read(self.now.row) if batch.source else ""
+
     def file_name(self, what: str) -> str:
-        """Of a file of it, without an ending: the model, the head, the masks that are lifted and what it holds."""
+        """Of a file of it, without an ending: the model, the attention where it has several, the head, the masks that
+        are lifted and what it holds."""
         model = re.sub(r"[^\w.-]+", "-", Path(self.now.model.name).name)
-        lifted = (f"no-{mask}" for mask in self._held_and_lifted()[1])
-        return "-".join(["unmask", model, self.name.replace(" ", ""), *lifted, what])
+        _, masks = self._held_and_lifted()
+        lifted = (f"no-{mask}" for mask in masks)
+        attention = [name for name in [self.now.run.attention] if name != "self"]
+        return "-".join(["unmask", model, *attention, self.name.replace(" ", ""), *lifted, what])
 
     @property
     def chosen(self) -> tuple[int, int]:
@@ -69,10 +84,14 @@ class ExportSubject:
 
     @property
     def masks(self) -> str:
-        return masks_said(*self._held_and_lifted(), only_layer=bool(self.now.masks.layers))
+        held, lifted = self._held_and_lifted()
+        return masks_said(held, lifted, only_layer=bool(self.now.masks.layers))
 
-    def _held_and_lifted(self) -> tuple[list[str], list[str]]:
-        return controls.held_and_lifted(self.now.model, self.now.masks)
+    def _held_and_lifted(self) -> Iterator[list[str]]:
+        """Of the masks that this attention can have."""
+        available = self.now.head(*self.chosen).available
+        for names in controls.held_and_lifted(self.now.model, self.now.masks):
+            yield [name for name in names if name in available]
 
     def views(self) -> list[HeadView]:
         """The whole head now and, where that is another, under the standard masks."""
@@ -80,9 +99,8 @@ class ExportSubject:
 
     def caption(self, what: str, how: Sequence[str]) -> str:
         """Below a picture, in words that make it possible to make it again. what: is on it; how: to read it."""
-        return caption(
-            what, [merged_words(self.now.by), *how], masks=self.masks, sha256=hash_of(self.text), version=version()
-        )
+        hashes = hash_of(self.text), self.target and hash_of(self.target)
+        return caption(what, [merged_words(self.now.by), *how], masks=self.masks, hashes=hashes, version=version())
 
     def every(self) -> list[tuple[int, int]]:
         """All heads, where they are not too many for one file; else none."""
@@ -99,7 +117,7 @@ class ExportSubject:
         about = About(
             unmask=version(), model=self.model, attention=attention, layer=self.layer, head=self.head,
             text_sha256=hash_of(self.text), masks=asdict(self.now.masks), queries=queries, keys=keys,
-            query_ids=query_ids, key_ids=key_ids, by=self.now.by,
+            query_ids=query_ids, key_ids=key_ids, by=self.now.by, target_sha256=self.target and hash_of(self.target),
             layer_numbers=self.now.model.describe().layer_numbers.get(attention, ()),
         )  # fmt: skip
         return Export(about, {chosen: self.now.head(*chosen) for chosen in which})
@@ -130,7 +148,7 @@ def report_of(subject: ExportSubject, link: str) -> str:
         masks=subject.masks,
         spec=now.masks.to_json() if subject.standard else "",
         versions=versions(),
-        text=subject.text.removesuffix(cut),
+        text="\n→ ".join(filter(None, [subject.text.removesuffix(cut), subject.target])),  # as unmask.report's
         cut=together(filter(None, [cut_words(cut, now.model.context), merged_words(now.by)])),
         labels=now.run.batch.pieces[now.row],
         heads=heads,

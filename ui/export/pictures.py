@@ -68,11 +68,12 @@ def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
 
     def caption() -> str:
         sentence = N_("Attention of all {layers} × {heads} heads of {model}.")
-        what = say(sentence, layers=layers, heads=heads, model=subject.model)
+        what = say(sentence, layers=layers, heads=heads, model=subject.model_and_attention)
         return subject.caption(what, words.of_every(len(subject.now.tokens), found.blocked))
 
     of = found.thumbnails, found.blocked, numbers
-    return PrintedPicture(every_picture, of, lambda: say("{model} · all heads", model=subject.model), caption, [])
+    title = lambda: say("{model} · all heads", model=subject.model_and_attention)  # noqa: E731
+    return PrintedPicture(every_picture, of, title, caption, [])
 
 
 def _arcs(subject: ExportSubject, part: Part) -> PrintedPicture:
@@ -154,9 +155,11 @@ def _picture(
 
     def caption() -> str:
         heads = say(", ").join(subject.now.name(subject.layer, head) for head in (subject.head, *others))
-        return subject.caption(say("Attention of {heads} of {model}.", heads=heads, model=subject.model), how())
+        what = say("Attention of {heads} of {model}.", heads=heads, model=subject.model_and_attention)
+        return subject.caption(what, how())
 
-    return PrintedPicture(draw, of, lambda: f"{subject.model} · {subject.name}", caption, [*view.queries, *view.keys])
+    title = lambda: f"{subject.model_and_attention} · {subject.name}"  # noqa: E731
+    return PrintedPicture(draw, of, title, caption, [*view.queries, *view.keys])
 
 
 PICTURES: dict[str, tuple[str, Callable[[ExportSubject, Part], PrintedPicture | None]]] = {

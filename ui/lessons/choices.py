@@ -100,10 +100,10 @@ def listen() -> None:
     def take() -> None:
         _take(component_value(key).get("stored"))
 
-    room = st.session_state.get("lesson_room")
-    kept = json.dumps({"answers": answers_by_lesson(), "room": asdict(room) if room else None})
-    taken = st.session_state.get("lesson_taken", False)
-    _storage(data={"name": NAME, "keep": kept, "most": LONGEST, "taken": taken}, key=key, on_stored_change=take)
+    state = st.session_state
+    room, taken, forgotten = (state.get(f"lesson_{name}") for name in ("room", "taken", "forgotten"))
+    kept = {"answers": answers_by_lesson(), "room": asdict(room) if room else None, "forgotten": forgotten or 0}
+    _storage(data={"name": NAME, "most": LONGEST, "taken": bool(taken)} | kept, key=key, on_stored_change=take)
 
 
 def answered(name: str, lesson: Lesson) -> str:
@@ -149,3 +149,4 @@ def _take(stored: Any) -> None:
 
 def _forget() -> None:
     _answers().clear()
+    st.session_state.lesson_forgotten = st.session_state.get("lesson_forgotten", 0) + 1

@@ -5,7 +5,7 @@ from functools import partial
 import plotly.graph_objects as go
 import streamlit as st
 
-from i18n import N_, say, say_count
+from i18n import N_, say, say_count, together
 from lessons.image_steps import pictured
 from lessons.lesson import Lesson, Step
 from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, mean_losses
@@ -206,18 +206,19 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
         other = None
     views = [view] if other is None else [view, other]
     titles = (say("this run"), say("compared with"), say("difference"))
-    alt = cached_figure(explain.head_alt, name, view, other is not None)
+    alts = [cached_figure(explain.head_alt, name, one, False) for one in views]
     if other is None:
-        _draw(cached_figure(head_figure, view, dark=dark, query=step.query), alt)
+        _draw(cached_figure(head_figure, view, dark=dark, query=step.query), *alts)
     elif width() <= NARROW:  # one below the other
         figures = [cached_figure(head_figure, one, dark=dark, query=step.query) for one in views]
         figures.append(cached_figure(difference_figure, view, other, dark=dark, query=step.query))
-        for number, (title, figure) in enumerate(zip(titles, figures, strict=True)):
+        for number, (title, figure, alt) in enumerate(zip(titles, figures, [*alts, ""], strict=True)):
             st.caption(title)
-            _draw(figure, f"{title}: {alt}", number=number)
+            _draw(figure, f"{title}: {alt}" if alt else title, number=number)
     else:
         figure = cached_figure(comparison_figure, view, other, dark=dark, titles=titles, query=step.query)
-        _draw(figure, alt, room="pair")
+        beside_it = say("Beside it: the run that it is compared with, and the difference.")
+        _draw(figure, together([alts[0], beside_it]), room="pair")
     named = tag("b", say("{head} of {model}", head=name, model=now.model.name))
     st.html("".join([page.note(named), cached_figure(explain.key, views, head_range(*views))]))
 
@@ -237,6 +238,7 @@ def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
     if step.show == "texts":
         one, other = (results.ask(mean_losses, view.run) for view in (now, other_run))
         pieces, changed = now.run.batch.texts, now.run.key != other_run.run.key
+        alt = explain.texts_alt(one, other, changed=changed, names=names)
     else:
         predicted, others = now.predictions(), other_run.predictions()
         if predicted is None or others is None:
@@ -247,12 +249,12 @@ def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
         called, others_name = now.model.name, other_run.model.name
         if changed and called != others_name:
             names = say(MODELS.get(called, called)), say(MODELS.get(others_name, others_name))
+        alt = cached_figure(explain.loss_alt, one, other, changed=changed, names=names)
     figure = cached_figure(loss_figure, one, other, pieces, changed=changed, names=names)
     size = text_size()
     if size:
         figure = enlarged(figure, size)
     with st.container(key="lesson_chart"):
-        alt = cached_figure(explain.loss_alt, one, other)
         page.chart(figure, "lesson_losses", alt, height=420)
 
 

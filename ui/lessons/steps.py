@@ -105,7 +105,7 @@ def still(step: Step, now: RunView) -> Markup:
     found = series(step, now)
     if found:
         numbers, scores = zip(*found, strict=True)
-        return pictures.training(numbers, scores, len(numbers) - 1)
+        return pictures.training(numbers, scores, numbers.index(catalog.induction_steps()[step.model]))
     (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
     data = results.ask(picture_data, now.run.model, now.run, step.show, now.row, layer, head, query)
     return pictures.picture(step.show, data, now.tokens, query)
@@ -136,7 +136,7 @@ def training(step: Step, now: RunView) -> RunView:
     """The curves of the induction model's training, a slider over its steps; the run of the chosen one."""
     slot, found = st.container(), series(step, now)
     names = dict(zip((number for number, _ in found), catalog.induction_steps(), strict=True))
-    begin = next((number for number, name in names.items() if name == step.model), found[-1][0])
+    begin = catalog.induction_steps()[step.model]
     chosen = st.select_slider(say("Training step"), [*names], begin, key="lesson_training")
     numbers, scores = zip(*found, strict=True)
     ink = "#E6E6E6" if page.is_dark() else "#20242B"

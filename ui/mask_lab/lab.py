@@ -215,7 +215,7 @@ def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
                 "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest "
                 "weights ({share} of the weight). Red: weight × value, what it adds. Below: the sum over all keys."
             )
-            share = percent(float(row.weights[drawn].sum()))
+            share = percent(float(row.weights[drawn].sum() / (row.weights.sum() or 1)))  # a sink has the rest
             about = say(words, count=len(drawn), free=int(row.free.sum()), share=share)
         st.html(page.note(about))
         heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn)
@@ -224,7 +224,10 @@ def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
 
 
 def _about_the_table(row: RowSteps) -> str:
-    parts = [say("The largest unblocked score is subtracted before the exponential to avoid overflow.")]
+    words = N_("The largest unblocked score is subtracted before the exponential to avoid overflow.")
+    if row.sink == row.top:
+        words = N_("The sink's score, the largest, is subtracted before the exponential to avoid overflow.")
+    parts = [say(words)]
     parts.append(say("A weight is its e^… divided by the sum. Values are shown rounded but summed unrounded."))
     if row.arithmetic.softcap is not None:
         parts.append(say("This model caps its scores: {cap:g}·tanh(score / {cap:g}).", cap=row.arithmetic.softcap))

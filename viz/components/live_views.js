@@ -165,10 +165,15 @@ function nextTokens(runs, position) {
   return runs.length > 1 ? [rowOf(...titles), ...rows] : rows;
 }
 
-// The mean of those that there are, "" for none.
+// The mean of those that there are, NaN for none.
+function average(numbers) {
+  const some = numbers.filter((one) => !Number.isNaN(one));
+  return some.reduce((sum, one) => sum + one, 0) / some.length;
+}
+
 function meanOf(losses) {
-  const some = losses.filter((loss) => !Number.isNaN(loss));
-  return some.length ? (some.reduce((sum, loss) => sum + loss, 0) / some.length).toFixed(2) : "";
+  const mean = average(losses);
+  return Number.isNaN(mean) ? "" : mean.toFixed(2);
 }
 
 // A text whose tokens are shaded by their losses.
@@ -184,8 +189,7 @@ function lossStrip({ name, run: { losses }, row, colour }, only) {
 }
 
 function leakTable(runs, number, name) {
-  const mean = (shares) => shares.reduce((sum, share) => sum + share, 0) / shares.length;
-  const shares = (leaks) => [leaks[number].future, leaks[number].padding, mean(leaks.map((leak) => leak.future)), mean(leaks.map((leak) => leak.padding))];
+  const shares = (leaks) => [leaks[number].future, leaks[number].padding, average(leaks.map((leak) => leak.future)), average(leaks.map((leak) => leak.padding))];
   const columns = runs.map(({ leaks }) => shares(leaks));
   const titles = ["head_later", "head_padding", "all_later", "all_padding"].map((title) => fill(words[title], { head: name }));
   const heads = runs.map((one) => make("th", { class: "number", text: runs.length > 1 ? one.name : words.leak }));

@@ -19,6 +19,7 @@ function read() {
 }
 
 function keep() {
+  for (const name of ["given", "right"]) kept[name] = { ...read()?.[name], ...kept[name] }; // of another tab
   try {
     localStorage.setItem(store, JSON.stringify(kept));
   } catch {
@@ -92,10 +93,11 @@ function say() {
     if (given !== undefined) kept.right[now.name] = now.right.includes(given);
     keep();
   }
-  const answered = Object.values(kept.right);
+  const [lesson] = now?.name.split("-") ?? []; // of whose steps all names begin with it
+  const answered = Object.keys(kept.right).filter((name) => name.startsWith(`${lesson}-`));
   if (now?.scores && answered.length) {
     const score = now.scores[answered.length - 1] ?? "";
-    document.getElementById("score").textContent = score.replace("{right}", answered.filter(Boolean).length);
+    document.getElementById("score").textContent = score.replace("{right}", answered.filter((name) => kept.right[name]).length);
   }
 }
 
@@ -117,4 +119,5 @@ async function give(choice) {
   }
 }
 
+keep();
 follow();

@@ -1,13 +1,27 @@
 // What this browser remembers of the lessons: the answers, and the room that a teacher has open. It draws nothing. What was
-// kept is told to the server first, as `stored`; from then on what the server knows is kept.
+// kept is told to the server first, as `stored`; from then on what this tab changes is written among what others keep.
+
+const given = (steps) => new Map(steps ? steps.split(",").map((one) => one.split("-")) : []);
 
 export default function remember({ data, parentElement, setTriggerValue }) {
+  const { name, most, taken, answers, room, forgotten } = data;
   try {
-    const stored = localStorage.getItem(data.name);
-    const first = !parentElement.met && !data.taken && stored !== null;
-    parentElement.met = true;
-    if (first) setTriggerValue("stored", stored);
-    else if (data.keep.length <= data.most) localStorage.setItem(data.name, data.keep);
+    const stored = localStorage.getItem(name);
+    const before = (parentElement.kept ??= taken ? data : { answers: {}, room: null, forgotten });
+    if (!taken) return void setTriggerValue("stored", stored ?? "");
+    parentElement.kept = data;
+    const forget = forgotten > before.forgotten;
+    const kept = { answers: {}, room: null, ...JSON.parse(stored) };
+    if (forget) kept.answers = {};
+    for (const [lesson, steps] of Object.entries(answers)) {
+      const known = forget ? new Map() : given(before.answers[lesson]);
+      const fresh = [...given(steps)].filter(([step, choice]) => known.get(step) !== choice);
+      if (fresh.length) kept.answers[lesson] = [...new Map([...given(kept.answers[lesson]), ...fresh])].map((one) => one.join("-")).join();
+    }
+    // one that another tab has opened since is its own
+    if (room?.id !== before.room?.id && (room || kept.room?.id === before.room.id)) kept.room = room;
+    const text = JSON.stringify(kept);
+    if (text.length <= most) localStorage.setItem(name, text);
   } catch {
     // a browser that keeps nothing
   }

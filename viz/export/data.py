@@ -52,6 +52,7 @@ class About(BaseModel):
     layer_numbers: tuple[Id, ...] = ()  # of each layer in the network, where these are not 0, 1, 2 …
     head: int = Field(ge=0)
     text_sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    target_sha256: str = Field(default="", pattern="^([0-9a-f]{64})?$")  # of an encoder-decoder's target
     masks: dict[str, Any]
     queries: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
     keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)

@@ -47,6 +47,7 @@ GROUND = (0.93, 0.93, 0.94)
 INK = "#24272f"
 EDGE = 0.15  # inches around all
 HEAD = 0.75  # of the title and the legend
+TITLE = 1.5  # of the title's letters, beside those of tokens' names
 
 mpl.rcParams["svg.fonttype"] = "none"  # text, not outlines: it can be searched, and the reader's fonts draw it
 mpl.rcParams["pdf.fonttype"] = 42
@@ -70,10 +71,12 @@ class Paper:
 
 
 class Sheet:
-    """A sheet of paper with room for a picture of so many inches. Places are inches from the picture's upper left."""
+    """A sheet of paper with room for a picture of so many inches, its title and a legend of these labels. Places are
+    inches from the picture's upper left."""
 
-    def __init__(self, paper: Paper, wide: float, tall: float) -> None:
+    def __init__(self, paper: Paper, wide: float, tall: float, labels: Iterable[str] = ()) -> None:
         self.paper = paper
+        wide = max(wide, EDGE + TITLE * width(paper.title), EDGE + sum(map(legend_width, labels)))
         lines = wrapped(paper.said(paper.caption), max(int((wide - EDGE) * 13), 40))
         self.wide, self.tall = wide, HEAD + tall + 0.17 * len(lines) + 0.3
         self.start()
@@ -114,7 +117,7 @@ class Sheet:
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
         """Below the title: what each hatching is, after others with their labels."""
         plain: dict[str, Any] = {"facecolor": GROUND, "linewidth": 0}
-        hatchings = (Patch(label=blocked_by(name), **plain, **hatch_ink(name)) for name in dict.fromkeys(masks))
+        hatchings = (Patch(label=blocked_by(name), **plain, **hatch_ink(name)) for name in masks)
         handles = [*others, *hatchings]
         if handles:
             look: dict[str, Any] = {"frameon": False, "fontsize": 8, "borderaxespad": 0, "borderpad": 0}
@@ -149,6 +152,11 @@ def tidy(panel: Axes, x: str, y: str = "", *, token_ticks: Literal["", "x", "y"]
         panel.tick_params(axis=token_ticks, length=0)
         for label in (panel.get_xticklabels if token_ticks == "x" else panel.get_yticklabels)():
             label.set_parse_math(False)
+
+
+def legend_width(label: str) -> float:
+    """Inches of a legend's entry, with what parts it from the next."""
+    return 0.31 + width(label) * 8 / 9 + 0.22
 
 
 def blocked_by(name: str) -> str:
@@ -324,12 +332,12 @@ class SvgSheet(Sheet):
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
         assert not others  # a heatmap has none: they are matplotlib's to draw
         left, top = EDGE, 0.33 - HEAD
-        for name in dict.fromkeys(masks):
+        for name in masks:
             label = blocked_by(name)
             box = left, top + 1.2 / POINTS, 16 / POINTS, 5.6 / POINTS
             self._add("rect", box, f'fill="url(#{self._hatch(name)})"')
             self.text(left + 0.31, top + 0.056, label, 8, va="center")
-            left += 0.31 + width(label) * 8 / 9 + 0.22
+            left += legend_width(label)
 
     def file(self) -> bytes:
         wide, tall = self.wide * POINTS, self.tall * POINTS

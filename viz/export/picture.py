@@ -39,7 +39,7 @@ def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str])
     queries, keys = ([paper.said(label) for label in labels] for labels in (views[0].queries, views[0].keys))
     left, right = (max(*map(width, labels), 1.0) + 0.3 for labels in (queries, keys))
     tall = LINE * max(len(queries), len(keys))
-    sheet = Sheet(paper, max(left + ACROSS + right, 4.5), tall + 0.35)
+    sheet = Sheet(paper, max(left + ACROSS + right, 4.5), tall + 0.35, names)
     panel = sheet.panel(left, 0.25, ACROSS, tall)
     panel.set(xlim=(0, 1), ylim=(tall / LINE, 0))
     panel.set_axis_off()
@@ -105,7 +105,7 @@ def head_picture(
     if max(rows, columns) > MOST_SIDE:
         raise ValueError(say(TOO_MANY, most=MOST_SIDE, queries=rows, keys=columns))
     views = [now] if standard is None else [now, standard]
-    sheet, room = _begin(paper, now, 1 if standard is None else 3)
+    sheet, room = _begin(paper, views, 1 if standard is None else 3)
     norm = PowerNorm(0.5 if colours.brightness == "root" else 1, 0, colours.top(*views))
     how = {"cmap": sequential(colours.palette), "norm": norm}
     for number, view in enumerate(views):
@@ -114,15 +114,15 @@ def head_picture(
         _panel(sheet, room, number, replace(view, weights=weights), name, say("weight"), **how)
     if standard is not None:
         _change(sheet, room, 2, changed(now, standard), say(TITLES[2]))
-    sheet.legend(name for view in views for name, mask in view.blocked.items() if mask.any())
+    sheet.legend(_blocking(views))
     return sheet
 
 
 def change_picture(paper: Paper, change: HeadView) -> Sheet:
     """One head's weights less another's; blocked: the cells that both block."""
-    sheet, room = _begin(paper, change, 1)
+    sheet, room = _begin(paper, [change], 1)
     _change(sheet, room, 0, change, "")
-    sheet.legend(name for name, mask in change.blocked.items() if mask.any())
+    sheet.legend(_blocking([change]))
     return sheet
 
 
@@ -133,8 +133,14 @@ def _change(sheet: Sheet, room: Room, number: int, change: HeadView, name: str) 
     _panel(sheet, room, number, replace(change, weights=weights), name, say("change"), **how)
 
 
-def _begin(paper: Paper, view: HeadView, panels: int) -> tuple[Sheet, Room]:
-    """A sheet for so many panels of the view's size."""
+def _blocking(views: Sequence[HeadView]) -> list[str]:
+    """The masks that block a cell of one of them."""
+    return list(dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any()))
+
+
+def _begin(paper: Paper, views: Sequence[HeadView], panels: int) -> tuple[Sheet, Room]:
+    """A sheet for so many panels of the size of these views."""
+    view = views[0]
     rows, columns = view.weights.shape
     most = max(rows, columns)
     cell = max(0.2 if most <= 64 else 0.14, SMALLEST / most)
@@ -145,7 +151,8 @@ def _begin(paper: Paper, view: HeadView, panels: int) -> tuple[Sheet, Room]:
     )
     room = Room(cell, size, columns * cell, rows * cell, beside, below)
     kind = SvgSheet if paper.kind == "svg" else Sheet
-    return kind(paper, panels * room.across, max(room.tall + room.below, room.least)), room
+    tall, labels = max(room.tall + room.below, room.least), map(blocked_by, _blocking(views))
+    return kind(paper, panels * room.across, tall, labels), room
 
 
 def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, measure: str, **how: Any) -> None:
@@ -243,7 +250,8 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
     """row: of one query, [1,K]; a key that is blocked has a cross in its mask's colour. measure: what the bars are."""
     keys = [paper.said(label) for label in row.keys]
     wide, below = max(BAR * len(keys), 3.0), max(map(width, keys)) + 0.45
-    sheet = Sheet(paper, 0.65 + wide + 0.2, TALL + below)
+    labels = [*(name for name, *_ in series), *map(blocked_by, _blocking([row]))]
+    sheet = Sheet(paper, 0.65 + wide + 0.2, TALL + below, labels)
     panel = sheet.panel(0.65, 0, wide, TALL)
     places, thick = np.arange(len(keys)), 0.8 / len(series)
     for number, (name, values, colour) in enumerate(series):

@@ -56,11 +56,13 @@ def masks_said(on: Sequence[str], lifted: Sequence[str], *, only_layer: bool) ->
     return say(words, on=held or say("none"), lifted=up)
 
 
-def caption(what: str, how: Sequence[str], *, masks: str, sha256: str, version: str) -> str:
+def caption(what: str, how: Sequence[str], *, masks: str, hashes: tuple[str, str], version: str) -> str:
     """Below a picture, enough to make it again. what: is shown of which model; how: to read it; masks: under which;
-    sha256: of the text; version: of what made it."""
-    made = [say("Text: SHA-256 {digits}.", digits=sha256[:12]), f"Unmask {version}."]
-    return together([what, say("Masks: {masks}.", masks=masks), *filter(None, how), *made])
+    hashes: SHA-256 of the text and of a target, "" where there is none; version: of what made it."""
+    text, target = (digits[:12] for digits in hashes)
+    made = [say("Text: SHA-256 {digits}.", digits=text)]
+    made += [say("Target: SHA-256 {digits}.", digits=target)] if target else []
+    return together([what, say("Masks: {masks}.", masks=masks), *filter(None, how), *made, f"Unmask {version}."])
 
 
 def of_heads(views: Sequence[HeadView], colours: Colours, top: float) -> list[str]:

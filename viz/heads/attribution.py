@@ -134,7 +134,7 @@ def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: 
     key are."""
     said = [say(SCORE, query=query, key=key, score=signed(found.score), scale=found.scale)]
     said += [] if found.softcap is None else [say(CAPPED, most=found.softcap)]
-    said += [say("The model adds {added} for the two positions.", added=signed(found.added))] if found.added else []
+    said += [say("The model adds its own bias, {added}.", added=signed(found.added))] if found.added else []
     said += [say("{sum} goes into the softmax.", sum=signed(score))] if len(said) > 1 else []
     outcome = say("Its weight is {weight}.", weight=weight)
     if blocked:
@@ -177,7 +177,7 @@ def pairs_table(found: ScoreSplit) -> str:
         rows.append([td(say("all other pairs ({count:,})", count=left), colspan=2), *_term(rest)])
     rows.append([td(tag("b", say("the score")), colspan=2), *_term(found.score)])
     if found.added:
-        rows.append([td(say("the model's own, for the positions"), colspan=2), *_term(found.added)])
+        rows.append([td(say("the model's own bias"), colspan=2), *_term(found.added)])
     return table(rows)
 
 

@@ -103,8 +103,9 @@ def _moved(who: Markup, row: BarRow, standard: HeadView) -> Markup:
         words = say("{query} attends to nothing under the standard masks: every key is blocked.")
         return filled(words, query=who)
     change = now - before
+    share = (np.abs(change).sum() + abs(change.sum())) / 2  # a sink has given or taken the rest
     opened = float(now[standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
-    moved = filled(say(MOVED), query=who, moved=percent(np.abs(change).sum() / 2), opened=percent(opened))
+    moved = filled(say(MOVED), query=who, moved=percent(share), opened=percent(opened))
     largest = [
         join((tag("b", f"{key}: {row.view.keys[key]}"), f" ({weight_text(before[key])} → {weight_text(now[key])})"))
         for key in np.argsort(-np.abs(change), kind="stable")[:2]
@@ -121,5 +122,5 @@ def rest_words(row: BarRow, shown: int) -> str:
     rest = row.largest(len(row.now))[shown:]
     if not len(rest):
         return ""
-    share = percent(float(row.now[rest].sum()))
+    share = percent(float(row.now[rest].sum() / (row.now.sum() or 1)))  # of several queries, or beside a sink
     return say("All other keys ({count:,}): {share} of the weight.", count=len(rest), share=share)

@@ -68,6 +68,10 @@ MULTIPLIED = N_(
     "If you multiply by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells "
     "have already taken their share."
 )
+BESIDE_A_SINK = N_(
+    "Masked before the softmax, a row keeps {least} to {most} of its attention beside its sink; multiplied by the mask "
+    "after it, {less} to {more}: the blocked cells have taken a share too."
+)
 RENORMALISED = N_(
     "Renormalized to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 "
     "({nans:,} of {rows:,} rows here)."
@@ -128,7 +132,12 @@ def order_sentence(found: "FillComparison") -> Markup:
     if lost.damage is None or again.damage is None or found.blocked == 0 or found.rows == 0:
         return Markup()
     whole = say(RENORMALISED, nans=again.damage.nans, rows=found.rows, most=_small(again.damage.difference))
-    return paragraph(together([say(MULTIPLIED, share=percent(lost.damage.least_total)), whole]))
+    left = dict(zip(("less", "more"), map(percent, (lost.damage.least_total, lost.damage.most_total)), strict=True))
+    kept = say(MULTIPLIED, share=left["less"])
+    if found.has_sink and found.ours.damage:
+        right = map(percent, (found.ours.damage.least_total, found.ours.damage.most_total))
+        kept = say(BESIDE_A_SINK, **left, **dict(zip(("least", "most"), right, strict=True)))
+    return paragraph(together([kept, whole]))
 
 
 def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:

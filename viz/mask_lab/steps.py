@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from i18n import N_, say, together
-from model.heads.view import HeadSteps, HeadView, RowSteps, coarser
+from model.heads.view import HeadSteps, HeadView, RowSteps, blocked_by_any, coarser
 from viz import heatmap
 from viz.charts import MARGIN, bars, both_sides
 from viz.heatmap import heat
@@ -211,8 +211,8 @@ def steps_sentence(row: RowSteps) -> Markup:
     heavy, other = int(row.weights.argmax()), int(np.where(row.free, -np.inf, row.score).argmax())
     numbers = {"weight": row.weights[heavy], "score": fixed(row.score[heavy], 2)}
     words = [say(LOOKS, query=who, key=_name(row.keys[heavy], heavy), **numbers)]
-    words.append(say("The mask wrote −∞ into {count:,} of {total:,} cells.", count=int((~row.free).sum()),
-                     total=len(row.raw)))  # fmt: skip
+    wrote = int(blocked_by_any(row.blocked, row.raw.shape).sum())
+    words.append(say("The mask wrote −∞ into {count:,} of {total:,} cells.", count=wrote, total=len(row.raw)))
     if not row.free[other] and row.score[other] > row.score[heavy]:
         leads = N_("Without it {key} would have the largest score, {score}.")
         words.append(say(leads, key=_name(row.keys[other], other), score=fixed(row.score[other], 2)))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from model import masks
-from model.atlas.batch import BatchFacts
+from model.atlas.batch import BatchFacts, softmax2
 from model.atlas.result import NAMES
 from model.text import TokenBatch
 
@@ -116,8 +116,13 @@ def test_a_block_of_queries_is_measured_as_it_is_among_all(begin: int) -> None:
 
 
 def test_rows_that_a_sink_takes_from_keep_their_distance() -> None:
-    """Weights that sum to a half: the distance is still the mean of what is there."""
+    """Weights that sum to a half: the distance is still the mean of what is there, and so is the entropy."""
     halved = torch.tensor(WEIGHTS)[None, None] / 2
     found = measured(facts(IDS), halved, CAUSAL)
+    scores, choice = torch.tensor([[[[2.0, 1, 0]] * 3]]), torch.tensor([[False, True, True]])
+    weights, known = softmax2(scores, None, choice, torch.tensor([3.0]))
+    assert weights[0, 0].sum(-1).tolist() == pytest.approx([0, 7 / 15, 7 / 15])
+    assert known["entropy"][0, 0].tolist() == pytest.approx([0, 1.378783, 1.378783])
+    assert found["entropy"] == pytest.approx([0.811278, 1.5, 1.75, 1.75])
     assert found["distance"] == pytest.approx([0.75, 1.25, 1.625, 1.875])
     assert not any(math.isnan(one) for values in found.values() for one in values)

@@ -232,7 +232,7 @@ def test_a_run_attends_as_its_trace_shows_it(
     loaded: dict[str, Family], name: str, spec: MaskSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     family = loaded[name]
-    if not family.ours._stacks.takes_positions:
+    if not family.ours.takes_positions:
         spec = replace(spec, positions="counted")
     outputs: list[Tensor] = []
 

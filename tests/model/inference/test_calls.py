@@ -24,7 +24,7 @@ from model.spec import MaskSpec
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.test_families import saved
-from viz.inference import calls_sentence
+from viz.inference import calls_sentence, packing_figure, packing_sentence
 
 TEXT = "Once upon a time there was a cat, a dog and one little bird. It was red."
 FAMILIES = ("story", "gpt2", "llama", "gemma3", "gpt_oss", "qwen3_next", "lfm2", "bamba", "falcon_h1", "bloom")
@@ -218,6 +218,25 @@ def test_packing_tells_the_conventions_apart(family: str, tmp_path: Path) -> Non
     relative = family == "llama"  # rotary positions: only distances count
     assert (found.differences["mask"] <= found.tolerance) == relative
     assert sum(found.sizes) == batch.ids.shape[1]
+
+
+@pytest.mark.parametrize("family", ["bloom", "falcon"])
+def test_a_model_of_its_own_positions_is_packed_without_others(family: str, tmp_path: Path) -> None:
+    """ALiBi's distances are those of the row: a mask alone keeps documents apart, and a tree cannot be told."""
+    model = load(family, tmp_path)
+    found = pack(model, model.encode(["the cat sat . a big mat . and then it saw one"]), ".")
+    assert found.differences["mask"] <= found.tolerance
+    assert [*found.packed] == ["mask", "neither"]
+    assert "this model computes its own" in packing_sentence(found)
+    assert [trace["name"] for trace in packing_figure(found).to_dict()["data"]] == ["alone", "mask only", "neither"]
+    with pytest.raises(ValueError, match=r"computes its own positions: .* choose a model that takes others"):
+        verify_tree(model, ids_of(model), PARENTS)
+
+
+def test_where_no_convention_keeps_documents_apart_there_are_no_others(tmp_path: Path) -> None:
+    model = load("lfm2", tmp_path)
+    sentence = packing_sentence(pack(model, model.encode(["the cat sat . a big mat . and then it saw one"]), "."))
+    assert "No convention gives the logits of each document alone. Largest differences: mask and" in sentence
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])

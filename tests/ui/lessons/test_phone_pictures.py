@@ -4,6 +4,11 @@ from lessons.reading import FOLDER, shelf
 from ui.lessons import classroom, steps
 
 
+def test_a_training_is_sent_at_the_checkpoint_of_the_step() -> None:
+    (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "induction_head"]
+    assert "Step 375: loss" in classroom.drawn(lesson.steps[3], *steps.pair(lesson.steps[3]), hidden=False).html
+
+
 def test_an_image_is_sent_plain_and_then_as_the_token_attends() -> None:
     (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "words_and_images"]
     now, beside = steps.pair(lesson.steps[1])

@@ -191,6 +191,8 @@ class TestOtherArchitectures:
         np.testing.assert_allclose(shown.z("steps_figure", "output"), stages.output, atol=1e-6)
         bars = [trace for trace in shown.figure("values_figure")["data"] if trace["type"] == "bar"]
         np.testing.assert_allclose(array(bars[-1]["y"]), stages.output[3], atol=1e-5)
+        assert "The largest unblocked score is subtracted" in shown.words()
+        assert ("The sink's score, the largest, is subtracted" in shown.pick(1).words()) == (name == "gpt_oss")
         for section in ("fills", "reach"):
             other = Section(section, model.standard, **given)
             assert bool(other.app.info) == (section == "reach" and part == "cross")

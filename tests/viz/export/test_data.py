@@ -134,6 +134,7 @@ def other_npz() -> bytes:
         (changed(**{"mask:magic": np.zeros((3, 7, 7), bool)}), "magic"),
         (changed(weights=np.array([{}, {}, {}], object)), "cannot be read"),
     ],
+    ids=lambda some: some if isinstance(some, str) else "file",  # a ZIP's bytes hold the time
 )
 def test_what_is_no_export_is_refused_in_a_sentence(file: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -182,6 +182,21 @@ def test_no_words_of_a_picture_lie_on_others(size: tuple[int, int]) -> None:
     assert [box for box in boxes if not (page.containsx(box.x0) and page.containsy(box.y1))] == []
 
 
+MASKS = {name: causal(3) for name in ("causal", "padding", "sliding", "documents")}
+LONG = replace(PAPER, title="TinyLlama-1.1B-intermediate-step-1431k-3T · L12 H3", kind="png")
+
+
+@pytest.mark.parametrize(
+    "draw", [head_picture, lambda paper, view: carried_picture(paper, row_of(view, None, 1).view, CARRIED)]
+)
+def test_the_legend_and_the_title_are_whole_on_a_small_picture(draw: Callable[..., Sheet]) -> None:
+    sheet = draw(LONG, view_of((3, 3), **MASKS))
+    (legend,) = sheet.figure.legends
+    drawn = [sheet.figure.texts[0], *legend.get_texts()]
+    assert "weight × |v|" in [text.get_text() for text in drawn] or draw is head_picture
+    assert all(text.get_window_extent().x1 <= sheet.figure.bbox.x1 for text in drawn)
+
+
 @pytest.mark.filterwarnings("ignore:Glyph")  # of the SVG, whose reader may have one
 def test_a_character_without_a_font_is_its_code_point_and_itself_in_svg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawable("a·ä") == "a·ä"

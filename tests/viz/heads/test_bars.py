@@ -64,6 +64,12 @@ class TestBars:
         left = np.sort(row.now)[:9].sum()
         assert rest_words(row, MOST_SORTED) == f"All other keys (9): {left * 100:.1f}% of the weight."
         assert rest_words(row, size) == ""
+        twice = replace(row, view=replace(row.view, weights=2 * row.view.weights))  # the sum of two queries
+        assert rest_words(twice, MOST_SORTED) == rest_words(row, MOST_SORTED)
+
+    def test_what_a_sink_has_given_up_has_moved(self) -> None:
+        view = view_with(0.05, 0.26)
+        assert "26.0% of its weight has moved" in where_it_lies(row_of(view, view_with(0.05, 0.0), 1))
 
     def test_a_token_s_label_is_text(self) -> None:
         now = replace(view_with(0.1, 0.9), keys=["<b>", "<i>"], queries=["<b>", "<i>"])
@@ -240,6 +246,8 @@ class TestScoreSplit:
         assert words.endswith("× 0.5. Its weight is 0.5000.")
         found = replace(found, added=1.25, softcap=30.0)
         words = sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"])
-        assert "caps it at ±30. The model adds +1.250 for the two positions. +7.500 goes into the softmax." in words
-        assert "for the positions" in pairs_table(found)
+        assert "caps it at ±30. The model adds its own bias, +1.250. +7.500 goes into the softmax." in words
+        assert "the model&#39;s own bias" in pairs_table(found)
+        never = sum_words(replace(found, added=-np.inf), "3: a", "1: b", score=-np.inf, weight="0", blocked=[])
+        assert "The model adds its own bias, −∞. −∞ goes into the softmax." in never
         assert words.endswith("Blocked by causal and padding: the score has no effect.")

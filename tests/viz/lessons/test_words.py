@@ -38,6 +38,16 @@ def test_the_chinese_lessons_show_the_same_runs_and_ask_the_same() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_lessons_point_at_nothing_that_phones_and_courses_do_not_have(language: str) -> None:
+    for one in shelf(FOLDER, language):
+        for step in one.lesson.steps:
+            said = step.prose + step.notice
+            assert not re.search(
+                "slider|curves|[Pp]oint at|[Cc]lick|this app|滑块|曲线|指向|点击|本应用|图下方", said
+            ), step.title
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_every_word_that_a_lesson_links_is_in_the_glossary(language: str) -> None:
     linked = [
         word

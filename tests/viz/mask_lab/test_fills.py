@@ -98,6 +98,14 @@ class TestSentences:
         assert "(1 of 2 rows here)" in order_sentence(found)
         assert "1 row NaN" in order_table(found)
 
+    def test_beside_a_sink_the_order_is_held_against_what_that_leaves(self) -> None:
+        found = compared(sink=4.0)
+        right, lost = found.ours.damage, found.after[0].damage
+        assert right.most_total < 0.99
+        kept = [f"{percent(one.least_total)} to {percent(one.most_total)}" for one in (right, lost)]
+        assert f"keeps {kept[0]} of its attention beside its sink; multiplied" in unescape(order_sentence(found))
+        assert f"after it, {kept[1]}: the blocked" in unescape(order_sentence(found))
+
     def test_a_sink_leaves_no_nan(self) -> None:
         words = fills_sentence(compared(sink=0.5))
         assert "becomes NaN with: none;" in words

@@ -78,12 +78,14 @@ class TestRow:
 
     @pytest.mark.parametrize("sink", [None, 0.4])
     def test_a_row_with_nothing_to_attend_to_is_0_and_never_nan(self, sink: float | None) -> None:
-        row = replace(row_of(causal=np.ones(TOKENS, bool)), sink=sink)
-        assert not row.weights.any()
-        assert not row.output.any()
-        assert "nan" not in steps_table(row)
-        assert "nothing" in steps_sentence(row)
-        assert len(values_figure(row).data) == 1
+        by_both = replace(row_of(causal=np.arange(TOKENS) > 4), bias=np.where(np.arange(TOKENS) > 4, 0.0, -np.inf))
+        for empty in (row_of(causal=np.ones(TOKENS, bool)), by_both):
+            row = replace(empty, sink=sink)
+            assert not row.weights.any()
+            assert not row.output.any()
+            assert "nan" not in steps_table(row)
+            assert "Every key of <b>who</b> (position 3) is blocked" in steps_sentence(row)
+            assert len(values_figure(row).data) == 1
 
     def test_scores_far_beyond_exp_neither_overflow_nor_vanish(self) -> None:
         row = replace(row_of(), raw=np.linspace(-4000, 4000, TOKENS))
@@ -245,6 +247,9 @@ class TestSentence:
         found = steps_sentence(row)
         assert f"<b>k{heavy}</b> (position {heavy}), with a weight of {row.weights[heavy]:.3f}" in found
         assert "−∞ into 5 of 13 cells" in found
+        biased = replace(row, bias=np.where(np.arange(TOKENS) == (heavy + 1) % 8, -np.inf, 0.0))
+        assert "−∞ into 5 of 13 cells" in steps_sentence(biased)
+        assert biased.free.sum() == len(drawn_values(biased)) == 7
 
     def test_it_says_who_would_lead_without_the_mask(self) -> None:
         raw = np.array([1.0, 2.0, 9.0])
