@@ -12,6 +12,8 @@ from pydantic import (
     Field,
     InstanceOf,
     PrivateAttr,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -32,7 +34,7 @@ from model.heads.vectors import (
     Then,
 )
 from model.images.scenes import scene_of
-from model.masks import MaskSpec
+from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch
 
 NAME = r"^[a-z0-9_]{1,60}$"
@@ -42,7 +44,8 @@ Show = Literal[
     "head", "pair", "overview", "losses", "texts", "tokens", "embedding", "qkv", "output", "logits", "norms", "numbers",
     "training", "image",
 ]  # fmt: skip
-Opened = Literal["", "explore", "mask_lab", "layers", "generation", "serving", "padding", "why_causal"]
+OPENED = r"^((explore|mask_lab|layers|generation|serving|padding|why_causal)(\?.{1,400})?)?$"
+SWITCHED = {"explore": NATIVE, "layers": NATIVE, "padding": ("causal",)}  # masks in a page's link; the Mask Lab's: all
 
 
 def _masks(given: Any) -> Any:
@@ -179,8 +182,9 @@ class Step(LessonModel):
     formula: Annotated[str, Field(max_length=300), AfterValidator(_formula)] = Field(
         default="", description=N_("a formula of at most 300 characters in LaTeX")
     )
-    page: Opened = Field(
+    page: str = Field(
         default="",
+        pattern=OPENED,
         description=N_("a page to open: explore, mask_lab, layers, generation, serving, padding or why_causal"),
     )
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
@@ -192,6 +196,17 @@ class Step(LessonModel):
         if (self.show == "numbers") != (self.numbers is not None):
             raise ValueError(say("`numbers` goes with show: numbers, and only with it"))
         return self
+
+    @field_validator("page")
+    @classmethod
+    def _shows_the_masks(cls, page: str, others: ValidationInfo) -> str:
+        """Unless it says itself what the page shows."""
+        masks, plain = others.data.get("masks"), MaskSpec()
+        if masks and page and page != "mask_lab" and "?" not in page:
+            switched = {name: getattr(plain, name) for name in SWITCHED.get(page, ())}
+            if masks.replace(**switched) != plain:
+                raise ValueError(say("expected mask_lab, the page that shows these masks, got {page}", page=page))
+        return page
 
     def wrong(self, name: str, problem: object) -> ValueError:
         """What is found to be wrong with a setting once the step runs, with its line in the file."""

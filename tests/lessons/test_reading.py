@@ -87,6 +87,8 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ("query: 2", "query: 2\nquery2: 3", 14, "got 'query2'"),
         ("query: 2", "show: numbers", 13, "show: `numbers` goes with show: numbers, and only with it"),
         ("query: 2", "numbers: {query: [1, 2, 3]}", 13, "numbers.query"),
+        ("query: 2", "page: explore", 13, "page: expected mask_lab, the page that shows these masks, got explore"),
+        ("query: 2", "page: nowhere?x=1", 13, "expected page, a page to open: explore"),
         ("query: 2", "formula: [1]", 13, "a formula of at most 300 characters in LaTeX, got '[1]'"),
         ("query: 2", r"formula: \frac{1", 13, r"formula: expected a LaTeX formula, got \frac{1"),
         ("query: 2", r"formula: \frac{1}", 13, r"expected a LaTeX formula, got \frac{1}"),

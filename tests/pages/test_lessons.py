@@ -6,6 +6,7 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -225,6 +226,29 @@ def test_a_step_opens_the_page_that_shows_the_same() -> None:
     links = [one.proto for one in page.app.get("page_link") if "Open this" in one.proto.label]
     assert [one.label for one in links] == ["Open this on the page Explore"]
     assert "silver" in links[0].query_string
+
+
+@pytest.mark.parametrize(
+    ("link", "chosen"),
+    [
+        ({"lesson": "serving_masks", "step": "2"}, {"serving": "packing", "separator": "."}),
+        ({"lesson": "serving_masks", "step": "6"}, {"cached": 7, "chunks": "4", "second": " The dog sat down."}),
+        ({"lesson": "attention_sinks", "step": "5"}, {"mask_sliding": 4, "mask_sinks": 1, "pad": "right"}),
+        (
+            {"packed": packed(OWN.replace("ask: sees", 'page: explore\nmasks: {"causal": false}'))},
+            {"causal": False, "text": "one two three"},
+        ),
+    ],
+)
+def test_the_opened_page_has_the_step_s_masks_and_what_the_step_asks_of_it(link: dict, chosen: dict) -> None:
+    page = Lessons(**link)
+    if any(button.key == "reveal" for button in page.app.button):
+        page.press("reveal")
+    (opened,) = [one.proto for one in page.app.get("page_link") if "Open this" in one.proto.label]
+    there = type("Opened", (Page,), {"SCRIPT": f"pages/{opened.page}.py" if opened.page else "app.py"})
+    found = there(**dict(parse_qsl(opened.query_string)))
+    assert {name: found[name] for name in chosen} == chosen
+    assert not found.said("error")
 
 
 def test_the_list_of_lessons_says_which_builds_on_which() -> None:

@@ -4,6 +4,7 @@ with what can be changed in them; the page that it opens."""
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from lessons.picture_data import picture_data
 from lessons.questions import Answer, answer
 from model import catalog
 from model.heads.vectors import FOUR_TOKENS, MOST_NUMBER, Added, Precision, RunScores, four_token_steps, run_scores
-from model.masks import MaskSpec
+from model.masks import NATIVE, MaskSpec
 from serving.job import ModelRef, RunRef
 from serving.loaded_models import OF_PAGES
 from ui import page, results, run_view
@@ -148,9 +149,14 @@ def open_page(step: Step) -> None:
     """A link to the page that shows the same in full."""
     if not step.page:
         return
-    to, label = PAGE_NAMES[step.page]
-    (layer, head), masks = step.head, step.masks
-    link = {"model": step.model, "text": step.text, "layer": str(layer), "head": str(head)}
-    link |= {} if masks is None else {"masks": masks.to_json()}
+    name, _, more = step.page.partition("?")
+    to, label = PAGE_NAMES[name]
+    (layer, head), masks, query = step.head, step.masks, step.query
+    link = {"model": step.model, "text": step.text, "row": str(step.row), "pad": step.pad, "attention": step.attention}
+    link |= {"layer": str(layer), "head": str(head)} | ({} if query is None else {"query": str(query)})
+    if masks:
+        switched = {one: str(getattr(masks, one)).lower() for one in NATIVE}
+        link |= {"masks": masks.to_json()} if name == "mask_lab" else switched
+    link |= dict(parse_qsl(more))
     words = say("Open this on the page {page}", page=say(label))
     st.page_link(to, label=escaped(words), icon=":material/open_in_new:", query_params=speech.in_links() | link)
