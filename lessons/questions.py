@@ -359,17 +359,17 @@ def _earlier(case: QuestionCase) -> Answer:
 
 
 def _steepest(case: QuestionCase) -> Answer:
-    """In which quarter of the series does the loss fall fastest?"""
+    """In which quarter of the series does the loss fall fastest, from one of its steps to the next?"""
     steps, scores = _series(case)
+    losses = [one.loss for one in scores]
+    begin = int(np.argmin(np.diff(losses) / np.diff(steps)))
     ends = np.linspace(0, len(steps) - 1, MOST_CHOICES + 1).astype(int).tolist()
-    parts = [{"one": steps[begin], "other": steps[end]} for begin, end in pairwise(ends)]
-    falls = [scores[begin].loss - scores[end].loss for begin, end in pairwise(ends)]
-    right = int(np.argmax([fall / (part["other"] - part["one"]) for fall, part in zip(falls, parts, strict=True)]))
-    why = N_(
-        "From step {one} to step {other} it falls by {fall:nats} nats/token: more per step than in any other part."
-    )
+    parts = [{"one": steps[first], "other": steps[last]} for first, last in pairwise(ends)]
+    why = N_("It falls fastest from step {one} to step {other}: by {fall:nats} nats/token.")
+    values = {"one": steps[begin], "other": steps[begin + 1], "fall": losses[begin] - losses[begin + 1]}
+    right = sum(last <= begin for last in ends[1:])
     choices = [Statement(N_("From step {one} to step {other}"), part) for part in parts]
-    return one_of(choices, right, Statement(why, parts[right] | {"fall": falls[right]}))
+    return one_of(choices, right, Statement(why, values))
 
 
 KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
