@@ -44,7 +44,7 @@ Show = Literal[
     "head", "pair", "overview", "losses", "texts", "tokens", "embedding", "qkv", "output", "logits", "norms", "numbers",
     "training", "image",
 ]  # fmt: skip
-OPENED = r"^((explore|mask_lab|layers|generation|serving|padding|why_causal)(\?.{1,400})?)?$"
+OPENED = r"^((explore|mask_lab|layers|generation|serving|padding|why_causal)(\?.{1,500})?)?$"
 SWITCHED = {"explore": NATIVE, "layers": NATIVE, "padding": ("causal",)}  # masks in a page's link; the Mask Lab's: all
 
 
@@ -182,7 +182,7 @@ class Step(LessonModel):
     formula: Annotated[str, Field(max_length=300), AfterValidator(_formula)] = Field(
         default="", description=N_("a formula of at most 300 characters in LaTeX")
     )
-    page: str = Field(
+    page: str = Field(  # and what its link says beside, after a question mark
         default="",
         pattern=OPENED,
         description=N_("a page to open: explore, mask_lab, layers, generation, serving, padding or why_causal"),

@@ -229,26 +229,33 @@ def test_a_step_opens_the_page_that_shows_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("link", "chosen"),
+    ("query", "script", "shown"),
     [
-        ({"lesson": "serving_masks", "step": "2"}, {"serving": "packing", "separator": "."}),
-        ({"lesson": "serving_masks", "step": "6"}, {"cached": 7, "chunks": "4", "second": " The dog sat down."}),
-        ({"lesson": "attention_sinks", "step": "5"}, {"mask_sliding": 4, "mask_sinks": 1, "pad": "right"}),
         (
-            {"packed": packed(OWN.replace("ask: sees", 'page: explore\nmasks: {"causal": false}'))},
-            {"causal": False, "text": "one two three"},
+            {"lesson": "serving_masks", "step": "1", "answers": "1-0"},
+            "pages/serving.py",
+            {"serving": "packing", "separator": "."},
+        ),
+        (
+            {"lesson": "serving_masks", "step": "6", "answers": "6-0"},
+            "pages/serving.py",
+            {"cached": 7, "second": " The dog sat down."},
+        ),
+        ({"lesson": "mask_on_a_score", "step": "1", "answers": "1-0"}, "pages/mask_lab.py", {"section": "hand"}),
+        (
+            {"packed": packed(OWN.replace("ask: sees", 'masks: {"causal": false}\npage: explore'))},
+            "app.py",
+            {"causal": False},
         ),
     ],
 )
-def test_the_opened_page_has_the_step_s_masks_and_what_the_step_asks_of_it(link: dict, chosen: dict) -> None:
-    page = Lessons(**link)
-    if any(button.key == "reveal" for button in page.app.button):
-        page.press("reveal")
-    (opened,) = [one.proto for one in page.app.get("page_link") if "Open this" in one.proto.label]
-    there = type("Opened", (Page,), {"SCRIPT": f"pages/{opened.page}.py" if opened.page else "app.py"})
-    found = there(**dict(parse_qsl(opened.query_string)))
-    assert {name: found[name] for name in chosen} == chosen
-    assert not found.said("error")
+def test_a_step_opens_its_section_under_its_masks(query: dict[str, str], script: str, shown: dict[str, object]) -> None:
+    page = Lessons(**query)
+    links = [one.proto.query_string for one in page.app.get("page_link") if "Open this" in one.proto.label]
+    page.app.query_params.clear()
+    page.app.query_params.update(parse_qsl(links[0]))
+    page.go(script)
+    assert {name: page.app.session_state[name] for name in shown} == shown
 
 
 def test_the_list_of_lessons_says_which_builds_on_which() -> None:

@@ -151,12 +151,13 @@ def open_page(step: Step) -> None:
         return
     name, _, more = step.page.partition("?")
     to, label = PAGE_NAMES[name]
-    (layer, head), masks, query = step.head, step.masks, step.query
-    link = {"model": step.model, "text": step.text, "row": str(step.row), "pad": step.pad, "attention": step.attention}
-    link |= {"layer": str(layer), "head": str(head)} | ({} if query is None else {"query": str(query)})
-    if masks:
-        switched = {one: str(getattr(masks, one)).lower() for one in NATIVE}
-        link |= {"masks": masks.to_json()} if name == "mask_lab" else switched
-    link |= dict(parse_qsl(more))
+    (layer, head), masks = step.head, step.masks
+    link = {"model": step.model, "text": step.text, "layer": str(layer), "head": str(head)}
+    link |= {"row": str(step.row), "pad": step.pad, "attention": step.attention}
+    link |= {} if step.query is None else {"query": str(step.query)}
+    if masks is not None:  # the Mask Lab has all of them, the other pages those with a switch
+        switches = {kind: str(getattr(masks, kind)).lower() for kind in NATIVE}
+        link |= {"masks": masks.to_json()} if name == "mask_lab" else switches
+    link |= parse_qsl(more)
     words = say("Open this on the page {page}", page=say(label))
     st.page_link(to, label=escaped(words), icon=":material/open_in_new:", query_params=speech.in_links() | link)
