@@ -104,6 +104,11 @@ class Ask(LessonModel):
     )
     within: float = Field(default=0.05, ge=0, le=1_000, description=N_("how far from the number an answer may be"))
 
+    @property
+    def token(self) -> str:
+        """Of the row of four tokens: the one whose number is asked for."""
+        return FOUR_TOKENS[self.key] if self.kind == "number" else ""
+
     @model_validator(mode="after")
     def _is_a_kind(self) -> "Ask":
         if self.kind not in KINDS:
@@ -111,6 +116,8 @@ class Ask(LessonModel):
             raise ValueError(say("expected a kind of question, one of {kinds}, got {kind}", **values))
         if (self.kind == "picture") != (len(self.among) > 1):
             raise ValueError(say("`among` needs two to six masks and goes only with kind: picture"))
+        if self.kind == "number" and self.key >= len(FOUR_TOKENS):
+            raise ValueError(say("expected a key from 0 to {last}, got {key}", last=len(FOUR_TOKENS) - 1, key=self.key))
         return self
 
 
@@ -169,7 +176,8 @@ class Step(LessonModel):
         default=None, ge=0, le=10_000, description=N_("the position of a token, a whole number from 0")
     )
     beside: ComparedStep = Field(
-        default=ComparedStep(), description=N_("what the run is compared with: text, model or masks")
+        default=ComparedStep(),
+        description=N_("what the run is compared with: {text: …}, {model: …}, {masks: …} or {image: …}"),
     )
     show: Show = Field(
         default="head",
