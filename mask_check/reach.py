@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, msg
+from i18n import N_, msg, msg_count
 from mask_check.declared import Declared, cause_of
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask, skipped, unknown, written
 from mask_check.subject import CheckedModule, apart, hooked
@@ -71,8 +71,12 @@ def judge(trial: CheckTrial) -> Finding:
     if others[:, measured].any() and not (open_and_moved & others).any():
         why = msg("no token changed another's output, not even where the mask allows it: nothing can be concluded.")
         return unknown(why, finding)
-    seen = {"seen": int((open_and_moved & others)[:, measured].sum()), "all": int(others[:, measured].sum())}
-    words = msg("an effect was measured in {seen:,} of {all:,} open pairs and in no blocked one.", **seen)
+    words = msg_count(
+        "an effect was measured in {seen:,} of {count} open pair and in no blocked one.",
+        "an effect was measured in {seen:,} of {count} open pairs and in no blocked one.",
+        int(others[:, measured].sum()),
+        seen=int((open_and_moved & others)[:, measured].sum()),
+    )
     return replace(finding, words=words)
 
 
@@ -126,8 +130,13 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
         shut = shut_pair(trial, gradients, others, rows, None if surely is None else surely[rows])
         if shut:
             return Finding.at(shut, SHUT, silent=int((gradients[others] == 0).sum()), count=int(others.sum()))
-    count, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
-    words = msg("exactly 0 in {count:,} of {closed:,} blocked pairs.", count=count, closed=closed_pairs)
+    zero, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
+    words = msg_count(
+        "exactly 0 in {zero:,} of {count} blocked pair.",
+        "exactly 0 in {zero:,} of {count} blocked pairs.",
+        closed_pairs,
+        zero=zero,
+    )
     if not closed_pairs:
         words = msg("its mask blocks no pair.")
     return Finding(OBEYS, words, amount, tolerance)

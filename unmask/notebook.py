@@ -2,8 +2,10 @@
 
 import json
 import warnings
+from base64 import b64encode
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
@@ -16,6 +18,7 @@ from model.base import Model
 from model.errors import index, items
 from model.files import read_regular
 from model.heads.survey import step_measures
+from model.heads.view import head_name
 from model.huggingface.checkpoint_files import MOST_SMALL_BYTES
 from model.images.reading import picture_of
 from model.inference.cost import cost as cost
@@ -30,8 +33,11 @@ from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
 from unmask.analyses import Circuits, expect_text
 from unmask.checking import Checkable
+from unmask.pictures import Picture, printed_file
 from unmask.runs import Run, spec_of
+from viz.html import tag
 from viz.numbers import head_count, layer_count
+from viz.saved.standalone import page
 
 if TYPE_CHECKING:
     from unmask.atlas import AtlasPicture
@@ -284,15 +290,25 @@ class OverSteps:
     def numpy(self) -> np.ndarray:
         return self.loss
 
-    def head(self, layer: int, head: int) -> Any:
-        """The loss and one head's patterns as a Plotly figure."""
+    def head(self, layer: int, head: int) -> Picture:
+        """One head's patterns and the loss over the steps: its numbers are float32 [N,S], the loss last; its view is a
+        Plotly figure."""
         from viz.heads.overview import steps_figure
 
         layers, heads = next(iter(self.shares.values())).shape[1:]
         index("layer", layer, layers)
         index("head", head, heads)
         of_head = {name: shares[:, layer, head] for name, shares in self.shares.items()}
-        return steps_figure(self.steps, self.loss, of_head, None, self.logged)
+        figure = steps_figure(self.steps, self.loss, of_head, None, self.logged)
+        line = f"{head_name(layer, head)} over {len(self.steps)} checkpoints"
+        printed = partial(printed_file, "chart", line, self.folder, figure)
+
+        def html() -> str:
+            drawn = b64encode(printed("svg")).decode()
+            return page(line, [tag("img", src=f"data:image/svg+xml;base64,{drawn}", alt=line, width="100%")])
+
+        axes = {"line": [*of_head, "loss"], "step": self.steps}
+        return Picture(line, figure, np.stack([*of_head.values(), self.loss]), html, None, printed, axes)
 
     def to_dataframe(self) -> Any:
         """A row for each step: its loss, and the largest share of any head by each name, NaN where no query of the text
@@ -306,7 +322,7 @@ class OverSteps:
         return str(self.to_dataframe().to_html(float_format="{:.3f}".format))
 
     def __repr__(self) -> str:
-        return f"{self.folder}: loss {self.loss[0]:.2f} to {self.loss[-1]:.2f} nats over {len(self.steps)} checkpoints"
+        return f"{self.folder}: loss {self.loss[0]:.2f} → {self.loss[-1]:.2f} nats over {len(self.steps)} checkpoints"
 
 
 def checkpoints(folder: str | Path) -> Checkpoints:

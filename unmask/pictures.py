@@ -98,7 +98,7 @@ class Picture:
             import anywidget
             import traitlets
         except ImportError:
-            raise ImportError("expected anywidget for a live widget: pip install unmask[notebook]") from None
+            raise ImportError("expected anywidget for a live widget: pip install anywidget") from None
         canvas = self.canvas()
         traits = {name: traitlets.Any(None, allow_none=True).tag(sync=True) for name in TRAITS[canvas.view]} | {
             "_esm": source(*VIEWS[canvas.view], "anywidget.js"),

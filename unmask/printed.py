@@ -5,6 +5,7 @@ from typing import Any
 
 from i18n import say, spoken, together
 from viz.export import words
+from viz.export.chart import chart_picture
 from viz.export.fonts import language_of
 from viz.export.paper import Paper, Sheet, every_picture
 from viz.export.picture import change_picture, head_picture, image_picture, lines_picture, lit_picture
@@ -28,6 +29,7 @@ FORMS: dict[str, Form] = {
         lambda paper, heads: lines_picture(paper, heads.parts, heads.names),
         lambda heads: [*words.of_lines(least_line(heads.part)), heads.left_out],
     ),
+    "chart": (chart_picture, lambda _: []),
     "image": (image_picture, lambda lit: [lit_sentence(lit), mapping_note(lit)]),
     "overview": (
         lambda paper, of: every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),

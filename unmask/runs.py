@@ -246,10 +246,11 @@ class Run(Analyses, Checkable):
     def _expect_room(self) -> None:
         if self._is_long:
             queries, keys = self._size
+            whole = "run" if self.by == "tokens" else 'run.merged("tokens")'
             raise ValueError(
                 f"expected a text of at most {math.isqrt(MOST_WHOLE):,} tokens for a whole head, got {queries:,} × "
-                f"{keys:,}: run.head_part(layer, head, queries=(0, 256), keys=(0, 256)) gives a part, run.heads() all "
-                "heads at a glance"
+                f"{keys:,}: run.head_part(layer, head, queries=(0, 256), keys=(0, 256)) gives a part, {whole}.heads() "
+                "all heads at a glance"
             )
 
     def mask(self, layer: int, head: int) -> Picture:
@@ -277,7 +278,7 @@ class Run(Analyses, Checkable):
         return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas, axes=axes)
 
     def live(self, layer: int, head: int) -> "LiveHead":
-        """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
+        """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install anywidget`."""
         return LiveHead(self, layer, head)
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:

@@ -97,7 +97,7 @@ class DatesModel(Model):
     def describe(self) -> Description:
         config = self.network.config
         return self.described(
-            architecture=N_("character-level Transformer"),
+            architecture=msg("character-level Transformer"),
             layers={"encoder": config.encoder_layers, "decoder": config.decoder_layers, "cross": config.decoder_layers},
             heads_by_part=dict.fromkeys(PARTS, (config.heads, config.heads)),
             masks=("causal", "padding"),

@@ -356,4 +356,6 @@ def test_a_text_too_short_for_a_property_is_the_reason_that_is_given() -> None:
     words = {finding.law: str(finding.words) for finding in report.findings}
     assert words["reuse"] == words["cache"] == "the text is too short for steps."
     assert words["tree"] == "the text is too short for a draft tree."
+    assert "1 of 1 open pair and" in words["reach"]
+    assert words["gradients"] == "exactly 0 in 1 of 1 blocked pair."
     assert words["unpositioned"] == words["padding-right"]

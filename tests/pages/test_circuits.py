@@ -47,6 +47,8 @@ def test_tokens_of_the_text() -> None:
 def test_a_model_without_circuits_is_refused_in_a_sentence(folders: dict[str, str]) -> None:
     page = Circuits(model=folders["gemma2"])
     assert any("decoders built like Llama" in said for said in page.said("error"))
+    page = Circuits(model="dates", lang="zh")
+    assert any("而不是这个字符级 Transformer" in said for said in page.said("error"))
 
 
 def test_a_head_that_writes_nothing_changes_no_logit_and_no_later_layer(tmp_path: Path) -> None:

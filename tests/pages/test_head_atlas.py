@@ -101,7 +101,10 @@ def test_where_no_token_came_up_often_the_table_says_so_and_has_no_rows() -> Non
 
 
 def test_it_is_said_whether_the_examples_are_of_a_sample_of_the_queries() -> None:
-    assert "All queries (4), split into deciles" in HeadAtlas(source="text", text="cat cat cat").words()
+    assert (
+        "All queries (4), split into deciles; at most 3 random examples of each"
+        in HeadAtlas(source="text", text="cat cat cat").words()
+    )
     assert "A random sample of " in HeadAtlas().words()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pypdf import PdfReader
 from streamlit.testing.v1 import AppTest
 
 import unmask
@@ -22,7 +23,9 @@ from model.inference.cost import cost
 from tests.pages.explore import Explore, array
 from tests.pages.test_mask_lab import Lab
 from tests.viz.export.test_picture import texts
+from ui.export import printed
 from viz import inference
+from viz.export import fonts
 from viz.export.chart import as_csv, chart_picture
 from viz.export.paper import Paper
 
@@ -226,10 +229,10 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
         "cost": inference.blocks_figure(cost({"causal": True}, 100, 32)),
     }
     for name, figure in drawn.items():
-        svg = chart_picture(Paper(name, "a caption & more"), figure).file().decode()
+        svg = chart_picture(Paper(name, "a caption & more"), lambda figure=figure: figure).file().decode()
         assert "<image" in svg if name in ("calls", "weights", "cost") else "<path" in svg
         assert len(list(csv.reader(io.StringIO(as_csv(figure))))) > 3
-    assert "L5 H5" in texts(chart_picture(Paper("", ""), drawn["weights"]).file())
+    assert "L5 H5" in texts(chart_picture(Paper("", ""), lambda: drawn["weights"]).file())
     lines = list(csv.reader(io.StringIO(as_csv(drawn["weights"]))))
     assert lines[-1][3:5] == ["35", "L5 H5"]
     lines = list(csv.reader(io.StringIO(as_csv(drawn["calls"]))))
@@ -239,13 +242,28 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
     assert {line[5] for line in lines[1:]} == {"call 1", "call 2", "call 3"}
 
 
+@pytest.mark.usefixtures("in_chinese")
+def test_a_server_without_the_reader_s_fonts_prints_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fonts, printed):
+        monkeypatch.setattr(module, "writes", lambda language: language == "en")
+    taken: dict[str, Callable[[], bytes]] = {}
+    monkeypatch.setattr("streamlit.download_button", lambda label, data, *_, **__: taken.update({label: data}))
+    page = Serving(lang="zh")
+    page.app.session_state["serving_files"] = True
+    page.run()
+    (sheet,) = PdfReader(io.BytesIO(taken["PDF"]())).pages
+    for words in ("Which call computes which cell", "call 1", "query: the token that attends"):
+        assert words in sheet.extract_text()
+    assert "哪次调用" in taken["SVG"]().decode()
+
+
 def test_a_printed_legend_names_all_calls_of_a_colour_inside_the_sheet() -> None:
     found = unmask.load("story").run(f"{TEXT} {TEXT} {TEXT}").served(chunks=2)
     for make in (
         partial(inference.calls_figure, found, ["a"] * len(found.cells)),
         partial(inference.kernel_figure, found),
     ):
-        sheet = chart_picture(Paper("A title", "", "png"), make())
+        sheet = chart_picture(Paper("A title", "", "png"), make)
         legend = sheet.figure.axes[0].get_legend()
         assert "call 1, call 7, …" in [text.get_text() for text in legend.get_texts()]
         box, title = legend.get_window_extent(), sheet.figure.texts[0].get_window_extent()

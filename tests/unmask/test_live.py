@@ -28,7 +28,7 @@ def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> N
     assert "export default { render }" in head._esm
     assert "style" not in head.keys  # which ipywidgets would take for a model of its own, and fail
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    with pytest.raises(ImportError, match=r"pip install unmask\[notebook\]"):
+    with pytest.raises(ImportError, match=r"pip install anywidget"):
         run.tokens(4, 0).widget()
 
 

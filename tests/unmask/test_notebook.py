@@ -63,6 +63,8 @@ def test_of_a_text_too_long_for_a_whole_head_there_are_parts(
     for ask in (run.head, run.tokens, run.arcs, run.mask):
         with pytest.raises(ValueError, match=r"at most 10 tokens for a whole head, got .* run\.head_part\(layer, head"):
             ask(3, 2)
+    with pytest.raises(ValueError, match=r'run\.merged\("tokens"\)\.heads\(\) all heads'):
+        run.merged("words").heads()
     part = run.head_part(3, 2, queries=(5, 9), keys=(1, 8))
     np.testing.assert_allclose(part.weights, whole[5:9, 1:8], atol=1e-6)
     assert (part.view.first, part.view.first_key, part.view.queries) == (5, 1, run.labels[5:9])

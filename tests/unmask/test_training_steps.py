@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,7 +36,12 @@ def test_every_step_is_measured_as_the_model_alone(folder: Path) -> None:
         assert over.shares["induction"][place] == pytest.approx(run.measures()["induction"], abs=1e-6)
     assert list(over.to_dataframe().index) == list(STEPS)
     assert "<table" in over._repr_html_()
-    assert len(over.head(1, 2).data) == 6  # five patterns and the loss
+    head = over.head(1, 2)
+    assert len(head.view.data) == 6  # five patterns and the loss
+    assert head.to_dataframe().columns.tolist() == ["line", "step", "value"]
+    np.testing.assert_array_equal(head.numpy()[-1], over.loss)
+    assert "https://" not in head._repr_html_()
+    assert all(head.save(folder / f"head.{kind}").stat().st_size for kind in ("html", "svg", "png", "pdf"))
     assert unmask.load(str(folder)).model.name.endswith("checkpoint-20")
 
 
@@ -52,8 +58,9 @@ def test_what_the_trainer_logged_is_read_with_care_and_drawn(folder: Path) -> No
     state = folder / "checkpoint-20" / "trainer_state.json"
     state.write_text(json.dumps({"log_history": good + odd}))
     over = unmask.checkpoints(str(folder)).measure(TEXT)
+    assert repr(over).endswith(f"loss {over.loss[0]:.2f} → {over.loss[-1]:.2f} nats over {len(over.steps)} checkpoints")
     assert over.logged == {"loss": [(5, 3.0), (10, 2.5)], "eval_loss": [(10, 2.75)]}
-    lines = {line.name: list(line.y) for line in over.head(1, 2).data}
+    lines = {line.name: list(line.y) for line in over.head(1, 2).view.data}
     for wrong in ((-1, 0), (0, 9), ("0", 0)):
         with pytest.raises(ValueError, match="expected a"):
             over.head(*wrong)

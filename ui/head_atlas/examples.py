@@ -78,8 +78,8 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         return
     sampled = sum(decile.queries for decile in deciles)
     words = N_(
-        "{which}, split into deciles; {each} random examples of each. Framed: the query. Coloured: the keys with the "
-        "largest weights, at most 5; point at one for its weight."
+        "{which}, split into deciles; at most {each} random examples of each. Framed: the query. Coloured: the keys "
+        "with the largest weights, at most 5; point at one for its weight."
     )
     queries = int(atlas.counts[NAMES.index(by), layer])
     some = N_("A random sample of {sampled:,} of {queries:,} queries")

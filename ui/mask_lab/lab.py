@@ -215,8 +215,13 @@ def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
                 "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest "
                 "weights ({share} of the weight). Red: weight × value, what it adds. Below: the sum over all keys."
             )
+            every = N_(
+                "Pale: the value v of each key that is not blocked. Red: weight × value, what it adds. Below: the sum "
+                "over all keys."
+            )
             share = percent(float(row.weights[drawn].sum() / (row.weights.sum() or 1)))  # a sink has the rest
-            about = say(words, count=len(drawn), free=int(row.free.sum()), share=share)
+            count, free = len(drawn), int(row.free.sum())
+            about = say(every) if count == free else say(words, count=count, free=free, share=share)
         st.html(page.note(about))
         heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn)
         words = N_("Bars: the values of the keys with their weights ({weights}), and their weighted sum, the output.")

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 
@@ -20,8 +21,10 @@ MOST_NAMES = 48  # of rows of a heatmap
 DASHES = {"dash": "--", "dot": ":"}
 
 
-def chart_picture(paper: Paper, drawn: CachedFigure) -> Sheet:
-    """The figure's traces on one panel; lines of a second y axis on a panel below."""
+def chart_picture(paper: Paper, make: Callable[[], CachedFigure]) -> Sheet:
+    """The figure's traces on one panel; lines of a second y axis on a panel below. make: gives it in the language in
+    which it is called, the paper's."""
+    drawn = make()
     traces, layout = [one.to_plotly_json() for one in drawn.data], drawn.layout.to_plotly_json()
     second = any(trace.get("yaxis") == "y2" for trace in traces)
     scale = 0.4 * any(trace["type"] == "heatmap" and trace.get("showscale", True) for trace in traces)
@@ -57,7 +60,11 @@ def chart_picture(paper: Paper, drawn: CachedFigure) -> Sheet:
 
 def _style(line: dict[str, Any]) -> dict[str, Any]:
     """Of a line of Plotly's, as matplotlib takes it."""
-    return {"color": line["color"], "linewidth": line.get("width", 1.5), "linestyle": DASHES.get(line.get("dash"), "-")}
+    return {
+        "color": line["color"],
+        "linewidth": line.get("width", 1.5),
+        "linestyle": DASHES.get(str(line.get("dash")), "-"),
+    }
 
 
 def _heatmap(sheet: Sheet, panel: Any, trace: dict[str, Any]) -> None:

@@ -152,6 +152,10 @@ class TestSteps:
         assert sum(len(json.dumps(chart)) for chart in charts(shown.app).values()) < 1_500_000
         assert "the largest of 2\u00a0×\u00a02" in shown.words()
 
+    def test_values_are_chosen_by_weight_where_there_are_more_than_are_shown(self) -> None:
+        assert ", those with the largest weights (" in Section("steps").words()
+        assert "the value v of each key that is not blocked." in Section("steps", MaskSpec(sliding=1)).words()
+
 
 class TestFills:
     def test_it_is_about_the_chosen_head(self) -> None:
