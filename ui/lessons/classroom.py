@@ -13,9 +13,10 @@ import segno
 import streamlit as st
 
 from i18n import N_, language, say, say_count
+from lessons.answer import mean_losses
 from lessons.image_steps import pictured
 from lessons.lesson import Lesson, Step
-from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer, mean_losses
+from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer
 from model.heads.view import HeadView
 from serving import rooms
 from serving.job import digest
@@ -35,7 +36,7 @@ from viz.html import join, tag
 from viz.lessons import phone, pictures
 from viz.lessons.phone import Drawn, PhoneStep, losses_table
 from viz.lessons.pictures import image_and_words, lit_picture, scene_image
-from viz.lessons.screen import ASKS, plain, row_tokens
+from viz.lessons.screen import plain, question, row_tokens
 from viz.saved.standalone import Canvas
 from viz.why_causal.charts import Curve
 
@@ -136,7 +137,7 @@ def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidde
             taken = len(answer.choices) if answer and hidden else 0
             asked: dict[str, Any] | None = None  # what the file of answers says of the question
             if answer and step.ask:
-                asked = {"lesson": lesson.title, "step": step.title, "question": say(ASKS[step.ask.kind])}
+                asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
                 asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
             _send(key, PhonePage(step_name, taken, body), asked)
     return answer
