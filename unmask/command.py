@@ -86,7 +86,7 @@ def _writes(what: str, make: Callable[[Any], None], asked: Any) -> int:
 
 
 def _words_of(error: Exception) -> str:
-    system = isinstance(error, OSError) and error.strerror and f"{error.filename}: {error.strerror}"
+    system = isinstance(error, OSError) and error.filename and f"{error.filename}: {error.strerror}"
     return system or str(error).strip().rstrip(".") or type(error).__name__
 
 
