@@ -90,8 +90,10 @@ function say() {
   tell(buttons.length && given !== undefined ? words.given : "");
   if (now?.said) {
     document.getElementById("said").innerHTML = now.said[given] ?? now.said.at(-1);
-    if (given !== undefined) kept.right[now.name] = now.right.includes(given);
-    keep();
+    if (given !== undefined) {
+      kept.right[now.name] = now.right.includes(given);
+      keep();
+    }
   }
   const [lesson] = now?.name.split("-") ?? []; // of whose steps all names begin with it
   const answered = Object.keys(kept.right).filter((name) => name.startsWith(`${lesson}-`));

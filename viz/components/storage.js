@@ -21,7 +21,7 @@ export default function remember({ data, parentElement, setTriggerValue }) {
     // one that another tab has opened since is its own
     if (room?.id !== before.room?.id && (room || kept.room?.id === before.room.id)) kept.room = room;
     const text = JSON.stringify(kept);
-    if (text.length <= most) localStorage.setItem(name, text);
+    if (text !== stored && text.length <= most) localStorage.setItem(name, text);
   } catch {
     // a browser that keeps nothing
   }
