@@ -70,7 +70,7 @@ def to_stdout(text: str) -> int:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes as it ends
         if not isinstance(error, BrokenPipeError):
-            print(f"It was not printed ({error.strerror}).", file=sys.stderr)
+            print(f"It was not printed ({error.strerror}).", file=sys.stderr)  # not shown
             return 2
     return 0
 
