@@ -120,6 +120,13 @@ class QuestionCase:
             raise ValueError(msg("expected a text of at least two tokens, for a loss"))
         return loss
 
+    def changes(self) -> np.ndarray:
+        """By how much the mean loss of each text changes. Raises ValueError for fewer than three texts."""
+        before, after = mean_losses(self.beside), mean_losses(self.trace)
+        if len(before) != len(after) or len(after) < 3 or np.isnan(before + after).any():
+            raise ValueError(msg("expected at least three texts of two tokens or more, the same number in both runs"))
+        return after - before
+
 
 def mean_losses(trace: Trace) -> np.ndarray:
     """float [rows], the mean loss of each in nats/token; NaN for a row of one token."""

@@ -12,6 +12,8 @@ from pydantic import (
     Field,
     InstanceOf,
     PrivateAttr,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -32,7 +34,7 @@ from model.heads.vectors import (
     Then,
 )
 from model.images.scenes import scene_of
-from model.masks import MaskSpec
+from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch
 
 NAME = r"^[a-z0-9_]{1,60}$"
@@ -43,6 +45,7 @@ Show = Literal[
     "training", "image",
 ]  # fmt: skip
 OPENED = r"^((explore|mask_lab|layers|generation|serving|padding|why_causal)(\?.{1,500})?)?$"
+SWITCHED = {"explore": NATIVE, "layers": NATIVE, "padding": ("causal",)}  # masks in a page's link; the Mask Lab's: all
 
 
 def _masks(given: Any) -> Any:
@@ -101,6 +104,11 @@ class Ask(LessonModel):
     )
     within: float = Field(default=0.05, ge=0, le=1_000, description=N_("how far from the number an answer may be"))
 
+    @property
+    def token(self) -> str:
+        """Of the row of four tokens: the one whose number is asked for."""
+        return FOUR_TOKENS[self.key] if self.kind == "number" else ""
+
     @model_validator(mode="after")
     def _is_a_kind(self) -> "Ask":
         if self.kind not in KINDS:
@@ -108,6 +116,8 @@ class Ask(LessonModel):
             raise ValueError(say("expected a kind of question, one of {kinds}, got {kind}", **values))
         if (self.kind == "picture") != (len(self.among) > 1):
             raise ValueError(say("`among` needs two to six masks and goes only with kind: picture"))
+        if self.kind == "number" and self.key >= len(FOUR_TOKENS):
+            raise ValueError(say("expected a key from 0 to {last}, got {key}", last=len(FOUR_TOKENS) - 1, key=self.key))
         return self
 
 
@@ -166,7 +176,8 @@ class Step(LessonModel):
         default=None, ge=0, le=10_000, description=N_("the position of a token, a whole number from 0")
     )
     beside: ComparedStep = Field(
-        default=ComparedStep(), description=N_("what the run is compared with: text, model or masks")
+        default=ComparedStep(),
+        description=N_("what the run is compared with: {text: …}, {model: …}, {masks: …} or {image: …}"),
     )
     show: Show = Field(
         default="head",
@@ -193,6 +204,17 @@ class Step(LessonModel):
         if (self.show == "numbers") != (self.numbers is not None):
             raise ValueError(say("`numbers` goes with show: numbers, and only with it"))
         return self
+
+    @field_validator("page")
+    @classmethod
+    def _shows_the_masks(cls, page: str, others: ValidationInfo) -> str:
+        """Unless it says itself what the page shows."""
+        masks, plain = others.data.get("masks"), MaskSpec()
+        if masks and page and page != "mask_lab" and "?" not in page:
+            switched = {name: getattr(plain, name) for name in SWITCHED.get(page, ())}
+            if masks.replace(**switched) != plain:
+                raise ValueError(say("expected mask_lab, the page that shows these masks, got {page}", page=page))
+        return page
 
     def wrong(self, name: str, problem: object) -> ValueError:
         """What is found to be wrong with a setting once the step runs, with its line in the file."""

@@ -14,7 +14,6 @@ from lessons.answer import (
     Answer,
     QuestionCase,
     QuestionSubject,
-    mean_losses,
     number_answer,
     one_of,
     share_answer,
@@ -111,10 +110,8 @@ def _loss(case: QuestionCase) -> Answer:
 
 def _texts(case: QuestionCase) -> Answer:
     """On how many of the texts does the mean loss fall, on how many does it rise?"""
-    before, after = mean_losses(case.beside), mean_losses(case.trace)
-    if len(before) != len(after) or len(after) < 3 or np.isnan(before + after).any():
-        raise ValueError(msg("expected at least three texts of two tokens or more, the same number in both runs"))
-    changes, total = after - before, len(after)
+    changes = case.changes()
+    total = len(changes)
     falls, rises = int((changes <= -NO_CHANGE).sum()), int((changes >= NO_CHANGE).sum())
     right = 0 if 2 * falls > total else 1 if 2 * rises > total else 2
     why = N_(
@@ -255,10 +252,8 @@ def _picture(case: QuestionCase) -> Answer:
 
 def _how_many(case: QuestionCase) -> Answer:
     """On how many of the texts does the mean loss fall?"""
-    before, after = mean_losses(case.beside), mean_losses(case.trace)
-    if len(before) != len(after) or np.isnan(before + after).any():
-        raise ValueError(msg("expected texts of two tokens or more, the same number in both runs"))
-    falls, total = int((after - before <= -NO_CHANGE).sum()), len(after)
+    changes = case.changes()
+    falls, total = int((changes <= -NO_CHANGE).sum()), len(changes)
     why = Statement(N_("The mean loss goes down on {falls} of {total} texts."), {"falls": falls, "total": total})
     others = [total - falls, total // 2, 0, total, total // 4]
     return number_answer(falls, others, case.asked.within, "{number}", why)
@@ -359,17 +354,17 @@ def _earlier(case: QuestionCase) -> Answer:
 
 
 def _steepest(case: QuestionCase) -> Answer:
-    """In which quarter of the series does the loss fall fastest?"""
+    """In which quarter of the series does the loss fall fastest, from one of its steps to the next?"""
     steps, scores = _series(case)
+    losses = [one.loss for one in scores]
+    begin = int(np.argmin(np.diff(losses) / np.diff(steps)))
     ends = np.linspace(0, len(steps) - 1, MOST_CHOICES + 1).astype(int).tolist()
-    parts = [{"one": steps[begin], "other": steps[end]} for begin, end in pairwise(ends)]
-    falls = [scores[begin].loss - scores[end].loss for begin, end in pairwise(ends)]
-    right = int(np.argmax([fall / (part["other"] - part["one"]) for fall, part in zip(falls, parts, strict=True)]))
-    why = N_(
-        "From step {one} to step {other} it falls by {fall:nats} nats/token: more per step than in any other part."
-    )
+    parts = [{"one": steps[first], "other": steps[last]} for first, last in pairwise(ends)]
+    why = N_("It falls fastest from step {one} to step {other}: by {fall:nats} nats/token.")
+    values = {"one": steps[begin], "other": steps[begin + 1], "fall": losses[begin] - losses[begin + 1]}
+    right = sum(last <= begin for last in ends[1:])
     choices = [Statement(N_("From step {one} to step {other}"), part) for part in parts]
-    return one_of(choices, right, Statement(why, parts[right] | {"fall": falls[right]}))
+    return one_of(choices, right, Statement(why, values))
 
 
 KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {

@@ -56,7 +56,7 @@ def judge(trial: CheckTrial) -> Finding:
     finding, gone, _, failed = _tried(trial, ways, STEPPED)
     if finding.verdict == BROKEN:
         plain = trial.declared.exact and not has_state(subject.config)
-        return finding.because(_cause(trial, prompt) if plain else "")
+        return finding.because(_cause(trial) if plain else "")
     if failed:
         return unknown(msg("{way}, it raised {error}.", way=failed[0][0], error=failed[0][1]), finding)
     return replace(finding, words=msg("{ways}: the same as one forward pass.", ways=msg_list(gone)))
@@ -174,12 +174,13 @@ def _change(cache: Any, method: str, *given: Any) -> None:
         raise NotOffered(first_line(error)) from error
 
 
-def _cause(trial: CheckTrial, prompt: int) -> str:
-    """Said where a step after a prompt does not read the prompt's last token, which all at once it reads."""
-    other = trial.ids.clone()
-    other[prompt - 1] = trial.other(trial.ids, trial.generator(17))[prompt - 1]
-    sizes = [prompt, min(3, prompt - 1)]
-    rows = [_read(trial, ids[None], sizes)[0][0, prompt:] for ids in (trial.ids, other)]
+def _cause(trial: CheckTrial) -> str:
+    """Said where a last step of two tokens reads no earlier token but the first two, all that a mask aligned top-left
+    lets it see."""
+    prompt, other = trial.length - 2, trial.ids.clone()
+    hidden = slice(min(2, prompt - 1), prompt)
+    other[hidden] = trial.other(trial.ids, trial.generator(17))[hidden]
+    rows = [_read(trial, ids[None], [prompt, 2])[0][0, prompt:] for ids in (trial.ids, other)]
     if float(apart(*rows).max()) > trial.tolerance:
         return ""
     return msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or begins anew.")

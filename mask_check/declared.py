@@ -184,15 +184,20 @@ def _square(mask: Any, length: int) -> Tensor:
     return found.cpu()
 
 
-def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = True) -> str:
-    """pairs (output, token) that leak: all of the short row, or those of some tokens of a longer row. "" where no
-    pattern is known."""
+def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = True, earlier_read: bool = True) -> str:
+    """pairs (output, token) that leak: all of the short row, or those of some tokens of a longer row. earlier_read:
+    whether any output reads an earlier token. "" where no pattern is known."""
     layers, length = len(declared.layers), len(declared.layers[0])
     ahead = [token - output for output, token in pairs]
     if not ahead:
         return ""
     closed_ahead = int((~declared.reach).triu(1).sum())
     if short and length > 2 and closed_ahead and sum(one > 0 for one in ahead) == closed_ahead:
+        if not earlier_read:
+            return msg(
+                "All later tokens are read, and no earlier one. Likely cause: the mask is transposed, or inverted "
+                "(True means may attend in scaled_dot_product_attention, blocked in nn.MultiheadAttention)."
+            )
         return msg(
             "All later tokens are read. Likely cause: no causal mask (is_causal is not set, or attn_mask is None), "
             "or an operation over the whole row, such as a mean, a norm or a softmax before the mask."

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from i18n import N_, msg, msg_all, msg_together
+from i18n import N_, msg, msg_all, msg_list, msg_together
 
 Verdict = Literal["obeys", "broken", "cannot tell", "does not apply"]
 OBEYS: Verdict = "obeys"
@@ -56,6 +56,11 @@ VERDICTS = {  # by exit code
     1: N_("It does not obey its mask on the rows checked, of {lengths} tokens."),
     2: N_("The rows checked, of {lengths} tokens, do not show whether it obeys its mask."),
 }
+OTHERS_BROKEN = N_("No check of its mask is broken on the rows checked, of {lengths} tokens, but others are: {names}.")
+OTHERS = frozenset(  # laws that a module may break although it obeys its mask
+    ("batch", "positions", "cache", "kernels", "training", "reuse", "last", "unpositioned", "parameters", "derivative",
+     "checkpointing", "compile")
+)  # fmt: skip
 SCHEMA_VERSION = 1  # of docs/mask-check.schema.json: one more where a field is taken away or means something else
 ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "longer", "dtype", "kernel", "parameters", "seed")
 FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
@@ -280,7 +285,10 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
 
 def verdict_of(report: CheckReport) -> str:
     """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
-    words = msg(VERDICTS[report.exit_code], lengths=msg_all([str(one) for one in (report.length, *report.longer)]))
+    broken = {finding.law: msg(finding.name) for finding in report.broken}
+    verdict = OTHERS_BROKEN if broken and broken.keys() <= OTHERS else VERDICTS[report.exit_code]
+    lengths = msg_all([str(one) for one in (report.length, *report.longer)])
+    words = msg(verdict, lengths=lengths, names=msg_list([*broken.values()]))
     changed = report.length if report.mask is None else int(report.mask.measured.sum())
     if changed == report.length:
         return words

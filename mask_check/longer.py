@@ -33,7 +33,8 @@ from serving import machine
 LENGTHS = 130, 520
 FALLBACK = 64  # for a module that does not say how many positions it has, and refuses 130
 LEAK = N_(
-    "with {length} tokens or more: output {row} changes by {size} if token {column} is changed, which its mask blocks."
+    "in a row of {length} tokens output {row} changes by {size} if token {column} is changed, which its mask blocks. "
+    "The shortest row that leaks has {shortest} tokens."
 )
 LEAK_OF_SEVERAL = N_(
     "in a row of {length} tokens output {row} changes by {size} if tokens {first} to {last} are changed, which its "
@@ -169,7 +170,7 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _leaks(trial, middle, begin) else (middle, high)
-    found = Finding.at((row, begin), LEAK, float(moved[row]), trial.tolerance, length=high)
+    found = Finding.at((row, begin), LEAK, float(moved[row]), trial.tolerance, length=trial.length, shortest=high)
     return found.because(cause_of(pairs, trial.declared, short=False))
 
 

@@ -59,7 +59,7 @@ def judge(trial: CheckTrial) -> Finding:
         leaks = [(int(i), int(j)) for i, j in np.argwhere(mask.leaks)]
         size = written(float(mask.moved[leaks[0]]))
         found = Finding.at(leaks[0], LEAK, amount, mask.tolerance, size=size, count=len(leaks))
-        return found.because(cause_of(leaks, trial.declared))
+        return found.because(cause_of(leaks, trial.declared, earlier_read=bool(np.tril(mask.reaches, -1).any())))
     finding = Finding(OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
     measured = np.flatnonzero(mask.measured)

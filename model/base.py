@@ -49,8 +49,8 @@ class Description:
     layer, and how many layers.
 
     layer_numbers: for an attention by its name, the number in the network of each of its layers, from 0; empty where
-    they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each of them
-    is, to be said where they are shown; else empty. precision: in a few words, on which device and in which precision
+    they are simply 0, 1, 2 … layer_kinds: of a network whose layers are not all attention alone, what each of them is,
+    to be said where they are shown; else empty. precision: in a few words, on which device and in which precision
     it is computed.
     """
 
@@ -78,13 +78,14 @@ class Description:
         return numbers[layer] if numbers else layer
 
     def other_layers(self) -> str:
-        """In a sentence: which layers have no attention, and what a lifted mask means for them; "" where all have."""
+        """In a sentence: what besides attention reads other tokens, and what a lifted mask means for it; "" if nothing
+        does."""
         others = [(number, kind) for number, kind in enumerate(self.layer_kinds) if kind != "attention"]
         if not others:
             return ""
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
         each = [msg("{kind} in {layers}", kind=msg(kind), layers=ranges(numbers)) for kind, numbers in kinds.items()]
-        words = N_("Layers without attention: {kinds}. Turning a mask off affects only the attention layers.")
+        words = N_("Layers other than plain attention: {kinds}. Turning a mask off affects only the attention.")
         return msg(words, kinds=msg_list(each, N_("; ")))
 
 

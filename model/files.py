@@ -5,6 +5,7 @@ import os
 import stat
 import sys
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,8 @@ def write(path: Path, data: bytes) -> None:
         beside.write_bytes(data)
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink()
         why = f"{path} was not written ({error.strerror}); what was there before is as it was"  # not shown
         raise OSError(why) from error
 

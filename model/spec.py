@@ -173,10 +173,12 @@ def stroke_of(data: Any) -> Stroke:
 
 def _plain(value: Any) -> Any:
     """A whole number, a scalar of numpy's or torch's, or several, for JSON. Raises TypeError for anything else."""
+    if getattr(value, "shape", None) == ():
+        return value.item()
     try:
         return operator.index(value)
     except TypeError:
-        return value.item() if getattr(value, "shape", None) == () else list(value)
+        return list(value)
 
 
 def _is_separator(value: Any) -> bool:

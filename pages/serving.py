@@ -30,6 +30,6 @@ running = say("Running {model} …", model=explain.title_of(model))
 with guarded(running, on_trouble=lambda: inference.share(model)):
     row = reading and inference.Row.of(model, *reading)
     shown = inference.SHOWN[section](row) if row else inference.show_cost()
-    sentence_place.html(page.sentence(shown.sentence))
+    sentence_place.html(page.sentence(shown.sentence()))
     inference.offer(shown)
 inference.share(model)

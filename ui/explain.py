@@ -29,7 +29,7 @@ from viz.mask_styles import mask_names
 from viz.numbers import LeakShares, mean_share, percent, token_count
 from viz.sentence import HeadScene, loss_words, prediction_words
 
-NOT_COUNTED = N_("Layers without attention are not counted, although they may pass information on.")
+NOT_COUNTED = N_("Only attention is counted, although other parts of the network may pass information on.")
 FORMULA = N_("""
 A query **q** and a key **k**, d numbers each, come from the two tokens' states.
 

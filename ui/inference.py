@@ -1,10 +1,12 @@
 """The sections of the Serving page: calls with a cache, draft trees, packed documents, streams, and costs of masks."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
+from operator import call
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +31,6 @@ from ui.heads.head import heard
 from ui.results import cached_figure
 from ui.widgets import bound, download, one_of, whole_number, whole_numbers
 from viz import inference
-from viz.heatmap import CachedFigure
 from viz.mask_styles import STYLES
 
 SECTIONS = {
@@ -79,10 +80,10 @@ class ServingLink(link.View):
 
 
 class SectionView(NamedTuple):
-    """What a section shows. sentence: about it. figures: by their titles. code: the same in Python."""
+    """What a section shows. sentence, figures by their titles: made in whoever's language. code: the same in Python."""
 
-    sentence: str
-    figures: dict[str, CachedFigure]
+    sentence: Callable[[], str]
+    figures: dict[str, Any]
     code: str
 
 
@@ -146,21 +147,21 @@ def offer(shown: SectionView) -> None:
     from viz.export.chart import as_csv, chart_picture
 
     with slot, guarded(say("Drawing …")):
-        title = st.selectbox(say("Figure"), list(shown.figures), key="serving_figure") if shown.figures else None
+        title = st.selectbox(say("Figure"), list(shown.figures), format_func=say, key="serving_figure")
         if title:
-            figure = shown.figures[title]
-            about = unescape(shown.sentence)
-            picture = printed.PrintedPicture(chart_picture, (figure,), lambda: title, lambda: about, [])
+            make, about = shown.figures[title], lambda: unescape(shown.sentence())
+            picture = printed.PrintedPicture(chart_picture, (make,), lambda: say(title), about, [])
             printed.offer(picture, st.session_state.serving)
-            download("CSV", as_csv(figure), f"{st.session_state.serving}.csv", "text/csv", key="serving_csv")
+            printed.say_what_has_no_font(picture)
+            download("CSV", as_csv(make()), f"{st.session_state.serving}.csv", "text/csv", key="serving_csv")
         st.code(shown.code, "python")
 
 
-def _chart(title: str, key: str, figure: CachedFigure, sentence: str, **look: Any) -> dict[str, CachedFigure]:
-    """Draw a figure under its title; gives both."""
-    st.markdown("#### " + title)
-    page.chart(figure, key, unescape(sentence), **look)
-    return {title: figure}
+def _chart(title: str, key: str, make: Any, sentence: str, draw: Any = cached_figure, **look: Any) -> dict[str, Any]:
+    """Draw a figure under its title, by N_; gives both."""
+    st.markdown("#### " + say(title))
+    page.chart(draw(make.func, *make.args), key, unescape(sentence), **look)
+    return {title: make}
 
 
 def show_calls(row: Row) -> SectionView:
@@ -185,21 +186,20 @@ def show_calls(row: Row) -> SectionView:
     found: calls.CallsComparison = row.ask(
         calls.compare_calls, row.batch, row.model.standard, tuple(ends), align, state.second
     )
-    sentence = inference.calls_sentence(found, bool(second))
+    sentence = partial(inference.calls_sentence, found, bool(second))
     labels = [*row.labels, *(f"→ {row.model.label(token)}" for token in second)]
     left, right = st.columns([1.3, 1], gap="small")
     with left:
-        cells = cached_figure(inference.calls_figure, found, labels)
-        figures = _chart(say("Which call computes which cell"), "calls_cells", cells, sentence)
+        cells = partial(inference.calls_figure, found, labels)
+        figures = _chart(N_("Which call computes which cell"), "calls_cells", cells, sentence())
     with right:
-        kernel = cached_figure(inference.kernel_figure, found)
-        figures |= _chart(say("Each call as its kernel sees it"), "calls_kernel", kernel, sentence)
+        kernel = partial(inference.kernel_figure, found)
+        figures |= _chart(N_("Each call as its kernel sees it"), "calls_kernel", kernel, sentence())
     with st.expander(say("Calls as a table")):
         st.html(cached_figure(inference.calls_table, found))
     more = f", second={state.second!r}" if second else ""
-    return SectionView(
-        sentence, figures, row.code(f"served(chunks={chunks}, prefix={state.cached}, align={align!r}{more})")
-    )
+    code = row.code(f"served(chunks={chunks}, prefix={state.cached}, align={align!r}{more})")
+    return SectionView(sentence, figures, code)
 
 
 def _drag(ends: list[int], count: int, alike: bool) -> None:
@@ -250,24 +250,23 @@ def show_tree(row: Row) -> SectionView:
         by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
     }
     found = both[stand]
-    sentence = row.with_other_layers(inference.tree_sentence(found))
+    sentence = lambda: row.with_other_layers(inference.tree_sentence(found))  # noqa: E731
     count = len(found.parents)
     state.node = min(state.node, count - 1)
     left, right = st.columns([1, 1.1], gap="small")
     with left:
-        tree = cached_figure(inference.tree_figure, found, labels[-1], state.node)
-        title = say("The tree, and the path that greedy verification accepts")
-        figures = _chart(
-            title, "tree", tree, sentence, heard=heard("tree", on_pick=lambda node, _: state.update(node=node))
-        )
+        tree = partial(inference.tree_figure, found, labels[-1], state.node)
+        title = N_("The tree, and the path that greedy verification accepts")
+        picked = heard("tree", on_pick=lambda node, _: state.update(node=node))
+        figures = _chart(title, "tree", tree, sentence(), heard=picked)
         names = [f"{number}: {label}" for number, label in enumerate(found.labels, 1)]
         st.selectbox(say("Show what a draft token sees"), range(count), format_func=names.__getitem__,
                      **bound("node", state.node))  # fmt: skip
         other = both[next(by for by in POSITIONS if by != stand)]
         st.html(cached_figure(inference.tree_table, found, other))
     with right:
-        mask = cached_figure(inference.tree_mask_figure, found, labels, state.node)
-        figures |= _chart(say("Its mask"), "tree_mask", mask, sentence)
+        mask = partial(inference.tree_mask_figure, found, labels, state.node)
+        figures |= _chart(N_("Its mask"), "tree_mask", mask, sentence())
     return SectionView(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
 
 
@@ -282,8 +281,8 @@ def show_packing(row: Row) -> SectionView:
                           help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
             documents = tuple(whole_numbers(state.lengths))
     found: PackedLosses = row.ask(pack, row.batch, documents)
-    sentence = row.with_other_layers(inference.packing_sentence(found))
-    figures = _chart(say("Loss of each document"), "packing", cached_figure(inference.packing_figure, found), sentence)
+    sentence = lambda: row.with_other_layers(inference.packing_sentence(found))  # noqa: E731
+    figures = _chart(N_("Loss of each document"), "packing", partial(inference.packing_figure, found), sentence())
     return SectionView(sentence, figures, row.code(f"packed({documents!r})"))
 
 
@@ -311,9 +310,9 @@ def show_streaming(row: Row) -> SectionView:
         now = StreamingState(ModelRef.of(row.model), ids, labels, heads, sizes)
         now.read(0.0)
         state.stream_now, state.stream_begun = now, True
-    figures: dict[str, CachedFigure] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
+    figures: dict[str, Any] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
-    sentence = inference.stream_sentence(now.found, row.model.context)
+    sentence = partial(inference.stream_sentence, now.found, row.model.context)
     return SectionView(sentence, figures, row.code(f"streamed({arguments})", text))
 
 
@@ -335,7 +334,7 @@ class StreamingState:
         self.found = results.scheduler().ask(job, results.session(), results.still_wanted)
 
 
-def _read_on(going: bool) -> dict[str, CachedFigure]:
+def _read_on(going: bool) -> dict[str, Any]:
     """Read a part, and draw all there is; runs again by itself while it goes on."""
     now: StreamingState = st.session_state.stream_now
     if now.going and not st.session_state.pop("stream_begun", False):
@@ -353,9 +352,9 @@ def _read_on(going: bool) -> dict[str, CachedFigure]:
             look: Any = {"key": f"stream_{icon}", "icon": f":material/{icon}:"}
             st.button(words, on_click=setattr, args=(now, "going", not going), **look)
     alt = inference.stream_alt(found)
-    figures = _chart(say("Loss and cache"), "stream_loss", inference.stream_figure(found), alt)
-    sinks = inference.sinks_figure(found, [now.labels[token] for token in found.kept], now.heads)
-    return figures | _chart(say("Attention of the newest token to the cache"), "stream_weights", sinks, alt)
+    figures = _chart(N_("Loss and cache"), "stream_loss", partial(inference.stream_figure, found), alt, call)
+    sinks = partial(inference.sinks_figure, found, [now.labels[token] for token in found.kept], now.heads)
+    return figures | _chart(N_("Attention of the newest token to the cache"), "stream_weights", sinks, alt, call)
 
 
 def show_cost() -> SectionView:
@@ -386,10 +385,10 @@ def show_cost() -> SectionView:
                       help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
     documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
     found: MaskCost = results.ask(cost, spec, state.tokens, int(state.block), documents)
-    sentence = inference.cost_sentence(found)
+    sentence = partial(inference.cost_sentence, found)
     left, right = st.columns([1.3, 1], gap="small")
     with left:
-        figures = _chart(say("Blocks"), "cost_blocks", cached_figure(inference.blocks_figure, found), sentence)
+        figures = _chart(N_("Blocks"), "cost_blocks", partial(inference.blocks_figure, found), sentence())
         st.html(inference.blocks_key())
     right.html(cached_figure(inference.cost_table, found, HEAD_SIZE))
     masks = json.loads(spec.to_json())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -40,8 +41,7 @@ def train(arguments: list[str]) -> int:
     """Train a model that ships, as `python -m model.training` does in a checkout."""
     from model.training.__main__ import main
 
-    main(arguments)
-    return 0
+    return _writes("model", main, arguments)
 
 
 def check(asked: argparse.Namespace) -> int:
@@ -75,7 +75,7 @@ def check(asked: argparse.Namespace) -> int:
     return report.exit_code or failed
 
 
-def _writes(what: str, make: Callable[[argparse.Namespace], None], asked: argparse.Namespace) -> int:
+def _writes(what: str, make: Callable[[Any], None], asked: Any) -> int:
     """0: it is written, by make; 2: it could not be, and why in a sentence."""
     _quiet()
     try:
@@ -86,7 +86,7 @@ def _writes(what: str, make: Callable[[argparse.Namespace], None], asked: argpar
 
 
 def _words_of(error: Exception) -> str:
-    system = isinstance(error, OSError) and error.strerror and f"{error.filename}: {error.strerror}"
+    system = isinstance(error, OSError) and error.filename and f"{error.filename}: {error.strerror}"
     return system or str(error).strip().rstrip(".") or type(error).__name__
 
 

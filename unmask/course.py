@@ -12,7 +12,7 @@ from markupsafe import Markup
 from i18n import LANGUAGES, say, spoken
 from lessons.answer import mean_losses
 from lessons.image_steps import encoded, pictured
-from lessons.lesson import ComparedStep, Step
+from lessons.lesson import ComparedStep, Lesson, Step
 from lessons.picture_data import picture_data
 from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, answer
 from lessons.reading import FOLDER, shelf
@@ -41,24 +41,31 @@ Series = tuple[tuple[int, RunScores], ...]  # of the induction model's checkpoin
 def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
     """The files of a course, by their paths: the lessons that ship, and those of a folder of one's own.
 
-    download: models that are not on this machine. Raises ValueError and OSError with a sentence, which names the file
-    and the line of a lesson that has an error.
+    download: models that are not on this machine. Raises OSError, and ValueError with the file and line of every error
+    in a lesson.
     """
-    models, pages = CourseModels(download), dict[str, str]()
+    models, pages, wrong = CourseModels(download), dict[str, str](), dict[str, str]()
     for language in LANGUAGES:
         with spoken(language):
             shipped = shelf(FOLDER, language)
             others = shelf(own, language, [one.name for one in shipped]) if own else []
             lessons = {one.name: one.lesson for one in (*shipped, *others) if one.lesson}
+            taken = {"index", *(one.name for one in shipped)}
             for one in (*others, *shipped):  # one's own first: they are those that may be wrong
-                if one.lesson is None or (one in others and one.name in {"index", *(other.name for other in shipped)}):
-                    raise ValueError(one.problem or f"{one.file}: expected another name than a page of the course")
+                if wrong and one in shipped:
+                    break
+                if one.lesson is None or (one in others and one.name in taken):
+                    taken_name = f"{one.file}: expected another name than a page of the course"
+                    wrong.setdefault(one.file, one.problem or taken_name)
+                    continue
                 try:
-                    steps = [models.step(step) for step in one.lesson.steps]
+                    steps = models.steps(one.lesson)
+                    pages[f"{language}/{one.name}.html"] = lesson_page(one.name, one.lesson, steps, lessons)
                 except ValueError as error:
-                    raise ValueError(f"{one.file}, {error}") from None
-                pages[f"{language}/{one.name}.html"] = lesson_page(one.name, one.lesson, steps, lessons)
+                    wrong.setdefault(one.file, f"{one.file}, {error}")
             pages[f"{language}/index.html"] = index_page([*lessons.items()])
+    if wrong:
+        raise ValueError("\n".join(wrong.values()))
     return course_files({path: page.encode() for path, page in pages.items()} | models.files)
 
 
@@ -83,6 +90,18 @@ class CourseModels:
         self._models: dict[str, tuple[Model, str]] = {}  # by name, and the path of its file, "" for none
         self._packed: dict[str, bytes] = {}
         self.files: dict[str, bytes] = {}
+
+    def steps(self, lesson: Lesson) -> list[CourseStep]:
+        """Raises ValueError with a line for each step that cannot be run or asked."""
+        found, wrong = list[CourseStep](), list[str]()
+        for step in lesson.steps:
+            try:
+                found.append(self.step(step))
+            except ValueError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise ValueError("\n".join(wrong))
+        return found
 
     def step(self, step: Step) -> CourseStep:
         """Runs it. Raises ValueError, "line 7: …", for what cannot be run or asked."""
@@ -140,7 +159,10 @@ class CourseModels:
         everywhere = not masks.layers and not masks.heads and masks.positions == "counted"
         fits = file and everywhere and read.batch.ids.shape[1] <= MOST_TOKENS_IN_BROWSER
         browser = {"model": file, "lines": read.rows, "masks": written(masks)} if fits else None
-        return StepRun(model, model.run(read.batch, masks).select(step.attention), browser)
+        try:
+            return StepRun(model, model.run(read.batch, masks).select(step.attention), browser)
+        except ValueError as error:
+            raise step.wrong("masks" if setting == "model" else setting, error) from None
 
     def _model(self, name: str) -> tuple[Model, str]:
         if name not in self._models:

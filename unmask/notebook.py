@@ -299,16 +299,16 @@ class OverSteps:
         index("layer", layer, layers)
         index("head", head, heads)
         of_head = {name: shares[:, layer, head] for name, shares in self.shares.items()}
-        figure = steps_figure(self.steps, self.loss, of_head, None, self.logged)
+        make = partial(steps_figure, self.steps, self.loss, of_head, None, self.logged)
         line = f"{head_name(layer, head)} over {len(self.steps)} checkpoints"
-        printed = partial(printed_file, "chart", line, self.folder, figure)
+        printed = partial(printed_file, "chart", line, self.folder, make)
 
         def html() -> str:
             drawn = b64encode(printed("svg")).decode()
             return page(line, [tag("img", src=f"data:image/svg+xml;base64,{drawn}", alt=line, width="100%")])
 
         axes = {"line": [*of_head, "loss"], "step": self.steps}
-        return Picture(line, figure, np.stack([*of_head.values(), self.loss]), html, None, printed, axes)
+        return Picture(line, make(), np.stack([*of_head.values(), self.loss]), html, None, printed, axes)
 
     def to_dataframe(self) -> Any:
         """A row for each step: its loss, and the largest share of any head by each name, NaN where no query of the text
@@ -322,7 +322,7 @@ class OverSteps:
         return str(self.to_dataframe().to_html(float_format="{:.3f}".format))
 
     def __repr__(self) -> str:
-        return f"{self.folder}: loss {self.loss[0]:.2f} to {self.loss[-1]:.2f} nats over {len(self.steps)} checkpoints"
+        return f"{self.folder}: loss {self.loss[0]:.2f} → {self.loss[-1]:.2f} nats over {len(self.steps)} checkpoints"
 
 
 def checkpoints(folder: str | Path) -> Checkpoints:

@@ -323,7 +323,7 @@ class Run(Analyses, Checkable):
         names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
         each = [(name, mean_share(shares)) for name, shares in (("later tokens", future), ("padding", padding))]
         said = [f"{percent(share)} of all attention on {name}" for name, share in each if not math.isnan(share)]
-        line = f"{self.title}: {', '.join(said)}"
+        line = f"{self.title}: {', '.join(said) or 'no token attends to anything'}"
         numbers = np.stack([future, padding])
         axes = {"on": ["later tokens", "padding"], **self.axes_of(future)}
         html = partial(page, line, [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")])

@@ -28,7 +28,7 @@ from viz.palette import ALLOWED, MARK, TWO, diverging
 
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
-LEGEND = {"orientation": "h", "y": 1.12, "x": 0}
+LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # its lines grow upwards, beside no curve
 ROW, LEAST, MOST = 26, 240, 620  # of layers_grid: pixels of a layer, and of the picture
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # of the width, of two masks
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light

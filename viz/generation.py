@@ -208,7 +208,7 @@ def cost_figure(costs: Costs) -> CachedFigure:
         "yaxis": {"title": {"text": say("million multiply-adds, counted")}, "rangemode": "tozero"},
         "yaxis2": {"title": {"text": measured}, "rangemode": "tozero", "anchor": "x2"},
     }
-    look = {"height": 340, "margin": MARGIN | {"t": 40}, "hovermode": "x unified", "legend": LEGEND | {"y": 1.14}}
+    look = {"height": 340, "margin": MARGIN | {"t": 40}, "hovermode": "x unified", "legend": LEGEND}
     return figure(curves, axes | look)
 
 

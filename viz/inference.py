@@ -236,7 +236,7 @@ def packing_figure(found: "PackedLosses") -> CachedFigure:
         {"type": "bar", "name": name, "x": names, "y": losses, "marker": {"color": colour}}
         for (name, losses), colour in zip(series, SERIES, strict=False)
     ]
-    look = {"barmode": "group", "height": 360, "margin": MARGIN | {"l": 56, "b": 40}, "legend": LEGEND | {"y": 1.15}}
+    look = {"barmode": "group", "height": 360, "margin": MARGIN | {"l": 56, "b": 40}, "legend": LEGEND}
     return figure(bars, look | {"yaxis": {"title": {"text": say("mean loss, nats")}}})
 
 
@@ -280,7 +280,7 @@ def stream_figure(found: "StreamedText") -> CachedFigure:
         line = _line(ends, size.astype(np.float32), name, {"color": colour, "dash": dash})
         lines.append(line | {"yaxis": "y2"})
     layout: Part = {
-        "height": 400, "margin": MARGIN | {"l": 56, "b": 40}, "hovermode": "x", "legend": LEGEND | {"y": 1.18},
+        "height": 400, "margin": MARGIN | {"l": 56, "b": 40}, "hovermode": "x", "legend": LEGEND,
         "xaxis": {"title": {"text": say("tokens read")}, "range": [0, len(found.ids)], "anchor": "y2"},
         "yaxis": {"title": {"text": say("loss, nats, mean of {count}", count=span)}, "domain": [0.4, 1]},
         "yaxis2": {"title": {"text": "MiB"}, "domain": [0, 0.28], "rangemode": "tozero"},

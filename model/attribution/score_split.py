@@ -98,6 +98,8 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
             "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear in their "
             "sources"
         )
+        if not model.takes_positions:  # RoFormer turns q and k by positions of its own
+            words = N_("The model counts positions itself, so its layers cannot be called on one position alone")
         if trace.states.dtype != torch.float32:
             words = N_("The split of a score by source is lost in the rounding of {dtype}: choose float32")
         return ScoreSplit(*plain, why_not=msg(words, found=found, dtype=precision_name(trace.states.dtype)))

@@ -42,8 +42,8 @@ LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: leave them counted, or choose a model that takes others")
 NO_EVICTION = N_(
-    "{model} has layers without attention, whose state contains the whole text: no key can be dropped from it. "
-    "Choose a model whose layers all have attention"
+    "{model} keeps a state of the whole text besides its keys and values: no key can be dropped from it. "
+    "Choose a model that has attention alone"
 )
 NO_HEAD = N_(
     "{model} was saved without a language-model head: it has attention to show, but predicts no tokens. Choose a "
@@ -91,8 +91,10 @@ class HuggingFaceModel(Model):
         self.predicts, self._head, self.hardware = head.predicts, head, head.hardware
         self.network, self._stacks, self._findings = stacks.network, stacks, findings
         self.takes_positions = stacks.takes_positions
-        paths = {None if site.place is None else site.place.path for site in shown}
-        self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
+        places = {site.place for site in shown}
+        paths = {None if place is None else place.path for place in places}
+        several = len(places) < len(shown) and None not in places
+        self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None, several=several)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
         self.added_after = len((self._tokens.targets or self._tokens.texts).end)
         self._processor = processor

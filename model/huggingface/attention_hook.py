@@ -59,6 +59,13 @@ class Call:
     scale: float | None
     terms: ScoreTerms
 
+    def continues(self, other: "Call | None") -> bool:
+        """Whether it has the same weights: some networks, DiffLlama for one, give an attention's values in parts."""
+        if other is None:
+            return False
+        pairs = zip((self.q, self.k, *self.added), (other.q, other.k, *other.added), strict=False)
+        return all(one is same for one, same in pairs)
+
 
 class Reached(Exception):
     """Raised by a run that ends a pass at an attention: the rest need not run."""
@@ -106,14 +113,16 @@ class ScriptedAttention(AttentionRun):
     outputs: Tensor | None = None
     ends = False
     call: Call | None = None
+    _given = 0  # of the outputs' D
 
     def attend(self, call: Call) -> Tensor:
-        self.call = call
+        begin = self._given if call.continues(self.call) else 0
+        self.call, self._given = call, begin + call.v.shape[-1]
         if self.ends:
             raise Reached
         if self.outputs is None:
             return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
-        return self.outputs.transpose(1, 2)
+        return self.outputs[..., begin : self._given].transpose(1, 2)
 
 
 _RUN: ContextVar[AttentionRun | None] = ContextVar("_RUN", default=None)  # active in this thread

@@ -40,7 +40,7 @@ AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_
 NOT_INPUTS = {"input_ids", "attention_mask", "labels"}
 READS_NO_IMAGES = N_("{model} reads no images: expected a text alone, or an image-text model with its processor")
 UNREADABLE = N_("{model}: its image processor cannot be read ({why}). Its {files} must be complete.")
-CANNOT_PREPARE = N_("{model}: its processor cannot prepare this text and image ({why}). Try another image")
+CANNOT_PREPARE = N_("{model}: its processor cannot prepare this text and image ({why}). Change the text or the image")
 
 
 @dataclass(frozen=True, eq=False)

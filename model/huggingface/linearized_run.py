@@ -151,8 +151,6 @@ class FrozenNetwork(attribution.LinearizedRun):
         if numbers is None:
             raise NotSupported(msg(NO_LIST))
         self._final = residuals(read, trace.states).final
-        if len(set(numbers)) < len(numbers):
-            raise NotSupported(msg("Its layers have several attentions each"))
         leaving = read.streams[1:]
         if any(not torch.equal(left, came) for left, came in zip(leaving, read.entered[1:], strict=False)):
             raise NotSupported(msg(APART))

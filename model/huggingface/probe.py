@@ -54,29 +54,31 @@ class Place:
 
 
 def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
-    """The number of each attention's layer; None if these are not unique: shared weights, nested blocks."""
+    """The number of each attention's layer; None if these are not unique: shared weights, nested blocks, layers with
+    several attentions one after the other, as LongCat-Flash has, which transformers counts one by one too."""
     found = [place for place in places if place is not None]
-    calls = {(place.path, place.number): place.serial for place in found}
-    if len(found) < len(places) or len({place.path for place in found}) > 1:
+    numbers = tuple(place.number for place in found)
+    if len(set(numbers)) < len(places) or len({place.path for place in found}) > 1:
         return None
-    if any(calls[place.path, place.number] != place.serial for place in found):
-        return None
-    return tuple(place.number for place in found)
+    return numbers
 
 
-def layer_kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, ...]) -> tuple[str, ...]:
-    """The kind of each layer of the stack. shown: those with attention.
+def layer_kinds(stack: nn.Module, sites: "Sequence[Site]") -> tuple[str, ...]:
+    """The kind of each layer of the stack with these attentions, in one list of layers.
 
     Raises NotSupported for another layer that seems to have attention.
     """
-    path, kinds = next(place.path for place in places if place is not None), []
+    shown, kinds = {site.place.number: site for site in sites if site.place is not None}, []
+    path = next(site.place.path for site in sites if site.place is not None)
     for number, layer in enumerate(stack.get_submodule(path).children()):
         parts = [type(module).__name__ for module in layer.modules()] + [name for name, _ in layer.named_children()]
         parts = [part for part in parts if "norm" not in part.lower()]  # "post_attention_layernorm"
         names = " ".join(parts).lower()
         kind = next((kind for words, kind in LAYER_KINDS if re.search(words, names)), None)
         kind = LINEAR_ATTENTION if any(LINEAR.search(part) for part in parts) else kind
-        kind = ATTENTION if number in shown else kind
+        if number in shown:
+            beside = sorted(_kinds_beside(layer, shown[number].module) - {"MLP"})
+            kind = msg("{kinds} beside attention", kinds=msg_list([*map(msg, beside)])) if beside else ATTENTION
         if kind is None:
             raise NotSupported(msg(UNKNOWN_KIND, number=number, name=type(layer).__name__))
         kinds.append(kind)
@@ -85,6 +87,11 @@ def layer_kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, 
 
 def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
     """What of a layer writes into the residual stream besides its attention: "MLP", "state space + MLP" …"""
+    found = _kinds_beside(layer, attention)
+    return msg_list([*map(msg, sorted(found - {"MLP"})), *(["MLP"] if "MLP" in found or not found else [])], " + ")
+
+
+def _kinds_beside(layer: nn.Module, attention: nn.Module | None) -> set[str]:
     found = set()
     for name, part in layer.named_children():
         words = f"{name} {type(part).__name__}".lower()
@@ -92,19 +99,7 @@ def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
         if not holds_it and "norm" not in words and next(part.parameters(), None) is not None:
             linear = LINEAR_ATTENTION if LINEAR.search(words) else None
             found.add(linear or next(kind for known, kind in BESIDE if re.search(known, words)))
-    return msg_list([*map(msg, sorted(found - {"MLP"})), *(["MLP"] if "MLP" in found or not found else [])], " + ")
-
-
-def why_unseen(stack: nn.Module) -> str:
-    """Why no attention was found in a stack."""
-    own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
-    parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
-    kind = next((kind for words, kind in LAYER_KINDS if kind is not None and re.search(words, parts)), None)
-    if kind in (STATE_SPACE, RECURRENCE, LINEAR_ATTENTION):
-        return msg("it has no attention between tokens: its layers are a {kind}", kind=msg(kind))
-    if own:
-        return msg("its attention ({name}) is not a softmax over all tokens that Unmask can trace", name=own[0])
-    return msg("it has no attention")
+    return found
 
 
 FAR_POSITIONS = 64
@@ -266,7 +261,7 @@ class Site:
     masks. heads: query and key-value heads. bytes_per_token: of q, k and v. masks_itself: whether its code adds all of
     them to the scores. own_code: whether its code computes attention without transformers' attention interface.
     selects: whether it attends only to some of the tokens that its masks allow, selected by the network for each text.
-    place: the layer, None if the network has no list of layers.
+    place: the layer, None if the network has no list of layers. calls: in how many its values come, see Call.continues.
     """
 
     module: nn.Module | None
@@ -278,6 +273,7 @@ class Site:
     own_code: bool = False
     place: Place | None = None
     selects: bool = False
+    calls: int = 1
 
     @property
     def available(self) -> frozenset[str]:
@@ -301,6 +297,7 @@ class Probe(AttentionRun):
         self._given: list[tuple[Tensor, NativeMask | None]] = []  # the masks that transformers asked for
         self._running: list[tuple[str, nn.Module, int]] = []  # a stack's modules: name, module, serial of the call
         self._calls = 0
+        self._last: Call | None = None
         self.sites: list[Site] = []
 
     @contextmanager
@@ -348,7 +345,13 @@ class Probe(AttentionRun):
         own_code = call.module is None
         module = self._running[-1][1] if own_code and self._running else call.module
         heads, size = (call.q.shape[1], call.k.shape[1]), sum(t[0, :, 0].nbytes for t in (call.q, call.k, call.v))
-        self.sites.append(Site(module, part, native, heads, size, masks_itself, own_code, self._place(), selects))
+        site = Site(module, part, native, heads, size, masks_itself, own_code, self._place(), selects)
+        if call.continues(self._last):
+            before = self.sites.pop()
+            kept = before.bytes_per_token + call.v[0, :, 0].nbytes
+            site = replace(site, calls=before.calls + 1, bytes_per_token=kept)
+        self._last = call
+        self.sites.append(site)
         return attend(call.q, call.k, call.v, native.over(keep, call.q.shape[2]), scale=call.scale)
 
     def _native(self, call: Call, keep: Tensor, real: Tensor) -> tuple[NativeMask, bool, bool]:

@@ -16,6 +16,7 @@ from functools import reduce
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -34,12 +35,15 @@ NO_LIST = N_(
     "Its layers are not a list that each token's state passes through, so the states after each of them are "
     "not available"
 )
+SEVERAL = N_("Its layers have several attentions each")
 STREAM_TOLERANCE = 1e-5  # of the largest state
 ROOTS = {"rsqrt", "sqrt"}
 
 
 class Recording(AttentionRun):
     """Computes every attention under the masks of spec and keeps its record. Lives for one run."""
+
+    _output: Tensor  # of the last attention, as far as its values are known
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Recording(AttentionRun):
         self._layers: Counter[str] = Counter()
         self._made: dict[str, AllowedCache] = defaultdict(dict)  # for each part, the masks that its layers share
         self._groups = groups
+        self._last: Call | None = None
         self._given: list[tuple[Tensor, Any]] = []  # with transformers' function that says what it should block
         self._of_image: dict[tuple[int, NativeMask], tuple[NativeMask, Tensor | None]] = {}
 
@@ -81,11 +86,14 @@ class Recording(AttentionRun):
         return given
 
     def attend(self, call: Call) -> Tensor:
+        before, self._last = self.records.pop() if call.continues(self._last) else None, call
         site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
         if site is None or call.module not in (None, site.module):
             raise NotSupported(msg("its attentions do not run in the same order as when it was loaded"))
-        terms, context = self._terms(site, call), self._context(site, call)
-        self.records.append(LayerRecord(call.q, call.k, call.v, context, scale=call.scale, terms=terms))
+        terms = self._terms(site, call)
+        context = self._context(site, call) if before is None else before.context
+        v = call.v if before is None else torch.cat([before.v, call.v], dim=-1)
+        self.records.append(LayerRecord(call.q, call.k, v, context, scale=call.scale, terms=terms))
         how: dict[str, Any] = {"scale": call.scale, "terms": terms}
         if context.is_long and self._masking is MaskContext.allowed:
             rows = None if context.only_causal(self._spec) else lambda some: context.of(some).allowed(self._spec)
@@ -93,7 +101,16 @@ class Recording(AttentionRun):
         else:
             allowed = self._masking(context, self._spec, self._made[site.part])
             output = attend(call.q, call.k, call.v, allowed, **how)
-        return output if self._edit is None else self._edit(site.part, context.layer, self.records[-1], output)
+        self._output = output if before is None else torch.cat([self._output, output], dim=-1)
+        return output if self._edit is None else self._edited(self._edit, site, output.shape[-1])
+
+    def _edited(self, edit: HeadEdit, site: Site, width: int) -> Tensor:
+        """What edit makes of the last part, of this width, of a site's output. Of values that are still to come, and of
+        their output, it gets zeros: no dimension depends on another."""
+        record, known = self.records[-1], self._output.shape[-1]
+        v, output = (F.pad(one, (0, site.calls * width - known)) for one in (record.v, self._output))
+        edited = edit(site.part, record.context.layer, replace(record, v=v), output)
+        return edited[..., known - width : known]
 
     def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
         """The records of each part. Raises NotSupported unless every attention of the network came through here."""
@@ -251,10 +268,11 @@ _READING: ContextVar[ResidualStreams | None] = ContextVar("_READING", default=No
 
 
 class ResidualHooks:
-    """Hooks on a stack, whose list of layers is its submodule `path`; None if there is no such list."""
+    """Hooks on a stack, whose list of layers is its submodule `path`; None if there is no such list. several: whether
+    a layer has several attentions: what is between them is not read."""
 
-    def __init__(self, stack: nn.Module, path: str | None) -> None:
-        self._known = path is not None
+    def __init__(self, stack: nn.Module, path: str | None, *, several: bool = False) -> None:
+        self._why_not = msg(SEVERAL) if several else None if path else msg(NO_LIST)
         if path is None:
             return
         holder = stack
@@ -271,8 +289,8 @@ class ResidualHooks:
     def reading(self, entering: StreamEdit | None = None) -> Iterator[ResidualStreams]:
         """Within it, this thread's run of the stack is read, with what entering makes of each layer's input. Raises
         NotSupported for a stack without such a list."""
-        if not self._known:
-            raise NotSupported(msg(NO_LIST))
+        if self._why_not:
+            raise NotSupported(self._why_not)
         read = ResidualStreams(entering=entering)
         token = _READING.set(read)
         try:

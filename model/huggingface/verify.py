@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import CONFIG_MAPPING
 
 from i18n import N_, msg
@@ -117,7 +117,7 @@ class NeedsMore(NotSupported):
 class Findings:
     """What `examine` found. sites: every attention in the order in which they run. bytes_per_token: what a trace keeps.
     layer_numbers: for each part, the number of each attention's layer in the network, where they are not 0, 1, 2 …
-    layer_kinds: what each layer of a stack is, where some have no attention.
+    layer_kinds: what each layer of a stack is, where some are not attention alone.
     """
 
     sites: tuple[Site, ...]
@@ -234,13 +234,25 @@ def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple
         places.setdefault(site.part, []).append(site.place)
     for part, stack in stacks.parts.items():
         if part not in places:
-            raise NotSupported(probe.why_unseen(stack))
+            raise NotSupported(_why_unseen(stack))
     if "decoder" in places and "cross" not in places:
         raise NotSupported(msg("its decoder does not attend to its source in a way that Unmask can trace"))
     numbers = {part: found for part in places if (found := probe.layer_numbers(places[part])) is not None}
-    kinds = probe.layer_kinds(stacks.stack, places["self"], numbers["self"]) if "self" in numbers else ()
+    kinds = probe.layer_kinds(stacks.stack, sites) if "self" in numbers else ()
     counted = {part: found for part, found in numbers.items() if found != tuple(range(len(found)))}
     return counted, kinds if set(kinds) - {probe.ATTENTION} else ()
+
+
+def _why_unseen(stack: nn.Module) -> str:
+    """Why no attention was found in a stack."""
+    own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
+    parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
+    kind = next((kind for words, kind in probe.LAYER_KINDS if kind is not None and re.search(words, parts)), None)
+    if kind in (probe.STATE_SPACE, probe.RECURRENCE, probe.LINEAR_ATTENTION):
+        return msg("it has no attention between tokens: its layers are a {kind}", kind=msg(kind))
+    if own:
+        return msg("its attention ({name}) is not a softmax over all tokens that Unmask can trace", name=own[0])
+    return msg("it has no attention")
 
 
 def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:

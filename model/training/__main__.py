@@ -34,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     measure.add_argument("--out", type=Path, default=CHECKPOINTS / "story")
     given = vars(parser.parse_args(arguments))
     what, out = given.pop("what"), given.pop("out")
+    for name in ("steps", "minutes"):
+        if given.get(name, 1) <= 0:
+            parser.error(f"expected --{name} above 0, got {given[name]}")
     if what == "measure":
         from model.training.story import read_books, report
 

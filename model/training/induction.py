@@ -7,6 +7,7 @@ Attention-only as in Elhage et al. 2021, trained on random text that comes again
 predicts (Olsson et al. 2022). In GPT-2's layout, so that everything reads it: its MLPs have one neuron, and add 0.
 """
 
+import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -67,6 +68,9 @@ def train(out: Path, recipe: InductionRecipe) -> None:
         losses = live_training.token_losses(model, ids, targets, causal=True)
         (losses.sum() / (targets >= 0).sum()).backward()
         live_training.update(model, optimizers, live_training.rate_at(step / recipe.steps, recipe.warmup))
+    for step in CHECKPOINTS_AT:
+        if step >= recipe.steps:  # of an earlier training
+            shutil.rmtree(out / str(step), ignore_errors=True)
     print(f"{recipe.steps} steps of {recipe.rows * recipe.context:,} tokens; recipe {asdict(recipe)}")
     print(report(out))
 
@@ -128,7 +132,7 @@ def report(folder: Path) -> str:
     """The measured numbers of the checkpoints in folder, as the card has them."""
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     lines = [f"size: {size / 2**20:.2f} MiB in all"]
-    steps = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
+    steps = [folder / str(step) for step in CHECKPOINTS_AT if (folder / str(step)).is_dir()]
     for path in (*steps, folder):
         found = measure(load_transformer(path))
         heads = head_name(0, int(found.previous[0].argmax())), head_name(1, int(found.induction[1].argmax()))

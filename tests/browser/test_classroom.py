@@ -190,6 +190,11 @@ def test_tabs_of_one_browser_keep_each_others_answers_and_the_class(open_page: O
     other.bring_to_front()
     other.keyboard.press("ArrowRight")
     answer(other, {"causal_mask": "1-1,3-1"})  # not what was forgotten
+    other.locator(".st-key-teach button").first.click()
+    other.locator(".st-key-room_end button").click()
+    teacher.bring_to_front()
+    expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
+    expect(teacher.locator(".st-key-lesson_room")).to_have_count(0)
 
 
 def test_mistakes_are_said_while_one_types_and_the_step_at_the_cursor_is_shown(open_page: Open) -> None:

@@ -24,6 +24,9 @@ STATE = """() => {
   return still && there ? document.querySelector('[data-testid=stMain]').innerText : null;
 }"""
 FITS = "() => (main => main.scrollWidth <= main.clientWidth)(document.querySelector('[data-testid=stMain]'))"
+ABOVE = """() => [...document.querySelectorAll('.js-plotly-plot:has(.legend)')].every((chart) => {
+  const [legend, plot] = ['.legend', '.nsewdrag'].map((part) => chart.querySelector(part)?.getBoundingClientRect());
+  return plot && legend.bottom <= plot.top; })"""
 EXPORT = {"en": "Export", "zh": "导出"}
 SOONER = {"mask_check": "&what=patient"}  # a small module checked, instead of a model
 PHONE, LARGE = {"width": 390, "height": 844}, {"width": 1920, "height": 1080}
@@ -54,6 +57,7 @@ def test_the_sections_of_the_serving_page(visit: Visit, section: str) -> None:
     page = visit(f"serving={section}", kind=KINDS["serving"])
     assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
     fits_a_phone(page)
+    page.page.wait_for_function(ABOVE, polling=POLLING)  # legends, of several lines here
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,10 @@ def test_what_comes_first_and_where_the_loss_falls_fastest(ask: Ask) -> None:
     together = tuple((step, replace(one, previous=one.induction)) for step, one in SERIES)
     assert right(ask("earlier", series=together)) == ["Both at the same step"]
     assert right(ask("steepest", series=SERIES)) == ["From step 20 to step 30"]
+    losses = zip([*range(0, 80, 10), 500], [5.0, 5.0, 5.0, 5.0, 5.0, 4.5, 4.0, 1.0, 1.0], strict=True)
+    long_end = ask("steepest", series=tuple((step, RunScores(loss, 0.0, 0.0)) for step, loss in losses))
+    assert right(long_end) == ["From step 60 to step 500"]  # although most of that part is flat
+    assert "from step 60 to step 70: by 3.00 nats" in plain(long_end.why)
     with pytest.raises(ValueError, match="show: training"):
         ask("steepest")
 

@@ -9,7 +9,7 @@ import pytest
 
 from mask_check import findings
 from mask_check.check import check, explain
-from mask_check.findings import DOES_NOT_APPLY, CheckReport, MeasuredMask
+from mask_check.findings import DOES_NOT_APPLY, LAWS, CheckReport, MeasuredMask
 from mask_check.longer import quick
 from mask_check.sample_networks import SmallDecoder
 from mask_check.samples import SAMPLES
@@ -39,12 +39,24 @@ def test_text(sound: CheckReport, broken: CheckReport) -> None:
     assert lines[-1].startswith("It does not obey its mask on the rows checked, of 24 tokens. ")
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [("unused", "are: Unused parameters."), ("pads", "It does not obey"), ("rows", "are: Batch independence.")],
+)
+def test_the_verdict_is_about_the_mask_only_where_a_check_of_the_mask_is_broken(key: str, words: str) -> None:
+    report = check(SAMPLES[key].make())
+    assert report.exit_code == 1
+    assert words in findings.verdict_of(report)
+    assert ("No check of its mask is broken" in findings.verdict_of(report)) == words.startswith("are: ")
+    assert set(LAWS) > findings.OTHERS
+
+
 def test_nothing_is_said_of_what_was_not_checked_where_that_is_nothing() -> None:
     report = quick(SmallDecoder())
     assert (report.not_checked, "Not checked" in findings.as_text(report)) == ((), False)
 
 
-@pytest.mark.parametrize("law", findings.LAWS)
+@pytest.mark.parametrize("law", LAWS)
 def test_explained_for_users(law: str) -> None:
     """With its tolerance and limits, and nothing of this code."""
     words = explain(law)

@@ -23,9 +23,10 @@ def test_a_leak_that_begins_beyond_a_length(block: int, above: int) -> None:
     report = check(ReadsAhead(block, above))
     assert broken(report) == ["length"]
     finding = report.finding("length")
-    assert f"with {above + 1} tokens or more:" in finding.words
+    assert f"The shortest row that leaks has {above + 1} tokens." in finding.words
     assert finding.pair is not None
     row, column = finding.pair
+    assert max(finding.pair) < int(re.match(r"in a row of (\d+) tokens", finding.words)[1])
     assert row < column
     assert row // block == column // block
 
@@ -59,7 +60,7 @@ def test_a_window_wider_than_declared() -> None:
     assert broken(report) == ["length"]
     row, column = report.finding("length").pair or (0, 0)
     assert row - column == 100
-    assert "with 101 tokens or more" in report.finding("length").words
+    assert "shortest row that leaks has 101 tokens" in report.finding("length").words
     assert "the window is one token too wide" in report.finding("length").words
 
 
@@ -144,7 +145,7 @@ class OneOutput(ReadsAhead):
 def test_a_leak_of_one_output_is_narrowed_to_what_moves_it_most_and_is_no_diagonal() -> None:
     finding = check(OneOutput()).finding("length")
     assert finding.pair == (63, 100)
-    assert "with 101 tokens or more" in finding.words
+    assert "shortest row that leaks has 101 tokens" in finding.words
     by_itself = check(OneOutput(), tokens=110, thorough=True).finding("length")  # each token from 0 on
     quick = longer.quick(OneOutput()).findings[0]
     assert quick.verdict == BROKEN

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from mask_check import reach
 from mask_check.check import check
+from mask_check.declared import LayerMask
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, as_text
 from mask_check.prepare import prepare
-from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
+from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.samples import SAMPLES
 from mask_check.subject import CheckedModule
 from tests.mask_check.modules import Mixer
@@ -125,3 +126,25 @@ def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> Non
     places = trial.spread(trial.most_rows // most)
     assert len(places) == 12
     assert (places[0], places[-1]) == (0, 23)
+
+
+class HidesNewest(SmallDecoder):
+    """A step after others sees all cached keys but the last."""
+
+    def order(self, mask: LayerMask, places: Places) -> Tensor:
+        order = super().order(mask, places)
+        return order & (places.keys[:, None] != places.queries[:, :1, None] - 1) if places.step else order
+
+
+class Upside(SmallDecoder):
+    """Reads later tokens in place of earlier ones."""
+
+    def order(self, mask: LayerMask, places: Places) -> Tensor:
+        return places.queries[:, :, None] <= places.keys[:, None]
+
+
+def test_causes_are_not_contradicted_by_what_is_read() -> None:
+    report = check(HidesNewest())
+    assert [finding.law for finding in report.broken] == ["cache"]
+    assert "Likely cause" not in report.finding("cache").words
+    assert "and no earlier one. Likely cause: the mask is transposed" in check(Upside()).finding("reach").words

@@ -133,9 +133,11 @@ def test_every_kind_of_picture_is_sent_with_its_question_before_and_after_and_th
 def test_a_room_that_has_ended_is_told_and_forgotten() -> None:
     page = Teacher(lesson="causal_mask")
     rooms.rooms().close(page.key)
-    page.press("next")
+    page.run()
     assert page["lesson_room"] is None
     assert "has ended" in page.app.toast[0].value
+    assert page.app.button(key="teach").label == "Teach"
+    assert not any('role="status"' in html for html in page.html())
 
 
 class State(dict):  # type: ignore[type-arg]

@@ -1,10 +1,12 @@
 """The page Export without a browser: what it offers is what Explore shows, and an export opens again."""
 
 import base64
+import html
 import io
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import pytest
@@ -128,7 +130,11 @@ def test_an_encoder_decoder_s_attentions_and_targets_are_told_apart(
     assert data.read(taken["NPZ"]()).about.target_sha256 == data.hash_of("one old cat")
     assert {f"unmask-t5-{one}-L1H0-head.pdf" for one in ("encoder", "decoder", "cross")} < names
     page.set(section="Report")
-    assert "the cat sat on a mat\n→ one old cat" in taken["Report"]()
+    report = taken["Report"]()
+    assert "the cat sat on a mat\n→ one old cat" in report
+    (address,) = re.findall(r'href="([^"]*)">This view', report)
+    linked = dict(parse_qsl(urlsplit(html.unescape(address)).query))
+    assert linked.items() >= {"model": folders["t5"], "text": "the cat sat on a mat", "target": "one old cat"}.items()
 
 
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +253,7 @@ def test_the_report_holds_the_chosen_head_the_masks_and_the_text(monkeypatch: py
     assert TEXT in html
     assert "off: causal" in html
     assert "layer=2&amp;head=3" in html
-    assert "text=" not in html.partition("This view in a running app")[0].rpartition("href=")[2]
+    assert "text=Once" in html.partition("This view in a running app")[0].rpartition("href=")[2]  # as the file itself
     assert len(html) < 8_000_000
     Export(layer="2", head="3").set(section="Report")
     assert "lifted" not in taken["Report"]()

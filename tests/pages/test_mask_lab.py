@@ -320,4 +320,4 @@ def test_a_layer_has_the_number_that_it_has_in_the_network(tmp_path: Path) -> No
         said = " ".join([*page.html(), *(one.value for kind in ("caption", "info") for one in page.app.get(kind))])
         assert "L0" not in said, section
         assert ("L1" in said) == (section in ("reach", "fill")), section
-        assert ("Layers without attention are not counted" in said) == (section == "reach")
+        assert ("Only attention is counted" in said) == (section == "reach")

@@ -6,12 +6,14 @@ python -m pytest tests/pages/test_serving.py
 import csv
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pypdf import PdfReader
 from streamlit.testing.v1 import AppTest
 
 import unmask
@@ -20,7 +22,10 @@ from model.inference.calls import compare_calls, ends_of
 from model.inference.cost import cost
 from tests.pages.explore import Explore, array
 from tests.pages.test_mask_lab import Lab
+from tests.viz.export.test_picture import texts
+from ui.export import printed
 from viz import inference
+from viz.export import fonts
 from viz.export.chart import as_csv, chart_picture
 from viz.export.paper import Paper
 
@@ -218,18 +223,52 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
         "tree": inference.tree_figure(tree, "ran", 2),
         "packing": inference.packing_figure(run.packed(".")),
         "stream": inference.stream_figure(stream),
-        "weights": inference.sinks_figure(stream, [str(token) for token in stream.kept], [f"H{n}" for n in range(36)]),
+        "weights": inference.sinks_figure(
+            stream, [str(token) for token in stream.kept], [f"L{n // 6} H{n % 6}" for n in range(36)]
+        ),
         "cost": inference.blocks_figure(cost({"causal": True}, 100, 32)),
     }
     for name, figure in drawn.items():
-        svg = chart_picture(Paper(name, "a caption & more"), figure).file().decode()
+        svg = chart_picture(Paper(name, "a caption & more"), lambda figure=figure: figure).file().decode()
         assert "<image" in svg if name in ("calls", "weights", "cost") else "<path" in svg
         assert len(list(csv.reader(io.StringIO(as_csv(figure))))) > 3
+    assert "L5 H5" in texts(chart_picture(Paper("", ""), lambda: drawn["weights"]).file())
+    lines = list(csv.reader(io.StringIO(as_csv(drawn["weights"]))))
+    assert lines[-1][3:5] == ["35", "L5 H5"]
     lines = list(csv.reader(io.StringIO(as_csv(drawn["calls"]))))
     assert lines[0] == ["series", "x", "x name", "y", "y name", "value"]
     assert len(lines) == 1 + calls.computed
     assert lines[2][1:5] == ["0", f"'={run.labels[0]}", "1", f"'={run.labels[1]}"]
     assert {line[5] for line in lines[1:]} == {"call 1", "call 2", "call 3"}
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_a_server_without_the_reader_s_fonts_prints_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fonts, printed):
+        monkeypatch.setattr(module, "writes", lambda language: language == "en")
+    taken: dict[str, Callable[[], bytes]] = {}
+    monkeypatch.setattr("streamlit.download_button", lambda label, data, *_, **__: taken.update({label: data}))
+    page = Serving(lang="zh")
+    page.app.session_state["serving_files"] = True
+    page.run()
+    (sheet,) = PdfReader(io.BytesIO(taken["PDF"]())).pages
+    for words in ("Which call computes which cell", "call 1", "query: the token that attends"):
+        assert words in sheet.extract_text()
+    assert "哪次调用" in taken["SVG"]().decode()
+
+
+def test_a_printed_legend_names_all_calls_of_a_colour_inside_the_sheet() -> None:
+    found = unmask.load("story").run(f"{TEXT} {TEXT} {TEXT}").served(chunks=2)
+    for make in (
+        partial(inference.calls_figure, found, ["a"] * len(found.cells)),
+        partial(inference.kernel_figure, found),
+    ):
+        sheet = chart_picture(Paper("A title", "", "png"), make)
+        legend = sheet.figure.axes[0].get_legend()
+        assert "call 1, call 7, …" in [text.get_text() for text in legend.get_texts()]
+        box, title = legend.get_window_extent(), sheet.figure.texts[0].get_window_extent()
+        assert box.x1 <= sheet.figure.bbox.x1
+        assert box.y1 <= title.y0
 
 
 @pytest.mark.parametrize(

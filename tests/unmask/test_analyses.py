@@ -284,15 +284,6 @@ def test_padding_is_no_token_of_a_row(story: LoadedModel) -> None:
     assert padded.head(4, 0).queries([2]).line.startswith("L4 H0, mean of 1 query: 1 query × 16 keys")
 
 
-def test_an_encoder_is_not_served(tmp_path: Path) -> None:
-    run = unmask.load(str(save("bert", tmp_path))).run("the cat sat on the mat")
-    for ask in (run.served, lambda: run.tree([-1]), lambda: run.packed([2]), run.streamed):
-        with pytest.raises(ValueError, match="does not predict the next token from earlier ones: choose a decoder"):
-            ask()
-    with pytest.raises(ValueError, match=r"expected a model that predicts next tokens, got .*, encoder"):
-        run.logit_lens()
-
-
 def test_what_is_served_prints_its_sizes_without_its_arrays(run: Run) -> None:
     for found, words in (
         (run.served(chunks=4, prefix=3), r"CallsComparison\(calls=\[\(3, 3\), \(4, 7\), .*twice=0, missed=0"),

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -248,3 +249,25 @@ def test_a_report_is_html(capsys: pytest.CaptureFixture, tmp_path: Path) -> None
     assert main(["report", "--text", "Once", "-o", str(tmp_path / "a.png")]) == 2
     assert "expected a file of HTML (.html), got 'png'" in capsys.readouterr().err
     assert main(["report", "--text", "Once \udce9", "-o", str(tmp_path / "a.html")]) == 0  # as bytes that are no UTF-8
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [("story --text nowhere", "No model was written: expected text files"), ("induction --steps 0", "--steps above 0")],
+)
+def test_a_training_that_cannot_be_is_a_sentence(asked: str, said: str, capsys: pytest.CaptureFixture) -> None:
+    with suppress(SystemExit):  # of argparse
+        assert main(["train", *asked.split()]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_shorter_training_leaves_no_checkpoints_of_a_longer_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # of the other tests
+    for name in ("50", "notes"):
+        (tmp_path / name).mkdir()
+    asked = "train induction --steps 1 --width 16 --heads 2 --rows 2 --out"
+    assert main([*asked.split(), str(tmp_path)]) == 0
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"0", "notes"}
+    assert f"\n{tmp_path.name}: loss" in capsys.readouterr().out

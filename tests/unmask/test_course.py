@@ -188,6 +188,8 @@ def test_the_version_of_what_is_kept_changes_with_it(site: Path, tmp_path: Path)
         ("query: 99", 11, "expected a query from 0 to"),
         ("show: head\nask: texts", 12, "at least three texts"),
         ("show: head\nmodel: no such model", 12, "no such model"),
+        ('show: head\nmasks: {"layers": [9]}', 12, "layers: expected numbers from 0 to 5"),
+        ("ask: {kind: how_many, within: 1}", 11, "at least three texts"),
     ],
 )
 def test_an_error_in_a_lesson_of_one_s_own_is_said_with_its_line(
@@ -197,6 +199,15 @@ def test_an_error_in_a_lesson_of_one_s_own_is_said_with_its_line(
     words = refusal(capsys, tmp_path / "site", tmp_path)
     assert words.startswith(f"No course was written: mine.en.md, line {line}: ")
     assert said in words
+
+
+def test_all_errors_of_all_lessons_are_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    first, second = lesson(tmp_path, "query: 99"), lesson(tmp_path, "heed: L0 H0", "other.en.md")
+    first.write_text(first.read_text() + "\n## Again\n\n```run\nhead: L9 H0\n```\n")
+    lines = refusal(capsys, tmp_path / "site", tmp_path).splitlines()
+    assert [re.search(r"line (\d+)", one)[1] for one in lines] == ["11", "17", "11"]
+    assert lines[0].startswith(f"No course was written: {first.name}")
+    assert lines[2].startswith(second.name)
 
 
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -13,7 +13,7 @@ import transformers as hf
 import unmask
 from model import catalog
 from model.masks import MaskSpec
-from tests.model.huggingface.families import TEMPLATES, random_network, word_tokenizer
+from tests.model.huggingface.families import TEMPLATES, random_network, save, word_tokenizer
 from unmask import pictures, runs
 from unmask.notebook import LoadedModel
 from unmask.pictures import predicted
@@ -165,8 +165,10 @@ def test_masks_are_given_by_name(story: LoadedModel) -> None:
     assert run.masks == MaskSpec(sliding=3, layers=(2,))
     for layers in (range(2, 4), np.array([2, 3])):
         assert story.run(TEXT, masks={"layers": layers}).masks == MaskSpec(layers=(2, 3))
-    no = np.bool_(False)
-    assert run.under({"causal": no}).masks == story.run(TEXT, causal=no).masks == MaskSpec(causal=False)
+    for no in (np.bool_(False), torch.tensor(False)):
+        assert run.under({"causal": no}).masks == story.run(TEXT, causal=no).masks == MaskSpec(causal=False)
+    alone = story.run("cat", masks={"drawn": [["block", 0, 0, 9, 9]]})
+    assert alone.leak().line.endswith(": no token attends to anything")
     assert run.head(2, 0).numpy()[9, :7].max() == 0
     assert run.head(1, 0).numpy()[9, :7].max() > 0
     assert story.run(TEXT, masks=MaskSpec(stride=2), causal=False).masks == MaskSpec(stride=2, causal=False)
@@ -385,3 +387,12 @@ def test_a_hook_or_a_weight_that_came_after_loading_is_warned_of() -> None:
     layer.mlp.c_fc.weight = torch.nn.Parameter(layer.mlp.c_fc.weight / 2)
     with pytest.warns(UserWarning, match="hooks or parameters have changed"):
         model.run(WORDS)
+
+
+def test_an_encoder_is_not_served(tmp_path: Path) -> None:
+    run = unmask.load(str(save("bert", tmp_path))).run("the cat sat on the mat")
+    for ask in (run.served, lambda: run.tree([-1]), lambda: run.packed([2]), run.streamed):
+        with pytest.raises(ValueError, match="does not predict the next token from earlier ones: choose a decoder"):
+            ask()
+    with pytest.raises(ValueError, match=r"expected a model that predicts next tokens, got .*, encoder"):
+        run.logit_lens()

@@ -161,7 +161,7 @@ def test_masks_that_json_does_not_name_are_as_in_training(tmp_path: Path, capsys
         (["--head", "9,0"], "expected a layer from 0 to 5, got 9"),
         (["--model", "/no/such/folder"], "/no/such/folder"),
         (["-o", "/no/such/folder/report.html"], "No such file or directory"),
-        (["-o", f"{__file__}/report.html"], "test_report.py/report.html.tmp: Not a directory"),
+        (["-o", f"{__file__}/report.html"], "test_report.py/report.html was not written (Not a directory)"),
     ],
 )
 def test_what_means_nothing_is_a_sentence_and_status_2(

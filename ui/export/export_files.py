@@ -202,8 +202,9 @@ def most_opened() -> int:
 
 
 def report(subject: ExportSubject) -> None:
-    address, _, choices = link.View.of_choices(masks=None, text=None).address().partition("?")
-    make = deferred(partial(report_of, subject, f"{address.removesuffix('export')}?{choices}"))
+    view = link.View.of_choices(masks=None, section=None, model=controls.chosen_model() or "story")
+    address, _, choices = view.address().partition("?")
+    make = deferred(partial(report_of, subject, f"{address.removesuffix('export')}?{choices}" if view.fits() else ""))
     about = say(
         "One HTML file that opens offline with a double click: all heads, the chosen one enlarged, masks, predictions, "
         "losses and **the text itself**. At most 8 MB; the file says so if heads are left out."

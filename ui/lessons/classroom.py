@@ -5,6 +5,7 @@ What phones show of a step's run are pictures that a small script draws, without
 
 import csv
 import io
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -12,9 +13,10 @@ import segno
 import streamlit as st
 
 from i18n import N_, language, say, say_count
+from lessons.answer import mean_losses
 from lessons.image_steps import pictured
 from lessons.lesson import Lesson, Step
-from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer, mean_losses
+from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer
 from model.heads.view import HeadView
 from serving import rooms
 from serving.job import digest
@@ -34,7 +36,7 @@ from viz.html import join, tag
 from viz.lessons import phone, pictures
 from viz.lessons.phone import Drawn, PhoneStep, losses_table
 from viz.lessons.pictures import image_and_words, lit_picture, scene_image
-from viz.lessons.screen import ASKS, plain, row_tokens
+from viz.lessons.screen import plain, question, row_tokens
 from viz.saved.standalone import Canvas
 from viz.why_causal.charts import Curve
 
@@ -58,6 +60,11 @@ KEPT = N_(
 
 def button() -> None:
     """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open."""
+    key = _key()
+    with suppress(OSError):  # the strip says it
+        if key and not rooms.rooms().is_open(key):
+            st.session_state.lesson_room = None
+            st.toast(escaped(rooms.GONE))
     opened = _key() is not None
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
@@ -130,7 +137,7 @@ def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidde
             taken = len(answer.choices) if answer and hidden else 0
             asked: dict[str, Any] | None = None  # what the file of answers says of the question
             if answer and step.ask:
-                asked = {"lesson": lesson.title, "step": step.title, "question": say(ASKS[step.ask.kind])}
+                asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
                 asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
             _send(key, PhonePage(step_name, taken, body), asked)
     return answer
@@ -154,6 +161,8 @@ def _send(key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
 def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
     """How many phones there are, and what they answered: before the reveal not on a screen that the class sees."""
     with guarded():
+        if not rooms.rooms().is_open(key):
+            st.rerun()  # the whole page, whose button says so
         found = rooms.rooms().tally(key.id)
     counts = found.counts.get(step, {})
     words = [say_count("{count} phone", "{count} phones", found.phones)]

@@ -6,9 +6,10 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from i18n import N_, say, say_count, together
+from lessons.answer import mean_losses
 from lessons.image_steps import pictured
 from lessons.lesson import Lesson, Step
-from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, mean_losses
+from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer
 from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
@@ -27,7 +28,7 @@ from viz.images import lit_packet, weights_tables
 from viz.lessons import pictures, screen
 from viz.lessons.glossary import prose
 from viz.lessons.pictures import image_and_words, lit_step
-from viz.lessons.screen import ASKS, QuestionSummary, summary_page, verdict_on
+from viz.lessons.screen import QuestionSummary, summary_page, verdict_on
 from viz.numbers import loss_figure
 
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
@@ -53,7 +54,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
             _ask(step, answer, name, number)
         else:
             if answer and step.ask:
-                st.html(verdict_on(answer, given, say(ASKS[step.ask.kind])))
+                st.html(verdict_on(answer, given, screen.question(step.ask)))
             if step.notice:
                 st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
             steps.open_page(step)
@@ -91,7 +92,7 @@ def show_end(lesson: Lesson, name: str) -> None:
             )
             st.html(f'<p class="aim">{words}</p>')
         summaries = [
-            QuestionSummary(number, step.title, step.ask.kind, answers.get(number), given[number])
+            QuestionSummary(number, step.title, screen.question(step.ask), answers.get(number), given[number])
             for number, step in asked.items()
             if step.ask
         ]
@@ -113,7 +114,7 @@ def _found(step: Step) -> Answer | str:
 def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     assert step.ask is not None
     with st.container(key="lesson_question"):
-        st.markdown(f"**{escaped(say(ASKS[step.ask.kind]))}**")
+        st.markdown(f"**{escaped(screen.question(step.ask))}**")
     typed = answer.number is not None and not st.session_state.lesson_present  # presented, a class votes
     if typed:
 

@@ -2,26 +2,33 @@
 
 import csv
 import io
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import ListedColormap, PowerNorm
 from matplotlib.patches import Patch
 
+from i18n import say
 from viz.export.data import cell
-from viz.export.paper import Paper, Sheet, sequential, tidy
+from viz.export.paper import EDGE, Paper, Sheet, sequential, tidy
 from viz.heatmap import CachedFigure
 
 LEFT, WIDE, TALL, RIGHT, BELOW = 1.1, 6.0, 4.4, 0.4, 0.9  # inches
 LABEL = 6.5  # points of a token
+MOST_NAMES = 48  # of rows of a heatmap
+DASHES = {"dash": "--", "dot": ":"}
 
 
-def chart_picture(paper: Paper, drawn: CachedFigure) -> Sheet:
-    """The figure's traces on one panel; lines of a second y axis on a panel below."""
+def chart_picture(paper: Paper, make: Callable[[], CachedFigure]) -> Sheet:
+    """The figure's traces on one panel; lines of a second y axis on a panel below. make: gives it in the language in
+    which it is called, the paper's."""
+    drawn = make()
     traces, layout = [one.to_plotly_json() for one in drawn.data], drawn.layout.to_plotly_json()
     second = any(trace.get("yaxis") == "y2" for trace in traces)
-    sheet = Sheet(paper, LEFT + WIDE + RIGHT, TALL + BELOW + 1.6 * second)
+    scale = 0.4 * any(trace["type"] == "heatmap" and trace.get("showscale", True) for trace in traces)
+    sheet = Sheet(paper, LEFT + WIDE + RIGHT + scale, TALL + BELOW + 1.6 * second)
     panels = {"y": sheet.panel(LEFT, 0, WIDE, TALL)}
     if second:
         panels["y2"] = sheet.panel(LEFT, TALL + 0.5, WIDE, 1.1)
@@ -29,7 +36,7 @@ def chart_picture(paper: Paper, drawn: CachedFigure) -> Sheet:
     for trace in traces:
         panel = panels[trace.get("yaxis", "y")]
         if trace["type"] == "heatmap":
-            _heatmap(panel, trace)
+            _heatmap(sheet, panel, trace)
         elif trace["type"] == "bar":
             place = np.arange(len(trace["x"])) + (series.index(trace) - (len(series) - 1) / 2) * 0.8 / len(series)
             panel.bar(place, trace["y"], 0.8 / len(series), color=trace["marker"]["color"], label=trace["name"])
@@ -41,27 +48,49 @@ def chart_picture(paper: Paper, drawn: CachedFigure) -> Sheet:
                     x, y, paper.said(unescape(text)) + "\n\n", ha="center", va="center", fontsize=8, parse_math=False
                 )
         else:
-            style = {"color": trace["line"]["color"], "linewidth": trace["line"].get("width", 1.5)}
-            panel.plot(trace["x"], trace["y"], label=trace.get("name"), zorder=1, **style)
+            panel.plot(trace["x"], trace["y"], label=trace.get("name"), zorder=1, **_style(trace["line"]))
     for name, panel in panels.items():
+        for shape in layout.get("shapes", ()):
+            panel.axvline(shape["x0"], **_style(shape["line"]))
         _axes(paper, panel, layout, name.replace("y", "yaxis"))
         if panel.get_legend_handles_labels()[1]:
             panel.legend(fontsize=7, frameon=False)
     return sheet
 
 
-def _heatmap(panel: Any, trace: dict[str, Any]) -> None:
+def _style(line: dict[str, Any]) -> dict[str, Any]:
+    """Of a line of Plotly's, as matplotlib takes it."""
+    return {
+        "color": line["color"],
+        "linewidth": line.get("width", 1.5),
+        "linestyle": DASHES.get(str(line.get("dash")), "-"),
+    }
+
+
+def _heatmap(sheet: Sheet, panel: Any, trace: dict[str, Any]) -> None:
     numbers = np.ma.masked_invalid(np.asarray(trace["z"], np.float64))
     if trace.get("showscale", True):
-        panel.imshow(numbers, cmap=sequential(), vmin=0, vmax=1, aspect="auto", interpolation="none")
+        image = panel.imshow(numbers, cmap=sequential(), norm=PowerNorm(0.5, 0, 1), aspect="auto", interpolation="none")
+        beside = sheet.panel(LEFT + WIDE + 0.1, 0, 0.12, TALL)
+        sheet.figure.colorbar(image, cax=beside).set_label(trace["colorbar"]["title"]["text"], fontsize=8)
+        beside.tick_params(labelsize=7)
+        shown = range(0, len(numbers), -(-len(numbers) // MOST_NAMES))
+        panel.set_yticks(shown, [trace["y"][row] for row in shown], fontsize=LABEL, parse_math=False)
         return
     colours = [_colour(colour) for _, colour in trace["colorscale"][::2]]
     panel.imshow(numbers, cmap=ListedColormap(colours), vmin=-0.5, vmax=len(colours) - 0.5, interpolation="none")
-    names: dict[int, str] = {}
+    names: dict[Any, dict[str, None]] = {}  # by their colour, which several have in turn
     for row, words in zip(numbers.filled(-1).astype(int), trace["hovertext"], strict=True):
-        names |= {int(number): word for number, word in zip(row, words, strict=True) if number >= 0}
-    patches = [Patch(color=colours[number], label=name) for number, name in sorted(names.items())]
-    panel.legend(handles=patches, fontsize=7, frameon=False, loc=3, bbox_to_anchor=(0, 1), ncols=4)
+        for number, word in zip(row, words, strict=True):
+            if number >= 0:
+                names.setdefault(colours[number], {})[word] = None
+    patches = [Patch(color=colour, label=_listed([*some])) for colour, some in names.items()]
+    look: dict[str, Any] = {"bbox_to_anchor": sheet.at(EDGE, 0), "bbox_transform": sheet.figure.transFigure}
+    panel.legend(handles=patches, fontsize=7, frameon=False, loc=3, ncols=4, **look)
+
+
+def _listed(names: list[str]) -> str:
+    return say(", ").join(names if len(names) <= 3 else [*names[:2], "…"])
 
 
 def _colour(colour: str) -> Any:
@@ -85,6 +114,8 @@ def _axes(paper: Paper, panel: Any, layout: dict[str, Any], y: str) -> None:
             put(found["tickvals"], names, fontsize=LABEL, parse_math=False, **turned)
         elif found.get("showticklabels") is False:
             put([])
+    if "range" in layout.get("xaxis", {}):
+        panel.set_xlim(layout["xaxis"]["range"])
     reversed_axis = layout.get(y, {}).get("range", [0, 1])
     if reversed_axis[0] > reversed_axis[1]:
         panel.set_ylim(*reversed_axis)
@@ -105,6 +136,7 @@ def as_csv(drawn: CachedFigure) -> str:
             places = zip(trace["x"], trace["y"], values, strict=True)
             lines.writerows((name, x, "", y, "", cell(value)) for x, y, value in places)
             continue
+        down |= dict(enumerate(trace.get("y", ())))
         for row, values in enumerate(trace.get("hovertext", np.asarray(trace["z"]).tolist())):
             lines.writerows((name, column, cell(across.get(column, "")), row, cell(down.get(row, "")), value)
                             for column, value in enumerate(values) if value != "")  # fmt: skip

@@ -177,7 +177,7 @@ def pairs_table(found: ScoreSplit) -> str:
         rows.append([td(say("all other pairs ({count:,})", count=left), colspan=2), *_term(rest)])
     rows.append([td(tag("b", say("the score")), colspan=2), *_term(found.score)])
     if found.added:
-        rows.append([td(say("the model's own bias"), colspan=2), *_term(found.added)])
+        rows.append([td(say("the model's own bias"), "wraps", colspan=2), *_term(found.added)])
     return table(rows)
 
 

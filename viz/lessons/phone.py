@@ -59,7 +59,7 @@ class PhoneStep:
         parts += [formula(step.formula)] if step.formula else []
         told: dict[str, Any] = {"name": self.name}
         if self.answer and step.ask:
-            asked = say(screen.ASKS[step.ask.kind])
+            asked = screen.question(step.ask)
             if self.counts is None:
                 parts.append(_question(asked, self.answer))
             else:

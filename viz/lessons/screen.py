@@ -16,7 +16,7 @@ from viz.numbers import chance, number, percent, perplexity
 from viz.saved.standalone import document
 
 if TYPE_CHECKING:
-    from lessons.lesson import Lesson
+    from lessons.lesson import Ask, Lesson
     from lessons.questions import Answer
     from lessons.reading import Shelved
 
@@ -60,7 +60,7 @@ def plain(said: Statement) -> str:
     return _InPlaces().vformat(say(said.sentence), (), said.values)
 
 
-ASKS = {  # of a step's run; `first` asks of masks that were flipped
+ASKS = {  # of a step's run, by the kind; of some kinds by what is asked for
     "loss": N_("Will the mean loss go down, go up or stay the same?"),
     "texts": N_("Will the mean loss go down or up on most of these texts?"),
     "lower": N_("Which of the two has the lower loss on this text?"),
@@ -74,14 +74,26 @@ ASKS = {  # of a step's run; `first` asks of masks that were flipped
     "padding": N_("How much of this head's attention will go to padding?"),
     "picture": N_("Which masks made this picture?"),
     "how_many": N_("On how many of these texts will the mean loss go down?"),
-    "weight": N_("How much of its attention will the highlighted token give to the token named above?"),
-    "which_head": N_("Which of these heads does it most?"),
+    "weight": N_("How much of its attention will the highlighted token give to the token at {key}?"),
+    "which_head.previous": N_("Which of these heads gives the largest share of its attention to the previous token?"),
+    "which_head.first": N_("Which of these heads gives the largest share of its attention to the first token?"),
+    "which_head.induction": N_(
+        "Which of these heads gives the largest share of its attention to what followed the same token earlier?"
+    ),
     "norm": N_("How long is the value of the first token, compared with the others of this head?"),
-    "number": N_("Which number is it, to two decimal places?"),
+    "number.score": N_("What is the score of “{token}”, to two decimal places?"),
+    "number.weight": N_("What is the weight of “{token}”, to two decimal places?"),
+    "number.output": N_("What is the first number of the output, to two decimal places?"),
     "becomes": N_("What will happen to the weights of this row?"),
     "earlier": N_("Which score is the first to rise by 0.05?"),
     "steepest": N_("Where does the loss fall fastest, per step?"),
 }
+
+
+def question(ask: "Ask") -> str:
+    """What a step asks, in words."""
+    more = {"which_head": f".{ask.pattern}", "number": f".{ask.of}"}.get(ask.kind, "")
+    return say(ASKS[ask.kind + more], key=ask.key, token=ask.token)
 
 
 STYLE = (
@@ -255,7 +267,7 @@ def summary_page(lesson: "Lesson", asked: Sequence[QuestionSummary]) -> str:
 
 def _item(one: QuestionSummary) -> Markup:
     step = say("Step {number}: {title}", number=one.number, title=one.title)
-    lines = [tag("b", step), tag("div", say(ASKS[one.question]))]
+    lines = [tag("b", step), tag("div", one.question)]
     if one.answer and one.kind != "open":
         own = own_words(one.answer, one.given)
         right = " / ".join(plain(one.answer.choices[number]) for number in sorted(one.answer.right))

@@ -96,8 +96,8 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int, local: bool = Fals
 
 
 def reading(texts: Sequence[PaddedText], side: str, *, attention_alone: bool = True) -> str:
-    """Where the next token is read, and what the last cell would say instead. attention_alone: the model has no layers
-    without attention, which may read padding."""
+    """Where the next token is read, and what the last cell would say instead. attention_alone: nothing else
+    in the model may read padding."""
     said = [say(READ[side])]
     if side == "left":
         wrong = sum(text.goes_on_otherwise() for text in texts)

@@ -110,7 +110,7 @@ def _step(number: int, one: CourseStep) -> Markup:
     step, parts = one.step, [tag("h2", one.step.title), prose(one.step.prose, f"prose{number}")]
     parts += [formula(step.formula)] if step.formula else []
     if one.answer and step.ask:
-        asked = [tag("p", tag("b", say(screen.ASKS[step.ask.kind])))]
+        asked = [tag("p", tag("b", screen.question(step.ask)))]
         for place, choice in enumerate(one.answer.choices):
             label = join((tag("kbd", place + 1), " ", screen.plain(choice)))
             asked.append(tag("button", label, type="button", data_answer=place))
@@ -150,7 +150,7 @@ def _about(one: CourseStep) -> dict[str, Any]:
     """For components/course.js: of each answer (the last one: shown unasked) what is said, at once and in the end."""
     about: dict[str, Any] = {"before": one.before, "after": one.after, "tokens": one.step.show == "tokens"}
     if one.answer and one.step.ask:
-        asked, title = say(screen.ASKS[one.step.ask.kind]), one.step.title
+        asked, title = screen.question(one.step.ask), one.step.title
         why, given = screen.plain(one.answer.why), [*range(len(one.answer.choices)), None]
         about["right"] = [place in one.answer.right for place in range(len(one.answer.choices))]
         about["said"] = [screen.verdict_on(one.answer, choice, asked) for choice in given]

@@ -12,16 +12,22 @@ from pathlib import Path
 import pytest
 import torch
 import transformers as hf
+from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from model.blocks import positions_of
+from model.circuits.patching import Patch, PatchMetric, PatchPair
+from model.errors import NotSupported
+from model.heads.ablation import HeadsOff, outcome
+from model.heads.reach import reach_of
 from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from serving.settings import Settings
 from tests.model.huggingface import families
+from tests.model.huggingface.every_type import network_of
 from tests.model.huggingface.more_families import ALL, MULTIMODAL, PAIRS
 from tests.tensors import largest_difference
 
@@ -45,6 +51,7 @@ LAYERS = {  # the numbers of the layers that have attention, and what the others
     "recurrent_gemma": ((2,), "recurrence"),
     "olmo_hybrid": ((2,), "linear attention"),
     "minimax": ((1,), "linear attention"),
+    "falcon_h1": ((0, 1, 2), "state space beside attention"),
 }
 
 
@@ -111,7 +118,7 @@ def batch_of(model: HuggingFaceModel, padding: str) -> TokenBatch:
 @pytest.mark.parametrize("padding", ["right", "left"])  # the first row has none
 def test_each_text_is_as_it_is_alone(family: tuple[str, HuggingFaceModel, PreTrainedModel], padding: str) -> None:
     name, ours, theirs = family
-    trace = ours.run(batch_of(ours, padding))
+    trace, found = ours.run(batch_of(ours, padding)), ours.describe()
     compared = 0
     for row in range(len(trace.batch.ids)):
         logits, attentions = eager(name, theirs, trace.batch, row)
@@ -119,18 +126,16 @@ def test_each_text_is_as_it_is_alone(family: tuple[str, HuggingFaceModel, PreTra
         assert off <= 1e-3 * float(logits.abs().max()), f"{name}, {padding}, row {row}: logits off by {off:.2g}"
         for part, expected in attentions.items():
             shown = trace.select(part)
-            if len(expected) == len(ours.describe().layer_kinds):  # MiniMax gives what its linear attention has, too
-                expected = tuple(expected[layer] for layer in ours.describe().layer_numbers[part])
-            if len(expected) != shown.num_layers:
-                assert name == "diffllama"  # two attentions in each layer, of which it gives one tensor
-                continue
+            if len(expected) == len(found.layer_kinds):  # MiniMax gives what its linear attention has, too
+                expected = tuple(expected[found.layer_number(part, layer)] for layer in range(found.layers[part]))
+            assert len(expected) == shown.num_layers
             for layer, weights in enumerate(expected):
                 here = torch.stack([shown.weights(layer, head, row) for head in range(shown.num_heads)])
                 here = here[:, shown.queries.real(row), shown.keys.real(row)]
                 off = largest_difference(here, weights)
                 assert off <= 1e-5, f"{name}, {padding}, row {row}: {part}, layer {layer} off by {off:.2g}"
                 compared += 1
-    assert compared or name == "diffllama" or name in READS_PADDING
+    assert compared or name in READS_PADDING
 
 
 def test_one_token_has_nothing_to_predict(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
@@ -166,12 +171,13 @@ def test_the_causal_mask_is_lifted_and_put_back(family: tuple[str, HuggingFaceMo
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_without_attention_is_named_and_never_drawn(name: str, tmp_path: Path) -> None:
+def test_what_is_not_attention_is_named_and_never_drawn(name: str, tmp_path: Path) -> None:
     model = adapter.load(str(saved(name, tmp_path)), settings=Settings())
     numbers, kind = LAYERS[name]
     found = model.describe()
-    assert found.layer_numbers == {"self": numbers}
-    assert [place for place, what in enumerate(found.layer_kinds) if what == "attention"] == list(numbers)
+    assert found.layer_numbers == ({"self": numbers} if len(numbers) < len(found.layer_kinds) else {})
+    with_attention = ("attention", "state space beside attention")  # Zamba's
+    assert [place for place, what in enumerate(found.layer_kinds) if what in with_attention] == list(numbers)
     assert found.layer_kinds[0] == kind
     assert found.layers == {"self": len(numbers)}
     assert model.run(model.encode(TEXTS[:1])).num_layers == len(numbers)
@@ -181,6 +187,39 @@ def test_a_layer_without_attention_is_named_and_never_drawn(name: str, tmp_path:
 def test_a_feed_forward_layer_of_its_own_is_no_state_space(tmp_path: Path) -> None:
     model = adapter.load(str(saved("nemotron_h", tmp_path)), settings=Settings())
     assert model.describe().layer_kinds == ("state space", "attention", "feed-forward", "state space")
+
+
+@torch.inference_mode()
+def test_values_in_two_parts_are_of_one_attention(tmp_path: Path) -> None:
+    model = adapter.load(str(saved("diffllama", tmp_path)), settings=Settings())
+    batch = model.encode(TEXTS[:1])
+    trace = model.run(batch)
+    assert (model.describe().layers, model.describe().layer_numbers) == ({"self": 3}, {})
+    assert trace.layers[1].v.shape[-1] == 2 * trace.layers[1].q.shape[-1]
+    window, ids = MaskSpec(sliding=2), batch.ids.repeat(2, 1)
+    ids[1, :6] += 1
+    both = model.run(replace(batch.rows([0, 0]), ids=ids), window).logits
+    reached = reach_of(trace, 0, window, 0, 0).first[:, :6].any(1)
+    assert reached.tolist() == ((both[0] - both[1]).abs().amax(-1) > 1e-5).tolist()
+    assert reached.tolist() == [True] * 9 + [False] * 2
+    pair, metric = PatchPair(model, trace, 0, trace, 0), PatchMetric(9, 5)
+    assert abs(pair.effects(metric, [[Patch("head", 1, head)] for head in range(4)])).max() == 0
+    off = outcome(model, batch, model.standard, 0, 9, HeadsOff(tuple((1, head) for head in range(4))), 5)
+    theirs = network_class("diffllama").from_pretrained(tmp_path, attn_implementation="eager").eval()
+    theirs.get_submodule("model.layers.1.self_attn.o_proj").weight.zero_()
+    expected = theirs(batch.ids).logits[0, 9].log_softmax(-1)[5]
+    assert off.log_probability == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_attentions_one_after_the_other_in_a_layer_are_counted_one_by_one(tmp_path: Path) -> None:
+    families.save_tokenizer(tmp_path)
+    network = network_of("causal", "longcat_flash")
+    model = adapter.from_network(network, Tokenizer.from_file(str(tmp_path / "tokenizer.json")))
+    found, batch = model.describe(), model.encode(TEXTS[:1])
+    assert found.layers == {"self": network.config.num_hidden_layers}
+    assert [found.layer_number("self", layer) for layer in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(NotSupported, match="several attentions each"):
+        model.residuals(batch, model.standard)
 
 
 def test_chunks_are_a_mask_with_a_name_of_its_own(tmp_path: Path) -> None:

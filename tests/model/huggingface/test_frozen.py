@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from model.attribution.score_split import additions, carried, direct_effect, effect_on_logits, score_split
@@ -17,23 +18,24 @@ from model.masks import MaskSpec
 from model.trace import Trace
 from serving.settings import Settings
 from tests.model.huggingface import families, test_families
+from tests.model.huggingface.every_type import network_of
 from tests.model.huggingface.family import Family
 
 CLOSE = 1e-5
 LINES = ["the cat sat on a mat and then it saw", "red ball near"]
-MORE = {  # code of its own with rotary positions or ALiBi, a gate, parallel layers of two kinds, a low-rank q and k
+MORE = {  # own code with rotary positions or ALiBi, a gate, parallel layers of two kinds, low-rank q and k, v in parts
     "gptj": ("token", None),
     "bloom": ("embedding", None),
     "qwen3_next": ("token", "linear attention + MLP"),
     "falcon_h1": ("token", "state space + MLP"),
     "llama4": ("token", None),
     "deepseek_v32": ("token", None),
+    "diffllama": ("token", None),
 }
 NOT_EXACT = {
     "bert": "do more than add to the residual stream",  # its norms stand behind the sums
     "openai-gpt": "do more than add to the residual stream",
     "zamba": "does not leave the layer",
-    "diffllama": "several attentions",
     "t5": "encoder-decoder",
 }
 ENDS = {  # the module that gives what attention adds to the stream
@@ -111,6 +113,13 @@ def test_where_it_is_not_exact_it_says_why(name: str, tmp_path: Path, loaded: di
     assert carried(model, trace, 0, trace.spec, last, 1, 2).added is None
     with pytest.raises(NotSupported, match=NOT_EXACT[name]):
         direct_effect(model, trace, 0, trace.spec, last, 1, 2)
+
+
+def test_a_model_that_counts_positions_itself_is_not_called_nonlinear(tmp_path: Path) -> None:
+    families.save_tokenizer(tmp_path)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    model = adapter.from_network(network_of("masked", "roformer"), tokenizer)
+    assert "counts positions itself" in str(score_split(model, run(model), 0, 0, 1, 5, 2).why_not)
 
 
 @pytest.mark.parametrize("name", SOME)

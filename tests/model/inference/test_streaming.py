@@ -165,6 +165,7 @@ def test_sizes_that_do_not_fit(sizes: dict[str, int], words: str) -> None:
 
 
 def test_models_without_a_stream(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="layers without attention"):
-        stream(load("qwen3_next", tmp_path), numbers(30), window=10, sinks=2, step=5)
+    for name in ("qwen3_next", "falcon_h1"):
+        with pytest.raises(ValueError, match="a state of the whole text"):
+            stream(load(name, tmp_path / name), numbers(30), window=10, sinks=2, step=5)
     assert MOST_CACHE_BYTES < 100e6

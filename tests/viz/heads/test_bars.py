@@ -247,7 +247,7 @@ class TestScoreSplit:
         found = replace(found, added=1.25, softcap=30.0)
         words = sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"])
         assert "caps it at ±30. The model adds its own bias, +1.250. +7.500 goes into the softmax." in words
-        assert "the model&#39;s own bias" in pairs_table(found)
+        assert '<td class="wraps" colspan="2">the model&#39;s own bias' in pairs_table(found)
         never = sum_words(replace(found, added=-np.inf), "3: a", "1: b", score=-np.inf, weight="0", blocked=[])
         assert "The model adds its own bias, −∞. −∞ goes into the softmax." in never
         assert words.endswith("Blocked by causal and padding: the score has no effect.")

@@ -6,14 +6,13 @@ import pytest
 
 from i18n import LANGUAGES, N_, spoken
 from lessons.glossary import glossary
-from lessons.lesson import Lesson
+from lessons.lesson import Ask, Lesson
 from lessons.questions import KINDS
 from lessons.reading import FOLDER, shelf
 from lessons.statement import Statement
 from ui.ask_first import ASKS as FIRST
-from ui.lessons.screen import ASKS
 from viz.lessons.glossary import PICTURES, prose
-from viz.lessons.screen import plain
+from viz.lessons.screen import ASKS, plain, question
 from viz.numbers import perplexity
 
 
@@ -24,8 +23,15 @@ def test_every_language_has_the_same_words_each_with_its_picture(language: str) 
 
 
 def test_every_kind_of_question_is_asked_in_words() -> None:
-    assert set(ASKS) == set(KINDS)
+    assert {name.partition(".")[0] for name in ASKS} == set(KINDS)
     assert set(FIRST) <= set(KINDS)
+
+
+def test_what_is_asked_for_is_named_in_the_question() -> None:
+    assert question(Ask(kind="weight", key=4)).endswith("to the token at 4?")
+    assert "of “the”" in question(Ask(kind="number", of="score"))
+    words = {question(Ask(kind="which_head", pattern=pattern)) for pattern in ("previous", "first", "induction")}
+    assert len(words) == 3
 
 
 def test_the_chinese_lessons_show_the_same_runs_and_ask_the_same() -> None:
