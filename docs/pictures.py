@@ -2,7 +2,7 @@
 
     python -m docs.pictures
 
-Needs what the tests need: requirements-dev.txt and Chromium.
+Needs what the tests need, requirements-dev.txt and Chromium, and a font with Chinese characters.
 """
 
 import io

@@ -341,8 +341,6 @@ def test_what_is_of_one_head_refuses_several_and_changes(run: Run) -> None:
     with pytest.raises(ValueError, match="expected one head for a difference, got L4 H0, L4 H1"):
         arcs.difference(other.arcs(4, [2, 3]))
     both = [one.head(4, 0).queries([3, 8]) for one in (run, other)]
-    for picture in (both[0], both[0].difference(both[1])):
-        assert picture.to_dataframe()["query"].unique().tolist() == [3]
     np.testing.assert_allclose(both[0].difference(both[1]).numpy(), both[0].numpy() - both[1].numpy(), atol=1e-6)
     flows = run.flow().difference(other.flow())
     assert list(flows.to_dataframe().columns) == ["layer", "key", "value"]

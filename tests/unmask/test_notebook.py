@@ -84,6 +84,8 @@ def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.Monk
     assert f"L{layer} H{head} changes most" in repr(difference)
     row = difference.to_dataframe().nlargest(1, "value").iloc[0]
     assert (row["layer"], row["head"]) == (layer, head)
+    third, other = (one.head(layer, head).queries([3]) for one in (lifted, run))
+    assert {*third.to_dataframe()["query"], *third.difference(other).to_dataframe()["query"]} == {3}
     one = lifted.head(layer, head).difference(run.head(layer, head))
     np.testing.assert_allclose(one.numpy(), change[layer, head], atol=1e-6)
     assert not one.view.any_blocked().any()  # what one of them alone blocks has changed

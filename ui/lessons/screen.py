@@ -119,15 +119,17 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     if typed:
 
         def take() -> None:
-            if st.session_state.typed_answer is None:
+            typed = st.session_state.typed_answer.replace(",", ".").replace("−", "-")  # as most of Europe writes them
+            try:
+                choices.give(name, number, answer.typed(float(typed)))
+            except ValueError:
                 st.toast(say("Type a number first."))
-            else:
-                choices.give(name, number, answer.typed(float(st.session_state.typed_answer)))
 
-        with st.container(horizontal=True, vertical_alignment="bottom"):
+        form = st.form("typed", border=False)  # Enter is enough
+        with form, st.container(horizontal=True, vertical_alignment="bottom"):
             within = say("A number; up to {within:g} away counts as right", within=answer.within)
-            st.number_input(within, value=None, step=0.01 if answer.within < 1 else 1.0, key="typed_answer")
-            st.button(say("Check"), key="check_answer", on_click=take)
+            st.text_input(within, key="typed_answer", max_chars=40, autocomplete="off")
+            st.form_submit_button(say("Check"), key="check_answer", on_click=take)
     for one, choice in enumerate(() if typed else answer.choices):
         give, label = partial(choices.give, name, number, one), escaped(screen.plain(choice))
         st.button(label, key=f"answer_{one}", width="stretch", shortcut=str(one + 1), on_click=give)
