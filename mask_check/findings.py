@@ -56,8 +56,10 @@ VERDICTS = {  # by exit code
     1: N_("It does not obey its mask on the rows checked, of {lengths} tokens."),
     2: N_("The rows checked, of {lengths} tokens, do not show whether it obeys its mask."),
 }
-OTHERS_BROKEN = N_("No check of its mask is broken on the rows checked, of {lengths} tokens, but others are: {names}.")
-OTHERS = frozenset(  # laws that a module may break although it obeys its mask
+OTHERS_BROKEN = N_(
+    "In one forward pass in eval mode it obeys its mask on the rows checked, of {lengths} tokens. Broken: {names}."
+)
+OTHERS = frozenset(  # laws that a module may break although it obeys its mask in such a pass
     ("batch", "positions", "cache", "kernels", "training", "reuse", "last", "unpositioned", "parameters", "derivative",
      "checkpointing", "compile")
 )  # fmt: skip
@@ -286,7 +288,9 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
 def verdict_of(report: CheckReport) -> str:
     """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
     broken = {finding.law: msg(finding.name) for finding in report.broken}
-    verdict = OTHERS_BROKEN if broken and broken.keys() <= OTHERS else VERDICTS[report.exit_code]
+    verdict = VERDICTS[report.exit_code]
+    if broken and broken.keys() <= OTHERS:
+        verdict = OTHERS_BROKEN if report.finding(DECISIVE).verdict == OBEYS else VERDICTS[2]
     lengths = msg_all([str(one) for one in (report.length, *report.longer)])
     words = msg(verdict, lengths=lengths, names=msg_list([*broken.values()]))
     changed = report.length if report.mask is None else int(report.mask.measured.sum())

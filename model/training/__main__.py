@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     measure.add_argument("--out", type=Path, default=CHECKPOINTS / "story")
     given = vars(parser.parse_args(arguments))
     what, out = given.pop("what"), given.pop("out")
-    for name in ("steps", "minutes"):
+    for name in ("steps", "minutes", "rows"):
         if given.get(name, 1) <= 0:
             parser.error(f"expected --{name} above 0, got {given[name]}")
     if what == "measure":

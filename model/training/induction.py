@@ -7,7 +7,6 @@ Attention-only as in Elhage et al. 2021, trained on random text that comes again
 predicts (Olsson et al. 2022). In GPT-2's layout, so that everything reads it: its MLPs have one neuron, and add 0.
 """
 
-import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,7 +47,11 @@ class InductionRecipe(live_training.Rates):
 
 
 def train(out: Path, recipe: InductionRecipe) -> None:
-    """Write the last checkpoint to out, those before it to folders named by their step, and the losses."""
+    """Write the last checkpoint to out, those before it to folders named by their step, and the losses. Raises
+    ValueError where out has later ones, of another training."""
+    later = [step for step in CHECKPOINTS_AT if step >= recipe.steps and (out / str(step)).exists()]
+    if later:
+        raise ValueError(f"expected a folder without checkpoints of a longer training, {out} has step {later[0]}")
     torch.set_num_threads(1)  # so that a second run on the same machine gives the same weights
     torch.manual_seed(recipe.seed)
     model = live_training.new_transformer(config_of(recipe, vocabulary=VOCABULARY, mlp_width=1))
@@ -68,9 +71,6 @@ def train(out: Path, recipe: InductionRecipe) -> None:
         losses = live_training.token_losses(model, ids, targets, causal=True)
         (losses.sum() / (targets >= 0).sum()).backward()
         live_training.update(model, optimizers, live_training.rate_at(step / recipe.steps, recipe.warmup))
-    for step in CHECKPOINTS_AT:
-        if step >= recipe.steps:  # of an earlier training
-            shutil.rmtree(out / str(step), ignore_errors=True)
     print(f"{recipe.steps} steps of {recipe.rows * recipe.context:,} tokens; recipe {asdict(recipe)}")
     print(report(out))
 

@@ -41,13 +41,13 @@ def test_text(sound: CheckReport, broken: CheckReport) -> None:
 
 @pytest.mark.parametrize(
     ("key", "words"),
-    [("unused", "are: Unused parameters."), ("pads", "It does not obey"), ("rows", "are: Batch independence.")],
+    [("unused", "Broken: Unused parameters."), ("pads", "It does not obey"), ("training", "Broken: Training mode.")],
 )
 def test_the_verdict_is_about_the_mask_only_where_a_check_of_the_mask_is_broken(key: str, words: str) -> None:
     report = check(SAMPLES[key].make())
     assert report.exit_code == 1
     assert words in findings.verdict_of(report)
-    assert ("No check of its mask is broken" in findings.verdict_of(report)) == words.startswith("are: ")
+    assert ("in eval mode it obeys its mask" in findings.verdict_of(report)) == words.startswith("Broken: ")
     assert set(LAWS) > findings.OTHERS
 
 

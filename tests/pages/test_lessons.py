@@ -248,7 +248,6 @@ def test_a_step_opens_the_page_that_shows_the_same() -> None:
             "pages/serving.py",
             {"cached": 7, "second": " The dog sat down."},
         ),
-        ({"lesson": "mask_on_a_score", "step": "1", "answers": "1-0"}, "pages/mask_lab.py", {"section": "hand"}),
         (
             {"packed": packed(OWN.replace("ask: sees", 'masks: {"causal": false}\npage: explore'))},
             "app.py",

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,6 +29,9 @@ def start() -> Iterator[Callable[..., Background]]:
     yield one
     for job in started:
         job.stop()
+    for thread in threading.enumerate():  # what it notes of a job's time is not for the next test
+        if "(_listen)" in thread.name:
+            thread.join(PATIENCE)
 
 
 def until(job: Background, so: Callable[[JobProgress], bool]) -> JobProgress:

@@ -261,13 +261,14 @@ def test_a_training_that_cannot_be_is_a_sentence(asked: str, said: str, capsys: 
     assert said in capsys.readouterr().err
 
 
-def test_a_shorter_training_leaves_no_checkpoints_of_a_longer_one(
+def test_a_shorter_training_is_not_mixed_with_a_longer_one(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # of the other tests
-    for name in ("50", "notes"):
-        (tmp_path / name).mkdir()
-    asked = "train induction --steps 1 --width 16 --heads 2 --rows 2 --out"
-    assert main([*asked.split(), str(tmp_path)]) == 0
-    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"0", "notes"}
+    asked = [*["train", "induction", "--steps", "1", "--width", "16", "--heads", "2", "--rows", "2", "--out"], str(tmp_path)]
+    assert main(asked) == 0
     assert f"\n{tmp_path.name}: loss" in capsys.readouterr().out
+    (tmp_path / "50").mkdir()
+    assert main(asked) == 2
+    assert f"{tmp_path} has step 50" in capsys.readouterr().err
+    assert (tmp_path / "50").exists()
