@@ -46,6 +46,7 @@ Show = Literal[
 ]  # fmt: skip
 OPENED = r"^((explore|mask_lab|layers|generation|serving|padding|why_causal)(\?.{1,500})?)?$"
 SWITCHED = {"explore": NATIVE, "layers": NATIVE, "padding": ("causal",)}  # masks in a page's link; the Mask Lab's: all
+OWN_MASKS = ("generation", "padding", "serving")  # pages whose links set masks in words of their own
 
 
 def _masks(given: Any) -> Any:
@@ -209,9 +210,9 @@ class Step(LessonModel):
     @classmethod
     def _shows_the_masks(cls, page: str, others: ValidationInfo) -> str:
         """Unless it says itself what the page shows."""
-        masks, plain = others.data.get("masks"), MaskSpec()
-        if masks and page and page != "mask_lab" and "?" not in page:
-            switched = {name: getattr(plain, name) for name in SWITCHED.get(page, ())}
+        masks, plain, (name, says, _) = others.data.get("masks"), MaskSpec(), page.partition("?")
+        if masks and name not in ("", "mask_lab") and not (says and name in OWN_MASKS):
+            switched = {mask: getattr(plain, mask) for mask in SWITCHED.get(name, ())}
             if masks.replace(**switched) != plain:
                 raise ValueError(say("expected mask_lab, the page that shows these masks, got {page}", page=page))
         return page

@@ -117,7 +117,8 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     wide = max((layer.window or layer.chunk or 0 for layer in layers_of(trial.subject.config)), default=0)
     more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")
     words = msg(more, longest=longest, needed=longest + 1)
-    found = [(LAWS["length"], words)] if longest < context else []
+    more_asked = (trial.asked.tokens or 0) > longest  # which the module did not take, as the finding says
+    found = [(LAWS["length"], words)] if longest < context and not more_asked else []
     if longest < wide + 2 <= context:
         needed = min(wide + 8, context)
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)

@@ -56,9 +56,7 @@ VERDICTS = {  # by exit code
     1: N_("It does not obey its mask on the rows checked, of {lengths} tokens."),
     2: N_("The rows checked, of {lengths} tokens, do not show whether it obeys its mask."),
 }
-OTHERS_BROKEN = N_(
-    "In one forward pass in eval mode it obeys its mask on the rows checked, of {lengths} tokens. Broken: {names}."
-)
+IN_ONE_PASS = N_("In one forward pass in eval mode it obeys its mask on the rows checked, of {lengths} tokens.")
 OTHERS = frozenset(  # laws that a module may break although it obeys its mask in such a pass
     ("batch", "positions", "cache", "kernels", "training", "reuse", "last", "unpositioned", "parameters", "derivative",
      "checkpointing", "compile")
@@ -288,11 +286,14 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
 def verdict_of(report: CheckReport) -> str:
     """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
     broken = {finding.law: msg(finding.name) for finding in report.broken}
+    others = broken.keys() <= OTHERS and msg_list([*broken.values()])
     verdict = VERDICTS[report.exit_code]
-    if broken and broken.keys() <= OTHERS:
-        verdict = OTHERS_BROKEN if report.finding(DECISIVE).verdict == OBEYS else VERDICTS[2]
+    if others:
+        verdict = IN_ONE_PASS if report.finding(DECISIVE).verdict == OBEYS else VERDICTS[2]
     lengths = msg_all([str(one) for one in (report.length, *report.longer)])
-    words = msg(verdict, lengths=lengths, names=msg_list([*broken.values()]))
+    words = msg(verdict, lengths=lengths)
+    if others:
+        words = msg_together([words, msg("Broken: {names}.", names=others)])
     changed = report.length if report.mask is None else int(report.mask.measured.sum())
     if changed == report.length:
         return words

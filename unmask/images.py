@@ -73,7 +73,7 @@ class ImageRun(Run):
         html = partial(page, line, [note, *canvases])
         printed = partial(printed_file, "image", lit.heads[0], self.title, lit)
         weights = lit.weights[0, lit.query]
-        axes = {"image token": range(len(weights))}
+        axes = {"image token": lit.names}
         return Picture(line, lit, weights, html, lambda: canvases[0], printed, axes)
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:

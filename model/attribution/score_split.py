@@ -15,6 +15,7 @@ from model.base import Model
 from model.errors import NotSupported
 from model.hardware import precision_name
 from model.masks import MaskSpec
+from model.text import TokenBatch
 from model.trace import Trace
 
 TOP = 8  # tokens that are pushed up, and down
@@ -98,7 +99,8 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
             "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear in their "
             "sources"
         )
-        if not model.takes_positions:  # RoFormer turns q and k by positions of its own
+        counts = not model.takes_positions or type(trace.batch) is not TokenBatch  # as RoFormer; an image's have axes
+        if counts:
             words = N_("The model counts positions itself, so its layers cannot be called on one position alone")
         if trace.states.dtype != torch.float32:
             words = N_("The split of a score by source is lost in the rounding of {dtype}: choose float32")

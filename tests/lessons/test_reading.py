@@ -88,6 +88,7 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ("query: 2", "show: numbers", 13, "show: `numbers` goes with show: numbers, and only with it"),
         ("query: 2", "numbers: {query: [1, 2, 3]}", 13, "numbers.query"),
         ("query: 2", "page: explore", 13, "page: expected mask_lab, the page that shows these masks, got explore"),
+        ("query: 2", "page: explore?view=carried", 13, "page: expected mask_lab, the page that shows these masks"),
         ("query: 2", "page: nowhere?x=1", 13, "expected page, a page to open: explore"),
         ("query: 2", "beside: text", 13, "compared with: {text: …}, {model: …}, {masks: …} or {image: …}, got 'text'"),
         ("ask: loss", "ask: {kind: number, key: 4}", 31, "expected a key from 0 to 3, got 4"),

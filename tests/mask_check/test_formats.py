@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from torch import Tensor, nn
 
 from mask_check import findings
 from mask_check.check import check, explain
@@ -49,6 +50,19 @@ def test_the_verdict_is_about_the_mask_only_where_a_check_of_the_mask_is_broken(
     assert words in findings.verdict_of(report)
     assert ("in eval mode it obeys its mask" in findings.verdict_of(report)) == words.startswith("Broken: ")
     assert set(LAWS) > findings.OTHERS
+
+
+def test_a_verdict_that_cannot_be_told_names_what_else_is_broken() -> None:
+    class NoAttention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head, self.unused = nn.Embedding(11, 6), nn.Linear(6, 11), nn.Linear(6, 3)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(self.embedding(ids))  # type: ignore[no-any-return]
+
+    said = findings.verdict_of(check(NoAttention()))
+    assert "do not show whether it obeys its mask. Broken: Unused parameters." in said
 
 
 def test_nothing_is_said_of_what_was_not_checked_where_that_is_nothing() -> None:

@@ -265,7 +265,8 @@ def test_a_shorter_training_is_not_mixed_with_a_longer_one(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # of the other tests
-    asked = [*["train", "induction", "--steps", "1", "--width", "16", "--heads", "2", "--rows", "2", "--out"], str(tmp_path)]
+    words = "train induction --steps 1 --width 16 --heads 2 --rows 2 --out"
+    asked = [*words.split(), str(tmp_path)]
     assert main(asked) == 0
     assert f"\n{tmp_path.name}: loss" in capsys.readouterr().out
     (tmp_path / "50").mkdir()

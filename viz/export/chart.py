@@ -32,6 +32,7 @@ def chart_picture(paper: Paper, make: Callable[[], CachedFigure]) -> Sheet:
     panels = {"y": sheet.panel(LEFT, 0, WIDE, TALL)}
     if second:
         panels["y2"] = sheet.panel(LEFT, TALL + 0.5, WIDE, 1.1)
+        panels["y2"].sharex(panels["y"])
     series = [trace for trace in traces if trace["type"] == "bar"]
     for trace in traces:
         panel = panels[trace.get("yaxis", "y")]
