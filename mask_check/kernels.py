@@ -56,7 +56,8 @@ def judge(trial: CheckTrial) -> Finding:
     """The outputs of every other attention kernel, for the row and for a row padded on the left, are those of its own
     kernel.
 
-    Tolerated: rounding. Limits: eager and sdpa, and FlexAttention with --flex.
+    Tolerated: rounding. Limits: of transformers' models eager and sdpa, and FlexAttention with --flex; of others those
+    in its attention_kernels.
     """
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))

@@ -95,7 +95,7 @@ def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, 
 
 
 def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
-    """The gradient of outputs with respect to the embedding of a token that the mask blocks is exactly 0; at every
+    """The gradient of outputs with respect to the embedding of a token that the mask blocks is 0; at every
     distance that the mask allows, some output's is not.
 
     Tolerated: the number type's epsilon of the largest gradient. Limits: one row; fewer outputs of a large module.

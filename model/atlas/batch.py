@@ -44,6 +44,7 @@ def softmax2(scores: Tensor, mask: Tensor | None, choice: Tensor, sinks: Tensor 
     weights.mul_(part)
     left = total.clamp(min=measures.LEAST)
     entropy = choice[:, None, :, None] * left.log2() - torch.linalg.vecdot(weights, scores)[..., None] * whole / left
+    entropy.clamp_(min=0)  # of a row that a sink takes all of
     peak = (second - largest).exp2() * part
     return weights, {"peak": peak[..., 0], "entropy": entropy[..., 0]}
 

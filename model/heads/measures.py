@@ -17,7 +17,7 @@ def row_entropy(weights: Tensor) -> Tensor:
     """The entropy of every row in bits: [.., Q, K] -> [.., Q]. Of a row of zeros any number."""
     logs = weights.clamp(min=LEAST).log2_()  # half the time of torch.special.entr
     total = weights.sum(-1).clamp(min=LEAST)
-    return total.log2() - logs.mul_(weights).sum(-1) / total
+    return (total.log2() - logs.mul_(weights).sum(-1) / total).clamp_(min=0)
 
 
 def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:

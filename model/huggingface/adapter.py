@@ -42,7 +42,7 @@ LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: leave them counted, or choose a model that takes others")
 NO_EVICTION = N_(
-    "{model} keeps a state of the whole text besides its keys and values: no key can be dropped from it. "
+    "{model} keeps more of the text than its keys and values: no key can be dropped from that. "
     "Choose a model that has attention alone"
 )
 NO_HEAD = N_(

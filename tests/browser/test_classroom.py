@@ -150,6 +150,7 @@ def test_a_phone_counts_the_answers_of_the_lesson_that_ends(open_page: Open) -> 
 
 def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
     page = open_page("lessons?lesson=causal_mask")
+    page.evaluate("localStorage.setItem('unmask lessons', '{damaged')")
     page.locator(".st-key-answer_1 button").click()
     expect(page.locator(".verdict")).to_be_visible()
     page.wait_for_function("localStorage.getItem('unmask lessons')?.includes('causal_mask')")

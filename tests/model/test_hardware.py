@@ -132,7 +132,7 @@ def test_device_map_puts_weights_where_accelerate_says(folders: list[Path]) -> N
     model = catalog.load(str(folders[0]), settings=Settings(device="cpu", device_map="auto"))
     assert "several devices (device_map=auto)" in model_found(model)
     pairs = zip(expected, measured(model), strict=True)
-    most = 1e-3 if torch.cuda.is_available() else 1e-5  # accelerate takes a GPU where there is one
+    most = 1e-4 if torch.cuda.is_available() else 1e-5  # accelerate takes a GPU where there is one
     assert max(float(abs(one - other).max(initial=0)) for one, other in pairs) < most
 
 

@@ -202,9 +202,11 @@ def test_a_number_is_typed_and_what_is_near_enough_is_right() -> None:
     assert "Not quite. The answer is: 0.73" in page.verdict()
     assert "Your answer" not in page.verdict()
     assert page.app.query_params["answers"] == "2-8"
-    page = Lessons(lesson="mask_on_a_score", step="2").typed("abc")
-    assert ([one.value for one in page.app.toast], page.verdict()) == (["Type a number first."], "")
-    page.typed("0,75")
+    page = Lessons(lesson="mask_on_a_score", step="2")
+    for nothing in ("abc", "nan", "1/3"):
+        page.typed(nothing)
+        assert ([one.value for one in page.app.toast], page.verdict()) == (["Type a number."], "")
+    page.typed("0，75")
     assert "That is right. The answer is: 0.73; up to 0.03 away counts." in page.verdict()
     assert "Your answer" not in page.verdict()
     assert len(Lessons(lesson="mask_on_a_score", step="2", present="true").choices()) == 4  # a class votes

@@ -1,5 +1,7 @@
 """One step of a lesson on the screen: the words and the question on one side, the picture on the other."""
 
+import math
+import unicodedata
 from functools import partial
 
 import plotly.graph_objects as go
@@ -119,11 +121,15 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     if typed:
 
         def take() -> None:
-            typed = st.session_state.typed_answer.replace(",", ".").replace("−", "-")  # as most of Europe writes them
+            typed = unicodedata.normalize("NFKC", st.session_state.typed_answer)  # a Chinese keyboard's
             try:
-                choices.give(name, number, answer.typed(float(typed)))
+                found = float(typed.replace(",", ".").replace("−", "-"))  # as most of Europe writes them
             except ValueError:
-                st.toast(say("Type a number first."))
+                found = math.nan
+            if math.isfinite(found):
+                choices.give(name, number, answer.typed(found))
+            else:
+                st.toast(say("Type a number."))
 
         form = st.form("typed", border=False)  # Enter is enough
         with form, st.container(horizontal=True, vertical_alignment="bottom"):

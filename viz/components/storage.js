@@ -3,15 +3,27 @@
 
 const given = (steps) => new Map(steps ? steps.split(",").map((one) => one.split("-")) : []);
 
+const NOTHING = JSON.stringify({ answers: {}, room: null });
+
+function read(stored) {
+  try {
+    const { answers, room = null } = JSON.parse(stored);
+    return typeof answers === "object" && answers ? { answers, room } : { answers: {}, room };
+  } catch {
+    return { answers: {}, room: null };
+  }
+}
+
 export default function remember({ data, parentElement, setTriggerValue }) {
   const { name, most, taken, answers, room, forgotten } = data;
   try {
     const stored = localStorage.getItem(name);
+    const first = !parentElement.kept && !taken && stored !== null;
     const before = (parentElement.kept ??= taken ? data : { answers: {}, room: null, forgotten });
-    if (!taken) return void setTriggerValue("stored", stored ?? "");
+    if (first) return void setTriggerValue("stored", stored);
     parentElement.kept = data;
     const forget = forgotten > before.forgotten;
-    const kept = { answers: {}, room: null, ...JSON.parse(stored) };
+    const kept = read(stored);
     if (forget) kept.answers = {};
     for (const [lesson, steps] of Object.entries(answers)) {
       const known = forget ? new Map() : given(before.answers[lesson]);
@@ -21,7 +33,7 @@ export default function remember({ data, parentElement, setTriggerValue }) {
     // one that another tab has opened since is its own
     if (room?.id !== before.room?.id && (room || kept.room?.id === before.room.id)) kept.room = room;
     const text = JSON.stringify(kept);
-    if (text !== stored && text.length <= most) localStorage.setItem(name, text);
+    if (text !== (stored ?? NOTHING) && text.length <= most) localStorage.setItem(name, text);
   } catch {
     // a browser that keeps nothing
   }

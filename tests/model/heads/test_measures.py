@@ -24,6 +24,7 @@ def test_entropy_in_bits() -> None:
     assert number(measures.entropy(CAUSAL)) == pytest.approx((0 + 1 + 1.5 + 2) / 4)
     assert number(measures.entropy(torch.full((3, 7), 1 / 7))) == pytest.approx(math.log2(7), abs=1e-6)
     assert number(measures.entropy(CAUSAL / 8)) == pytest.approx((0 + 1 + 1.5 + 2) / 4)  # a sink has the rest
+    assert measures.row_entropy(torch.tensor([[1e-35, 0, 0]])).tolist() == [0]  # and here nearly everything
 
 
 def test_leak_to_the_future_and_to_padding() -> None:
