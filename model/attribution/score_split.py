@@ -99,8 +99,7 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
             "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear in their "
             "sources"
         )
-        counts = not model.takes_positions or type(trace.batch) is not TokenBatch  # as RoFormer; an image's have axes
-        if counts:
+        if not model.takes_positions or type(trace.batch) is not TokenBatch:  # RoFormer's, and those of an image
             words = N_("The model counts positions itself, so its layers cannot be called on one position alone")
         if trace.states.dtype != torch.float32:
             words = N_("The split of a score by source is lost in the rounding of {dtype}: choose float32")

@@ -171,7 +171,7 @@ def mask_of_function(
 
 
 def _asked(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
-    """[n,n]. On the CPU: on a GPU, a function that looks up a token that is not there ends the process's use of it."""
+    """bool [n,n]. On the CPU: on a GPU, an index out of range makes CUDA unusable for the rest of the process."""
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
     with _OnCpu():
         found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
