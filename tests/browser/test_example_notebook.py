@@ -122,10 +122,12 @@ def test_a_live_head_beside_its_mask(browser: Browser, tmp_path: Path) -> None:
         page = context.new_page()
         watch.follow(page)
         page.goto(address)
+        # JupyterLab drops what is run before the kernel has started.
+        expect(page.get_by_role("button", name="Python 3 (ipykernel) | Idle")).to_be_visible(timeout=120_000)
         page.locator(".jp-CodeCell .cm-content").click()
         page.keyboard.press("Shift+Enter")
         mask, head = page.locator(".mask canvas"), page.locator(".heatmap canvas")
-        expect(head).to_be_visible(timeout=120_000)  # a kernel starts and imports torch
+        expect(head).to_be_visible(timeout=120_000)  # torch is imported
         left, right = mask.bounding_box(), head.bounding_box()
         assert min(left["width"], right["width"]) > 300
         assert left["x"] + left["width"] <= right["x"]
