@@ -115,6 +115,14 @@ def test_a_row_a_column_and_a_cell_that_the_causal_mask_blocks_are_drawn(lab: Ca
     assert "nothing to attend to" in page.chart.inner_text()
 
 
+def test_a_drag_that_leaves_the_cells_ends_at_their_edge(lab: Callable) -> None:
+    page = lab().toggle("Causal")
+    page.drag((8, 2), (-1, 4)).drag((4, 7), (6, 11)).drag((1, -1), (2, 5))
+    cells = np.zeros((10, 10), bool)
+    cells[8:, 2:5] = cells[4:7, 7:] = cells[1:3] = True
+    np.testing.assert_array_equal(page.blocked(), cells)
+
+
 def test_what_is_drawn_over_a_drawing_that_is_switched_off_is_undone_down_to_it(lab: Callable) -> None:
     page = lab().drag(FIRST, LAST)
     below = page.blocked()

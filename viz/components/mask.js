@@ -49,19 +49,25 @@ function crossHead(cursor) {
   });
 }
 
-// The cell under the pointer; -1 for a whole row or column, beside or below the cells.
-function cellAt(canvas, mask, event) {
+// The cell under the pointer; -1 for a whole row or column, beside or below the cells. A drag that began in a cell and
+// has left them is at the last one on its way, one that began beside a row or below a column stays there.
+function cellAt(canvas, mask, event, from) {
   const box = canvas.getBoundingClientRect();
   const { left, top, cell } = layout(canvas, mask);
-  const step = (pixels) => Math.floor(pixels / cell);
-  const inside = (at, count) => (at >= 0 && at < count ? at : -1);
-  const [q, k] = [step(event.clientY - box.top - top), step(event.clientX - box.left - left)];
-  return { q: inside(q, mask.height), k: inside(k, mask.width) };
+  const at = (pixels, count, begun) => {
+    const steps = Math.floor(pixels / cell);
+    if (!from) return steps >= 0 && steps < count ? steps : -1;
+    return begun < 0 ? -1 : Math.min(Math.max(steps, 0), count - 1);
+  };
+  return {
+    q: at(event.clientY - box.top - top, mask.height, from?.q),
+    k: at(event.clientX - box.left - left, mask.width, from?.k),
+  };
 }
 
 // From one corner to the other; a corner beside the cells takes the whole row, one below them the whole column.
 function rectangle(mask, from, to) {
-  const span = (one, other, count) => (one < 0 ? [0, count - 1] : [Math.min(one, Math.max(other, 0)), Math.max(one, other)]);
+  const span = (one, other, count) => (one < 0 ? [0, count - 1] : [Math.min(one, other), Math.max(one, other)]);
   const [q, lastQ] = span(from.q, to.q, mask.height);
   const [k, lastK] = span(from.k, to.k, mask.width);
   return { q, k, lastQ, lastK };
@@ -147,7 +153,7 @@ function studio(canvas, root) {
   };
   canvas.onpointermove = (event) => {
     if (!self.mask) return;
-    const at = cellAt(canvas, self.mask, event);
+    const at = cellAt(canvas, self.mask, event, self.from);
     if (at.q === self.cursor?.q && at.k === self.cursor?.k) return;
     self.cursor = at;
     if (self.from) self.to = at;
