@@ -144,6 +144,13 @@ class TestRoom:
                                     "chart._fullLayout['yaxis' + n]._length])")  # fmt: skip
         assert small == pytest.approx([small[0]] * 4, abs=2)
 
+    def test_what_to_try_takes_one_line_beside_a_scroll_bar_too(self, visit: Visit) -> None:
+        page = visit(query(text=LINE), width=1274)  # a headless Chromium hides the bar, of 6 pixels, that the window has
+        line = page.page.locator(".st-key-start > div")
+        middles = [box["y"] + box["height"] / 2 for part in line.all() if (box := part.bounding_box())["height"]]
+        assert len(middles) == 6
+        assert middles == pytest.approx([middles[0]] * 6, abs=8)
+
 
 class TestLinks:
     def test_a_typed_text_is_in_no_address_until_it_is_asked_for(self, visit: Visit) -> None:

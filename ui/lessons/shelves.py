@@ -115,7 +115,7 @@ def show(model: str) -> None:
         state.update(chosen, start_text=chosen["text"])
         state.start_seen = (*state.get("start_seen", ()), name)
 
-    with st.container(key="start", horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(key="start", horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.html(css(STYLE), width="content")
         st.markdown(say("Three things to try:"), width="content")
         for name in THINGS:
