@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name in FROM_BOOKS:
             one.add_argument("--text", type=Path, required=True, help="the folder of books")
         for field in dataclasses.fields(_recipe(name)):
-            one.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default)
+            kind, choices = type(field.default), field.metadata.get("choices")
+            one.add_argument("--" + field.name.replace("_", "-"), type=kind, default=field.default, choices=choices)
     measure = commands.add_parser("measure")
     measure.add_argument("--text", type=Path, required=True, help="the folder of books")
     measure.add_argument("--out", type=Path, default=CHECKPOINTS / "story")

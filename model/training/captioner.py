@@ -9,7 +9,7 @@ Every scene is made on the spot, and none of those held out. Learning follows th
 import random
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -33,7 +33,7 @@ COUNTS = (1, 2, 2, 3, 3, 3)  # of shapes, in training: where there are more ther
 class CaptionerRecipe(Rates):
     """Everything that made the weights, but the machine."""
 
-    version: str = "all"
+    version: str = field(default="all", metadata={"choices": (*VERSIONS, "all")})
     minutes: float = 60.0  # of each version, at the most
     steps: int = 6000
     layers: int = 3

@@ -109,20 +109,21 @@ def train(out: Path, recipe: DigitsRecipe) -> None:
     curve = LossCurve(out, ["step", "minutes", "training_nats_a_pixel", "validation_nats_a_pixel"])
     for ids, targets in batches(data.train, recipe):
         elapsed = (time.monotonic() - began) / 60
-        done = max(elapsed / recipe.minutes, step / recipe.steps)
-        if done >= 1:
-            break
+        done = min(max(elapsed / recipe.minutes, step / recipe.steps), 1)
         loss = token_losses(model, ids, targets, causal=True).mean()
         loss.backward()
         update(model, optimizers, rate_at(done, recipe.warmup))
         running.update_parameters(model)
         step += 1
-        if step % EVALUATE_EVERY == 0:
+        last = step >= recipe.steps or elapsed >= recipe.minutes
+        if step % EVALUATE_EVERY == 0 or last:
             nats = mean_loss(mean, data.validation)
             curve.add(step, f"{elapsed:.2f}", f"{loss.item():.4f}", f"{nats:.4f}")
             if nats < best:
                 best = nats
                 save_transformer(mean, out, torch.float16)
+        if last:
+            break
     print(f"{step} steps of {recipe.rows} digits; best validation loss {best:.4f}; recipe {asdict(recipe)}")
     print(report(out))
 

@@ -253,7 +253,11 @@ def test_a_report_is_html(capsys: pytest.CaptureFixture, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [("story --text nowhere", "No model was written: expected text files"), ("induction --steps 0", "--steps above 0")],
+    [
+        ("story --text nowhere", "No model was written: expected text files"),
+        ("induction --steps 0", "--steps above 0"),
+        ("captioner --version foo", "argument --version: invalid choice: 'foo'"),
+    ],
 )
 def test_a_training_that_cannot_be_is_a_sentence(asked: str, said: str, capsys: pytest.CaptureFixture) -> None:
     with suppress(SystemExit):  # of argparse
