@@ -230,6 +230,16 @@ def test_it_can_be_used_by_keys_alone(open_page: Open) -> None:  # noqa: F811
     expect(page.locator("#after")).to_contain_text("(2)")
 
 
+def test_no_bar_of_the_two_runs_is_cut(open_page: Open) -> None:  # noqa: F811
+    page = open_page()
+    page.get_by_label("Causal", exact=True).click()
+    ready(page)
+    for width in (1280, 1024, 820, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        found = page.locator(".strip > div").evaluate_all("all => all.map((one) => one.scrollWidth - one.clientWidth)")
+        assert found == [0, 0, 0], width
+
+
 def test_on_a_phone(open_page: Open) -> None:  # noqa: F811
     page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.get_by_label("Causal", exact=True).tap()
