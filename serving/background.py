@@ -16,7 +16,7 @@ from threading import Lock, RLock, Thread
 from time import monotonic, sleep
 from typing import Any, Literal
 
-from i18n import N_, msg, msg_count
+from i18n import N_, Message, msg, msg_count
 from serving import machine
 from serving.settings import Settings
 
@@ -35,6 +35,7 @@ UNSEEN = msg("Stopped because no one was watching.")
 State = Literal["waiting", "starting", "running", "paused", "done", "stopped", "failed"]
 QUEUE_FULL = N_("The queue is full: {count} trainings and checks are waiting. Expected wait: {wait}.")
 IN_QUEUE = N_("In the queue: position {position}, expected wait {wait}.")
+AT_MOST = N_("at most {duration}")
 
 
 class TooManyBackgroundJobs(ValueError):
@@ -79,7 +80,7 @@ class Background:
         self._process: subprocess.Popen | None = None
         with _counting:
             if len(_waiting) >= MOST_WAITING:
-                raise TooManyBackgroundJobs(msg(QUEUE_FULL, count=len(_waiting), wait=_duration(_expected_wait(1))))
+                raise TooManyBackgroundJobs(msg(QUEUE_FULL, count=len(_waiting), wait=_expected_wait(1)))
             _waiting.append(self)
         self._start_in_turn()
         Thread(target=self._listen, daemon=True).start()
@@ -93,8 +94,8 @@ class Background:
             return now
         with _counting:
             position = _waiting.index(self) + 1 if self in _waiting else 1
-            seconds = _expected_wait(position)
-        return replace(now, why=msg(IN_QUEUE, position=position, wait=_duration(seconds)))
+            wait = _expected_wait(position)
+        return replace(now, why=msg(IN_QUEUE, position=position, wait=wait))
 
     def finish(self, look: Callable[[JobProgress], object]) -> Any:
         """Wait for the answer. look: called with its state; when it raises, the job ends. Raises what the job raised,
@@ -170,8 +171,9 @@ class Background:
                 self._end_in_time()
         except (EOFError, OSError, pickle.UnpicklingError):
             self._process.wait()
-            with _counting:
-                _took.append(monotonic() - self._began)
+            if self._so_far.state == "done":
+                with _counting:
+                    _took.append(monotonic() - self._began)
             self._change(state="failed", why=ENDED)
             self._connection.close()
 
@@ -193,6 +195,13 @@ class Background:
         elif now - self._seen > self._left_seconds:
             self.stop(UNSEEN)
 
+    def _ends_in(self, usual: float, now: float) -> tuple[float, bool]:
+        """Seconds, and whether that is its limit."""
+        took = now - self._began
+        if self._so_far.state == "paused" or took > usual:
+            return max(self._most_seconds - took, LOOK), True
+        return usual - took, False
+
     def _change(self, **fields: Any) -> None:
         """Nothing changes the state once it is over."""
         with self._lock:
@@ -203,7 +212,7 @@ class Background:
 
 _running: list[Background] = []
 _waiting: list[Background] = []  # in their order
-_took: deque[float] = deque(maxlen=16)  # seconds, of the last jobs
+_took: deque[float] = deque(maxlen=16)  # seconds, of the last jobs that came to their end
 _counting = Lock()  # of these three
 
 
@@ -211,18 +220,21 @@ def most_at_once() -> int:
     return Settings.from_environment().background_jobs
 
 
-def _expected_wait(position: int) -> float:
-    """Seconds until the job at this position of the queue, from 1, starts: each takes what the last ones took."""
+def _expected_wait(position: int) -> Message:
+    """Until the job at this position of the queue, from 1, starts: each takes what the last ones took, and one that is
+    paused or has already taken longer may use all its time."""
     usual, now = sum(_took) / len(_took) if _took else USUAL_SECONDS, monotonic()
-    ends = [max(usual - (now - job._began), LOOK) for job in _running]
-    ends += [LOOK] * max(most_at_once() - len(ends), not ends)
+    ends = [job._ends_in(usual, now) for job in _running]
+    ends += [(LOOK, False)] * max(most_at_once() - len(ends), not ends)
     heapify(ends)
     for _ in range(position - 1):
-        heapreplace(ends, ends[0] + usual)
-    return ends[0]
+        seconds, at_most = ends[0]
+        heapreplace(ends, (seconds + usual, at_most))
+    seconds, at_most = ends[0]
+    return msg(AT_MOST, duration=_duration(seconds)) if at_most else _duration(seconds)
 
 
-def _duration(seconds: float) -> str:
+def _duration(seconds: float) -> Message:
     if seconds >= 90:
         return msg_count("{count} minute", "{count} minutes", round(seconds / 60))
     return msg_count("{count} second", "{count} seconds", max(round(seconds), 1))

@@ -103,6 +103,11 @@ def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.
         assert said, now.why
         assert int(said[1]) == position
         assert least <= int(said[2]) <= most
+    running.pause()
+    assert queued[0].watched().why.endswith("expected wait at most 5 minutes.")
+    running.go_on()
+    running._began -= 100  # longer than the last ones took
+    assert queued[0].watched().why.endswith("expected wait at most 3 minutes.")
     with pytest.raises(TooManyBackgroundJobs, match=r"^The queue is full: 2 trainings and checks are waiting"):
         start(jobs.count, 5)
     queued[0].stop()
@@ -111,6 +116,7 @@ def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.
     assert queued[0].watched().state == "stopped"
     assert until(queued[1], lambda now: now.over).answer == " 5"
     assert until(start(jobs.count, 5), lambda now: now.over).answer == " 5"  # the queue is empty again
+    assert max(background._took) == 40, "a job that was stopped says nothing of how long one takes"
 
 
 def test_the_time_until_the_next_job_is_none_that_a_job_took(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
