@@ -145,7 +145,7 @@ class TestRoom:
         assert small == pytest.approx([small[0]] * 4, abs=2)
 
     def test_what_to_try_takes_one_line_beside_a_scroll_bar_too(self, visit: Visit) -> None:
-        page = visit(query(text=LINE), width=1274)  # a headless Chromium hides the bar, of 6 pixels, that the window has
+        page = visit(query(text=LINE), width=1274)  # headless Chromium hides the bar of 6 pixels
         line = page.page.locator(".st-key-start > div")
         middles = [box["y"] + box["height"] / 2 for part in line.all() if (box := part.bounding_box())["height"]]
         assert len(middles) == 6

@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import TimeoutError
+from playwright.sync_api import Browser, TimeoutError, expect
 
 from tests.browser.explore import Explore
 from tests.browser.heads import Heads
+from tests.browser.running import ROOT, running
 from tests.browser.test_every_page import KINDS
+from ui.markdown import WORD_JOINER
 from ui.streamlit_internals import SELECTORS
 from viz.components import source
 
@@ -50,6 +53,31 @@ def test_the_button_of_a_closed_sidebar_and_the_choice_of_several_are_found(visi
     page = visit("lang=en&view=arcs&heads=1", kind=KINDS[""], width=390)
     assert missing(page, "expand_sidebar multiselect") == [], broken("SELECTORS of ui/streamlit_internals.py")
     assert {*" ".join(USED.values()).split(), "expand_sidebar", "multiselect"} == set(SELECTORS)
+
+
+SHOWN = """import sys
+sys.path.insert(0, {root!r})
+import streamlit as st
+from ui.markdown import escaped
+for text in {texts!r}:
+    st.button(escaped(text), key=text)
+"""
+TYPED = [
+    "->", "<-", "a <-> b", "--", ">=", "x <= y ~= z", ":dog:", ":+1: and :material/home:", ":streamlit:", ":red[x]",
+    "12:30:45", "- a", "# b", "*c* _d_ `e` $f$ [g](h) <i> ![j](k) &amp; \\l",
+]  # fmt: skip
+
+
+def test_a_text_of_somebody_is_shown_as_it_is(browser: Browser, tmp_path: Path) -> None:
+    script = tmp_path / "page.py"
+    script.write_text(SHOWN.format(root=str(ROOT), texts=TYPED), encoding="utf-8")
+    with running(str(script), tmp_path / "log.txt") as address:
+        page = browser.new_page()
+        page.goto(address)
+        buttons = page.locator("[data-testid=stMain] button")
+        expect(buttons).to_have_count(len(TYPED))
+        assert [text.replace(WORD_JOINER, "") for text in buttons.all_inner_texts()] == TYPED
+        page.close()
 
 
 def test_where_the_cells_of_a_heatmap_are_is_read_from_what_plotly_documents(visit: Visit) -> None:
