@@ -68,7 +68,17 @@ _TWO = [  # two days of a month that is named, or two years
     re.compile(rf"(?<![0-9])[0-9]{{4}}\s+(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}"),
     re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
 ]
-_UNKNOWN_MONTH = re.compile(r"(?<!\d)\d{1,2}\W+(?:de\W+)?(?P<word>[^\W\d_]{3,20})\W+(?:de\W+)?\d{4}(?!\d)")
+_APART = r"\W+(?:(?:of|the|de)\W+)*"
+_ANY_DAY = r"(?<!\d)\d{1,2}(?:st|nd|rd|th|er|º|ª)?"
+_ANY_WORD = rf"(?<![^\W\d_])(?!(?:{_SKIPPED})\b)(?P<word>[^\W\d_]{{3,20}})"
+_UNKNOWN_MONTHS = [  # where the month's name should be
+    re.compile(_APART.join(parts), re.IGNORECASE)
+    for parts in (
+        (_ANY_DAY, _ANY_WORD, r"(?:\d{4}|\d{2})(?!\d)"),
+        (_ANY_WORD, _ANY_DAY, r"(?:\d{4}|\d{2})(?!\d)"),
+        (r"(?<!\d)\d{4}", _ANY_WORD, rf"{_ANY_DAY}(?!\d)"),
+    )
+]
 _TIME = re.compile(
     r"(?:(?<=[0-9])t)?(?<![0-9])[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?"
     r"(?: ?[ap]\.?m\b\.?|z\b)?(?: ?(?:utc|gmt)?[+-][0-9]{2}:?[0-9]{2}(?![0-9]))?"
@@ -119,9 +129,10 @@ def why_none(text: str) -> tuple[Why, str]:
         return "years", ""
     if numbers:
         return "calendar", ""
-    named = _UNKNOWN_MONTH.search(text)
-    if named and not month_of(named["word"].lower()):
-        return "month", named["word"]
+    for pattern in _UNKNOWN_MONTHS:
+        for found in pattern.finditer(text):
+            if not month_of(found["word"].lower()):
+                return "month", found["word"]
     letters = dict.fromkeys(letter for letter in text if letter.isalpha() and not letter.isascii())
     if letters and any(letter.isdigit() for letter in text):
         return "letters", ", ".join(list(letters)[:MOST_LETTERS])
