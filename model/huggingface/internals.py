@@ -58,6 +58,22 @@ def set_attention_name(network: nn.Module, name: str, shown: Collection[nn.Modul
                 config._attn_implementation_internal = which
 
 
+def add_alibi_once(network: nn.Module) -> None:
+    """Make Falcon's eager attention compute what its SDPA does: transformers puts ALiBi into the mask of both, and the
+    eager attention adds it to its scores as well. Those get zeros.
+
+    Relies on: the argument `alibi` of FalconAttention, None without ALiBi.
+    """
+
+    def zeros(_: nn.Module, arguments: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        alibi = options["alibi"]
+        return arguments, options | {"alibi": None if alibi is None else alibi.new_zeros(alibi.shape)}
+
+    for module in network.modules():
+        if type(module).__name__ == "FalconAttention":
+            module.register_forward_pre_hook(zeros, with_kwargs=True)
+
+
 def classes_of_task(task: str) -> Mapping[str, Any]:
     """Model type -> the name of its class for a task, or several: without importing any of these classes.
 

@@ -133,6 +133,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     Raises NotSupported for a network whose attention does not all go through ours, or whose logits then differ.
     """
     report(msg("running it as transformers does"))
+    internals.add_alibi_once(stacks.network)
     inputs = _inputs(stacks, left=stacks.takes_positions)  # positions are tried so too
     expected = _reference(stacks, inputs)
     _switch(stacks, attention_hook.NAME)

@@ -21,7 +21,7 @@ from model.circuits.patching import Patch, PatchMetric, PatchPair
 from model.errors import NotSupported
 from model.heads.ablation import HeadsOff, outcome
 from model.heads.reach import reach_of
-from model.huggingface import adapter
+from model.huggingface import adapter, internals
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -85,6 +85,7 @@ def family(
     name = request.param
     folder = saved(name, tmp_path_factory.mktemp(name))
     theirs = network_class(name).from_pretrained(folder, attn_implementation="eager").eval()
+    internals.add_alibi_once(theirs)  # see test_alibi_is_added_once
     return name, adapter.load(str(folder), settings=Settings()), theirs
 
 
@@ -246,6 +247,24 @@ def test_what_a_model_adds_to_its_scores_is_a_term_of_its_own(name: str, tmp_pat
     assert float(added.abs().max()) > 1e-2
     whole = record.terms.bias.expand(len(TEXTS), record.q.shape[1], *added.shape)
     assert largest_difference(added, whole[0, 1]) <= 1e-4
+
+
+@torch.inference_mode()
+def test_alibi_is_added_once(tmp_path: Path) -> None:
+    """As SDPA does, and unlike transformers' eager attention of this model."""
+    folder = saved("falcon", tmp_path)
+    ours = adapter.load(str(folder), settings=Settings())
+    theirs = hf.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa").eval()
+    trace = ours.run(batch_of(ours, "left"))
+    keep = trace.batch.keep
+    expected = theirs(trace.batch.ids, attention_mask=keep.long()).logits
+    assert largest_difference(trace.logits[keep], expected[keep]) <= 1e-5
+    in_memory = adapter.from_network(theirs, Tokenizer.from_file(str(folder / "tokenizer.json"))).run(trace.batch)
+    assert largest_difference(trace.logits[keep], in_memory.logits[keep]) <= 1e-5
+    for head, slope in enumerate((2**-4, 2**-8, 2**-2)):  # of 3 heads, the third one's is between those of 4
+        stages, record = trace.stages(0, head, 0), trace.layers[0]
+        added = (stages.scaled - stages.raw * record.scale)[5]
+        assert largest_difference(added.diff(), torch.full((len(added) - 1,), slope / 8**0.5)) <= 1e-4
 
 
 def test_a_model_of_own_code_takes_a_readers_masks_too(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from transformers.utils import logging
 
 from model.huggingface import internals, loading, verify
 from tests.model.huggingface import families, image_families
+from tests.tensors import assert_near, largest_difference
 
 VERSION = transformers.__version__
 SPY = "unmask_keywords"
@@ -124,3 +125,22 @@ def test_the_towers_beside_a_stack_keep_their_attention() -> None:
     assert internals.attention_name(model.language_model.layers[0].self_attn.config) == SPY
     assert internals.attention_name(model.config) == SPY
     assert internals.attention_name(model.vision_tower.config) == "eager"
+
+
+@torch.inference_mode()
+def test_the_eager_attention_of_falcon_adds_alibi_twice() -> None:
+    torch.manual_seed(3)
+    sizes = {"vocab_size": 31, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "alibi": True}
+    eager, expected = (
+        transformers.FalconForCausalLM._from_config(
+            transformers.FalconConfig(**sizes, initializer_range=0.5), attn_implementation=name
+        ).eval()
+        for name in ("eager", "sdpa")
+    )
+    expected.load_state_dict(eager.state_dict())
+    ids = torch.arange(2, 13)[None]
+    twice = eager(ids).logits
+    internals.add_alibi_once(eager)
+    once = eager(ids).logits
+    assert_near(once, expected(ids).logits, 1e-4, "logits")
+    assert largest_difference(twice, once) > 1e-2, "internals.add_alibi_once is needed no more"
