@@ -103,7 +103,7 @@ def weights_table(
 ) -> FigureTable:
     """What each patch gets from each word in one head, a row of with_means. Else as images_packet's."""
     shown = np.where(blocked, np.nan, with_means(weights, neutral)[head])
-    return grid(shown.T, patches, numbered(caption), "", say("blocked"))
+    return grid(shown.T, patches, numbered(caption), say("Attention to each patch"), say("blocked"))
 
 
 def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], scenes: int) -> Markup:

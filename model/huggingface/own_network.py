@@ -38,10 +38,10 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
     try:
         files = hub.listing(repo)
         size = sum(files[file] for file in checkpoint_files.weight_files(repo, files))
-        more = f": {size / 1e6:,.0f} MB; --download fetches them"  # not shown
+        more = f": {size / 1e6:,.0f} MB; --download or, in Python, unmask.load fetches them."  # not shown
     except (NotAvailable, CheckpointError) as error:
-        more = f". Its size is unknown: {str(error).split('. ')[0].rstrip('.')}"
-    why = f"it is not on this machine, and nothing is downloaded unasked{more}."  # not shown: to a command
+        more = f". Its size is unknown: {error}"
+    why = f"{name}: it is not on this machine, and nothing is downloaded unasked{more}"  # not shown: no page asks
     raise NotAvailable(why)
 
 

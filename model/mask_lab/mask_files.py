@@ -24,6 +24,9 @@ Rectangle = tuple[int, int, int, int]  # first query, first key, last query, las
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError, tokenize.TokenError)
 PICKLED = b"\x80"  # how a pickle of any protocol since 2 begins
+OF_OBJECTS = msg(
+    "expected an array of bool, got one of Python objects, which are pickled and never opened: save mask.astype(bool)"
+)
 
 
 def npy_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> bytes:
@@ -55,8 +58,7 @@ def read_npy(data: bytes) -> np.ndarray:
         raise ValueError(msg("expected the header of an NPY file, got one that cannot be read: save it again with "
                              "numpy.save")) from None  # fmt: skip
     if dtype.hasobject:
-        raise ValueError(msg("expected an array of bool, got one of Python objects, which are pickled and never "
-                             "opened: save mask.astype(bool)"))  # fmt: skip
+        raise ValueError(OF_OBJECTS)
     if dtype != np.bool_:
         raise ValueError(msg("expected an array of bool, True = may attend, got {kind}: the meaning of numbers "
                              "varies, so save mask.astype(bool) if 1 = may "
@@ -189,15 +191,20 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
     return masks[0], bool((masks != masks[0]).any())
 
 
+def _numbers_in(file: bytes) -> np.ndarray:
+    other = ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS))
+    try:
+        shape, _, dtype, _ = npy_header(file)
+        if dtype.kind in "biuf" and math.prod(shape) <= MOST_CELLS:
+            return np.asarray(np.load(io.BytesIO(file), allow_pickle=False))
+    except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
+        raise other from None
+    raise ValueError(OF_OBJECTS) if dtype.hasobject else other
+
+
 def _array(given: Any) -> np.ndarray:
     if isinstance(given, bytes):
-        try:
-            shape, _, dtype, _ = npy_header(given)
-            if dtype.kind not in "biuf" or math.prod(shape) > MOST_CELLS:
-                raise ValueError
-            return np.asarray(np.load(io.BytesIO(given), allow_pickle=False))
-        except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
-            raise ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS)) from None
+        return _numbers_in(given)
     if isinstance(given, str):
         return _printed(given)
     if isinstance(given, Tensor):

@@ -123,10 +123,13 @@ def _read(allowed: np.ndarray) -> Reading:
     if _of_a_batch(allowed):
         return Reading((), cells=allowed.size, fault=msg(OF_A_BATCH))
     mistakes = [*_mistakes(allowed)]
+    exact = []
     for mask, shift, fault in mistakes:
         found = _exact(mask, shift) or (None if shift else _documents(mask) or _padded(mask))
         if found and (found.kinds or found.parts):
-            return replace(found, fault=fault)
+            exact.append(replace(found, fault=fault))
+    if exact:
+        return min(exact, key=lambda one: len(one.kinds))
     nearest = _nearest(allowed)
     others = [replace(_nearest(mask, shift), fault=fault) for mask, shift, fault in mistakes]
     best = min(others, key=lambda one: one.cells)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import transformers as hf
 
+import unmask
 from mask_check.findings import VERDICTS
 from mask_check.samples import SAMPLES
 from model.errors import NotAvailable
@@ -180,7 +181,10 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     files = {"config.json": 500, "model.safetensors": 1_234_000_000}
     monkeypatch.setattr(own_network.hub, "listing", lambda _: files)
     assert main(["check", "some/model"]) == 2
-    assert "nothing is downloaded unasked: 1,234 MB; --download fetches them" in capsys.readouterr().err
+    said = "it is not on this machine, and nothing is downloaded unasked: 1,234 MB; --download or, in Python, "
+    assert f"some/model could not be checked: {said}" in capsys.readouterr().err
+    with pytest.raises(NotAvailable, match=f"^some/model: {said}unmask.load fetches them.$"):
+        unmask.check("some/model")
     assert not asked
     assert main(["check", "some/model", "--download"]) == 0
     assert asked == ["some/model"]
@@ -193,7 +197,7 @@ def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr(own_network.hub, "cached", lambda *_: None)
     monkeypatch.setattr(own_network.hub, "listing", listing)
     assert main(["check", "some/model"]) == 2
-    assert "Its size is unknown: the Hub cannot be reached" in capsys.readouterr().err
+    assert "Its size is unknown: the Hub cannot be reached. To get it, go online once" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["samples", "patients"])

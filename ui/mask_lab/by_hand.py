@@ -88,7 +88,8 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
     st.html(fills_sentence(found))
     counts = {"blocked": found.blocked, "cells": found.rows * found.keys, "rows": found.rows}
     empty = say(NO_EMPTY_ROW) if found.empty_row is None else say(EMPTY_ROW, query=found.empty_row)
-    about = [say(SCORES, head=now.name(layer, head), **counts), empty, say(OTHER_COLUMNS)]
+    scores = say(SCORES, head=now.name(layer, head), **counts)
+    about = [scores, empty, say(OTHER_COLUMNS)] if found.rows else [empty, say(NO_ROW)]
     if found.has_sink:
         about.append(say(SINK))
     st.html(f"{fills_table(found)}{page.note(together(about))}")
@@ -105,6 +106,7 @@ SCORES = N_(
 )
 NO_EMPTY_ROW = N_("No row is fully blocked, so a copy of the last one is blocked for demonstration.")
 EMPTY_ROW = N_("The fully blocked row is that of query {query}, which has no allowed key under these masks.")
+NO_ROW = N_("No row has an allowed key, so the other columns are empty.")
 OTHER_COLUMNS = N_(
     "All other columns cover the rows with an allowed key and show the worst cell or row. Exact means the same softmax "
     "in float64. In 16 bits the scores are rounded, so weights are off with any masking value."

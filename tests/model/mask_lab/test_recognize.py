@@ -111,6 +111,12 @@ def test_two_of_three_calls_with_a_cache() -> None:
     assert "aligned at the top left. With 4 queries and 11 keys, the first query is at position 7" in early.sentence
 
 
+@pytest.mark.parametrize("tokens", [5, 6, 7, 8, 11])
+def test_one_diagonal_too_many_is_the_causal_mask_off_by_one(tokens: int) -> None:
+    said = name_mask(np.tril(np.ones((tokens, tokens), bool), 1)).sentence
+    assert "each token has the row of the token after it. It seems meant as: causal mask" in said
+
+
 @pytest.mark.parametrize("side", [1, -1])
 def test_a_padding_mask_of_a_batch(side: int) -> None:
     lengths = np.array([3, 7, 5])
@@ -131,24 +137,26 @@ def test_padding_at_either_end() -> None:
         assert "array" not in repr(found)
 
 
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize("mask", [CAUSAL, WINDOW])
 def test_however_it_is_written(mask: np.ndarray) -> None:
-    file = io.BytesIO()
-    np.save(file, mask)
     added = torch.where(torch.from_numpy(mask), 0.0, -torch.inf)
     torch.set_printoptions(profile="full")
     rows = "\n".join(" ".join(str(int(cell)) for cell in row) for row in mask)
     half = torch.zeros(T, T).masked_fill(~torch.from_numpy(mask), torch.finfo(torch.float16).min).half()
-    floats, turned = io.BytesIO(), io.BytesIO()
-    np.save(floats, half.numpy()[None, None])
-    np.save(turned, np.asfortranarray(mask.astype(">i4")))
+    floats, turned = npy(half.numpy()[None, None]), npy(np.asfortranarray(mask.astype(">i4")))
     cuda = str(half[None])[:-1] + ", device='cuda:0', dtype=torch.float16, grad_fn=<MulBackward0>)"
     jax = f"Array({mask.tolist()}, dtype=bool)"
     tensorflow = f"<tf.Tensor: shape=(13, 13), dtype=bool, numpy=\n{mask!r}>"
     written = [
         mask.tolist(), mask.astype(int), torch.from_numpy(mask)[None, None], added, added.bfloat16(), str(added),
-        str(torch.from_numpy(mask)), repr(mask), str(mask.astype(int)), rows, file.getvalue(), cuda, jax, tensorflow,
-        floats.getvalue(), turned.getvalue(), rows.replace(" ", ""), rows.replace(" ", ","),
+        str(torch.from_numpy(mask)), repr(mask), str(mask.astype(int)), rows, npy(mask), cuda, jax, tensorflow,
+        floats, turned, rows.replace(" ", ""), rows.replace(" ", ","),
         str(mask.tolist()).lower(), np.where(mask, 0, -1e9).tolist(), str(added.tolist()).replace("-inf", "−∞"),
     ]  # fmt: skip
     torch.set_printoptions(profile="default")
@@ -186,6 +194,8 @@ def test_other_masks_of_a_batch_are_mentioned() -> None:
         ("words", "cells in it"),
         ([[1, 0], [1]], "rows of equal length"),
         (b"\x93NUMPY nonsense", "expected an NPY file"),
+        (npy(np.array([None])), "got one of Python objects, which are pickled and never opened"),
+        (npy(np.zeros((2, 2), complex)), "expected an NPY file of at most"),
         (None, "expected an array"),
     ],
 )

@@ -170,6 +170,9 @@ class TestFills:
     def test_it_takes_the_masks_own_empty_row_where_there_is_one(self) -> None:
         assert "a copy of the last one is" in Section("fills").words()
         assert "that of query 0" in Section("fills", at=0).words()
+        everything = Section("fills", MaskSpec(drawn=(Stroke("block", 0, 0, 40, 40),))).words()
+        assert "No row has an allowed key" in everything
+        assert "of their" not in everything
         assert len(Section("fills").rows()) == len(FILLS) * len(DTYPES) + 1 + 9 + len(KERNELS)
 
 
