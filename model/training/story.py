@@ -261,7 +261,13 @@ def training_rows(books: Books, tokenizer: Tokenizer, recipe: StoryRecipe) -> Ro
     begins = torch.tensor([0] + [len(ids) for ids in encoded[:-1]]).cumsum(0)
     generator = torch.Generator().manual_seed(recipe.seed)
     ids = range(FIRST_ID, recipe.vocabulary)
+    check_enough(sum(map(len, encoded)), recipe.context)
     return Rows(torch.cat(encoded), begins, ids, recipe.context, generator, recipe.repeated)
+
+
+def check_enough(tokens: int, context: int) -> None:
+    if tokens <= context:
+        raise ValueError(f"expected texts of more tokens than the context, {context:,}, got {tokens:,}")
 
 
 def mean_loss(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:

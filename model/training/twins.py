@@ -20,7 +20,7 @@ from model.gpt2 import save_transformer
 from model.heads.view import head_name
 from model.text import START_ID, TokenBatch
 from model.training import story
-from model.training.story import LossCurve, read_books, train_tokenizer
+from model.training.story import LossCurve, check_enough, read_books, train_tokenizer
 from model.transformer import Transformer, config_of
 from model.why_causal import twins
 from model.why_causal.live_training import new_optimizers, new_transformer, rate_at, token_losses, update
@@ -114,6 +114,7 @@ def new_twin(recipe: TwinsRecipe, causal: bool) -> Twin:
 def held_out_rows(texts: list[str], tokenizer: Tokenizer, context: int, rows: int) -> tuple[Tensor, Tensor]:
     """Inputs and targets [rows, context], spread evenly over the held-out texts; each begins with the start token."""
     ids = torch.cat([torch.tensor(tokenizer.encode(text).ids) for text in texts])
+    check_enough(len(ids), context)
     begins = torch.linspace(0, len(ids) - context, rows).long()
     windows = torch.stack([ids[begin : begin + context] for begin in begins])
     return torch.cat([torch.full((rows, 1), START_ID), windows[:, :-1]], dim=1), windows

@@ -128,6 +128,8 @@ class TestBooks:
         pieces = [rows.tokens[begin:end] for begin, end in zip(rows.paragraphs.tolist(), ends, strict=True)]
         assert [tokenizer.decode(piece.tolist()) for piece in pieces] == [text + "\n\n" for text in paragraphs]
         assert (rows.length, rows.vocabulary) == (17, range(FIRST_ID, 263))
+        with pytest.raises(ValueError, match="more tokens than the context, 300, got "):
+            story.training_rows(books, tokenizer, story.StoryRecipe(context=300, vocabulary=263))
 
 
 class TestTokenizer:

@@ -239,6 +239,8 @@ def test_held_out_rows_begin_with_the_start_token(pair: TwinPair) -> None:
     assert ids.shape == targets.shape == (5, 16)
     assert (ids[:, 0] == START_ID).all()
     assert torch.equal(ids[:, 1:], targets[:, :-1])
+    with pytest.raises(ValueError, match="more tokens than the context, 5,000, got "):
+        training.held_out_rows([text], pair.tokenizer, 5_000, 5)
 
 
 def test_training_stops_both_at_the_same_step_and_writes_what_can_be_read(tmp_path: Path) -> None:
