@@ -173,6 +173,15 @@ def test_the_keyboard_draws_too(lab: Callable) -> None:
     page.after(lambda: page.page.keyboard.press("u"))
     np.testing.assert_array_equal(page.blocked(), np.triu(np.ones_like(page.blocked()), 1))
 
+    page.page.mouse.move(*page.place_of(2, 1))
+    page.page.keyboard.press("Shift+ArrowDown")
+    page.page.mouse.move(0, 0)  # away from it: the rectangle that was begun is given up
+    page.page.keyboard.press("ArrowDown")
+    page.after(lambda: page.page.keyboard.press("Enter"))
+    expected = np.triu(np.ones_like(expected), 1)
+    expected[1, 0] = True
+    np.testing.assert_array_equal(page.blocked(), expected)
+
 
 def test_the_keyboard_chooses_the_query_on_the_mask_and_moves_it_on_the_head(lab: Callable) -> None:
     page = lab()

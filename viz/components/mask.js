@@ -111,6 +111,11 @@ function studio(canvas, root) {
     press("undo").disabled = empty && !self.past.length;
     press("clear").disabled = empty;
   };
+  const point = (cell) => { // no rectangle of the keyboard goes on from there
+    self.cursor = cell;
+    self.anchor = null;
+    show();
+  };
   const changed = (strokes, back = false) => {
     if (!self.mask.most) return;
     if (!back) self.past.push(self.strokes);
@@ -155,9 +160,8 @@ function studio(canvas, root) {
     if (!self.mask) return;
     const at = cellAt(canvas, self.mask, event, self.from);
     if (at.q === self.cursor?.q && at.k === self.cursor?.k) return;
-    self.cursor = at;
     if (self.from) self.to = at;
-    show();
+    point(at);
   };
   canvas.onpointerup = () => {
     if (!self.from) return;
@@ -167,7 +171,7 @@ function studio(canvas, root) {
     show();
   };
   canvas.onpointercancel = () => { self.from = null; if (self.mask) show(); };
-  canvas.onpointerleave = (event) => { if (!self.from && self.mask && event.pointerType !== "touch") { self.cursor = null; show(); } };
+  canvas.onpointerleave = (event) => { if (!self.from && self.mask && event.pointerType !== "touch") point(null); };
   canvas.onkeydown = (event) => {
     if (!self.mask) return;
     const at = self.cursor && self.cursor.q >= 0 && self.cursor.k >= 0 ? self.cursor : { q: 0, k: 0 };
@@ -229,8 +233,7 @@ function studio(canvas, root) {
   self.point = (cell) => {
     if (!self.mask || self.from) return;
     const there = cell && cell.q < self.mask.height && cell.k < self.mask.width;
-    self.cursor = there ? cell : null;
-    show();
+    point(there ? cell : null);
   };
   self.resized = () => {
     self.sheet = null;
