@@ -67,7 +67,7 @@ class DecoderModel(Model):
         return 0 if self._tokenizer is None else self._tokenizer.vocabulary
 
     def describe(self) -> Description:
-        precision = said(self.hardware, "F32")
+        precision = said(self.hardware)
         return self.described(architecture="GPT-2", masks=("causal", "padding"), precision=precision)
 
     @torch.inference_mode()

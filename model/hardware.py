@@ -16,7 +16,7 @@ SPARE = 1.2  # of the weights' memory: room for a run's states beside them
 NO_DEVICE = N_("{device} was requested but is not available here, so it is computed on the CPU")
 NO_ROOM = N_("its weights need {size:.1f} GB and {device} has {free:.1f} GB free, so it is computed on the CPU")
 ROUNDINGS = 8  # times a 16-bit dtype's epsilon: random models of 13 families stay below 4.4, real changes are above 47
-NAMES = {"F64": "float64", "BF16": "bfloat16", "F16": "float16"}  # safetensors' names: torch's
+NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}  # safetensors' names: torch's
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,17 @@ def precision_name(dtype: torch.dtype) -> str:
 
 
 @cache
-def said(hardware: Hardware, stored: str) -> str:
-    """In a few words: device and precision, and where a stored type grows in memory."""
+def said(hardware: Hardware, stored: str = "") -> str:
+    """In a few words: device and precision, and the type that is stored, where it is another one and known."""
     names = {"device": hardware.name(), "kind": precision_name(hardware.dtype), "stored": NAMES.get(stored, stored)}
-    if names["kind"] == "float32" and names["stored"] not in ("F32", "float64"):
+    if names["kind"] == "float32" and names["stored"] not in ("", "float32", "float64"):
         words = msg("stored in {stored} and computed in float32 on {device}", **names)
     elif names["kind"] == "float32":
         words = msg("computed in float32 on {device}", **names)
-    else:
+    elif not stored:
+        words = msg("computed in {kind} on {device}, shown in float32", **names)
+    elif names["stored"] == names["kind"]:
         words = msg("stored and computed in {kind} on {device}, shown in float32", **names)
+    else:
+        words = msg("stored in {stored} and computed in {kind} on {device}, shown in float32", **names)
     return msg("{words} ({why})", words=words, why=hardware.fallback) if hardware.fallback else words

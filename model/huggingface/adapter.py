@@ -20,13 +20,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
-from i18n import N_, msg
+from i18n import N_, Message, msg
 from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit
 from model.blocks import KeysValues, positions_under
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.hardware import said
 from model.huggingface import checkpoint_files, fetching, hub
-from model.huggingface.image_prompts import ImageBatch, ImagePrompts, on_device
+from model.huggingface.image_prompts import CANNOT_PREPARE, ImageBatch, ImagePrompts, on_device
 from model.huggingface.linearized_run import FrozenNetwork
 from model.huggingface.loading import OutputHead, Report, head_of, read_network
 from model.huggingface.recording import Recording, ResidualHooks, residuals
@@ -238,7 +238,9 @@ class HuggingFaceModel(Model):
             yield
         except NotSupported as error:
             raise refusal(self.name, self.network.config.model_type, str(error)) from None
-        except (ValueError, MemoryError):
+        except (ValueError, MemoryError) as error:
+            if isinstance(batch, ImageBatch) and not isinstance(str(error), Message):  # of transformers
+                raise ValueError(msg(CANNOT_PREPARE, model=self.name, why=first_line(error))) from None
             raise
         except Exception as error:  # noqa: BLE001 - what a stranger's network raises on some text, nobody can list
             why = msg("it failed on this text ({error}: {why})", error=type(error).__name__, why=first_line(error))

@@ -40,7 +40,7 @@ AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_
 NOT_INPUTS = {"input_ids", "attention_mask", "labels"}
 READS_NO_IMAGES = N_("{model} reads no images: expected a text alone, or an image-text model with its processor")
 UNREADABLE = N_("{model}: its image processor cannot be read ({why}). Its {files} must be complete.")
-CANNOT_PREPARE = N_("{model}: its processor cannot prepare this text and image ({why}). Change the text or the image")
+CANNOT_PREPARE = N_("{model}: it cannot take this text with this image ({why}). Change the text or the image")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +87,13 @@ def image_mask(trace: Trace) -> str:
     "none" of an encoder."""
     assert isinstance(trace.batch, ImageBatch)
     if "causal" not in trace.layers[0].context.on(trace.layers[0].context.standard):
-        return "none"
+        return msg("none")
     found = [record.context.groups for record in trace.layers if record.context.groups is not None]
     if not found:
-        return "causal"
-    kind = "block" if (found[0] >= 0).sum() == len(trace.batch.image_positions) else "prefix-lm"
-    return kind if len(found) == trace.num_layers else f"{kind} in {len(found)} of {trace.num_layers} layers"
+        return msg("causal")
+    kind = msg("block") if (found[0] >= 0).sum() == len(trace.batch.image_positions) else msg("prefix-lm")
+    places = {"mask": kind, "count": len(found), "total": trace.num_layers}
+    return kind if len(found) == trace.num_layers else msg("{mask} in {count} of {total} layers", **places)
 
 
 @dataclass(frozen=True, eq=False)

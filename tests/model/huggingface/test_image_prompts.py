@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from i18n import say, spoken
 from model.errors import CheckpointError, NotSupported
 from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel
@@ -205,7 +206,7 @@ def test_a_text_says_where_its_image_is(tmp_path: Path) -> None:
         model.encode_image(text, picture()).image_positions[0] for text in (TEXT, "<image> " + TEXT, "cat <image> it")
     ]
     assert at == [0, 0, 1]
-    with pytest.raises(ValueError, match=r"processor cannot prepare .*Change the text or"):
+    with pytest.raises(ValueError, match=r"cannot take this text with this image .*Change the text or"):
         model.encode_image("<image> and <image>", picture())
     with pytest.raises(ValueError, match="at most"):
         model.run(model.encode_image("cat " * 600, picture()))
@@ -221,6 +222,20 @@ def test_threads_share_a_processor(tmp_path: Path) -> None:
     for one, other in zip(alone, found, strict=True):
         assert torch.equal(one.ids, other.ids)
         assert one.image_tokens == other.image_tokens
+
+
+def test_a_token_of_the_image_too_many_is_a_sentence(tmp_path: Path) -> None:
+    ours = adapter.load(str(image_families.save("gemma3", tmp_path)), settings=Settings())
+    batch = ours.encode_image("the <image> cat", picture())
+    with pytest.raises(ValueError, match=r"cannot take this text with this image \(.*Change the text or"):
+        ours.run(batch)
+
+
+def test_the_image_mask_is_named_in_the_readers_language(tmp_path: Path) -> None:
+    ours = adapter.load(str(image_families.save("paligemma", tmp_path)), settings=Settings())
+    found = image_mask(ours.run(ours.encode_image(TEXT, picture())))
+    with spoken("zh"):
+        assert (found, say(found)) == ("prefix-lm", "前缀语言模型")
 
 
 def test_where_no_token_follows_the_image_the_last_one_looks(tmp_path: Path) -> None:

@@ -91,6 +91,16 @@ def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
     assert counted == [times * size]
 
 
+@pytest.mark.parametrize(("stored", "words"), [
+    ("BF16", "stored and computed in bfloat16 on CPU, shown in float32"),
+    ("F16", "stored in float16 and computed in bfloat16 on CPU, shown in float32"),
+    ("F32", "stored in float32 and computed in bfloat16 on CPU, shown in float32"),
+    ("", "computed in bfloat16 on CPU, shown in float32"),
+])  # fmt: skip
+def test_what_is_stored_is_what_the_file_holds(stored: str, words: str) -> None:
+    assert hardware.said(hardware.Hardware(dtype=torch.bfloat16), stored) == words
+
+
 def test_float32_from_file_to_picture_says_only_where(tmp_path: Path) -> None:
     families.save("llama", tmp_path)
     assert adapter.load(str(tmp_path), settings=Settings()).describe().precision == "computed in float32 on CPU"
