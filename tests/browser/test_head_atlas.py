@@ -83,6 +83,15 @@ def test_it_is_taken_away_as_a_picture_of_what_is_shown(atlas: Callable[..., Hea
         assert words in drawn
 
 
+def test_the_example_that_is_offered_is_one_of_the_head(atlas: Callable[..., HeadAtlas]) -> None:
+    label = "See one on Explore, with all weights"
+    expected = atlas("layer=5&head=0").shown(label)
+    page = atlas("layer=4&head=0")
+    assert page.shown(label) != expected
+    page.choose("Layer", "5")
+    assert page.shown(label) == expected
+
+
 def test_a_mark_finds_a_head_and_its_button_shows_it(atlas: Callable[..., HeadAtlas]) -> None:
     page = atlas("section=find&back=1")
     page.after(lambda: page.page.get_by_role("button", name="Show L0 H3").click())

@@ -98,9 +98,10 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
             return f"{number + 1}. {'… ' * (begin > 0)}{before}"
 
         label = say("See one on Explore, with all weights")
-        number = st.selectbox(label, range(len(with_text)), key="atlas_example", format_func=numbered)
+        options = [numbered(number) for number in range(len(with_text))]
+        chosen = st.selectbox(label, options, key="atlas_example")
         if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
-            one = with_text[number]
+            one = with_text[options.index(chosen)]
             own = dict.fromkeys(("begin", "end", "zoom")) | {"text": one.text, "row": 1, "query": one.query}
             st.session_state.kept |= own  # what a page newly come to takes its choices from
             st.switch_page("app.py")
