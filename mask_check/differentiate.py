@@ -16,7 +16,7 @@ from mask_check.declared import Declared, LayerMask, layers_of
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, written
 from mask_check.kernels import training_without_dropout
 from mask_check.prepare import context_of
-from mask_check.reach import watching_embedding
+from mask_check.reach import gradients_by, watching_embeddings
 from mask_check.subject import apart, embeddings, hooked, setting
 from mask_check.trial import CheckTrial, OperationObserver
 
@@ -92,7 +92,7 @@ def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int,
             seen.setdefault(part, (own, states))
 
     ids, rows = trial.ids[None], range(trial.length - 3, trial.length)
-    with watching_embedding(trial.subject, ids), hooked(parts.values(), keep, with_kwargs=True), torch.enable_grad():
+    with watching_embeddings(trial.subject, ids), hooked(parts.values(), keep, with_kwargs=True), torch.enable_grad():
         trial.subject.call(ids)
     read = {}
     for number, part in parts.items():
@@ -302,12 +302,12 @@ def judge_compile(trial: CheckTrial) -> Finding:
 
 
 def _outputs_and_gradient(trial: CheckTrial) -> tuple[Tensor, Tensor | None]:
-    """Outputs [T,V], and the gradient [1,T,W] of a mix of them by what an embedding makes of the ids."""
+    """Outputs [T,V], and the gradient [1,T,W] of a mix of them by what the embeddings make of the ids, side by side."""
     ids = trial.ids[None]
-    with watching_embedding(trial.subject, ids) as leaves, torch.enable_grad():
+    with watching_embeddings(trial.subject, ids) as leaves, torch.enable_grad():
         logits = trial.subject.read(trial.subject.call(ids), ids)
-        gradient = torch.autograd.grad(_mix(logits, trial.generator(13)), leaves[:1])[0] if leaves else None
-    return logits.detach()[0], gradient
+        each = gradients_by(leaves, _mix(logits, trial.generator(13))) if leaves else []
+    return logits.detach()[0], torch.cat(each, -1) if each else None
 
 
 def _mix(found: Any, generator: torch.Generator) -> Tensor:

@@ -98,7 +98,8 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     """The gradient of outputs with respect to the embedding of a token that the mask blocks is 0; at every
     distance that the mask allows, some output's is not.
 
-    Tolerated: the number type's epsilon of the largest gradient. Limits: one row; fewer outputs of a large module.
+    Tolerated: the number type's epsilon of the largest gradient. Limits: one row; fewer outputs of a large module; an
+    embedding that reads other ids than the row's is not differentiated by.
     """
     rows = trial.spread(int(trial.most_rows * GRADIENT_SHARE))
     try:
@@ -147,9 +148,11 @@ def shut_pair(
 ) -> tuple[int, int] | None:
     """The first pair (i, j) at the nearest distance i − j where every pair declared open, two at least, has a gradient
     of exactly 0, of this row of ids and of others: which keys are read may depend on ids. A whole diagonal that is shut
-    is a mask; a single cell may be a weight too small. surely: cells that are shut even if they are alone.
+    is a mask; a single cell may be a weight too small. A pair in which an effect was measured is not shut: its gradient
+    may pass by the embeddings. surely: cells that are shut even if they are alone.
     """
-    silent = gradients == 0
+    seen = None if trial.mask is None else torch.from_numpy(trial.mask.reaches[rows])
+    silent = gradients == 0 if seen is None else (gradients == 0) & ~seen
     for offset in (18, 19):
         if _first_shut(silent, open_cells, rows, surely) is None:
             return None
@@ -176,33 +179,40 @@ def _first_shut(silent: Tensor, open_cells: Tensor, rows: list[int], surely: Ten
 
 
 def measure_gradients(trial: CheckTrial, rows: list[int]) -> Tensor | None:
-    """[len(rows), T]: the largest gradient of a random mix of a row's logits by every embedding; None without one."""
+    """[len(rows), T]: the largest gradient of a random mix of a row's logits by what any embedding makes of each id;
+    None without an embedding."""
     found = []
     for part in torch.tensor(rows).split(max(trial.rows_at_once // 2, 1)):
         ids = trial.ids.expand(len(part), -1)
-        with watching_embedding(trial.subject, ids) as leaves, torch.enable_grad():
+        with watching_embeddings(trial.subject, ids) as leaves, torch.enable_grad():
             logits = trial.subject.read(trial.subject.call(ids), ids)
             if not leaves:
                 return None
             picked = logits[torch.arange(len(part)), part.to(logits.device)]
             picked = picked.masked_fill(~picked.isfinite(), 0.0) if bool(picked.isneginf().any()) else picked
             sign = torch.randint(0, 2, picked.shape, generator=trial.generator(7)).to(picked) * 2 - 1
-            (gradient,) = torch.autograd.grad((picked * sign).sum(), leaves[:1])
-        found.append(gradient.float().abs().amax(-1).cpu())
+            each = gradients_by(leaves, (picked * sign).sum())
+        found.append(torch.stack([one.float().abs().amax(-1).cpu() for one in each]).amax(0))
     return torch.cat(found)
 
 
+def gradients_by(leaves: list[Tensor], total: Tensor) -> list[Tensor]:
+    """The gradient of a number by each of these; 0 by one that it was not computed from."""
+    return list(torch.autograd.grad(total, tuple(leaves), allow_unused=True, materialize_grads=True))
+
+
 @contextmanager
-def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Tensor]]:
-    """While it lasts, what an embedding makes of these ids is kept, as a tensor that gradients are taken by."""
+def watching_embeddings(subject: CheckedModule, ids: Tensor) -> Iterator[list[Tensor]]:
+    """While it lasts, what each embedding makes of these ids is kept, as a tensor that gradients are taken by. There
+    are several where a module reads its ids more than once."""
     leaves: list[Tensor] = []
 
     def keep(_part: nn.Module, arguments: tuple[Any, ...], found: Tensor) -> Tensor | None:
         read = arguments[0] if arguments else None
-        if leaves or not isinstance(read, Tensor) or read.shape != ids.shape or not torch.equal(read, ids):
+        if not isinstance(read, Tensor) or read.shape != ids.shape or not torch.equal(read, ids):
             return None
         leaves.append(found.detach().requires_grad_())
-        return leaves[0]
+        return leaves[-1]
 
     with subject.uncompiled(), hooked(subject.embeddings, keep):
         yield leaves
