@@ -5,7 +5,7 @@ Sizes: B rows, T tokens, W width.
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,12 +16,12 @@ from mask_check.declared import Declared, LayerMask, layers_of
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, written
 from mask_check.kernels import training_without_dropout
 from mask_check.prepare import context_of
-from mask_check.reach import watching_embedding
+from mask_check.reach import gradients_by, watching_embeddings
+from mask_check.rounding import fits_in_float64, outputs_and_coarsest, tensors
 from mask_check.subject import apart, embeddings, hooked, setting
-from mask_check.trial import CheckTrial, OperationObserver
+from mask_check.trial import CheckTrial
 
 MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
-MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8
 # Steps of finite differences, several for a kink that lies within one, and what is wrong of the scale of all
 # directions: in float64, and where a module computes in float32 inside, as many do in norms and softmax
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
@@ -92,7 +92,7 @@ def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int,
             seen.setdefault(part, (own, states))
 
     ids, rows = trial.ids[None], range(trial.length - 3, trial.length)
-    with watching_embedding(trial.subject, ids), hooked(parts.values(), keep, with_kwargs=True), torch.enable_grad():
+    with watching_embeddings(trial.subject, ids), hooked(parts.values(), keep, with_kwargs=True), torch.enable_grad():
         trial.subject.call(ids)
     read = {}
     for number, part in parts.items():
@@ -174,29 +174,19 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     derivative on purpose; modules over 30 M parameters need --thorough.
     """
     subject = trial.subject
-    if subject.parameters > (MOST_THOROUGH if trial.asked.thorough else MOST_IN_FLOAT64):
+    if not fits_in_float64(trial):
         return skipped(msg("it is too large to be copied to float64 without --thorough."))
-    copied, ids = copy.copy(subject), trial.ids[None]
-    copied.module = copied.inner = copy.deepcopy(subject.inner).double()  # and none of its parameters frozen
-    copied.table = None if subject.table is None else copy.deepcopy(subject.table).double()
-    copied.dtype = torch.float64
+    copied, ids = subject.in_float64(), trial.ids[None]
     named = _trained(copied.inner)
     steps = _directions(copied.inner, named, trial.generator(14))
 
     def mix() -> Tensor:
         return _mix(copied.read(copied.call(ids), ids), trial.generator(13))
 
-    types: set[torch.dtype] = set()
-
-    def keep(_name: str, _given: Any, found: Any) -> None:
-        types.update(one.dtype for one in _tensors(found) if one.numel() > 1)
-
-    with OperationObserver(keep), torch.enable_grad():
-        outputs = copied.read(copied.call(ids), ids)[0].detach()
+    outputs, least = outputs_and_coarsest(copied, ids)
     same = trial.difference(outputs.to(trial.alone), trial.alone)
     if same.amount > trial.tolerance:  # PyTorch adds a mask of float32 wrongly to scores of float64
         return skipped(msg("its copy in float64 gives different outputs, by {amount}.", **same.values))
-    least = max(types, key=lambda one: torch.finfo(one).eps, default=torch.float64)
     if least not in STEPS:
         return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=least))
     with setting((one, "requires_grad", True) for one in named.values()), torch.enable_grad():
@@ -302,31 +292,21 @@ def judge_compile(trial: CheckTrial) -> Finding:
 
 
 def _outputs_and_gradient(trial: CheckTrial) -> tuple[Tensor, Tensor | None]:
-    """Outputs [T,V], and the gradient [1,T,W] of a mix of them by what an embedding makes of the ids."""
+    """Outputs [T,V], and the gradient [1,T,W] of a mix of them by what the embeddings make of the ids, side by side."""
     ids = trial.ids[None]
-    with watching_embedding(trial.subject, ids) as leaves, torch.enable_grad():
+    with watching_embeddings(trial.subject, ids) as leaves, torch.enable_grad():
         logits = trial.subject.read(trial.subject.call(ids), ids)
-        gradient = torch.autograd.grad(_mix(logits, trial.generator(13)), leaves[:1])[0] if leaves else None
-    return logits.detach()[0], gradient
+        each = gradients_by(leaves, _mix(logits, trial.generator(13))) if leaves else []
+    return logits.detach()[0], torch.cat(each, -1) if each else None
 
 
 def _mix(found: Any, generator: torch.Generator) -> Tensor:
     """A random mix of every finite number in all tensors of what a forward returned."""
     total = torch.zeros((), dtype=torch.float64)
-    for one in _tensors(found):
+    for one in tensors(found):
         sign = torch.randint(0, 2, one.shape, generator=generator).to(one) * 2 - 1
         total = total.to(one.device) + (torch.where(one.isfinite(), one, 0.0) * sign).double().sum()
     return total
-
-
-def _tensors(found: Any) -> Iterator[Tensor]:
-    if isinstance(found, Tensor):
-        if found.is_floating_point():
-            yield found
-        return
-    inside = found.values() if isinstance(found, dict) else found if isinstance(found, tuple | list) else None
-    for one in (vars(found).values() if hasattr(found, "__dict__") else ()) if inside is None else inside:
-        yield from _tensors(one)
 
 
 def _trained(module: nn.Module) -> dict[str, nn.Parameter]:

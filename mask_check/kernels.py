@@ -19,6 +19,10 @@ CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a 
 ROWS_BESIDE = 4
 RANDOM = ("drop", "jitter")  # what modules call the numbers that make training random
 MIXED = N_("{way} output {where} differs by {amount} from the row alone.")
+FIXED = N_(
+    'its kernel, {own}, cannot be changed after the model is made: load it with attn_implementation="{name}" to check '
+    "that one."
+)
 DIFFERS = N_("output {where} differs by {amount} between {own} and {name}.")
 DIFFERS_PADDED = N_("output {where} of a row padded on the left differs by {amount} between {own} and {name}.")
 
@@ -56,13 +60,15 @@ def judge(trial: CheckTrial) -> Finding:
     """The outputs of every other attention kernel, for the row and for a row padded on the left, are those of its own
     kernel.
 
-    Tolerated: rounding. Limits: of transformers' models eager and sdpa, and FlexAttention with --flex; of others those
-    in its attention_kernels.
+    Tolerated: rounding. Limits: of transformers' models eager and sdpa, and FlexAttention with --flex, where the kernel
+    can be changed after the model is made; of others those in its attention_kernels.
     """
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
         return skipped(msg("it offers no choice of attention kernels."))
+    if fixed := [name for name in asked if name != own and _only_when_loaded(module, name)]:
+        return skipped(msg(FIXED, own=own, name=fixed[0]))
     expected = [trial.alone, *_padded(trial)]
     tried, refused, most = [], [], 0.0
     for name in asked:
@@ -145,6 +151,17 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
     finally:
         if current(module) != own:
             module.set_attn_implementation(own)
+
+
+def _only_when_loaded(module: Any, name: str) -> bool:
+    """Whether a model of transformers' could have been loaded with this kernel, and cannot be given it any more."""
+    if getattr(module, "_can_set_attn_implementation", lambda: True)():
+        return False
+    try:
+        module._check_and_adjust_attn_implementation(name, is_init_check=True)
+    except (ValueError, ImportError, TypeError, KeyError, AttributeError):
+        return False
+    return True
 
 
 def _padded(trial: CheckTrial) -> list[Tensor]:

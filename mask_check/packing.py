@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg, msg_all
-from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown, worst
-from mask_check.subject import CheckedModule, apart
+from mask_check.findings import BROKEN, Finding, skipped, unknown, worst
+from mask_check.subject import CheckedModule, TookTooLong, apart
 from mask_check.trial import CheckTrial, first_above
 
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
@@ -163,9 +163,9 @@ def _moves(trial: CheckTrial, mask: Tensor) -> bool | None:
     """Whether an explicit mask moves the row's outputs; None where the module refuses it."""
     try:
         found = trial.subject.outputs(trial.ids[None], attention_mask=mask)[0]
-    except (CannotCheck, MemoryError):
+    except (TookTooLong, MemoryError):
         raise
-    except Exception:  # noqa: BLE001 - a forward that takes no such mask may raise anything
+    except Exception:  # noqa: BLE001 - a forward that takes no such mask may raise anything, or give other shapes
         return None
     return trial.difference(found, trial.alone).amount > trial.tolerance
 

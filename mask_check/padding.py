@@ -7,6 +7,7 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_count
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding, skipped, unknown, written
+from mask_check.rounding import SMALLER, in_float64
 from mask_check.subject import CheckedModule, apart
 from mask_check.trial import CheckTrial, OperationObserver, first_above
 from model.blocks import positions_of
@@ -48,7 +49,8 @@ def judge(trial: CheckTrial, side: str) -> Finding:
 def judge_content(trial: CheckTrial) -> Finding:
     """Other ids under the padding mask change no real token's output; the same ids without a mask would.
 
-    Tolerated: rounding. Limits: one size of padding; on the right alone where positions cannot be given.
+    Tolerated: rounding; what is larger than between two runs only if it is a thousand times smaller in float64, or if
+    experts share out the tokens. Limits: one size of padding; on the right alone where positions cannot be given.
     """
     if why := _why_not(trial):
         return skipped(why)
@@ -59,7 +61,8 @@ def judge_content(trial: CheckTrial) -> Finding:
         each = _moved(trial, side)
         amount = float(each.max())
         most = max(most, amount)
-        if tolerance < amount <= trial.tolerance and _sizes_differ(trial, side):
+        small = tolerance < amount <= trial.tolerance
+        if small and (_sizes_differ(trial, side) or _smaller_in_float64(trial, side, amount)):
             tolerance = trial.tolerance
         if amount > tolerance and pair is None:
             where = first_above(each, tolerance)
@@ -157,6 +160,12 @@ def _moved(trial: CheckTrial, side: str, *, masked: bool = True) -> Tensor:
     more = positions(trial.subject, keep, side) if masked else {}
     keep = keep if masked else torch.ones_like(keep)
     return apart(*(trial.subject.outputs(ids, keep, **more)[0, real] for ids in _two_contents(trial, side)))
+
+
+def _smaller_in_float64(trial: CheckTrial, side: str, amount: float) -> bool:
+    """Whether what the pads' ids move is rounding, as its size in float64 shows."""
+    precise = in_float64(trial)
+    return precise is not None and float(_moved(precise, side).max()) * SMALLER < amount
 
 
 def _sizes_differ(trial: CheckTrial, side: str) -> bool:

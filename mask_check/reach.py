@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, msg, msg_count
+from i18n import N_, msg, msg_count, msg_together
 from mask_check.declared import Declared, cause_of
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask, skipped, unknown, written
+from mask_check.rounding import SMALLER, in_float64, outputs_and_coarsest
 from mask_check.subject import CheckedModule, apart, hooked
 from mask_check.trial import CheckTrial
 from model.errors import first_line
@@ -27,6 +28,9 @@ SHUT = N_(
     "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where "
     "the mask is declared open. Open pairs without a gradient: {silent:,} of {count:,}."
 )
+IN_FLOAT64 = N_("Blocked tokens change outputs by at most {size}, in float64 by {less}.")
+BY_GRADIENT = N_("Blocked tokens change outputs by at most {size}; the gradients of these pairs are at most {less}.")
+ROUNDED, NO_ROUNDING = N_("This is rounding."), N_("This is not rounding.")
 IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
 GRADIENT_SHARE = 0.5  # of the rows that the substitutes may take: a backward pass costs two forwards
@@ -50,16 +54,21 @@ def judge(trial: CheckTrial) -> Finding:
     """Each token in turn is replaced by several others: no output changes that the declared mask blocks from it, and
     some output changes that it allows. A token without any effect proves nothing: then the check cannot tell.
 
-    Tolerated: rounding. Limits: one row, of --length tokens; in a large module some of its tokens, as the verdict says.
+    Tolerated: rounding. A change larger than between two runs, and no larger than by one additional rounding, is
+    tolerated if it is a thousand times smaller in float64; of a module that has no copy in float64, if the gradients
+    obey. Limits: one row, of --length tokens; in a large module some of its tokens, as the verdict says.
     """
-    mask = trial.mask = measure(trial)
+    mask = measure(trial)
+    explained, why = _rounding(trial, mask) if mask.leaks.any() else (False, "")
+    mask = trial.mask = replace(mask, tolerance=trial.noise.across) if explained else mask
     closed = np.where(mask.declared, 0.0, np.nan_to_num(mask.moved, posinf=np.inf))
     amount = float(closed.max(initial=0.0))
     if mask.leaks.any():
         leaks = [(int(i), int(j)) for i, j in np.argwhere(mask.leaks)]
         size = written(float(mask.moved[leaks[0]]))
         found = Finding.at(leaks[0], LEAK, amount, mask.tolerance, size=size, count=len(leaks))
-        return found.because(cause_of(leaks, trial.declared, earlier_read=bool(np.tril(mask.reaches, -1).any())))
+        cause = cause_of(leaks, trial.declared, earlier_read=bool(np.tril(mask.reaches, -1).any()))
+        return found.because(why).because(cause)
     finding = Finding(OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
     measured = np.flatnonzero(mask.measured)
@@ -77,7 +86,35 @@ def judge(trial: CheckTrial) -> Finding:
         int(others[:, measured].sum()),
         seen=int((open_and_moved & others)[:, measured].sum()),
     )
-    return replace(finding, words=words)
+    return replace(finding, words=words).because(why)
+
+
+def _rounding(trial: CheckTrial, mask: MeasuredMask) -> tuple[bool, str]:
+    """Whether rounding explains all that leaks, and a sentence on what was measured; "" where it cannot be rounding."""
+    leaks = mask.leaks
+    size = float(mask.moved[leaks].max())
+    if size > trial.noise.across:
+        return False, ""
+
+    def told(words: str, less: float, explained: bool) -> tuple[bool, str]:
+        measured = msg(words, size=written(size), less=written(less))
+        return explained, msg_together([measured, msg(ROUNDED if explained else NO_ROUNDING)])
+
+    precise = in_float64(trial)
+    if precise is not None:
+        less = float(measure(precise).moved[leaks].max())
+        explained = less * SMALLER < size
+        if explained or outputs_and_coarsest(precise.subject, trial.ids[None])[1] == torch.float64:
+            return told(IN_FLOAT64, less, explained)
+    rows = np.flatnonzero(leaks.any(axis=1)).tolist()
+    try:
+        gradients = measure_gradients(trial, rows)
+    except RuntimeError:  # an operation that has no backward
+        return False, ""
+    if gradients is None or not bool(gradients.any() and gradients.isfinite().all()):
+        return False, ""
+    less = float(gradients[torch.from_numpy(leaks[rows])].max())
+    return told(BY_GRADIENT, less, less <= torch.finfo(trial.subject.dtype).eps * float(gradients.max()))
 
 
 def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, generator: torch.Generator) -> None:
@@ -98,7 +135,9 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     """The gradient of outputs with respect to the embedding of a token that the mask blocks is 0; at every
     distance that the mask allows, some output's is not.
 
-    Tolerated: the number type's epsilon of the largest gradient. Limits: one row; fewer outputs of a large module.
+    Tolerated: the number type's epsilon of the largest gradient, and more where it is a thousand times smaller in
+    float64. Limits: one row; fewer outputs of a large module; an embedding that reads other ids than the row's is not
+    differentiated by.
     """
     rows = trial.spread(int(trial.most_rows * GRADIENT_SHARE))
     try:
@@ -118,6 +157,9 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
         return unknown(msg("every gradient is 0, even where the mask is open."))
     closed = torch.where(declared, 0.0, gradients)
     amount = float(closed.max())
+    less = _in_float64(trial, rows, declared, amount, tolerance) if amount > tolerance else None
+    if less is not None:
+        tolerance *= trial.noise.across / trial.noise.beside
     if amount > tolerance:
         place, column = (closed > tolerance).nonzero()[0].tolist()
         words = N_("output {row} has a gradient of {size} with respect to token {column}, which its mask blocks.")
@@ -137,9 +179,22 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
         closed_pairs,
         zero=zero,
     )
+    if less is not None:
+        rest = msg("The others are at most {size}, in float64 {less}.", size=written(amount), less=written(less))
+        words = msg_together([words, rest, msg(ROUNDED)])
     if not closed_pairs:
         words = msg("its mask blocks no pair.")
     return Finding(OBEYS, words, amount, tolerance)
+
+
+def _in_float64(trial: CheckTrial, rows: list[int], declared: Tensor, amount: float, tolerance: float) -> float | None:
+    """The largest gradient of a blocked pair in float64, where it shows that this amount is rounding; else None."""
+    if amount * trial.noise.beside > tolerance * trial.noise.across:
+        return None
+    precise = in_float64(trial)
+    gradients = None if precise is None else measure_gradients(precise, rows)
+    less = torch.inf if gradients is None else float(gradients[~declared].max())
+    return less if less * SMALLER < amount else None
 
 
 def shut_pair(
@@ -147,9 +202,11 @@ def shut_pair(
 ) -> tuple[int, int] | None:
     """The first pair (i, j) at the nearest distance i − j where every pair declared open, two at least, has a gradient
     of exactly 0, of this row of ids and of others: which keys are read may depend on ids. A whole diagonal that is shut
-    is a mask; a single cell may be a weight too small. surely: cells that are shut even if they are alone.
+    is a mask; a single cell may be a weight too small. A pair in which an effect was measured is not shut: its gradient
+    may pass by the embeddings. surely: cells that are shut even if they are alone.
     """
-    silent = gradients == 0
+    seen = None if trial.mask is None else torch.from_numpy(trial.mask.reaches[rows])
+    silent = gradients == 0 if seen is None else (gradients == 0) & ~seen
     for offset in (18, 19):
         if _first_shut(silent, open_cells, rows, surely) is None:
             return None
@@ -176,33 +233,40 @@ def _first_shut(silent: Tensor, open_cells: Tensor, rows: list[int], surely: Ten
 
 
 def measure_gradients(trial: CheckTrial, rows: list[int]) -> Tensor | None:
-    """[len(rows), T]: the largest gradient of a random mix of a row's logits by every embedding; None without one."""
+    """[len(rows), T]: the largest gradient of a random mix of a row's logits by what any embedding makes of each id;
+    None without an embedding."""
     found = []
     for part in torch.tensor(rows).split(max(trial.rows_at_once // 2, 1)):
         ids = trial.ids.expand(len(part), -1)
-        with watching_embedding(trial.subject, ids) as leaves, torch.enable_grad():
+        with watching_embeddings(trial.subject, ids) as leaves, torch.enable_grad():
             logits = trial.subject.read(trial.subject.call(ids), ids)
             if not leaves:
                 return None
             picked = logits[torch.arange(len(part)), part.to(logits.device)]
             picked = picked.masked_fill(~picked.isfinite(), 0.0) if bool(picked.isneginf().any()) else picked
             sign = torch.randint(0, 2, picked.shape, generator=trial.generator(7)).to(picked) * 2 - 1
-            (gradient,) = torch.autograd.grad((picked * sign).sum(), leaves[:1])
-        found.append(gradient.float().abs().amax(-1).cpu())
+            each = gradients_by(leaves, (picked * sign).sum())
+        found.append(torch.stack([one.float().abs().amax(-1).cpu() for one in each]).amax(0))
     return torch.cat(found)
 
 
+def gradients_by(leaves: list[Tensor], total: Tensor) -> list[Tensor]:
+    """The gradient of a number by each of these; 0 by one that it was not computed from."""
+    return list(torch.autograd.grad(total, tuple(leaves), allow_unused=True, materialize_grads=True))
+
+
 @contextmanager
-def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Tensor]]:
-    """While it lasts, what an embedding makes of these ids is kept, as a tensor that gradients are taken by."""
+def watching_embeddings(subject: CheckedModule, ids: Tensor) -> Iterator[list[Tensor]]:
+    """While it lasts, what each embedding makes of these ids is kept, as a tensor that gradients are taken by. There
+    are several where a module reads its ids more than once."""
     leaves: list[Tensor] = []
 
     def keep(_part: nn.Module, arguments: tuple[Any, ...], found: Tensor) -> Tensor | None:
         read = arguments[0] if arguments else None
-        if leaves or not isinstance(read, Tensor) or read.shape != ids.shape or not torch.equal(read, ids):
+        if not isinstance(read, Tensor) or read.shape != ids.shape or not torch.equal(read, ids):
             return None
         leaves.append(found.detach().requires_grad_())
-        return leaves[0]
+        return leaves[-1]
 
     with subject.uncompiled(), hooked(subject.embeddings, keep):
         yield leaves

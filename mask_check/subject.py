@@ -3,6 +3,7 @@
 Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its vocabulary).
 """
 
+import copy
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -123,6 +124,14 @@ class CheckedModule:
     def uncompiled(self) -> AbstractContextManager[None]:
         """While it lasts, what is called is the module itself: compiled code does not see new hooks."""
         return setting([(self, "module", self.inner)])
+
+    def in_float64(self) -> "CheckedModule":
+        """A copy of it in float64, none of whose parameters is frozen."""
+        copied = copy.copy(self)
+        copied.module = copied.inner = copy.deepcopy(self.inner).double()
+        copied.table = None if self.table is None else copy.deepcopy(self.table).double()
+        copied.dtype = torch.float64
+        return copied
 
     def find_positions(self, ids: Tensor, tolerance: float) -> None:
         """See whether it can be told positions: those that it counts by itself, from one of FIRST_POSITIONS on, change

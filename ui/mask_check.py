@@ -41,7 +41,9 @@ Every token in turn is replaced by several others, and the change of every outpu
 forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
 and one more rounding in every part of the module (Monte Carlo arithmetic, Parker 1997); twice the largest of them.
 A token whose change affects no output proves nothing, so each must affect at least one; otherwise the verdict is
-*cannot tell*. Gradients test the same without a substitute: for blocked tokens they are exactly 0.
+*cannot tell*. Gradients test the same without a substitute: for blocked tokens they are exactly 0. What is larger than
+between two runs or rows, and no larger than one more rounding, is measured again in float64: rounding is far smaller
+there, a leak is not.
 
 The other checks compare two ways of computing the same numbers: a row alone and in a padded batch, packed documents
 and each alone, step by step through the cache and in one forward pass, one attention kernel and another, training mode

@@ -101,3 +101,29 @@ class ReadsAhead(nn.Module):
         if length > self.above:
             mask = mask | (row[:, None] // self.block == row // self.block)
         return self.head(mask.float() / mask.sum(-1, keepdim=True) @ self.embedding(input_ids))
+
+
+class SmallAttention(nn.Module):
+    """One head of causal attention. weights: from scores [B,T,T] and what is allowed, bool [T,T]."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embedding, self.position = nn.Embedding(50, 32), nn.Embedding(600, 32)
+        self.qkv, self.out, self.head = nn.Linear(32, 96), nn.Linear(32, 32), nn.Linear(32, 50)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                if parameter.ndim > 1:
+                    parameter.normal_(0, 0.3)
+
+    def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        return scores.masked_fill(~allowed, -torch.inf).softmax(-1)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.embedding(ids) + self.position.weight[: ids.shape[1]]
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x, length = self.embed(input_ids), input_ids.shape[1]
+        q, k, v = self.qkv(x).chunk(3, -1)
+        weights = self.weights(q @ k.mT / 32**0.5, torch.ones(length, length, dtype=torch.bool).tril())
+        return self.head(x + self.out(weights @ v))

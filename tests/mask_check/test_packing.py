@@ -11,6 +11,7 @@ from mask_check.packing import _packed, explicit_form
 from mask_check.prepare import prepare
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.subject import CheckedModule
+from tests.mask_check.modules import SmallAttention
 from tests.model.huggingface.families import random_network
 
 POSITIONS, MASK = "by positions that restart", "by a mask [1,1,T,T] of its documents"
@@ -122,3 +123,25 @@ def test_a_mask_that_one_layer_heeds_is_no_document_mask() -> None:
     finding = packing_of(FirstLayerAlone(SmallConfig(packs_by=None)))
     assert finding.verdict == BROKEN
     assert "of the second document changes" in finding.words
+
+
+class OneHead(SmallAttention):
+    """Scores of three axes: a mask of four gives outputs of five, and no error."""
+
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None
+    ) -> Tensor:
+        length = input_ids.shape[1]
+        places = torch.arange(length)[None] if position_ids is None else position_ids
+        q, k, v = self.qkv(x := self.embedding(input_ids) + self.position(places)).chunk(3, -1)
+        allowed = torch.ones(length, length, dtype=torch.bool).tril()
+        allowed = allowed if attention_mask is None else allowed & attention_mask[:, None].bool()
+        weights = (q @ k.mT / 32**0.5).masked_fill(~allowed, -1e9).softmax(-1)
+        return self.head(x + self.out(weights @ v))
+
+
+def test_an_explicit_mask_that_makes_outputs_of_another_shape_is_not_taken() -> None:
+    report = check(OneHead())
+    assert MASK not in report.finding("packing").words
+    assert report.finding("tree").verdict == DOES_NOT_APPLY
+    assert report.finding("padding-left").verdict == OBEYS

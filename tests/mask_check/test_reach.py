@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mask_check import reach
 from mask_check.check import check
@@ -13,7 +13,7 @@ from mask_check.prepare import prepare
 from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.samples import SAMPLES
 from mask_check.subject import CheckedModule
-from tests.mask_check.modules import Mixer
+from tests.mask_check.modules import Mixer, SmallAttention
 
 LENGTH = 13
 SOUND = {
@@ -148,3 +148,53 @@ def test_causes_are_not_contradicted_by_what_is_read() -> None:
     assert [finding.law for finding in report.broken] == ["cache"]
     assert "Likely cause" not in report.finding("cache").words
     assert "and no earlier one. Likely cause: the mask is transposed" in check(Upside()).finding("reach").words
+
+
+class TwoTables(SmallAttention):
+    """Another table of the same ids is read first, by a convolution over the last two tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs, self.convolution = nn.Embedding(50, 32), nn.Conv1d(32, 32, 2)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        pairs = self.convolution(nn.functional.pad(self.pairs(input_ids).mT, (1, 0))).mT
+        return super().forward(input_ids) + self.head(pairs)
+
+
+class ReadsAgain(SmallAttention):
+    """Its table is read a second time, and each output gets what was read of the next token."""
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return super().forward(input_ids) + self.head(self.embedding(input_ids).roll(-1, 1))
+
+
+class MovedIds(nn.Module):
+    """Each output reads its token, the second before and, from a reading of ids moved by one, the token before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.head = nn.Embedding(31, 16), nn.Linear(16, 31)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x, before = self.embedding(input_ids), nn.functional.pad(input_ids, (1, 0))[:, :-1]
+        return self.head(x + nn.functional.pad(x, (0, 0, 2, 0))[:, :-2] + self.embedding(before))
+
+
+def test_gradients_are_by_every_embedding_that_reads_the_ids() -> None:
+    report = check(TwoTables())
+    assert report.obeys, report.broken
+    assert report.finding("gradients").words == "exactly 0 in 276 of 276 blocked pairs."
+
+
+def test_a_leak_through_a_second_reading_has_a_gradient() -> None:
+    report = check(ReadsAgain())
+    assert report.finding("reach").pair == report.finding("gradients").pair == (0, 1)
+    assert "with respect to token 1, which its mask blocks" in report.finding("gradients").words
+
+
+def test_pairs_whose_gradient_passes_by_the_embeddings_are_not_called_shut() -> None:
+    report = check(MovedIds(), mask="window:3")
+    assert "45 of 45 open pairs" in report.finding("reach").words
+    assert report.finding("gradients").verdict == OBEYS

@@ -1,0 +1,25 @@
+"""Attention kernels that can be changed, and those that cannot."""
+
+import pytest
+import transformers as hf
+
+from mask_check.check import check
+from mask_check.findings import DOES_NOT_APPLY
+from tests.model.huggingface.families import random_network
+
+
+@pytest.mark.parametrize(("own", "other"), [("eager", "sdpa"), ("sdpa", "eager")])
+def test_a_kernel_that_is_chosen_once_is_not_called_missing(own: str, other: str) -> None:
+    config = hf.FalconConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    module = hf.FalconForCausalLM._from_config(config, attn_implementation=own)
+    for asked in ({}, {"kernels": ("flex_attention", "eager", "sdpa")}):
+        found = check(module, length=8, **asked).finding("kernels")
+        assert found.verdict == DOES_NOT_APPLY
+        assert f"its kernel, {own}, cannot be changed after the model is made" in found.words
+        assert f'attn_implementation="{other}"' in found.words
+    found = check(module, length=8, kernels=("flex_attention",)).finding("kernels")
+    assert found.words == f"it runs only with {own}: flex_attention (not offered)."
+
+
+def test_a_kernel_that_can_be_changed_is_compared() -> None:
+    assert check(random_network("llama"), length=8).finding("kernels").words.endswith("sdpa agree.")

@@ -1,0 +1,170 @@
+"""A change of a blocked pair that is rounding, and a leak that is as small."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mask_check import rounding
+from mask_check.check import check, explain
+from mask_check.findings import BROKEN, OBEYS, CheckReport
+from tests.mask_check.modules import SmallAttention
+
+IS, IS_NOT = "This is rounding.", "This is not rounding."
+
+
+class MaskedLast(SmallAttention):
+    """Weights over all keys, those of masked ones set to 0, and divided by their sum: equal to the masked softmax."""
+
+    def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        weights = scores.softmax(-1) * allowed
+        return weights / weights.sum(-1, keepdim=True)
+
+
+class MaximumFirst(SmallAttention):
+    """Scores less the largest of all keys, the masked ones too, as is done against overflow."""
+
+    def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        return super().weights(scores - scores.amax(-1, keepdim=True), allowed)
+
+
+class SlightlyOpen(SmallAttention):
+    """A mask of −14, which leaves masked keys a millionth of the weight."""
+
+    def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        return (scores - 14.0 * ~allowed).softmax(-1)
+
+
+class Loses(nn.Module):
+    """Adds a mean over the whole row and takes it away again: what is left of it is rounding.
+
+    leak: what is really added of each later token, "state" with a gradient or "ids" without, as by a hash of ids.
+    """
+
+    def __init__(self, leak: str = "", size: float = 1e-5) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.embedding, self.added, self.head = nn.Embedding(31, 8), nn.Identity(), nn.Linear(8, 31)
+        self.leak, self.size = leak, size
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        whole = 300 * x.mean(1, keepdim=True)
+        x = self.added(x.cumsum(1) + whole) - whole
+        later = input_ids.flip(1)
+        if self.leak == "state":
+            x = x + self.size * self.embedding(input_ids).flip(1)
+        if self.leak == "ids":
+            x = x + self.size * F.one_hot(later % 8, 8).to(x)
+        return self.head(x)
+
+
+class LosesGradients(Loses):
+    """Three tenths of the mean in two parts: their gradients cancel out but for rounding."""
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        whole = 2000 * x.mean(1, keepdim=True)
+        x = self.added(x.cumsum(1) + 0.1 * whole + 0.2 * whole) - 0.3 * whole
+        return self.head(x)
+
+
+class LosesPads(Loses):
+    """The mean is over pads too."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        x = self.embedding(input_ids)
+        whole = 300 * x.mean(1, keepdim=True)
+        x = x if attention_mask is None else x * attention_mask[..., None]
+        return self.head(self.added(x.cumsum(1) + whole) - whole)
+
+
+def checked(module: nn.Module, seed: int = 0) -> CheckReport:
+    report = check(module, seed=seed)
+    assert report.mask is not None
+    assert bool(report.mask.leaks.any()) == (report.finding("reach").verdict == BROKEN)
+    return report
+
+
+@pytest.mark.parametrize("module", [MaskedLast, MaximumFirst])
+@pytest.mark.parametrize("seed", [8, 10, 16, 47])
+def test_a_softmax_before_the_mask_that_is_made_good_obeys(module: type[SmallAttention], seed: int) -> None:
+    report = check(module(seed), seed=seed)
+    assert report.obeys, [str(finding) for finding in report.broken]
+
+
+def test_what_rounding_leaves_of_a_blocked_token_is_measured_again_in_float64() -> None:
+    report = checked(Loses())
+    found = report.finding("reach")
+    assert report.noise.beside < found.amount <= report.noise.across == found.tolerance == report.mask.tolerance
+    assert found.verdict == OBEYS
+    assert ", in float64 by " in found.words
+    assert found.words.endswith(IS)
+    assert report.finding("length").verdict == OBEYS
+
+
+@pytest.mark.parametrize("leak", ["state", "ids"])
+def test_a_leak_as_small_as_rounding_is_found(leak: str) -> None:
+    report = checked(Loses(leak))
+    found = report.finding("reach")
+    assert found.verdict == BROKEN
+    assert found.amount <= report.noise.across
+    assert IS_NOT in found.words
+    assert (report.finding("gradients").verdict == BROKEN) == (leak == "state")
+
+
+def test_a_mask_of_a_few_units_is_a_leak() -> None:
+    report = checked(SlightlyOpen())
+    assert {"reach", "gradients"} <= {finding.law for finding in report.broken}
+    assert report.finding("gradients").amount < 1e-3
+
+
+@pytest.mark.parametrize("in_float64", [True, False])
+def test_without_a_copy_in_float64_gradients_tell(in_float64: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(module: nn.Module) -> nn.Module:
+        if in_float64:  # and with weights that are no numbers of float32, whose sums would be exact
+            for parameter in module.double().parameters():
+                parameter.data /= 3
+        return module
+
+    if not in_float64:
+        monkeypatch.setattr(rounding, "MOST_IN_FLOAT64", 10)
+    found = checked(made(Loses())).finding("reach")
+    assert found.verdict == OBEYS
+    assert "the gradients of these pairs are at most 0. " + IS in found.words
+    found = checked(made(Loses("state", 1e-14 if in_float64 else 1e-5))).finding("reach")
+    assert found.verdict == BROKEN
+    assert IS_NOT in found.words
+
+
+def test_a_module_that_rounds_to_float32_inside_is_told_by_its_gradients() -> None:
+    class Coarse(Loses):
+        def forward(self, input_ids: Tensor) -> Tensor:
+            x = self.embedding(input_ids).float()
+            whole = 300 * x.mean(1, keepdim=True)
+            return self.head((self.added(x.cumsum(1) + whole) - whole).to(self.head.weight))
+
+    found = checked(Coarse()).finding("reach")
+    assert found.verdict == OBEYS
+    assert "the gradients of these pairs are at most 0." in found.words
+
+
+def test_what_rounding_leaves_of_a_gradient_is_measured_again_in_float64() -> None:
+    report = checked(LosesGradients())
+    found = report.finding("gradients")
+    assert 0 < found.amount <= found.tolerance
+    assert "The others are at most" in found.words
+    assert found.words.endswith(IS)
+    assert report.obeys, report.broken
+
+
+def test_what_rounding_leaves_of_the_pads_is_measured_again_in_float64() -> None:
+    report = checked(LosesPads())
+    found = report.finding("pad-content")
+    assert report.noise.beside < found.amount <= report.noise.across == found.tolerance
+    assert report.obeys, report.broken
+
+
+def test_what_is_tolerated_is_explained() -> None:
+    for law in ("reach", "gradients", "pad-content"):
+        assert "a thousand times smaller in" in explain(law).replace("\n", " ")
