@@ -13,7 +13,7 @@ from mask_check.padding import padded, positions
 from mask_check.subject import CheckedModule, setting
 from mask_check.trial import CheckTrial
 from model.errors import first_line
-from model.huggingface.internals import attention_name
+from model.huggingface.internals import attention_name, only_when_loaded
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
@@ -67,7 +67,7 @@ def judge(trial: CheckTrial) -> Finding:
     asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
         return skipped(msg("it offers no choice of attention kernels."))
-    if fixed := [name for name in asked if name != own and _only_when_loaded(module, name)]:
+    if fixed := [name for name in asked if name != own and only_when_loaded(module, name)]:
         return skipped(msg(FIXED, own=own, name=fixed[0]))
     expected = [trial.alone, *_padded(trial)]
     tried, refused, most = [], [], 0.0
@@ -151,17 +151,6 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
     finally:
         if current(module) != own:
             module.set_attn_implementation(own)
-
-
-def _only_when_loaded(module: Any, name: str) -> bool:
-    """Whether a model of transformers' could have been loaded with this kernel, and cannot be given it any more."""
-    if getattr(module, "_can_set_attn_implementation", lambda: True)():
-        return False
-    try:
-        module._check_and_adjust_attn_implementation(name, is_init_check=True)
-    except (ValueError, ImportError, TypeError, KeyError, AttributeError):
-        return False
-    return True
 
 
 def _padded(trial: CheckTrial) -> list[Tensor]:

@@ -58,6 +58,20 @@ def set_attention_name(network: nn.Module, name: str, shown: Collection[nn.Modul
                 config._attn_implementation_internal = which
 
 
+def only_when_loaded(network: Any, name: str) -> bool:
+    """Whether a network could have been loaded with this attention implementation, and cannot be given it any more.
+
+    Relies on: `PreTrainedModel._can_set_attn_implementation` and `_check_and_adjust_attn_implementation`.
+    """
+    if getattr(network, "_can_set_attn_implementation", lambda: True)():
+        return False
+    try:
+        network._check_and_adjust_attn_implementation(name, is_init_check=True)
+    except (ValueError, ImportError, TypeError, KeyError, AttributeError):
+        return False
+    return True
+
+
 def add_alibi_once(network: nn.Module) -> None:
     """Make Falcon's eager attention compute what its SDPA does: transformers puts ALiBi into the mask of both, and the
     eager attention adds it to its scores as well. Those get zeros.

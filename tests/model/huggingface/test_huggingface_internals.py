@@ -127,6 +127,13 @@ def test_the_towers_beside_a_stack_keep_their_attention() -> None:
     assert internals.attention_name(model.vision_tower.config) == "eager"
 
 
+def test_an_attention_that_is_chosen_only_when_loaded() -> None:
+    falcon = transformers.FalconForCausalLM(families.REFUSED["falcon"])
+    assert [internals.only_when_loaded(falcon, name) for name in ("eager", "sdpa", "foo")] == [True, True, False]
+    llama = transformers.LlamaForCausalLM(families.DECODERS["llama"])
+    assert not internals.only_when_loaded(llama, "eager"), broken("_can_set_attn_implementation")
+
+
 @torch.inference_mode()
 def test_the_eager_attention_of_falcon_adds_alibi_twice() -> None:
     torch.manual_seed(3)
