@@ -7,7 +7,7 @@ from i18n import translated
 
 ACTIVE = re.compile(r"[\\`*{}\[\]<>$|~&]|:(?=\S)|^[#+-]|(?<!\w)_|_(?!\w)")  # what markdown would act upon
 # What streamlit replaces by a picture (:dog:) or a sign (->), also behind a backslash
-REPLACED = re.compile(r":(?=[\w/+-]+:)|(?<!\S)[<>~-](?=[->=]{1,2}(?!\S))")
+REPLACED = re.compile(r":(?=[\w/+-]+:)|(?<!\S)[<>~-](?=(?:->|[->=])(?!\S))")
 WORD_JOINER = "\u2060"  # takes no room
 
 

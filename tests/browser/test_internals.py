@@ -63,8 +63,8 @@ for text in {texts!r}:
     st.button(escaped(text), key=text)
 """
 TYPED = [
-    "->", "<-", "a <-> b", "--", ">=", "x <= y ~= z", ":dog:", ":+1: and :material/home:", ":streamlit:", ":red[x]",
-    "12:30:45", "- a", "# b", "*c* _d_ `e` $f$ [g](h) <i> ![j](k) &amp; \\l",
+    "->", "<-", "a <-> b", "--", "a --- b", ">=", "x <= y ~= z", ":dog:", ":+1: and :material/home:", ":streamlit:",
+    ":red[x]", "12:30:45", "- a", "# b", "*c* _d_ `e` $f$ [g](h) <i> ![j](k) &amp; \\l",
 ]  # fmt: skip
 
 
