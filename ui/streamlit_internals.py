@@ -178,4 +178,6 @@ def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
     if widget is None or kind is None:
         return True
     options = widget.formatted_options if kind == "string_value" else None  # of a select box
+    if kind == "int_value" and widget.value_type == "double_value":  # a whole number in a number field
+        return True
     return kind == widget.value_type and (options is None or sent.string_value in options)

@@ -5,7 +5,7 @@ there: opening it takes longest.
 
 from collections.abc import Callable, Iterable
 from pathlib import PurePath
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -130,3 +130,20 @@ def test_a_cell_of_activation_patching_is_patched_when_it_is_clicked(visit: Visi
     assert page.page.get_by_text("L4 H3", exact=True).first.is_visible()
     assert "patches=h4.3" in page.page.url
     fits_a_phone(page)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "field", "link"),
+    [
+        ("mask_lab", 'masks={"sliding":3}', "Sliding window", '"sliding":6'),
+        ("serving", "", "Cached prefix", "cached=6"),
+        ("generation", "", "Seed", "seed=6"),
+    ],
+)
+def test_a_number_that_is_typed_is_taken(visit: Visit, path: str, query: str, field: str, link: str) -> None:
+    page = visit(query, kind=KINDS[path])
+    number = page.page.get_by_role("spinbutton", name=field)
+    number.fill("6")
+    page.after(lambda: number.press("Enter"))
+    assert link in unquote(page.page.url)
+    assert number.input_value() == "6"

@@ -44,6 +44,7 @@ def page() -> None:
     st.toggle("On", True, key="on")
     st.segmented_control("One", ["a", "b"], default="b", key="one", required=True)
     st.selectbox("Number", [1, 2], key="number")
+    st.number_input("Seed", 0, 9, 7, key="seed")
 
 
 @pytest.mark.parametrize("field", VALUES)
@@ -69,13 +70,26 @@ def test_a_value_of_another_type_counts_as_not_sent(field: str, again: bool) -> 
     }
 
 
-KEPT = {"text": "a text", "part": (2, 5), "on": True, "one": "b", "number": 1}
+@pytest.mark.parametrize(
+    ("field", "sent", "shown"), [("int_value", 4, 4), ("double_value", 4.0, 4), ("int_value", 10, 7)]
+)
+def test_a_number_field_takes_both_types_of_number_within_its_bounds(field: str, sent: float, shown: int) -> None:
+    app = AppTest.from_function(page).run()
+    states = WidgetStates()
+    setattr(states.widgets.add(id=app.number_input(key="seed").id), field, sent)
+    app = app._run(states)
+    assert not app.exception
+    assert app.session_state["seed"] == shown
+
+
+KEPT = {"text": "a text", "part": (2, 5), "on": True, "one": "b", "number": 1, "seed": 7}
 OWN = {
     "text": ("string_value",),
     "part": ("double_array_value",),
     "on": ("bool_value",),
     "one": ("string_array_value",),
     "number": (),  # none of the values is the name of an option
+    "seed": (),  # none is a number from 0 to 9
 }
 
 
