@@ -51,33 +51,50 @@ def check_loss(
         raise CannotCheck(f"expected a function of a batch, and targets by name or number, got {what}")  # not shown
     wanted = "a batch as tensors by name or in a row"  # not shown
     named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(items(wanted, batch)))
-    known = (targets,) if targets is not None else (*TARGETS, *([1] if 1 in named else []), *IDS, 0)
-    which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
-    if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
-        raise CannotCheck(msg("expected targets [B, T] in the batch, of three tokens or more"))
-    rows, length = named[which].shape
+    which = _targets(named, targets)
+    rows = len(named[which])
     first = {name: one[:1] if isinstance(one, Tensor) and len(one) == rows else one for name, one in named.items()}
     make: Callable[..., Any] = dict if isinstance(batch, Mapping) else lambda row: type(batch)(row.values())  # type: ignore
     tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
     largest = int(max(one.max() for one in tensors))
     name = "number of ids"  # not shown
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
-    run, generator = partial(_run, fn, make), generator_of(seed)
+    run, generator, apart = partial(_run, fn, make), generator_of(seed), which not in (*IDS, 0)
     logits, losses = run(first)
-    if logits is not None and which not in (*IDS, 0):
-        apart = 1 + torch.randint(count - 1, (1, length), generator=generator).to(first[which])
-        other, _ = run(first | {which: (first[which] + apart) % count})
-        moved = torch.zeros(length) if other is None else (other - logits).abs().amax(-1)[0]
-        amount, tolerance = float(moved.max()), float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
-        if amount <= tolerance:
-            return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
-        place = int((moved > tolerance).nonzero()[0])
-        words = N_("changing targets changes the logits of position {row}.")
-        return Finding.at((place, place), words, amount, tolerance)
-    most, tried = 0.0, torch.randperm(count, generator=generator)[:MOST_IDS]
+    if logits is not None and apart:
+        shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
+        return _moved(logits, run(first | {which: (first[which] + shift) % count})[0])
+    tried = torch.randperm(count, generator=generator)[:MOST_IDS]
+    return _summed(run, first, which, tried, mean=losses.ndim == 0, apart=apart)
+
+
+def _targets(named: Row, asked: str | int | None) -> Any:
+    """Which of the batch's tensors holds the targets. Raises CannotCheck where none does."""
+    known = (asked,) if asked is not None else (*TARGETS, *([1] if 1 in named else []), *IDS, 0)
+    which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
+    if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
+        raise CannotCheck(msg("expected targets [B, T] in the batch, of three tokens or more"))
+    return which
+
+
+def _moved(logits: Tensor, other: Tensor | None) -> Finding:
+    """Of logits [1,T,V], and those with other targets."""
+    moved = torch.zeros(logits.shape[1]) if other is None else (other - logits).abs().amax(-1)[0]
+    amount, tolerance = float(moved.max()), float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
+    if amount <= tolerance:
+        return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
+    place = int((moved > tolerance).nonzero()[0])
+    words = N_("changing targets changes the logits of position {row}.")
+    return Finding.at((place, place), words, amount, tolerance)
+
+
+def _summed(run: Callable[[Row], Any], first: Row, which: Any, tried: Tensor, *, mean: bool, apart: bool) -> Finding:
+    """exp(-loss) of the ids tried as targets, at three positions. mean: whether the loss is one of all positions.
+    apart: whether the targets are not the ids that are read, so that the first position has one too."""
+    most, length = 0.0, first[which].shape[1]
     for place in (length - 1, length // 2, 1):
         part = {name: _begin(one, place + 1, length) for name, one in first.items()}
-        terms = place + (which not in (*IDS, 0)) if losses.ndim == 0 else 0
+        terms = place + apart if mean else 0
         total = sum(_probabilities(run, part, which, some, terms) for some in tried.split(1 if terms else ROWS))
         if total > 1 + SLACK:
             return Finding.at((place, place), LEAKS, total - 1, SLACK, total=written(total))

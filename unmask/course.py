@@ -36,6 +36,7 @@ from viz.saved.course import CourseStep, course_files, index_page, lesson_page, 
 from viz.saved.live import header, written
 
 Series = tuple[tuple[int, RunScores], ...]  # of the induction model's checkpoints, by their steps
+Scene = dict[str, Any]  # what components/course.js draws, or a run in it
 
 
 def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
@@ -132,18 +133,22 @@ class CourseModels:
                 tokens = scene_image(hatched, say("Hatched cells are blocked."))
             return CourseStep(step, found, now.title, tokens, None, None, [*_pictures(step, now, beside, query)])
         titles = run_titles(*((now.title, beside.title) if now.model is not beside.model else ()))
-        scene = {"now": now.browser, "side": step.pad, "row": step.row - 1, "head": step.head, "query": query}
-        scene |= {"titles": titles, "show": step.show}
+        scenes = self._scenes(step, now.browser, beside.browser, {"query": query, "titles": titles})
+        return CourseStep(step, found, now.title, tokens, *scenes)
+
+    def _scenes(self, step: Step, now: Scene, beside: Scene, more: Scene) -> tuple[Scene | None, Scene | None]:
+        """What the browser draws before the answer, and after it."""
+        scene: Scene = {"now": now, "side": step.pad, "row": step.row - 1, "head": step.head, "show": step.show} | more
         both = step.show in ("pair", "losses", "texts")
-        after = None if step.show == "tokens" else scene | ({"beside": beside.browser} if both else {})
+        after = None if step.show == "tokens" else scene | ({"beside": beside} if both else {})
         single = "head" if step.show == "pair" else step.show
         before = {
             "now": scene | {"show": "head", "unnamed": True},
-            "beside": scene | {"now": beside.browser, "show": single} if now.browser != beside.browser else None,
-        }.get(BEFORE.get(kind, ""))
-        for run in (now.browser, beside.browser) if both or before else (now.browser,):
+            "beside": scene | {"now": beside, "show": single} if now != beside else None,
+        }.get(BEFORE.get(step.ask.kind if step.ask else "", ""))
+        for run in (now, beside) if both or before else (now,):
             self.files[run["model"]] = self._packed[run["model"]]
-        return CourseStep(step, found, now.title, tokens, before, after)
+        return before, after
 
     def _run(self, step: Step, of: ComparedStep, setting: str) -> StepRun:
         name = of.model or step.model

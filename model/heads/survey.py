@@ -260,28 +260,11 @@ def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndar
     """What transformers gives as `attentions`, as float32 [L,H,Q,K] of a row: a tensor [B,H,Q,K] for each layer, or
     from `generate` such a tuple for each step, whose queries follow each other; or an output that holds either. across:
     whether the keys are another text, the same at each step. Raises ValueError for anything else."""
-    found = getattr(attentions, "attentions", attentions)
-    if found is attentions and getattr(attentions, "decoder_attentions", None) is not None:
-        raise ValueError(
-            "expected one attention of an encoder-decoder, its output's decoder_attentions, cross_attentions (with "
-            f"keys=…) or encoder_attentions, got {type(attentions).__name__}"  # not shown
-        )
-    if getattr(attentions, "beam_indices", None) is not None:
-        raise ValueError("expected greedy or sampled steps, got those of a beam search (num_beams=1)")  # not shown
-    steps = found if _is_tuple(found) and all(map(_is_tuple, found)) else [found]
-    if not all(_is_tuple(step) and all(isinstance(one, Tensor | np.ndarray) for one in step) for step in steps):
-        got = type(found).__name__
-        if isinstance(found, Sequence) and not isinstance(found, str) and len(found):
-            got = f"{len(found)} of {type(found[0]).__name__}"
-        raise ValueError(
-            "expected a tuple of a tensor [B,H,Q,K] for each layer, or generate's tuple of such tuples "
-            "(output_attentions=True, and attention that gives its weights: attn_implementation='eager'), "
-            f"got {got}"  # not shown
-        )
+    steps, generated = _steps(attentions)
     weights = []
     for step in steps:
         tensors = [torch.as_tensor(one).detach().float().cpu() for one in step]
-        if step is not found and not across and all(one.ndim for one in tensors):  # a sliding layer holds its last keys
+        if generated and not across and all(one.ndim for one in tensors):  # a sliding layer holds its last keys
             held = max(one.shape[-1] for one in tensors)
             tensors = [F.pad(one, (held - one.shape[-1], 0)) for one in tensors]
         shapes = {tuple(one.shape) for one in tensors}
@@ -292,6 +275,31 @@ def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndar
         raise ValueError("expected as many layers and heads at every step, got others")  # not shown
     expect_weights(weights)
     return _in_turn(weights, across=across).numpy()
+
+
+def _steps(attentions: Any) -> tuple[Sequence[Sequence[Tensor | np.ndarray]], bool]:
+    """The tensors of each layer for each step of generate, or for the one step of a forward, and whether it is the
+    former."""
+    found = getattr(attentions, "attentions", attentions)
+    if found is attentions and getattr(attentions, "decoder_attentions", None) is not None:
+        raise ValueError(
+            "expected one attention of an encoder-decoder, its output's decoder_attentions, cross_attentions (with "
+            f"keys=…) or encoder_attentions, got {type(attentions).__name__}"  # not shown
+        )
+    if getattr(attentions, "beam_indices", None) is not None:
+        raise ValueError("expected greedy or sampled steps, got those of a beam search (num_beams=1)")  # not shown
+    generated = _is_tuple(found) and all(map(_is_tuple, found))
+    steps = found if generated else [found]
+    if not all(_is_tuple(step) and all(isinstance(one, Tensor | np.ndarray) for one in step) for step in steps):
+        got = type(found).__name__
+        if isinstance(found, Sequence) and not isinstance(found, str) and len(found):
+            got = f"{len(found)} of {type(found[0]).__name__}"
+        raise ValueError(
+            "expected a tuple of a tensor [B,H,Q,K] for each layer, or generate's tuple of such tuples "
+            "(output_attentions=True, and attention that gives its weights: attn_implementation='eager'), "
+            f"got {got}"  # not shown
+        )
+    return steps, generated
 
 
 def expect_weights(some: Sequence[Tensor]) -> None:
