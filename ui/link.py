@@ -51,11 +51,12 @@ class Link(BaseModel):
     def read(cls) -> Self:
         """The choices that the page's URL asks for."""
         given = st.query_params.to_dict()
-        try:
-            return cls.model_validate(given)
-        except ValidationError as error:
-            wrong = {str(problem["loc"][0]) for problem in error.errors()}
-            return cls.model_validate({name: value for name, value in given.items() if name not in wrong})
+        while True:  # a field that has an alias may be there by both names, and pydantic names one of them at a time
+            try:
+                return cls.model_validate(given)
+            except ValidationError as error:
+                wrong = {str(problem["loc"][0]) for problem in error.errors()}
+                given = {name: value for name, value in given.items() if name not in wrong}
 
     @classmethod
     def of_choices(cls, **others: Any) -> Self:

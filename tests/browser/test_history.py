@@ -8,6 +8,7 @@ import numpy as np
 from playwright.sync_api import Error
 
 from tests.browser.explore import Explore
+from tests.browser.test_every_page import KINDS
 
 Visit = Callable[..., Explore]
 LINE = "Once upon a time there was"
@@ -44,6 +45,14 @@ def test_back_leaves_a_page_at_the_first_press(visit: Visit) -> None:
     page.go_back()
     page.wait_for_function("document.title.endsWith('Explore') && location.search.includes('head=3')")
     page.close()
+
+
+def test_a_link_to_explore_opens_it_in_a_new_tab_too(visit: Visit) -> None:
+    page = visit("", kind=KINDS["mask_lab"]).page
+    with page.context.expect_page() as opened:
+        page.locator(".st-key-nav a", has_text="Explore").click(button="middle")
+    opened.value.wait_for_function("document.title.endsWith('Explore') && location.pathname === '/'")
+    opened.value.close()
 
 
 def test_a_click_on_a_cell_chooses_its_query(visit: Visit) -> None:

@@ -12,6 +12,7 @@ def page() -> None:
     from typing import Literal
 
     import streamlit as st
+    from pydantic import Field
 
     from ui import widgets
     from ui.link import Link, Whole
@@ -19,6 +20,7 @@ def page() -> None:
     class Mine(Link):
         depth: Whole | None = None  # the page's own first value, known later
         side: Literal["left", "right"] = "left"
+        mine_wide: bool = Field(False, alias="wide")
 
     widgets.begin_page(st.session_state.get("which", "one"))
     widgets.restore("mine", lambda: Mine.read().model_dump())
@@ -45,6 +47,7 @@ def test_the_link_brings_them_and_what_makes_no_sense_is_the_default() -> None:
     assert chosen(opened(depth="7", side="right")) == (7, "right")
     assert chosen(opened(depth="many", side="up")) == (3, "left")
     assert chosen(opened(depth="1e999")) == (3, "left")
+    assert chosen(opened(wide="far", mine_wide="farther", depth="7")) == (7, "left")
 
 
 def test_the_link_is_true_to_them_and_leaves_defaults_out() -> None:

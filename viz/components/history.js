@@ -13,4 +13,12 @@ if (!window.pushAddress) {
     else window.pushAddress(state, title, address);
     [untouched, written] = [moves, !moves];
   };
+  // Streamlit's links to the first page have no path: a new tab would open the page that they are on
+  for (const kind of ["pointerover", "focusin"]) {
+    addEventListener(kind, ({ target }) => {
+      const link = target.closest?.("[data-testid=stPageLink-NavLink]");
+      const address = link?.getAttribute("href") ?? "";
+      if (link && /^(\?|$)/.test(address)) link.setAttribute("href", `./${address}`);
+    }, true);
+  }
 }
