@@ -64,7 +64,7 @@ LOSS_WORDS = (
         "{after:perplexity})."
     ),
     N_(
-        "The mean loss stays the same: {before:nats} nats/token before and {after:nats} now (perplexity "
+        "The mean loss changes by less than 0.05 nats/token: {before:nats} before and {after:nats} now (perplexity "
         "{after:perplexity})."
     ),
     N_(
@@ -73,7 +73,8 @@ LOSS_WORDS = (
     ),
 )
 RISE = 0.05  # of a score over that of the first run: then a head counts as begun
-NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be none
+NO_CHANGE = 0.05  # nats/token: what a smaller change of the mean loss is called, the choices say
+NO_FALL = 5e-5  # nats/token: the tables of losses have four decimals
 NUMBERS = {"score": N_("The score"), "weight": N_("The weight"), "output": N_("The output's first number")}
 BECOMES = (
     N_("They sum to 1, and no blocked key gets any weight."),
@@ -104,7 +105,7 @@ def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: Q
 def _loss(case: QuestionCase) -> Answer:
     before, after = case.loss(case.beside), case.loss(case.trace)
     right = 1 if abs(after - before) < NO_CHANGE else 2 * int(after > before)
-    choices = [N_("It goes down."), N_("It stays the same."), N_("It goes up.")]
+    choices = [N_("It goes down."), N_("It changes by less than 0.05 nats/token."), N_("It goes up.")]
     return one_of(map(Statement, choices), right, Statement(LOSS_WORDS[right], {"before": before, "after": after}))
 
 
@@ -112,7 +113,7 @@ def _texts(case: QuestionCase) -> Answer:
     """On how many of the texts does the mean loss fall, on how many does it rise?"""
     changes = case.changes()
     total = len(changes)
-    falls, rises = int((changes <= -NO_CHANGE).sum()), int((changes >= NO_CHANGE).sum())
+    falls, rises = int((changes < -NO_FALL).sum()), int((changes > NO_FALL).sum())
     right = 0 if 2 * falls > total else 1 if 2 * rises > total else 2
     why = N_(
         "The mean loss goes down on {falls} of {total} texts and up on {rises}. Averaged over the texts, it "
@@ -136,7 +137,8 @@ def _lower(case: QuestionCase) -> Answer:
         "perplexity {second:perplexity}."
     )
     values = {"one": first, "first": one, "other": second, "second": other}
-    return one_of([first, second, Statement(N_("Neither: they are about the same."))], right, Statement(why, values))
+    neither = Statement(N_("Neither: they differ by less than 0.05 nats/token."))
+    return one_of([first, second, neither], right, Statement(why, values))
 
 
 def _looks(case: QuestionCase) -> Answer:
@@ -253,7 +255,7 @@ def _picture(case: QuestionCase) -> Answer:
 def _how_many(case: QuestionCase) -> Answer:
     """On how many of the texts does the mean loss fall?"""
     changes = case.changes()
-    falls, total = int((changes <= -NO_CHANGE).sum()), len(changes)
+    falls, total = int((changes < -NO_FALL).sum()), len(changes)
     why = Statement(N_("The mean loss goes down on {falls} of {total} texts."), {"falls": falls, "total": total})
     others = [total - falls, total // 2, 0, total, total // 4]
     return number_answer(falls, others, case.asked.within, "{number}", why)

@@ -53,7 +53,11 @@ def judge_layers(trial: CheckTrial) -> Finding:
     lists = (one for one in subject.inner.modules() if isinstance(one, nn.ModuleList))
     parts = next((one for one in lists if len(one) == len(masks)), None)
     if parts is None or trial.by_hand:
-        return skipped(msg("its layers were not found: a ModuleList with as many parts as it has layers."))
+        words = N_(
+            "its layers were not found: its configuration does not say how many it has (num_hidden_layers), or no "
+            "ModuleList has as many parts."
+        )
+        return skipped(msg(words))
     top = next((int(value) for name in TOP_K if (value := getattr(subject.config, name, None))), 0)
     wide = {
         number: mask.window or mask.chunk or top

@@ -23,7 +23,7 @@ from mask_check import differentiate, reach
 from mask_check.declared import Declared, Mask, cause_of, declare
 from mask_check.findings import BROKEN, OBEYS, CheckReport, Finding, Noise, skipped, unknown, written
 from mask_check.kernels import described
-from mask_check.prepare import check_length, checked, context_of, generator_of, needed_bytes, row_of
+from mask_check.prepare import check_length, checked, context_of, declares_encoder, generator_of, needed_bytes, row_of
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
 from mask_check.trial import CheckTrial, first_above
 from model.errors import first_line
@@ -232,22 +232,26 @@ def quick(
     row = torch.randint(vocabulary, (many,), generator=generator) if given is None else given
     row = checked(row, vocabulary if known else max(vocabulary, int(row.max()) + 1))
     other = (row + 1 + torch.randint(vocabulary - 1, row.shape, generator=generator)) % vocabulary
+    if subject.kind == "decoder" and declares_encoder(subject):
+        subject.kind = "encoder"
+    declared = declare(subject.config, len(row), mask, subject.kind)
+    behind = bool((~declared.reach).tril().any())  # a window: it blocks earlier tokens too
     cuts = sorted({one for one in CUTS if one < len(row)} | {len(row) - 1, len(row) // 2})
-    rows = min(len(cuts), max(QUICK_LOGITS // (len(row) * vocabulary) - 1, 2))
+    rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * len(row) * vocabulary) - 1, 2))
     cuts = [cuts[place * (len(cuts) - 1) // max(rows - 1, 1)] for place in range(rows)]
-    same, changed = row.repeat(rows + 1, 1), row.repeat(rows + 1, 1)
-    for place, cut in enumerate(cuts, 1):
-        changed[place, cut:] = other[cut:]
+    parts = [slice(cut, len(row)) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
+    same, changed = row.repeat(len(parts) + 1, 1), row.repeat(len(parts) + 1, 1)
+    for place, part in enumerate(parts, 1):
+        changed[place, part] = other[part]
     if subject.kind == "encoder-decoder":
         subject.source = other[:7].to(subject.device)
     with evaluating(module):
         before, after = (subject.batch_outputs(one.to(subject.device)) for one in (same, changed))
-    declared = declare(subject.config, len(row), mask, subject.kind)
     moved = apart(after, before).cpu()
     largest = float(before[before.isfinite()].abs().max())
     floor = ROUNDINGS * torch.finfo(subject.dtype).eps * largest if subject.dtype == torch.float32 else 0.0
     noise = Noise(max(float(moved[0].max()), floor, torch.finfo(subject.dtype).eps * largest), 0.0)
-    finding = _judge_quick(moved[1:], cuts, declared, noise.beside)
+    finding = _judge_quick(moved[1:], parts, declared, noise.beside)
     return CheckReport(
         name=type(subject.inner).__name__,
         declared=declared.words,
@@ -262,20 +266,29 @@ def quick(
     )
 
 
-def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: float) -> Finding:
-    """moved [len(cuts), T]: how far each output moves where everything from a cut on is replaced."""
-    closed = torch.stack([~declared.reach[:, cut:].any(1) for cut in cuts])
+def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, tolerance: float) -> Finding:
+    """moved [len(parts), T]: how far each output moves where all tokens of a part are replaced."""
+    closed = torch.stack([~declared.reach[:, part].any(1) for part in parts])
+    if not bool(closed.any()):
+        return Finding(OBEYS, msg("its mask blocks no token, so that there is nothing to check."), 0.0, tolerance)
     leaks = torch.where(closed, moved, 0.0)
     amount = float(leaks.max())
     if amount > tolerance:
-        place = int((leaks > tolerance).any(1).nonzero()[-1])  # the last cut: the nearest to what leaks
-        row = first_above(leaks[place], tolerance)
+        places = (leaks > tolerance).nonzero().tolist()
+        ahead = [place for place, _ in places if parts[place].start]
+        place = max(ahead) if ahead else places[0][0]  # the nearest to what leaks
+        row, part = first_above(leaks[place], tolerance), parts[place]
         words = N_("output {row} changes by {size} if the tokens from {column} on are changed, which its mask blocks.")
-        size = written(float(leaks[place, row]))
-        pairs = [(int(i), cuts[int(at)]) for at, i in (leaks > tolerance).nonzero()]
-        leak = Finding.at((row, cuts[place]), words, amount, tolerance, size=size)
+        if not part.start:
+            words = N_(
+                "output {row} changes by {size} if the tokens up to {column} are changed, which its mask blocks."
+            )
+        pairs = [(at, parts[one].start or parts[one].stop - 1) for one, at in places]
+        column, size = part.start or part.stop - 1, written(float(leaks[place, row]))
+        leak = Finding.at((row, column), words, amount, tolerance, size=size)
         return leak.because(cause_of(pairs, declared, short=False))
-    found = Finding(OBEYS, msg("no output changed when later tokens were changed."), amount, tolerance)
+    words = N_("no output changed when tokens that its mask blocks from it were changed.")
+    found = Finding(OBEYS, msg(words), amount, tolerance)
     if not bool((torch.where(closed, 0.0, moved).amax(1) > tolerance).all()):
         return unknown(msg("changing its tokens changed no output, or less than noise does."), found)
     return found

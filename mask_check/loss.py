@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg
-from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, written
+from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding
 from mask_check.prepare import generator_of
 from model.errors import index, items
 from model.spec import MOST_POSITIONS
@@ -25,6 +25,7 @@ LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction."
 )
 SLACK = 1e-3  # of a sum that is to be 1
+SAME = 1e-6  # of a mean that another target leaves as it was
 Batch = Mapping[str, Tensor] | Sequence[Tensor]
 Row = dict[Any, Any]  # one row of a batch, by name or number
 
@@ -59,13 +60,13 @@ def check_loss(
     largest = int(max(one.max() for one in tensors))
     name = "number of ids"  # not shown
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
-    run, generator, apart = partial(_run, fn, make), generator_of(seed), which not in (*IDS, 0)
+    run, generator = partial(_run, fn, make), generator_of(seed)
     logits, losses = run(first)
-    if logits is not None and apart:
+    if logits is not None and which not in (*IDS, 0):
         shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
         return _moved(logits, run(first | {which: (first[which] + shift) % count})[0])
     tried = torch.randperm(count, generator=generator)[:MOST_IDS]
-    return _summed(run, first, which, tried, mean=losses.ndim == 0, apart=apart)
+    return _summed(run, first, which, tried, losses if losses.ndim == 0 else None)
 
 
 def _targets(named: Row, asked: str | int | None) -> Any:
@@ -88,22 +89,47 @@ def _moved(logits: Tensor, other: Tensor | None) -> Finding:
     return Finding.at((place, place), words, amount, tolerance)
 
 
-def _summed(run: Callable[[Row], Any], first: Row, which: Any, tried: Tensor, *, mean: bool, apart: bool) -> Finding:
-    """exp(-loss) of the ids tried as targets, at three positions. mean: whether the loss is one of all positions.
-    apart: whether the targets are not the ids that are read, so that the first position has one too."""
-    most, length = 0.0, first[which].shape[1]
+def _summed(run: Callable[[Row], Any], first: Row, which: Any, tried: Tensor, mean: Tensor | None) -> Finding:
+    """exp(-loss) of the ids tried as targets, at three positions. mean: the row's loss where that is one number."""
+    most, ignored, length = 0.0, set[int](), first[which].shape[1]
+    begin = 1 if mean is None else _first_target(run, first, which, mean)
     for place in (length - 1, length // 2, 1):
         part = {name: _begin(one, place + 1, length) for name, one in first.items()}
-        terms = place + apart if mean else 0
-        total = sum(_probabilities(run, part, which, some, terms) for some in tried.split(1 if terms else ROWS))
+        if mean is None:
+            losses = torch.cat([_losses(run, part, which, some) for some in tried.split(ROWS)])
+            without = losses == 0
+        else:
+            losses, without = _losses_of_mean(run, part, which, tried, begin)
+        if int(without.sum()) == 1:  # one id that counts for nothing, as F.cross_entropy's ignore_index
+            ignored.add(int(tried[without]))
+            losses = losses[~without]
+        total = float((-losses).exp().sum())
         if total > 1 + SLACK:
-            return Finding.at((place, place), LEAKS, total - 1, SLACK, total=written(total))
+            return Finding.at(
+                (place, place), LEAKS, total - 1, SLACK, total=f"{total:.4g}"
+            )  # 1.001 is not written as 1
         most = max(most, abs(total - 1))
+    if ignored:
+        words = N_(
+            "the loss ignores the target {ignored}; the probabilities of the others sum to at most 1. Return logits "
+            "beside the loss to compare them."
+        )
+        return Finding(CANNOT_TELL, msg(words, ignored=min(ignored)), most, SLACK)
     if most > SLACK:
         words = msg("the probabilities of the {tried:,} targets tried sum to less than 1.", tried=len(tried))
         return Finding(CANNOT_TELL, words, most, SLACK)
     words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
     return Finding(OBEYS, words, most, SLACK)
+
+
+def _first_target(run: Callable[[Row], Any], first: Row, which: Any, mean: Tensor) -> int:
+    """The position of the first target that the mean counts: 1 where a loss function shifts its labels, or where what
+    is read is its own target."""
+    if which in (*IDS, 0):
+        return 1
+    other = first[which].clone()
+    other[:, 0] = other[:, 0] == 0
+    return int(torch.isclose(run(first | {which: other})[1], mean, rtol=SAME, atol=0))
 
 
 def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tuple[Tensor | None, Tensor]:
@@ -118,18 +144,28 @@ def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tupl
     return logits, torch.zeros(()) if losses is None else losses.double()
 
 
-def _probabilities(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor, terms: int) -> float:
-    """exp(-loss) of these targets at the last position, summed. terms: of how many losses what is returned is the mean;
-    0 where it is each."""
+def _losses(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor) -> Tensor:
+    """float64 [N]: of these targets at the last position, of a function that returns the loss of each."""
     rows = (name for name, one in part.items() if isinstance(one, Tensor) and one.ndim == 2 and len(one) == 1)
     wide = part | {name: part[name].repeat(len(ids), 1) for name in rows}
     wide[which][:, -1] = ids.to(wide[which])
-    found = run(wide)[1]
-    if not terms:
-        return float((-found.reshape(len(ids), -1)[:, -1]).exp().sum())
-    length = wide[which].shape[1]
-    before = run({name: _begin(one, length - 1, length) for name, one in wide.items()})[1] if terms > 1 else 0.0
-    return float((-(found * terms - before * (terms - 1))).exp())
+    losses: Tensor = run(wide)[1]
+    return losses.reshape(len(ids), -1)[:, -1]
+
+
+def _losses_of_mean(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor, begin: int) -> tuple[Tensor, Tensor]:
+    """The same of a function that returns their mean, from the mean of the targets from `begin` on and that without
+    the last one; and bool [N], those that leave that mean as it was."""
+    length = part[which].shape[1]
+    before = part[which][0, begin:-1]
+    cut = {name: _begin(one, length - 1, length) for name, one in part.items()}
+    rows = (torch.cat([part[which][:, :-1], one.view(1, 1).to(part[which])], 1) for one in ids)
+    found = torch.stack([run(part | {which: row})[1] for row in rows])
+    shorter = run(cut)[1] if len(before) else found.new_tensor(torch.nan)  # without the last target there is none
+    without = found.isnan() | torch.isclose(found, shorter, rtol=SAME, atol=0)
+    ignored = int(ids[without]) if int(without.sum()) == 1 else None
+    terms = int(((before >= 0) & (before != ignored)).sum())  # none below 0 is an id: F.cross_entropy ignores -100
+    return found * (terms + 1) - (shorter * terms if terms else 0.0), without
 
 
 def _begin(one: Any, many: int, length: int) -> Any:

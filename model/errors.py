@@ -45,7 +45,8 @@ def first_line(error: BaseException) -> str:
     words = str(error)
     if isinstance(words, Message):
         return words
-    return (words.strip().splitlines() or [type(error).__name__])[0][:200]
+    first, *more = words.strip().splitlines() or [type(error).__name__]
+    return (f"{first} {more[0].strip()}" if first.endswith(":") and more else first)[:200]
 
 
 def index(name: str, value: Any, count: int, *, first: int = 0) -> int:

@@ -53,6 +53,9 @@ class WorkerProcess(Worker):
             raise WorkerLost from None
 
     def do(self, job: Job, seconds: float) -> Any:
+        if self._process.poll() is not None:  # it ended while it had nothing to do: no job was lost with it
+            self._replace()
+            self.wait_until_ready()
         message, self.busy = pickle.dumps(job, pickle.HIGHEST_PROTOCOL), True
         try:
             # should it stop in the middle of a word, nothing else would end the waiting for the rest

@@ -363,9 +363,8 @@ def show_cost() -> SectionView:
     with suppress(ValueError):
         spec = MaskSpec.from_json(state.cost_masks)
     with st.expander(say("Any masks, as JSON"), expanded=spec is None):
-        st.text_area(say("Masks"), key="cost_masks", height=120, max_chars=100_000,
-                     help=say("A mask saved by the Mask Lab (Export the mask); it may include a drawing."),
-                     )  # fmt: skip
+        about = say("A mask saved by the Mask Lab (Export the mask); it may include a drawing.")
+        st.text_area(say("Masks"), key="cost_masks", height=120, max_chars=100_000, help=about)
     spec = spec or MaskSpec.from_json(state.cost_masks)
 
     def take(name: str, value: Any) -> None:
@@ -384,6 +383,8 @@ def show_cost() -> SectionView:
         st.text_input(say("Tokens of each document"), key="cost_documents", width=200,
                       help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
     documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
+    if spec.documents and not documents:
+        st.caption(say("The documents of the mask are those of a text. Type how many tokens each has to include them."))
     found: MaskCost = results.ask(cost, spec, state.tokens, int(state.block), documents)
     sentence = partial(inference.cost_sentence, found)
     left, right = st.columns([1.3, 1], gap="small")

@@ -50,7 +50,10 @@ class Link(BaseModel):
     @classmethod
     def read(cls) -> Self:
         """The choices that the page's URL asks for."""
-        given = st.query_params.to_dict()
+        return cls._of(st.query_params.to_dict())
+
+    @classmethod
+    def _of(cls, given: dict[str, Any]) -> Self:
         while True:  # a field that has an alias may be there by both names, and pydantic names one of them at a time
             try:
                 return cls.model_validate(given)
@@ -63,7 +66,7 @@ class Link(BaseModel):
         """The choices as they are now, but for others: those of them that are fields."""
         state = st.session_state.to_dict()  # at once: a look at one key costs more
         chosen = {name: state[name] for name in cls.model_fields if name in state}
-        return cls.model_validate(chosen | {name: value for name, value in others.items() if name in cls.model_fields})
+        return cls._of(chosen | {name: value for name, value in others.items() if name in cls.model_fields})
 
     @classmethod
     def own(cls) -> set[str]:

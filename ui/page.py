@@ -248,7 +248,7 @@ def _script(language: str) -> str:
     addresses = map(json.dumps, streamlit_internals.script_files())
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
     named = f"document.documentElement.lang = {json.dumps(language)}"
-    return f"<script>{source('history.js')}\n{named}; {'; '.join(fetched)}</script>"
+    return f"<script>{streamlit_internals.css(source('history.js'))}\n{named}; {'; '.join(fetched)}</script>"
 
 
 def heading(name: str, *facts: str) -> str:

@@ -57,7 +57,8 @@ XSRF_COOKIE = "_streamlit_xsrf"
 
 
 def css(text: str) -> str:
-    """CSS, or HTML with CSS in it, in which $name stands for SELECTORS[name]. Raises KeyError for other names."""
+    """CSS, or HTML or JavaScript with selectors, in which $name stands for SELECTORS[name]. Raises KeyError for other
+    names."""
     return Template(text).substitute(SELECTORS)
 
 
@@ -119,7 +120,7 @@ def check_widget_values() -> None:
     Streamlit takes a widget's value from whichever field a message has it in. One of another type, or one that the
     widget cannot read, would end every run of that session with Streamlit's own error page.
     Relies on: the methods `WStates.set_widget_from_proto` and `WStates.__getitem__`, which are replaced, and
-    `WidgetMetadata.value_type`, `formatted_options` and `deserializer`.
+    `WidgetMetadata.value_type`, `formatted_options`, `max_array_length` and `deserializer`.
     """
     take, read = WStates.set_widget_from_proto, WStates.__getitem__
 
@@ -180,4 +181,6 @@ def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
     options = widget.formatted_options if kind == "string_value" else None  # of a select box
     if kind == "int_value" and widget.value_type == "double_value":  # a whole number in a number field
         return True
+    if kind == "string_array_value" and widget.max_array_length == 1 and len(sent.string_array_value.data) != 1:
+        return False  # of a row of which one is chosen: on every page one always is
     return kind == widget.value_type and (options is None or sent.string_value in options)

@@ -221,6 +221,8 @@ def network_of(
     file, _, attribute = name.rpartition(":")
     if file.endswith(".py"):
         return _made_by(Path(file), attribute).to(dtype)
+    if name.endswith(".py"):
+        raise CannotCheck(f"expected FILE.py:NAME, a class or function of {name[:80]}")  # not shown
     from model.huggingface import own_network  # takes seconds to import
 
     settings = Settings.from_environment()

@@ -82,6 +82,8 @@ def load(
             raise ValueError(f"expected a tokenizer with a network alone, got one with the name {str(model)!r}")
         if name is not None:
             raise ValueError(f"expected a name for a network alone, got {name!r:.80} for {str(model)!r:.80}")
+        if gguf_file and str(model) in catalog.ENTRIES:
+            raise ValueError(f"expected gguf_file with a repository or a folder, got one with {str(model)!r}")
         asked = f"{model}/{gguf_file}" if gguf_file else catalog.at_step(str(model), step)
         own = {"device": device, "precision": precision, "device_map": device_map}
         chosen: dict[str, Any] = {name: value for name, value in own.items() if value not in ("auto", "")}

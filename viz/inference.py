@@ -34,15 +34,16 @@ CONVENTIONS = {
 }  # fmt: skip
 SERIES = (STANDARD, "#009E73", "#56B4E9", "#E69F00", NOW)
 CALLS_WRONG = N_(
-    "With this alignment {count} calls leave out {missed} of the cells that one call computes, and compute {extra} "
-    "that it does not: the largest difference between logits is {difference}."
+    "With this alignment {count} calls leave out {missed} of the first layer's cells that one call computes, and "
+    "compute {extra} that it does not: the largest difference between logits is {difference}."
 )
 CALLS_LATER = N_(
     "With this alignment {count} calls compute the cells of one call in the first layer, but others in later layers: "
     "the largest difference between logits is {difference}."
 )
 SHARED = N_(
-    "The second continuation reads the cached tokens ({prefix}) instead of computing their cells ({saved}) again."
+    "The second continuation reads the cached tokens ({prefix}) instead of computing their cells ({saved} in the first "
+    "layer) again."
 )
 CALLS_DIFFER = N_(
     "{count} calls give other logits than one call: the largest difference is {difference}. A part of this model does "
@@ -115,7 +116,7 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
 
 def calls_table(found: "CallsComparison") -> Markup:
     """A row for each call: its queries and keys, and of the cells of its rectangle those that were computed."""
-    rows = [headings(map(say, (N_("call"), N_("queries"), N_("keys"), N_("computed cells"))))]
+    rows = [headings(map(say, (N_("call"), N_("queries"), N_("keys"), N_("computed cells of the first layer"))))]
     for call, (queries, keys) in enumerate(found.calls):
         computed = int((found.cells == call).sum())
         numbers = f"{call + 1}", f"{queries:,}", f"{keys:,}", f"{computed:,} / {queries * keys:,}"
@@ -136,9 +137,9 @@ def calls_sentence(found: "CallsComparison", second: bool) -> str:
         first = say(CALLS_DIFFER if share > LOST else CALLS_NEARLY, **sizes, share=percent(share))
     else:
         first = say_count(
-            "One call computes every cell ({cells}).",
-            "{count} calls compute {cells} cells, each once, and give the logits of one call up to rounding: the "
-            "largest difference is {difference}.",
+            "One call computes every cell ({cells} in the first layer).",
+            "{count} calls compute {cells} cells of the first layer, each once, and give the logits of one call up to "
+            "rounding: the largest difference is {difference}.",
             len(found.calls),
             **sizes,
         )
@@ -173,10 +174,7 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
         "y": [down[node] for node in nodes], "text": names, "textposition": "top center",  # not shown
         "marker": {"size": 11, "color": [NOW if node in found.accepted else STANDARD for node in nodes],
                    "line": {"color": LIT, "width": _rings(found, chosen)}},
-        "hovertext": [say("position {position}; sees the text and {path}",
-                          position=found.positions[node + len(found.positions) - len(depth)],
-                          path=escaped(" ".join(found.labels[one] for one in reversed(_above(found.parents, node)))))
-                      if node >= 0 else say("the text's last token") for node in nodes],
+        "hovertext": [_sees(found, node) if node >= 0 else say("the text's last token") for node in nodes],
         "customdata": [[node] for node in nodes], "hoverinfo": "text",
     }  # fmt: skip
     hidden = {"visible": False, "fixedrange": True}
@@ -189,17 +187,26 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
 def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> CachedFigure:
     """The call's mask; in the chosen node's row, the draft tokens that it sees in their own colour. Over a row, the
     tree has rings around what that one sees."""
-    shown, start = found.allowed.astype(int), len(found.allowed) - len(found.parents)
-    shown[start + chosen, [start + node for node in _above(found.parents, chosen)]] *= 2
+    shown, start = found.allowed.astype(int), found.start
+    shown[start + chosen, [start + node for node in found.seen(chosen)]] *= 2
     names = [say("blocked"), say("allowed"), say("seen by the chosen token")]
     sides = of_tokens([*labels, *found.labels])
     rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # that where none is
     return coloured_cells(shown, (BLOCKED, ALLOWED, LIT), names, *sides, meta={"rings": {"of": "tree", "rows": rows}})
 
 
+def _sees(found: "DraftTree", node: int) -> str:
+    words, start = N_("position {position}; sees the text and {path}"), found.start
+    seen = int(found.allowed[start + node, :start].sum())
+    if seen < start:  # in a window
+        words = N_("position {position}; sees {seen} of the {count} tokens of the text and {path} (first layer)")
+    path = escaped(" ".join(found.labels[one] for one in found.seen(node)))
+    return say(words, position=found.positions[start + node], seen=seen, count=start, path=path)
+
+
 def _rings(found: "DraftTree", node: int) -> list[int]:
     """How wide the ring is around the text and around each node of the tree, of which a node sees some."""
-    seen = _above(found.parents, node)
+    seen = found.seen(node)
     return [0, *(3 if one in seen else 0 for one in range(len(found.parents)))]
 
 
@@ -330,11 +337,6 @@ def stream_sentence(found: "StreamedText", context: int) -> str:
 
 def _line(x: Any, y: Any, name: str, line: Part) -> Part:
     return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": line}
-
-
-def _above(parents: Sequence[int], node: int) -> list[int]:
-    """The node and those above it, up to the root; none of -1."""
-    return [] if node < 0 else [node, *_above(parents, parents[node])]
 
 
 def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from i18n import msg
 from model.base import Model
 from model.heads import measures
 from model.heads.survey import survey
@@ -57,12 +58,13 @@ class RunScores:
 
 
 def run_scores(trace: Trace, row: int) -> RunScores:
-    """Raises ValueError for a text in which nothing comes again. See measures.followers."""
+    """Raises ValueError for a text in which no token follows an earlier copy of the one before it, three or more tokens
+    later. See measures.followers."""
     ids = trace.batch.ids[row].cpu()
     after = measures.followers(ids)[:-1]  # of each token but the last, what followed its earlier copy
     foretold = (after >= 0) & (ids[after.clamp(min=0)] == ids[1:])
     if not foretold.any():
-        raise ValueError("expected a text in which some tokens repeat")  # not shown: a lesson's own text
+        raise ValueError(msg("expected a text in which a part comes again three or more tokens later, as in abcabc"))
     shares, losses = survey(trace, row).shares, trace.losses(row)[1:]
     best = (float(np.nanmax(shares[name])) for name in ("previous", "induction"))
     return RunScores(float(losses[foretold].mean()), *best)

@@ -14,7 +14,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 from i18n import N_, msg
 from model import hardware
-from model.errors import CheckpointError, NotSupported, first_line, panics_caught
+from model.errors import CheckpointError, NotAvailable, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.internals import remember_no_words
 from model.huggingface.loading import SAFE, class_for, gguf_option
@@ -32,6 +32,8 @@ GROWS = N_("{model}: its tokenizer turns one character into {count:,}. Choose an
 FAILS_ON_TEXTS = N_("{model}: its tokenizer fails on some texts ({why}). Choose another model.")
 AROUND_TEXT = N_("{model}: its tokenizer puts {count:,} tokens around every text. Choose another model.")
 
+MORE_THAN_LISTED = 2**20  # bytes
+
 
 def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     """The folder with a model's files; for a Hub id they are downloaded if they are not on this machine, small files
@@ -42,7 +44,18 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     """
     if checkpoint_files.is_path(name):
         return checkpoint_files.allowed_folder(name, settings)
-    return cached(name) or hub.download(_repository(name)[0], tuple(_judged(name, settings, progress)), progress)
+    if folder := cached(name):
+        return folder
+    repository, listed = _repository(name)[0], _judged(name, settings, progress)
+
+    def arriving(file: str, done: int, total: int) -> None:
+        if max(done, total) > listed[file] + MORE_THAN_LISTED:  # that its user agreed to
+            words = N_("The download of {repo} was stopped: {file} has more bytes than the Hub lists ({listed:,}).")
+            raise NotAvailable(msg(words, repo=repository, file=file, listed=listed[file]))
+        if progress is not None:
+            progress(file, done, total)
+
+    return hub.download(repository, tuple(listed), arriving)
 
 
 def download_size(name: str, settings: Settings, progress: hub.Progress | None = None) -> int:

@@ -40,6 +40,10 @@ CANNOT_MERGE = N_(
     "{model} contains an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
     "merge_and_unload), save the result, and choose that."
 )
+OTHER_SHAPE = N_(
+    "{model}: the weights do not fit the configuration: {tensor} has the shape {stored} in the files, and {expected} "
+    "by config.json."
+)
 MISSING_WEIGHTS = N_(
     "{model} lacks {count} of the weights that its configuration requires ({first}). Fetch its files again, or choose "
     "another model."
@@ -168,6 +172,7 @@ def from_pretrained(
             use_safetensors=True,
             **gguf,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # said below; it would point to a report that only its log has
             variant=formats.variant(checkpoint_files.local_files(folder)),
             adapter_kwargs=NO_ADAPTER,
             **SAFE,
@@ -182,6 +187,9 @@ def from_pretrained(
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         words = N_("{model}: the weights do not fit the configuration ({why}). Fetch its files again.")
         raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
+    for tensor, stored, expected in sorted(found["mismatched_keys"]):
+        shapes = {"stored": list(stored), "expected": list(expected)}
+        raise CheckpointError(msg(OTHER_SHAPE, model=name, tensor=tensor, **shapes))
     return network.eval().requires_grad_(False), found
 
 

@@ -11,7 +11,7 @@ Sizes: N blocks a side, of B × B cells; M of the blocks.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -105,12 +105,22 @@ def cost(
     spec = masks if isinstance(masks, MaskSpec) else MaskSpec.from_fields(masks)
     found = _Blocks(spec, tokens, block, sizes)
     counts, kinds = found.counts(), [*found.kinds, *([SPLIT] if sizes else [])]
+    for name in _without_arguments([*found.kinds]):
+        without = replace(spec, **{name: getattr(MaskSpec(), name)})
+        if _Blocks(without, tokens, block, sizes).counts().sum() == counts.sum():  # the same cells: it changes nothing
+            kinds.remove(name)
+            spec = without
     blocks = (counts > 0).astype(np.int8) + (counts == block**2)
     kernels = {  # whether a kernel takes any mask, or has an argument for each one that is on
         kernel: kernel in ANY_MASK or (not spec.drawn and all(kernel in KINDS[name].arguments for name in kinds))
         for kernel in KERNELS
     }
     return MaskCost(tokens, block, blocks, int(counts.sum()), kernels)
+
+
+def _without_arguments(kinds: Sequence[str]) -> list[str]:
+    """The reader's own kinds for which some kernel has no argument."""
+    return [name for name in kinds if not KINDS[name].own and not {*KERNELS} <= {*ANY_MASK, *KINDS[name].arguments}]
 
 
 def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:

@@ -51,6 +51,15 @@ class DraftTree:
     accepted: list[int]
 
     @property
+    def start(self) -> int:
+        """The tokens of the text, after which the tree's begin."""
+        return len(self.allowed) - len(self.parents)
+
+    def seen(self, node: int) -> list[int]:
+        """The nodes that a node attends to in layer 0, from the root on, itself the last; none for −1."""
+        return np.flatnonzero(self.allowed[self.start + node, self.start :]).tolist() if node >= 0 else []
+
+    @property
     def difference(self) -> float:
         """The largest difference between two logits."""
         return float(self.differences.max())

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = vars(parser.parse_args(arguments))
     what, out = given.pop("what"), given.pop("out")
     for name in ("steps", "minutes", "rows"):
-        if given.get(name, 1) <= 0:
+        if not given.get(name, 1) > 0:  # nor NaN
             parser.error(f"expected --{name} above 0, got {given[name]}")
     if what == "measure":
         from model.training.story import read_books, report

@@ -87,11 +87,16 @@ def test_numbers_of_a_row_and_how_near_is_right(ask: Ask) -> None:
 
 
 def test_on_how_many_texts_the_loss_falls(ask: Ask) -> None:
-    texts = "\n".join([ONCE, PETER, "The cat saw the dog, and the dog saw the cat."])
+    little = "When Plutus approached him, he cast his eyes upon the ground, and turned away "
+    little += "and pretended not to see him."
+    texts = "\n".join([ONCE, PETER, "The cat saw the dog, and the dog saw the cat.", little])
     found = ask("how_many", texts, MaskSpec(causal=False), within=0)
-    falls = [ask("loss", text, MaskSpec(causal=False)).right == {0} for text in texts.split("\n")]
-    assert found.number == sum(falls)
-    assert 0 < sum(falls) < 3
+    runs = [ask("loss", text, MaskSpec(causal=False)) for text in texts.split("\n")]
+    changes = [run.why.values["after"] - run.why.values["before"] for run in runs]
+    assert runs[-1].right == {1}, "a small fall is a fall"
+    assert found.number == sum(change < 0 for change in changes)
+    assert 0 < found.number < 4
+    assert -0.05 < changes[-1] < 0
 
 
 @pytest.mark.parametrize(("key", "share"), [(5, "More than half"), (4, "Up to 10%")])
@@ -143,5 +148,5 @@ def test_the_scores_of_a_run() -> None:
     losses = model.run(batch).losses(0)
     assert found.loss == pytest.approx(float(losses[13:].mean()), abs=1e-5)  # 12 begins the second time
     assert found.induction > 0.9
-    with pytest.raises(ValueError, match="tokens repeat"):
+    with pytest.raises(ValueError, match="a part comes again three or more tokens later"):
         run_scores(model.run(model.encode(["abcdef"])), 0)

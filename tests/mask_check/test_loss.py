@@ -37,6 +37,14 @@ def shifted(batch: dict[str, Tensor], *, ahead: bool = False, mean: bool = False
     return losses.mean() if mean else losses
 
 
+def shifts(batch: dict[str, Tensor], *, peek: float = 0.0, **more: Any) -> Tensor:
+    """As transformers' models: the labels are the ids, and the loss function shifts them."""
+    targets = batch["labels"][:, 1:]
+    logits = ReadsAhead(above=9999)(batch["input_ids"])[:, :-1] + peek * F.one_hot(targets.clamp(min=0), V)
+    return F.cross_entropy(logits.transpose(1, 2), targets, **more)
+
+
+SAME = {"input_ids": IDS, "labels": IDS}
 HONEST = {
     "each": (each, PAIR),
     "flat": (lambda batch: each(batch).flatten(), PAIR),
@@ -46,8 +54,18 @@ HONEST = {
     "tuple": (lambda batch: each({"input_ids": batch[0], "labels": batch[1]}), [PAIR["input_ids"], PAIR["labels"]]),
     "shifted": (shifted, {"input_ids": IDS}),
     "shifted mean": (lambda batch: shifted(batch, mean=True), {"input_ids": IDS}),
+    "labels shifted inside": (shifts, SAME),
+    "labels shifted inside, each": (lambda batch: shifts(batch, reduction="none"), SAME),
+    "labels shifted inside, some masked": (shifts, SAME | {"labels": torch.where(torch.arange(T + 1) < 4, -100, IDS)}),
 }
 PEEKING = {
+    "labels shifted inside": (lambda batch: shifts(batch, peek=0.3), SAME),
+    "labels shifted inside, some masked": (
+        lambda batch: shifts(batch, peek=0.3),
+        SAME | {"labels": torch.where(torch.arange(T + 1) < 4, -100, IDS)},
+    ),
+    "one id ignored": (lambda batch: shifts(batch, peek=0.3, ignore_index=3), SAME),
+    "one id ignored, each": (lambda batch: shifts(batch, peek=0.3, ignore_index=3, reduction="none"), SAME),
     "each": (lambda batch: each(batch, peek=0.3), PAIR),
     "mean": (lambda batch: each(batch, peek=0.3).mean(), PAIR),
     "logits": (lambda batch: (logits_of(batch, peek=0.3), each(batch).mean()), PAIR),
@@ -70,6 +88,16 @@ def test_losses_that_know_their_targets(name: str) -> None:
     report = unmask.check_loss(fn, batch, vocabulary=V)
     assert not report.obeys
     assert "influences its own prediction" in str(report) or "changes the logits of position" in str(report)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("ignored", [3, int(IDS[0, 4])])
+def test_a_target_that_the_loss_ignores_is_named_and_proves_nothing(reduction: str, ignored: int) -> None:
+    report = unmask.check_loss(
+        lambda batch: shifts(batch, ignore_index=ignored, reduction=reduction), SAME, vocabulary=V
+    )
+    assert report.verdict == CANNOT_TELL, report
+    assert f"the loss ignores the target {ignored};" in str(report)
 
 
 def test_what_sums_to_less_is_no_peeking() -> None:

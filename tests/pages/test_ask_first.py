@@ -32,7 +32,7 @@ def test_a_flip_is_shown_only_after_an_answer_and_the_answer_is_the_run_s() -> N
     page = asking()
     before = page.weights()
     page.set(causal=False)
-    assert question(page) == ["It goes down.", "It stays the same.", "It goes up."]
+    assert question(page) == ["It goes down.", "It changes by less than 0.05 nats/token.", "It goes up."]
     assert same(page.weights(), before)
     assert page.sentence() == ASKING
     assert [page.app.button(key=f"first_{number}").proto.shortcut for number in range(3)] == ["1", "2", "3"]

@@ -6,6 +6,7 @@ python -m pytest tests/pages/test_serving.py
 import csv
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,13 @@ def test_calls_are_drawn_as_they_were_computed() -> None:
     shown = page.cells("calls_cells")
     np.testing.assert_array_equal(np.isnan(shown), found.cells < 0)
     np.testing.assert_array_equal(shown[found.cells >= 0], found.cells[found.cells >= 0] % len(inference.CALLS))
-    assert f"{count * (count + 1) // 2:,} cells, each once" in page.sentence()
+    assert f"{count * (count + 1) // 2:,} cells of the first layer, each once" in page.sentence()
     assert "One call computes" in Serving(chunks=str(count)).sentence()
     page.app.button_group(key="align").set_value("top-left")
     page.run()
     wrong = compare_calls(story, batch, story.standard, ends_of(count, 3, 4), "top-left")
-    assert f"leave out {wrong.missed:,} of the cells that one call computes, and compute 0" in page.sentence()
+    assert f"leave out {wrong.missed:,} of the first layer's cells that one call computes" in page.sentence()
+    assert "and compute 0 that it does not" in page.sentence()
     assert (page.cells("calls_cells") >= 0).sum() == wrong.computed
     assert page.app.query_params["align"] == "top-left"
 
@@ -73,7 +75,7 @@ def test_a_second_continuation_reads_the_cached_prefix() -> None:
     page = Serving(chunks="30", cached="4")
     page.app.text_input(key="second").set_value(" lived a king")
     page.run()
-    assert "reads the cached tokens (4) instead of computing their cells (10) again" in page.sentence()
+    assert "reads the cached tokens (4) instead of computing their cells (10 in the first" in page.sentence()
     cells, tokens = page.cells("calls_cells"), catalog.load("story").encode([TEXT]).ids.shape[1]
     assert np.flatnonzero(~np.isnan(cells[-1])).tolist() == [0, 1, 2, 3, tokens, tokens + 1, tokens + 2]
     assert page.url["second"] == " lived a king"
@@ -82,7 +84,7 @@ def test_a_second_continuation_reads_the_cached_prefix() -> None:
     page.type(TEXT)
     page.app.button_group(key="align").set_value("none")
     page.run()
-    assert "leave out 0 of the cells that one call computes, and compute" in page.sentence()
+    assert "leave out 0 of the first layer's cells that one call computes, and compute" in page.sentence()
     page.app.number_input(key="cached").set_value(0)
     page.run()
     assert "a cached prefix of at least 1 token" in page.app.error[0].value
@@ -240,6 +242,19 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
     assert len(lines) == 1 + calls.computed
     assert lines[2][1:5] == ["0", f"'={run.labels[0]}", "1", f"'={run.labels[1]}"]
     assert {line[5] for line in lines[1:]} == {"call 1", "call 2", "call 3"}
+
+
+def test_what_a_node_sees_in_a_window_is_counted() -> None:
+    tree = unmask.load("story").run(TEXT).tree([-1, 0, 1])
+    *_, dots = inference.tree_figure(tree, "ran", 2).data
+    assert all("sees the text and" in words for words in dots.hovertext[1:])
+    allowed = tree.allowed.copy()
+    allowed[-1, : tree.start - 2] = False  # a window of four tokens: itself, the node before and two of the text
+    allowed[-1, tree.start] = False
+    *_, dots = inference.tree_figure(replace(tree, allowed=allowed), "ran", 2).data
+    end = f"sees 2 of the {tree.start} tokens of the text and {tree.labels[1]} {tree.labels[2]} (first layer)"
+    assert dots.hovertext[-1].endswith(end)
+    assert dots.marker.line.width == (0, 0, 3, 3)
 
 
 @pytest.mark.usefixtures("in_chinese")

@@ -184,6 +184,14 @@ class TestWorkers:
         assert len(list(tmp_path.iterdir())) == 2
         assert their_home.ask(Job(jobs.wait, (0.0,))) == "done"
 
+    def test_workers_that_ended_while_they_had_nothing_to_do_are_replaced(
+        self, their_home: Scheduler, workers: list[WorkerProcess]
+    ) -> None:
+        for worker in workers:
+            os.kill(worker.pid, signal.SIGKILL)
+            worker._process.wait(SECONDS)
+        assert [their_home.ask(Job(jobs.wait, (0.0,))) for _ in workers] == ["done"] * len(workers)
+
     def test_kill_9_is_not_noticed(self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path) -> None:
         answers: list[str] = []
         job = Job(jobs.wait, (1.0, str(tmp_path / "begun")))

@@ -82,6 +82,17 @@ def test_a_number_field_takes_both_types_of_number_within_its_bounds(field: str,
     assert app.session_state["seed"] == shown
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["first run", "later"])
+@pytest.mark.parametrize("sent", [[], ["a", "b"]])
+def test_of_a_row_of_which_one_is_chosen_one_always_is(sent: list[str], again: bool) -> None:
+    app = AppTest.from_function(page).run()
+    states = WidgetStates()
+    states.widgets.add(id=app.button_group(key="one").id).string_array_value.data.extend(sent)
+    app = (app if again else AppTest.from_function(page))._run(states)
+    assert not app.exception
+    assert app.session_state["one"] == "b"
+
+
 KEPT = {"text": "a text", "part": (2, 5), "on": True, "one": "b", "number": 1, "seed": 7}
 OWN = {
     "text": ("string_value",),

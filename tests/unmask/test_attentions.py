@@ -95,3 +95,13 @@ def test_to_ask_a_network_for_its_weights_is_no_change_of_it() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.run("the cat sat")
+
+
+def test_a_rotary_network_in_float64_is_shown() -> None:
+    """On padding on the left, transformers' own eager attention gives NaN there."""
+    network = random_network("llama").double()
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="<pad>", unk_token="<unk>")
+    run = unmask.load(network, tokenizer).run("the cat sat on a mat")
+    with torch.no_grad():
+        own = network(**tokenizer("the cat sat on a mat", return_tensors="pt"), output_attentions=True).attentions
+    np.testing.assert_allclose(run.head(1, 0).numpy(), own[1][0, 0], atol=1e-6)

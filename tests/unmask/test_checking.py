@@ -2,6 +2,7 @@
 
 import inspect
 import pydoc
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 import unmask
 from mask_check.sample_networks import SmallConfig, SmallDecoder
 from mask_check.samples import SAMPLES
+from tests.mask_check.modules import ReadsAhead
 from tests.model.huggingface.families import word_tokenizer
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
@@ -44,6 +46,44 @@ def test_assert_causal() -> None:
     assert unmask.assert_causal(Written(masked=True)).obeys
     with pytest.raises(AssertionError, match=r"output 0 changes by .* which its mask blocks"):
         unmask.assert_causal(SAMPLES["future"].make())
+
+
+@pytest.mark.parametrize(
+    ("mask", "past", "leaks"),
+    [
+        ("window:5", 5, ""),
+        ("window:5", None, r"output \d+ changes by .* if the tokens up to \d+ are changed, which its mask blocks"),
+        ("window:5", 6, r"output \d+ changes by .* if the tokens up to \d+ are changed, which its mask blocks"),
+        ("chunk:8", None, r"if the tokens up to \d+ are changed"),
+        ("full", None, ""),
+    ],
+)
+def test_assert_causal_holds_a_module_to_all_of_its_mask(mask: str, past: int | None, leaks: str) -> None:
+    module = ReadsAhead(above=9999, past=past)
+    if leaks:
+        with pytest.raises(AssertionError, match=leaks):
+            unmask.assert_causal(module, mask=mask)
+        return
+    said = str(unmask.assert_causal(module, mask=mask))
+    assert ("its mask blocks no token" if mask == "full" else "tokens that its mask blocks from it") in said
+
+
+def test_assert_causal_calls_an_encoder_one() -> None:
+    config = hf.ElectraConfig(vocab_size=53, hidden_size=16, embedding_size=16, num_hidden_layers=1,
+                           num_attention_heads=2, intermediate_size=16)  # fmt: skip
+    assert unmask.assert_causal(hf.ElectraForMaskedLM(config).eval(), mask="full").kind == "encoder"
+
+
+def test_a_gguf_file_is_of_a_repository_or_a_folder() -> None:
+    with pytest.raises(ValueError, match="expected gguf_file with a repository or a folder, got one with 'story'"):
+        unmask.load("story", gguf_file="x.gguf")
+
+
+def test_a_file_needs_the_name_of_what_is_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("")
+    with pytest.raises(unmask.CannotCheck, match=r"expected FILE\.py:NAME, a class or function of "):
+        unmask.check(str(file))
 
 
 def test_assert_causal_asks_for_causal_whatever_is_declared() -> None:

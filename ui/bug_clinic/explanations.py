@@ -79,7 +79,7 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
     about |= {"head": head, "place": position, "token": token, "right": number(float(pair.right.output.abs().max()))}
     return say(
         "The output of layer {layer} changes by up to {most} (head {head}, position {place}, “{token}”); in the "
-        "correct version its largest value is {right}.",
+        "correct version its largest absolute value is {right}.",
         **about,
     )
 

@@ -216,9 +216,10 @@ def _ask(name: str, size: int, meanwhile: str = "") -> None:
         "{name} is not on this machine: {size:,.0f} MB would be downloaded once from the Hugging Face Hub and kept on "
         "disk."
     )
-    st.info(f"{say(words, name=escaped(name), size=size / 1e6)} {meanwhile}", icon=":material/download:")
+    megabytes = max(size / 1e6, 1)
+    st.info(f"{say(words, name=escaped(name), size=megabytes)} {meanwhile}", icon=":material/download:")
     key = "download" if meanwhile else "download_another"  # Compare may ask on both sides
-    label, agree = say("Download {size:,.0f} MB", size=size / 1e6), partial(_agree, name)
+    label, agree = say("Download {size:,.0f} MB", size=megabytes), partial(_agree, name)
     st.button(label, key=key, icon=":material/download:", on_click=agree)
 
 

@@ -16,9 +16,9 @@ if (!window.pushAddress) {
   // Streamlit's links to the first page have no path: a new tab would open the page that they are on
   for (const kind of ["pointerover", "focusin"]) {
     addEventListener(kind, ({ target }) => {
-      const link = target.closest?.("[data-testid=stPageLink-NavLink]");
+      const link = target.closest?.('$page_link_anchor');
       const address = link?.getAttribute("href") ?? "";
-      if (link && /^(\?|$)/.test(address)) link.setAttribute("href", `./${address}`);
+      if (link && (!address || address.startsWith("?"))) link.setAttribute("href", "./" + address);
     }, true);
   }
 }

@@ -18,7 +18,7 @@ from transformers import BertConfig, BlipConfig, LlamaConfig, VisionEncoderDecod
 
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, TooLarge
-from model.huggingface import checkpoint_files, verify
+from model.huggingface import checkpoint_files, fetching, verify
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.fake_hub import cache, no_network
@@ -58,6 +58,15 @@ def test_a_model_is_downloaded_once(fake: ListingHub, files: dict[str, bytes], m
     )
     no_network(monkeypatch)
     assert catalog.load(REPO, settings=SETTINGS).num_layers == 3
+
+
+def test_more_bytes_than_were_listed_stop_the_download(
+    fake: ListingHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "MORE_THAN_LISTED", 100)
+    fake.larger_than_life = {"model.safetensors": 1000}
+    with pytest.raises(NotAvailable, match=r"model\.safetensors has more bytes than the Hub lists \(1,000\)"):
+        catalog.load(REPO, settings=SETTINGS)
 
 
 def test_no_request_carries_a_token(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:

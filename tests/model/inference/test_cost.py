@@ -86,10 +86,15 @@ def test_numbers_of_a_small_mask_by_hand() -> None:
     [
         ({"causal": True}, ["is_causal", "varlen", "attn_mask", "flex"]),
         ({"causal": True, "sliding": 8}, ["varlen", "attn_mask", "flex"]),
-        ({"causal": True, "sinks": 1}, ["attn_mask", "flex"]),
+        ({"causal": True, "sliding": 8, "sinks": 1}, ["attn_mask", "flex"]),
         ({"causal": True, "documents": 2}, ["varlen", "attn_mask", "flex"]),
         ({"drawn": [["block", 3, 1, 3, 1]]}, ["attn_mask", "flex"]),
         ({"causal": True, "sliding": 1000}, ["is_causal", "varlen", "attn_mask", "flex"]),  # wider than the text
+        ({"causal": True, "block_causal": 8}, ["is_causal", "varlen", "attn_mask", "flex"]),  # changes no cell
+        ({"causal": True, "sinks": 3}, ["attn_mask", "flex"]),
+        ({"causal": True, "sinks": 1}, ["is_causal", "varlen", "attn_mask", "flex"]),
+        ({"causal": True, "prefix": 1}, ["is_causal", "varlen", "attn_mask", "flex"]),
+        ({"causal": False, "block_causal": 8, "stride": 2}, ["attn_mask", "flex"]),
     ],
 )
 def test_kernels_that_can_compute_it(masks: dict[str, Any], accepted: list[str]) -> None:

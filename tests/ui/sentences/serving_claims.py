@@ -306,10 +306,10 @@ def _none_dropped(said: Said, facts: StreamFacts) -> bool:
 
 
 SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
-    "One call computes every cell ({cells}).": _equal,
-    "{count} calls compute {cells} cells, each once, and give the logits of one call up to rounding: the largest difference is {difference}.": _equal,
-    "With this alignment {count} calls leave out {missed} of the cells that one call computes, and compute {extra} that it does not: the largest difference between logits is {difference}.": _wrong,
-    "The second continuation reads the cached tokens ({prefix}) instead of computing their cells ({saved}) again.": _shared,
+    "One call computes every cell ({cells} in the first layer).": _equal,
+    "{count} calls compute {cells} cells of the first layer, each once, and give the logits of one call up to rounding: the largest difference is {difference}.": _equal,
+    "With this alignment {count} calls leave out {missed} of the first layer's cells that one call computes, and compute {extra} that it does not: the largest difference between logits is {difference}.": _wrong,
+    "The second continuation reads the cached tokens ({prefix}) instead of computing their cells ({saved} in the first layer) again.": _shared,
     "A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these are masked afterwards.": _cost,
     "The number of tokens, {tokens}, is rounded up to {whole}, in whole blocks.": _padded,
     "Verified in one call, every node of the tree (nodes: {nodes}) has the logits of its own branch run alone up to rounding: the largest difference is {difference}.": lambda said, facts: (
