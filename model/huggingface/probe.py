@@ -105,7 +105,7 @@ def _kinds_beside(layer: nn.Module, attention: nn.Module | None) -> set[str]:
 FAR_POSITIONS = 64
 AS_GOOD_AS_BLOCKED = -9999.0  # what networks add to a score to block it is at most this; a bias is more
 EDGES = re.compile(r"window|chunk|local|block|radius|stride|top_?k|budget|landmark|segment")
-OWN_MASK = N_("its mask is neither causal nor a sliding window nor chunks")
+OWN_MASK = N_("its mask is neither causal nor a sliding window nor chunks, or it does not block padding")
 
 
 @dataclass(frozen=True)
