@@ -170,7 +170,7 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
     if step.show == "training":
-        curves, shown = st.container(key="curves_and_head").columns([1, 2], gap="small")
+        curves, shown = st.container(key="curves_and_head").columns([2, 3], gap="small")
         with curves:
             run = steps.training(step, now)
         with shown:

@@ -130,7 +130,7 @@ def _pair(numbers: Iterable[float]) -> str:
     return "(" + ", ".join(rounded(one) for one in numbers) + ")"
 
 
-PANEL = (320, 210, 46, 30)  # of a curve: width, height, and the room for numbers on its left and below
+PANEL = (250, 200, 36, 30)  # of a curve: width, height, and the room for numbers on its left and below
 
 
 def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int, ink: str = "") -> Markup:
@@ -172,7 +172,7 @@ def _panel(steps: Sequence[int], curves: Sequence[_Curve], chosen: int, ink: str
         points = " ".join(at(step, value) for step, value in zip(steps, values, strict=True))
         parts.append(tag("polyline", points=points, fill="none", stroke=colour, stroke_width=2.5))
         parts += [tag("rect", x=x, y=6, width=12, height=4, fill=colour), _words(name, x + 16, 13, "start")]
-        x += 130
+        x += 118
     words = N_("{name}: from {first:.2f} to {last:.2f}")
     alt = listed((say(words, name=name, first=values[0], last=values[-1]) for name, values, _ in curves), N_("; "))
     look = {"color": ink or "currentColor", "font_family": "sans-serif"}
