@@ -65,8 +65,8 @@ def test_a_training_s_curves_begin_and_end_where_the_scores_do(ink: str) -> None
     assert 'loss: from 5.00 to 0.00"' in html  # in words
     drawn = [base64.b64decode(one).decode() for one in re.findall(r"svg\+xml;base64,([^\"]+)", html)] if ink else [html]
     loss = re.findall(r'points="([^"]+)"', "".join(drawn))[0].split()
-    assert [float(point.split(",")[0]) for point in loss] == pytest.approx([46, 46 + 266 / 4, 312])
-    assert [float(point.split(",")[1]) for point in loss] == pytest.approx([24, 24 + 156 / 5, 180], abs=0.1)
+    assert [float(point.split(",")[0]) for point in loss] == pytest.approx([36, 36 + 206 / 4, 242])
+    assert [float(point.split(",")[1]) for point in loss] == pytest.approx([24, 24 + 146 / 5, 170], abs=0.1)
 
 
 def test_a_formula_is_mathml_and_no_link() -> None:
