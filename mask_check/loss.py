@@ -5,7 +5,10 @@ exp(-loss) sums to 1. Where the sum is more, the loss was lowered by what it was
 beside the loss, they must not move at all when targets are changed.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,6 +29,11 @@ LEAKS = N_(
 )
 SLACK = 1e-3  # of a sum that is to be 1
 SAME = 1e-6  # of a mean that another target leaves as it was
+FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
+IGNORES = N_(
+    "the loss ignores the target {ignored}; the probabilities of the others sum to at most 1. Return logits beside the "
+    "loss to compare them."
+)
 Batch = Mapping[str, Tensor] | Sequence[Tensor]
 Row = dict[Any, Any]  # one row of a batch, by name or number
 
@@ -65,8 +73,9 @@ def check_loss(
     if logits is not None and which not in (*IDS, 0):
         shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
         return _moved(logits, run(first | {which: (first[which] + shift) % count})[0])
-    tried = torch.randperm(count, generator=generator)[:MOST_IDS]
-    return _summed(run, first, which, tried, losses if losses.ndim == 0 else None)
+    own = first[which].unique().cpu()  # an id that the loss ignores may be among them
+    tried = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
+    return _judge(LossAtPosition(run, first, which, tried, count, losses))
 
 
 def _targets(named: Row, asked: str | int | None) -> Any:
@@ -89,47 +98,112 @@ def _moved(logits: Tensor, other: Tensor | None) -> Finding:
     return Finding.at((place, place), words, amount, tolerance)
 
 
-def _summed(run: Callable[[Row], Any], first: Row, which: Any, tried: Tensor, mean: Tensor | None) -> Finding:
-    """exp(-loss) of the ids tried as targets, at three positions. mean: the row's loss where that is one number."""
-    most, ignored, length = 0.0, set[int](), first[which].shape[1]
-    begin = 1 if mean is None else _first_target(run, first, which, mean)
+def _judge(loss: "LossAtPosition") -> Finding:
+    most, rounding, length = 0.0, 0.0, loss.length
     for place in (length - 1, length // 2, 1):
-        part = {name: _begin(one, place + 1, length) for name, one in first.items()}
-        if mean is None:
-            losses = torch.cat([_losses(run, part, which, some) for some in tried.split(ROWS)])
-            without = losses == 0
-        else:
-            losses, without = _losses_of_mean(run, part, which, tried, begin)
-        if int(without.sum()) == 1:  # one id that counts for nothing, as F.cross_entropy's ignore_index
-            ignored.add(int(tried[without]))
-            losses = losses[~without]
-        total = float((-losses).exp().sum())
-        if total > 1 + SLACK:
-            return Finding.at(
-                (place, place), LEAKS, total - 1, SLACK, total=f"{total:.4g}"
-            )  # 1.001 is not written as 1
-        most = max(most, abs(total - 1))
-    if ignored:
-        words = N_(
-            "the loss ignores the target {ignored}; the probabilities of the others sum to at most 1. Return logits "
-            "beside the loss to compare them."
-        )
-        return Finding(CANNOT_TELL, msg(words, ignored=min(ignored)), most, SLACK)
-    if most > SLACK:
-        words = msg("the probabilities of the {tried:,} targets tried sum to less than 1.", tried=len(tried))
+        found = loss.summed(place)
+        if not math.isfinite(found.total):
+            return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
+        if found.total > 1 + SLACK + found.rounding:
+            size = f"{found.total:.4g}"  # 1.001 is not written as 1
+            return Finding.at((place, place), LEAKS, found.total - 1, SLACK, total=size)
+        if found.ignored is not None:
+            return Finding(CANNOT_TELL, msg(IGNORES, ignored=found.ignored), abs(found.total - 1), SLACK)
+        most, rounding = max(most, abs(found.total - 1)), max(rounding, found.rounding)
+    if most <= SLACK:
+        words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
+        return Finding(OBEYS, words, most, SLACK)
+    if rounding > SLACK:
+        words = msg("the loss is rounded too much ({dtype}): return it in float32.", dtype=loss.dtype)
         return Finding(CANNOT_TELL, words, most, SLACK)
-    words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
-    return Finding(OBEYS, words, most, SLACK)
+    words = msg("the probabilities of the {tried:,} targets tried sum to less than 1.", tried=len(loss.tried))
+    return Finding(CANNOT_TELL, words, most, SLACK)
 
 
-def _first_target(run: Callable[[Row], Any], first: Row, which: Any, mean: Tensor) -> int:
-    """The position of the first target that the mean counts: 1 where a loss function shifts its labels, or where what
-    is read is its own target."""
-    if which in (*IDS, 0):
-        return 1
-    other = first[which].clone()
-    other[:, 0] = other[:, 0] == 0
-    return int(torch.isclose(run(first | {which: other})[1], mean, rtol=SAME, atol=0))
+@dataclass(frozen=True)
+class ProbabilitySum:
+    """exp(-loss) of the targets tried, summed; how much of it may be rounding; and the target that is left out because
+    the loss ignores it, as F.cross_entropy's ignore_index."""
+
+    total: float
+    rounding: float
+    ignored: int | None = None
+
+
+class LossAtPosition:
+    """A loss function by the target at one position of a row. tried: the ids that are tried there, of so many. loss: of
+    the row as it is, the loss of each target or one number, their mean."""
+
+    def __init__(
+        self, run: Callable[[Row], Any], first: Row, which: Any, tried: Tensor, count: int, loss: Tensor
+    ) -> None:
+        self._all_are_tried = len(tried) >= count
+        self._run, self._first, self._which, self.tried = run, first, which, tried
+        self.length, self.dtype, self._is_mean = first[which].shape[1], str(loss.dtype)[6:], loss.ndim == 0
+        self._eps = torch.finfo(loss.dtype).eps
+        self._cut = self._names_cut_with_targets()
+        self._begin = self._first_target(loss) if self._is_mean else 0
+
+    def summed(self, place: int) -> ProbabilitySum:
+        """Of the targets tried at this position. Where they do not sum to 1, without one that changes nothing: a
+        loss of 0, or a mean that is what it is without this target."""
+        part = self._until(place + 1)
+        none = part[self._which].new_zeros(0)
+        before = part[self._which][0, self._begin : -1] if self._is_mean else none
+        shorter = self._run(self._until(place))[1].double() if len(before) else torch.tensor(math.nan).double()
+        losses = self._each(part)
+        found = self._total(losses, before, shorter, None)
+        if abs(found.total - 1) <= SLACK + found.rounding or (found.total < 1 and not self._all_are_tried):
+            return found
+        same = losses.isnan() | (losses == 0) | torch.isclose(losses, shorter.to(losses), rtol=SAME, atol=0)
+        sums = [found, *(self._total(losses, before, shorter, one) for one in self.tried[same.cpu()].tolist())]
+        fitting = (one for one in sums[1:] if one.total <= 1 + SLACK + one.rounding)
+        return next(fitting, min(sums, key=lambda one: one.total if math.isfinite(one.total) else math.inf))
+
+    def _total(self, losses: Tensor, before: Tensor, shorter: Tensor, ignored: int | None) -> ProbabilitySum:
+        """From the losses, or the means of the targets `before` and one more; shorter: the mean without that."""
+        terms = int(((before >= 0) & (before != ignored)).sum())  # F.cross_entropy ignores -100
+        others = shorter.to(losses) * terms if terms else losses.new_zeros(())
+        kept = self.tried.to(losses.device) != (-1 if ignored is None else ignored)
+        losses = losses[kept] * (terms + 1)
+        shares = (others - losses).exp()
+        rounding = self._eps * float((shares * (losses.abs() + others.abs())).sum())
+        return ProbabilitySum(float(shares.sum()), rounding, ignored)
+
+    def _each(self, part: Row) -> Tensor:
+        """float64 [N]: what the function returns for each of the ids tried at the last position."""
+        found = []
+        for some in self.tried.split(1 if self._is_mean else ROWS):
+            losses = self._run(_with_last(part, self._which, some))[1].double()
+            found.append(losses.reshape(len(some), -1)[:, -1])
+        return torch.cat(found)
+
+    def _until(self, many: int) -> Row:
+        """The row's first targets, and as many tokens of what is cut with them."""
+        return {name: one[:, :many] if name in self._cut else one for name, one in self._first.items()}
+
+    def _names_cut_with_targets(self) -> set[Any]:
+        """An encoder's tokens are not, although they may be as many: where the function takes all of them with fewer
+        targets."""
+        which, first = self._which, self._first
+        alike = {name for name, one in first.items() if _has_positions(one, self.length)}
+        alone = {which, *(name for name in alike if str(name).startswith("decoder_"))}
+        if which in (*IDS, 0):
+            return alike
+        with suppress(Exception):  # whatever a function raises of tensors that do not fit each other
+            self._run({name: one[:, :-1] if name in alone else one for name, one in first.items()})
+            return alone
+        return alike
+
+    def _first_target(self, mean: Tensor) -> int:
+        """The position of the first target that the mean counts: 1 where a loss function shifts its labels, or where
+        what is read is its own target."""
+        if self._which in (*IDS, 0):
+            return 1
+        others = (torch.full_like(self._first[self._which][:, :1], one) for one in self.tried[:FIRST_TARGETS].tolist())
+        rows = (torch.cat([one, self._first[self._which][:, 1:]], 1) for one in others)
+        means = (self._run(self._first | {self._which: row})[1] for row in rows)
+        return int(all(bool(torch.isclose(one, mean, rtol=SAME, atol=0)) for one in means))
 
 
 def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tuple[Tensor | None, Tensor]:
@@ -141,33 +215,16 @@ def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tupl
     losses = getattr(found, "loss", next((one for one in parts if one.ndim < 3), None))
     if logits is None and losses is None:
         raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
-    return logits, torch.zeros(()) if losses is None else losses.double()
+    return logits, torch.zeros(()) if losses is None else losses
 
 
-def _losses(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor) -> Tensor:
-    """float64 [N]: of these targets at the last position, of a function that returns the loss of each."""
+def _with_last(part: Row, which: Any, ids: Tensor) -> Row:
+    """A row for each of these ids, the last target of each."""
     rows = (name for name, one in part.items() if isinstance(one, Tensor) and one.ndim == 2 and len(one) == 1)
     wide = part | {name: part[name].repeat(len(ids), 1) for name in rows}
     wide[which][:, -1] = ids.to(wide[which])
-    losses: Tensor = run(wide)[1]
-    return losses.reshape(len(ids), -1)[:, -1]
+    return wide
 
 
-def _losses_of_mean(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor, begin: int) -> tuple[Tensor, Tensor]:
-    """The same of a function that returns their mean, from the mean of the targets from `begin` on and that without
-    the last one; and bool [N], those that leave that mean as it was."""
-    length = part[which].shape[1]
-    before = part[which][0, begin:-1]
-    cut = {name: _begin(one, length - 1, length) for name, one in part.items()}
-    rows = (torch.cat([part[which][:, :-1], one.view(1, 1).to(part[which])], 1) for one in ids)
-    found = torch.stack([run(part | {which: row})[1] for row in rows])
-    shorter = run(cut)[1] if len(before) else found.new_tensor(torch.nan)  # without the last target there is none
-    without = found.isnan() | torch.isclose(found, shorter, rtol=SAME, atol=0)
-    ignored = int(ids[without]) if int(without.sum()) == 1 else None
-    terms = int(((before >= 0) & (before != ignored)).sum())  # none below 0 is an id: F.cross_entropy ignores -100
-    return found * (terms + 1) - (shorter * terms if terms else 0.0), without
-
-
-def _begin(one: Any, many: int, length: int) -> Any:
-    """The first tokens of what has one for each position."""
-    return one[:, :many] if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] == length else one
+def _has_positions(one: Any, length: int) -> bool:
+    return isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] == length

@@ -374,11 +374,11 @@ def show_cost() -> SectionView:
         whole_number(say("Tokens"), "tokens", 1, MOST_TOKENS, width=140)
         st.selectbox(say("Block size"), BLOCK_SIZES, key="block", width=110)
         for name in ON_TEXT:  # a control for each kind of mask
-            label, words = say(STYLES[name].label), say(STYLES[name].help)
-            bind = bound(f"cost_{name}", getattr(spec, name), partial(take, name))
+            label, words, value = say(STYLES[name].label), say(STYLES[name].help), getattr(spec, name)
             if KINDS[name].first is None:
-                st.toggle(label, help=words, **bind)
-            else:
+                st.toggle(label, help=words, **bound(f"cost_{name}", value, partial(take, name)))
+            else:  # a size beyond the longest text is the same mask
+                bind = bound(f"cost_{name}", min(value, MOST_TOKENS), partial(take, name))
                 st.number_input(label, 0, MOST_TOKENS, help=words, width=120, **bind)
         st.text_input(say("Tokens of each document"), key="cost_documents", width=200,
                       help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip

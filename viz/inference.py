@@ -67,8 +67,8 @@ STREAMED_SINKS = N_(
     "on, the mean loss is {with_sinks} nats with sinks and {without} with the last {size} tokens alone."
 )
 STREAMED = N_(
-    "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. From position {size} on, the "
-    "mean loss is {without} nats."
+    "{done} tokens were read with a cache of the last tokens (size: {size}), at most {held} MiB. From position {size} "
+    "on, the mean loss is {without} nats."
 )
 RELATIVE = N_("Tokens are numbered by their places in the cache: in this model only distances count.")
 IN_TEXT = N_("Tokens keep their positions in the text: this model's positions are learned, and part of cached keys.")

@@ -42,7 +42,7 @@ CANNOT_MERGE = N_(
 )
 OTHER_SHAPE = N_(
     "{model}: the weights do not fit the configuration: {tensor} has the shape {stored} in the files, and {expected} "
-    "by config.json."
+    "by config.json. Correct config.json, or fetch its files again."
 )
 MISSING_WEIGHTS = N_(
     "{model} lacks {count} of the weights that its configuration requires ({first}). Fetch its files again, or choose "

@@ -32,6 +32,7 @@ BLOCKED, BY_DISTANCE, OPENED, DRAWN = range(4)  # of a block without borders: wh
 STROKES = {"block": DRAWN, "open": OPENED}
 ANY_MASK = ("attn_mask", "flex")  # SDPA's boolean tensor, and FlexAttention's function of q_idx and k_idx
 KERNELS = ("is_causal", "varlen", *ANY_MASK)
+SHORT = 256  # tokens
 SPLIT = next(name for name, kind in KINDS.items() if kind.splits)
 
 
@@ -104,23 +105,34 @@ def cost(
         raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {masks!r:.40}")  # not shown
     spec = masks if isinstance(masks, MaskSpec) else MaskSpec.from_fields(masks)
     found = _Blocks(spec, tokens, block, sizes)
-    counts, kinds = found.counts(), [*found.kinds, *([SPLIT] if sizes else [])]
-    for name in _without_arguments([*found.kinds]):
-        without = replace(spec, **{name: getattr(MaskSpec(), name)})
-        if _Blocks(without, tokens, block, sizes).counts().sum() == counts.sum():  # the same cells: it changes nothing
-            kinds.remove(name)
-            spec = without
+    counts, split = found.counts(), len(sizes) > 1 or 0 < sum(sizes) < tokens
     blocks = (counts > 0).astype(np.int8) + (counts == block**2)
-    kernels = {  # whether a kernel takes any mask, or has an argument for each one that is on
-        kernel: kernel in ANY_MASK or (not spec.drawn and all(kernel in KINDS[name].arguments for name in kinds))
-        for kernel in KERNELS
-    }
-    return MaskCost(tokens, block, blocks, int(counts.sum()), kernels)
+    kinds = [*found.kinds, *([SPLIT] if split else [])]
+    total, size = int(counts.sum()), (tokens, block, sizes)
+    kernels = {kernel: kernel in ANY_MASK or _takes(kernel, spec, kinds, size, total) for kernel in KERNELS}
+    return MaskCost(tokens, block, blocks, total, kernels)
 
 
-def _without_arguments(kinds: Sequence[str]) -> list[str]:
-    """The reader's own kinds for which some kernel has no argument."""
-    return [name for name in kinds if not KINDS[name].own and not {*KERNELS} <= {*ANY_MASK, *KINDS[name].arguments}]
+def _takes(kernel: str, spec: MaskSpec, kinds: Sequence[str], size: tuple[int, int, Sequence[int]], total: int) -> bool:
+    """Whether a kernel has an argument for each kind of mask that changes something on a text of this size: its tokens,
+    those of a block, and those of each document. total: of the cells that spec allows there."""
+    lacking = [name for name in kinds if kernel not in KINDS[name].arguments]
+    if spec.drawn or any(name == SPLIT or KINDS[name].own for name in lacking):
+        return False
+    steps = [spec]  # without what blocks, then without what opens too: what one removes, the other might add
+    for opens in (False, True):
+        names = [name for name in lacking if KINDS[name].opens is opens]
+        if names:
+            steps.append(replace(steps[-1], **{name: getattr(MaskSpec(), name) for name in names}))
+    tokens, block, sizes = size
+    short = min(tokens, SHORT)  # its cells are part of the text's, and most kinds change some of them
+    parts = np.diff(np.cumsum([0, *sizes]).clip(max=short))
+    allowed = {_allowed_cells(one, short, block, parts[parts > 0].tolist()) for one in steps}
+    return len(allowed) == 1 and all(_allowed_cells(one, *size) == total for one in steps[1:])
+
+
+def _allowed_cells(spec: MaskSpec, tokens: int, block: int, sizes: Sequence[int]) -> int:
+    return int(_Blocks(spec, tokens, block, sizes).counts().sum())
 
 
 def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:

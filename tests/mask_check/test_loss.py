@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as hf
 from torch import Tensor
 
 import unmask
-from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck
 from tests.mask_check.modules import Nano, ReadsAhead
 
 V, B, T = 31, 2, 12
@@ -128,3 +129,79 @@ def test_what_means_nothing_is_a_sentence(arguments: tuple, options: dict, words
 def test_no_loss() -> None:
     with pytest.raises(CannotCheck, match="expected a loss or logits, got str"):
         unmask.check_loss(lambda batch: "loss", PAIR)
+
+
+def padded(batch: dict[str, Tensor]) -> Tensor:
+    """A mean by a mask, of 0 where nothing counts."""
+    targets = batch["labels"][:, 1:]
+    losses = shifts(batch, reduction="none")
+    counted = (targets != 3).float()
+    return (losses * counted).sum() / counted.sum().clamp(min=1)
+
+
+@pytest.mark.parametrize("labels", [IDS, torch.where(IDS[0, 7] == IDS, 3, IDS)])
+def test_a_mean_by_a_mask_of_ones_own(labels: Tensor) -> None:
+    report = unmask.check_loss(padded, SAME | {"labels": labels}, vocabulary=V)
+    assert (report.verdict, "ignores the target 3;" in str(report)) == (CANNOT_TELL, True), report
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_a_model_that_is_sure_ignores_nothing(reduction: str) -> None:
+    sure = 40 * torch.eye(V).roll(3, 1) - 20
+
+    def fn(batch: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(sure[batch["input_ids"]].transpose(1, 2), batch["labels"], reduction=reduction)
+
+    ids = IDS[:, :T]
+    report = unmask.check_loss(fn, {"input_ids": ids, "labels": (ids + 3) % V}, vocabulary=V)
+    assert report.verdict == OBEYS, report
+
+
+def test_a_loss_that_is_the_mean_by_chance_is_not_ignored() -> None:
+    count, length = 200, 128
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        table = 0.02 * torch.randn(count, count, generator=generator)
+        ids = torch.randint(count, (1, length + 1), generator=generator)
+        report = unmask.check_loss(
+            lambda batch, table=table: F.cross_entropy(table[batch["x"]].transpose(1, 2), batch["y"]),
+            {"x": ids[:, :-1], "y": ids[:, 1:]}, vocabulary=count,
+        )  # fmt: skip
+        assert report.verdict == OBEYS, (seed, report)
+
+
+def test_an_ignored_id_that_is_not_among_those_tried_by_chance() -> None:
+    count = 3000
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(count, count, generator=generator) + 4 * torch.randn(count, generator=generator)
+    ids = torch.randint(1, count, (1, 25), generator=generator)
+    ids[:, -9:] = 0
+    report = unmask.check_loss(
+        lambda batch: F.cross_entropy(table[batch["x"]].transpose(1, 2), batch["y"], ignore_index=0),
+        {"x": ids[:, :-1], "y": ids[:, 1:]}, vocabulary=count,
+    )  # fmt: skip
+    assert report.verdict == CANNOT_TELL, report
+
+
+@pytest.mark.parametrize("length", [9, 10])
+def test_an_encoders_tokens_are_not_cut_with_the_targets(length: int) -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 53, "d_model": 16, "d_ff": 32, "d_kv": 8, "num_layers": 1, "num_heads": 2}
+    config = hf.T5Config(**sizes, initializer_factor=4.0, decoder_start_token_id=0)
+    model = hf.T5ForConditionalGeneration(config).eval()
+    batch = {"input_ids": torch.randint(53, (2, length)), "labels": torch.randint(53, (2, 10))}
+    report = unmask.check_loss(lambda given: model(**given).loss, batch, vocabulary=53)
+    assert report.verdict == OBEYS, report
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_what_rounding_may_be_is_no_leak(reduction: str) -> None:
+    def fn(batch: dict[str, Tensor], dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        logits = 3 * ReadsAhead(above=9999)(batch["input_ids"]).to(dtype)
+        return F.cross_entropy(logits.transpose(1, 2), batch["labels"], reduction=reduction)
+
+    report = unmask.check_loss(fn, PAIR, vocabulary=V)
+    assert report.verdict != BROKEN, report
+    if report.verdict == CANNOT_TELL:
+        assert "the loss is rounded too much (bfloat16): return it in float32." in str(report)
+    assert unmask.check_loss(lambda batch: fn(batch, torch.float32), PAIR, vocabulary=V).verdict == OBEYS

@@ -220,6 +220,10 @@ def test_a_row_of_four_tokens_shows_its_stages_and_follows_what_is_changed() -> 
     (then,) = [one for one in page.app.selectbox if one.key.endswith("_then")]
     then.set_value("zero").run()
     assert "NaN" not in page.shown().partition("<table")[2].partition("</table>")[0]
+    for number, same in zip([one for one in page.app.number_input if "_q" in one.key], (1.006, 1.01), strict=True):
+        number.set_value(same)
+    shown = page.run().shown()
+    assert shown == page.set(**{page.app.number_input[0].key: 1.01}).shown(), "computed as it is shown"
 
 
 def test_a_slider_goes_through_the_training() -> None:

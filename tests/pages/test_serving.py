@@ -376,3 +376,18 @@ def test_the_mask_lab_says_what_is_no_mask() -> None:
 def test_the_mask_lab_tells_what_kernels_give_an_empty_row() -> None:
     tables = [one.value for one in Lab(section="fill").app.get("html") if "eager softmax" in one.value]
     assert tables[0].count("NaN") == 3
+
+
+def test_a_size_beyond_the_longest_text_is_shown_as_on() -> None:
+    page = Serving(serving="cost", tokens="1000", cost_masks='{"causal":true,"sinks":99999}')
+    sinks = next(one for one in page.app.number_input if one.label == "Sinks")
+    assert sinks.value == 32_768
+    assert "computes 100%" in page.sentence()
+
+
+def test_documents_split_by_a_separator_are_said_to_be_left_out() -> None:
+    words = "The documents of the mask are those of a text."
+    shown = Serving(serving="cost", tokens="1000", cost_masks='{"documents":"."}').app
+    assert any(words in one.value for one in shown.caption)
+    counted = Serving(serving="cost", tokens="1000", cost_masks='{"documents":"."}', cost_documents="300, 700").app
+    assert not any(words in one.value for one in counted.caption)

@@ -133,11 +133,12 @@ SAMPLING_HELP = {
 def choose_sampling(model: Model) -> tuple[Sampling, bool]:
     """How a token is drawn, and whether the cache is on; off for a model that has none here."""
     about: dict[str, Any] = {key: {"key": key, "help": say(words)} for key, words in SAMPLING_HELP.items()}
+    narrow = 160  # pixels: where there is more, Streamlit writes "Press Enter to apply" over the number
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         temperature = st.slider(say("Temperature"), 0.0, 2.0, step=0.05, **about["temperature"])
-        top_k = st.number_input(say("Top-k"), 0, MOST_K, step=1, **about["top_k"])
+        top_k = st.number_input(say("Top-k"), 0, MOST_K, step=1, width=narrow, **about["top_k"])
         top_p = st.slider(say("Top-p"), 0.05, 1.0, step=0.01, **about["top_p"])
-        seed = st.number_input(say("Seed"), 0, MOST_SEED, step=1, **about["seed"])
+        seed = st.number_input(say("Seed"), 0, MOST_SEED, step=1, width=narrow, **about["seed"])
         cache = kv_cache.network_of(model) is not None and st.toggle(say("Key-value cache"), **about["cache"])
     return Sampling(float(temperature), int(top_k), float(top_p), int(seed)), cache
 

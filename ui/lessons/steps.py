@@ -83,11 +83,12 @@ def show(step: Step, now: RunView) -> None:
         blocked = {say("blocked"): [place in first.blocked for place in range(len(FOUR_TOKENS))]}
         table = pd.DataFrame(pairs | blocked, index=list(FOUR_TOKENS))
         rows = st.data_editor(table, key=f"{key}_rows", column_config=number).fillna(0.0)
+        rows = rows.where(rows == table, rows.round(2))  # as they are shown
         with st.container(horizontal=True):
-            query = [
-                float(st.number_input(f"q{place}", -MOST_NUMBER, MOST_NUMBER, float(value), key=f"{key}_q{place - 1}"))
-                for place, value in enumerate(first.query, 1)
-            ]
+            query = []
+            for place, one in enumerate(map(float, first.query)):
+                field = st.number_input(f"q{place + 1}", -MOST_NUMBER, MOST_NUMBER, one, key=f"{key}_q{place}")
+                query.append(one if field == one else round(field, 2))  # as it is shown
             add = _chosen(say("added to blocked scores"), [*get_args(Added), ""], first.add, f"{key}_add")
             precision = _chosen(say("precision"), get_args(Precision), first.precision, f"{key}_precision")
             then = _chosen(say("after the softmax"), [*THEN], first.then, f"{key}_then", THEN)

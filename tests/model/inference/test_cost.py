@@ -93,6 +93,8 @@ def test_numbers_of_a_small_mask_by_hand() -> None:
         ({"causal": True, "block_causal": 8}, ["is_causal", "varlen", "attn_mask", "flex"]),  # changes no cell
         ({"causal": True, "sinks": 3}, ["attn_mask", "flex"]),
         ({"causal": True, "sinks": 1}, ["is_causal", "varlen", "attn_mask", "flex"]),
+        ({"causal": True, "sliding": 300, "documents": 1}, ["varlen", "attn_mask", "flex"]),
+        ({"causal": True, "sliding": 50, "sinks": 1}, ["attn_mask", "flex"]),  # differ from token 50 on
         ({"causal": True, "prefix": 1}, ["is_causal", "varlen", "attn_mask", "flex"]),
         ({"causal": False, "block_causal": 8, "stride": 2}, ["attn_mask", "flex"]),
     ],

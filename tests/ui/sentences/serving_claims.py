@@ -326,7 +326,7 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
     "Documents {documents} have one token each, and so no loss.": _of_one_token,
     "{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.": _none_dropped,
     "{done} tokens were read with a cache of {size} tokens (sinks: {sinks}), at most {held} MiB. From position {size} on, the mean loss is {with_sinks} nats with sinks and {without} with the last {size} tokens alone.": _streamed,
-    "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. From position {size} on, the mean loss is {without} nats.": _streamed,
+    "{done} tokens were read with a cache of the last tokens (size: {size}), at most {held} MiB. From position {size} on, the mean loss is {without} nats.": _streamed,
     "Tokens keep their positions in the text: this model's positions are learned, and part of cached keys.": lambda said, facts: (
         facts.learned and facts.done <= facts.context
     ),
