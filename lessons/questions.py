@@ -73,7 +73,7 @@ LOSS_WORDS = (
     ),
 )
 RISE = 0.05  # of a score over that of the first run: then a head counts as begun
-NO_CHANGE = 0.05  # nats/token: what a smaller change of the mean loss is called, the choices say
+NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is a choice of its own, whose words name this
 NO_FALL = 5e-5  # nats/token: the tables of losses have four decimals
 NUMBERS = {"score": N_("The score"), "weight": N_("The weight"), "output": N_("The output's first number")}
 BECOMES = (

@@ -23,7 +23,7 @@ from mask_check import differentiate, reach
 from mask_check.declared import Declared, Mask, cause_of, declare
 from mask_check.findings import BROKEN, OBEYS, CheckReport, Finding, Noise, skipped, unknown, written
 from mask_check.kernels import described
-from mask_check.prepare import check_length, checked, context_of, declares_encoder, generator_of, needed_bytes, row_of
+from mask_check.prepare import check_length, checked, context_of, generator_of, needed_bytes, recognize_encoder, row_of
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
 from mask_check.trial import CheckTrial, first_above
 from model.errors import first_line
@@ -232,8 +232,7 @@ def quick(
     row = torch.randint(vocabulary, (many,), generator=generator) if given is None else given
     row = checked(row, vocabulary if known else max(vocabulary, int(row.max()) + 1))
     other = (row + 1 + torch.randint(vocabulary - 1, row.shape, generator=generator)) % vocabulary
-    if subject.kind == "decoder" and declares_encoder(subject):
-        subject.kind = "encoder"
+    recognize_encoder(subject)
     declared = declare(subject.config, len(row), mask, subject.kind)
     behind = bool((~declared.reach).tril().any())  # a window: it blocks earlier tokens too
     cuts = sorted({one for one in CUTS if one < len(row)} | {len(row) - 1, len(row) // 2})

@@ -142,14 +142,13 @@ class LossAtPosition:
         self.length, self.dtype, self._is_mean = first[which].shape[1], str(loss.dtype)[6:], loss.ndim == 0
         self._eps = torch.finfo(loss.dtype).eps
         self._cut = self._names_cut_with_targets()
-        self._begin = self._first_target(loss) if self._is_mean else 0
+        self._begin = self._first_target(loss) if self._is_mean else self.length  # of the targets in the mean
 
     def summed(self, place: int) -> ProbabilitySum:
         """Of the targets tried at this position. Where they do not sum to 1, without one that changes nothing: a
         loss of 0, or a mean that is what it is without this target."""
         part = self._until(place + 1)
-        none = part[self._which].new_zeros(0)
-        before = part[self._which][0, self._begin : -1] if self._is_mean else none
+        before = part[self._which][0, self._begin : -1]
         shorter = self._run(self._until(place))[1].double() if len(before) else torch.tensor(math.nan).double()
         losses = self._each(part)
         found = self._total(losses, before, shorter, None)

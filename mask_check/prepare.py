@@ -43,8 +43,7 @@ def prepare(
     """Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that it does not
     have, more tokens than its positions or the memory allow, and kernels that do not exist."""
     check_names(subject, asked_for.kernels)
-    if subject.kind == "decoder" and declares_encoder(subject):
-        subject.kind = "encoder"
+    recognize_encoder(subject)
     given = None if ids is None else row_of(ids)
     asked = length if given is None else len(given)
     for one in (asked, asked_for.tokens):
@@ -81,14 +80,19 @@ def prepare(
     return CheckTrial(subject, row, pool, pad, declared, noise, seed, asked_for)
 
 
-def declares_encoder(subject: CheckedModule) -> bool:
-    """Whether a model of transformers' is an encoder by its class, and not told to be a decoder."""
-    if not subject.is_transformers:
-        return getattr(subject.config, "is_causal", None) is False
-    from transformers import MODEL_FOR_MASKED_LM_MAPPING
+def recognize_encoder(subject: CheckedModule) -> None:
+    """Calls an encoder one: a model of transformers' by its class, where it is not told to be a decoder."""
+    if subject.kind != "decoder":
+        return
+    if subject.is_transformers:
+        from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
-    masked = type(subject.config) in MODEL_FOR_MASKED_LM_MAPPING
-    return masked and not getattr(subject.config, "is_decoder", False)
+        masked = type(subject.config) in MODEL_FOR_MASKED_LM_MAPPING
+        encoder = masked and not getattr(subject.config, "is_decoder", False)
+    else:
+        encoder = getattr(subject.config, "is_causal", None) is False
+    if encoder:
+        subject.kind = "encoder"
 
 
 def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
