@@ -274,7 +274,7 @@ def stream_figure(found: "StreamedText") -> CachedFigure:
     """The mean loss of the last tokens as the text goes on, and what the cache holds, beside one of all tokens."""
     begin = found.sinks + found.window
     tokens, span = np.arange(1, len(found.ids)), max(min(SMOOTHED, len(found.ids) // 8), 1)
-    names = [say("with sinks ({sinks})", sinks=found.sinks), say("the last {window} tokens alone", window=begin)]
+    names = [say("with sinks ({sinks})", sinks=found.sinks), say("the last tokens alone ({window})", window=begin)]
     lines: list[Part] = []
     for name, losses, colour in [*zip(names, found.losses, (STANDARD, NOW), strict=True)][not found.sinks :]:
         mean = np.convolve(losses[1:], np.ones(span) / span)[span - 1 : len(tokens)].astype(np.float32)
