@@ -27,6 +27,10 @@ MOST_IDS, ROWS = 2048, 64
 LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction."
 )
+READ = N_(
+    "the probabilities of the targets at position {row} sum to {total}, and to {cut} in a row that ends there: a "
+    "prediction reads its own target."
+)
 SLACK = 1e-3  # of a sum that is to be 1
 SAME = 1e-6  # of a mean that another target leaves as it was
 FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
@@ -70,7 +74,7 @@ def check_loss(
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
     run, generator = partial(_run, fn, make), generator_of(seed)
     logits, losses = run(first)
-    if logits is not None and which not in (*IDS, 0):
+    if logits is not None and not _reads_targets(first, which):
         shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
         return _moved(logits, run(first | {which: (first[which] + shift) % count})[0])
     own = first[which].unique().cpu()  # an id that the loss ignores may be among them
@@ -80,11 +84,19 @@ def check_loss(
 
 def _targets(named: Row, asked: str | int | None) -> Any:
     """Which of the batch's tensors holds the targets. Raises CannotCheck where none does."""
-    known = (asked,) if asked is not None else (*TARGETS, *([1] if 1 in named else []), *IDS, 0)
+    only = list(named) if len(named) == 1 else []
+    known = (asked,) if asked is not None else (*TARGETS, *([1] if 1 in named else []), *IDS, 0, *only)
     which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
     if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
-        raise CannotCheck(msg("expected targets [B, T] in the batch, of three tokens or more"))
+        found = ", ".join(f"{name} {list(getattr(one, 'shape', []))}" for name, one in named.items())
+        wanted = f"{asked!r} [B, T]" if asked is not None else "targets [B, T], named by targets="
+        raise CannotCheck(f"expected {wanted}, of three tokens or more, in the batch, got {found:.200}")  # not shown
     return which
+
+
+def _reads_targets(row: Row, which: Any) -> bool:
+    """Whether what is read is its own target: each id is predicted from those before it."""
+    return which in (*IDS, 0) or (len(row) == 1 and which not in TARGETS)
 
 
 def _moved(logits: Tensor, other: Tensor | None) -> Finding:
@@ -100,7 +112,7 @@ def _moved(logits: Tensor, other: Tensor | None) -> Finding:
 
 def _judge(loss: "LossAtPosition") -> Finding:
     most, rounding, length = 0.0, 0.0, loss.length
-    for place in (length - 1, length // 2, 1):
+    for place in sorted({length - 1, length // 2, max(length // 2 - 1, 1), 1}, reverse=True):
         found = loss.summed(place)
         if not math.isfinite(found.total):
             return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
@@ -109,6 +121,10 @@ def _judge(loss: "LossAtPosition") -> Finding:
             return Finding.at((place, place), LEAKS, found.total - 1, SLACK, total=size)
         if found.ignored is not None:
             return Finding(CANNOT_TELL, msg(IGNORES, ignored=found.ignored), abs(found.total - 1), SLACK)
+        whole = loss.summed_in_row(place, found)
+        if abs(whole.total - found.total) > SLACK + whole.rounding:
+            sums = {"total": f"{whole.total:.4g}", "cut": f"{found.total:.4g}"}
+            return Finding.at((place, place), READ, abs(whole.total - found.total), SLACK, **sums)
         most, rounding = max(most, abs(found.total - 1)), max(rounding, found.rounding)
     if most <= SLACK:
         words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
@@ -150,7 +166,7 @@ class LossAtPosition:
         part = self._until(place + 1)
         before = part[self._which][0, self._begin : -1]
         shorter = self._run(self._until(place))[1].double() if len(before) else torch.tensor(math.nan).double()
-        losses = self._each(part)
+        losses = self._each(part, self.tried)
         found = self._total(losses, before, shorter, None)
         if abs(found.total - 1) <= SLACK + found.rounding or (found.total < 1 and not self._all_are_tried):
             return found
@@ -158,6 +174,17 @@ class LossAtPosition:
         sums = [found, *(self._total(losses, before, shorter, one) for one in self.tried[same.cpu()].tolist())]
         fitting = (one for one in sums[1:] if one.total <= 1 + SLACK + one.rounding)
         return next(fitting, min(sums, key=lambda one: one.total if math.isfinite(one.total) else math.inf))
+
+    def summed_in_row(self, place: int, cut: ProbabilitySum) -> ProbabilitySum:
+        """Where the row goes on after the position, so that its target is read too; `cut` where that cannot be told
+        from later losses, which a mean holds. Its rounding is measured: the same rows in other batches."""
+        if self._is_mean or not self._all_are_tried or not _reads_targets(self._first, self._which):
+            return cut
+        position = place - self.length
+        losses = self._each(self._first, self.tried, position)
+        again = self._each(self._first, self.tried.flip(0), position).flip(0)
+        shares = (-losses).exp()
+        return ProbabilitySum(float(shares.sum()), cut.rounding + 2 * float((shares * (losses - again).abs()).sum()))
 
     def _total(self, losses: Tensor, before: Tensor, shorter: Tensor, ignored: int | None) -> ProbabilitySum:
         """From the losses, or the means of the targets `before` and one more; shorter: the mean without that."""
@@ -169,12 +196,12 @@ class LossAtPosition:
         rounding = self._eps * float((shares * (losses.abs() + others.abs())).sum())
         return ProbabilitySum(float(shares.sum()), rounding, ignored)
 
-    def _each(self, part: Row) -> Tensor:
-        """float64 [N]: what the function returns for each of the ids tried at the last position."""
+    def _each(self, part: Row, tried: Tensor, position: int = -1) -> Tensor:
+        """float64 [N]: what the function returns for each of these ids at a position, counted from the last."""
         found = []
-        for some in self.tried.split(1 if self._is_mean else ROWS):
-            losses = self._run(_with_last(part, self._which, some))[1].double()
-            found.append(losses.reshape(len(some), -1)[:, -1])
+        for some in tried.split(1 if self._is_mean else ROWS):
+            losses = self._run(_with_id(part, self._which, some, position))[1].double()
+            found.append(losses.reshape(len(some), -1)[:, position])
         return torch.cat(found)
 
     def _until(self, many: int) -> Row:
@@ -187,7 +214,7 @@ class LossAtPosition:
         which, first = self._which, self._first
         alike = {name for name, one in first.items() if _has_positions(one, self.length)}
         alone = {which, *(name for name in alike if str(name).startswith("decoder_"))}
-        if which in (*IDS, 0):
+        if _reads_targets(first, which):
             return alike
         with suppress(Exception):  # whatever a function raises of tensors that do not fit each other
             self._run({name: one[:, :-1] if name in alone else one for name, one in first.items()})
@@ -197,7 +224,7 @@ class LossAtPosition:
     def _first_target(self, mean: Tensor) -> int:
         """The position of the first target that the mean counts: 1 where a loss function shifts its labels, or where
         what is read is its own target."""
-        if self._which in (*IDS, 0):
+        if _reads_targets(self._first, self._which):
             return 1
         others = (torch.full_like(self._first[self._which][:, :1], one) for one in self.tried[:FIRST_TARGETS].tolist())
         rows = (torch.cat([one, self._first[self._which][:, 1:]], 1) for one in others)
@@ -217,11 +244,11 @@ def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tupl
     return logits, torch.zeros(()) if losses is None else losses
 
 
-def _with_last(part: Row, which: Any, ids: Tensor) -> Row:
-    """A row for each of these ids, the last target of each."""
+def _with_id(part: Row, which: Any, ids: Tensor, position: int) -> Row:
+    """A row for each of these ids, the target at the position of each."""
     rows = (name for name, one in part.items() if isinstance(one, Tensor) and one.ndim == 2 and len(one) == 1)
     wide = part | {name: part[name].repeat(len(ids), 1) for name in rows}
-    wide[which][:, -1] = ids.to(wide[which])
+    wide[which][:, position] = ids.to(wide[which])
     return wide
 
 

@@ -168,7 +168,7 @@ class SmallDecoder(nn.Module):
         past = 0 if past_key_values is None else past_key_values.length
         whole = attention_mask is not None and attention_mask.ndim == 4
         explicit = self.explicit(attention_mask) if whole and attention_mask is not None else None
-        keep = torch.ones(rows, past + many, dtype=torch.bool)
+        keep = torch.ones(rows, past + many, dtype=torch.bool, device=input_ids.device)
         if attention_mask is not None and not whole:
             keep = attention_mask.bool()
         documents = None
@@ -309,7 +309,7 @@ class SmallPair(SmallDecoder):
         for block in self.encoder:
             source, _ = block(source, self.source_reach(source_keep))
         x = self.dropout(self.embedding(ids) + self.position_embedding(self.positions_of(keep).clamp(min=0)))
-        row = torch.arange(ids.shape[1])[None]
+        row = torch.arange(ids.shape[1], device=ids.device)[None]
         for layer, block in enumerate(self.blocks):
             allowed = self.allowed(layer, Places(row, row, keep))
             x, _, _ = block(x, source, allowed, self.source_allowed(source_keep, ids.shape[1]))

@@ -115,7 +115,7 @@ def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, places
 
 def counted_over_pads(module: SmallDecoder, counted: Tensor, keep: Tensor) -> Tensor:
     """A step of `positions_of`."""
-    return torch.arange(keep.shape[1]).expand_as(keep)
+    return torch.arange(keep.shape[1], device=keep.device).expand_as(keep)
 
 
 def interleaved(module: SmallDecoder, allowed: Tensor, *_: Any) -> Tensor:
@@ -255,7 +255,7 @@ PUBLISHED = [
     faulty(
         "encoder-causal",
         base=SmallPair,
-        source_reach=lambda module, reach, *_: reach & torch.ones(2 * reach.shape[-1:], dtype=torch.bool).tril(),
+        source_reach=lambda module, reach, *_: reach & torch.ones(2 * reach.shape[-1:]).bool().to(reach.device).tril(),
     ),
     sample("hidden", HidesItsLeak),
     faulty("rows", attend=lambda module, found, *_: found - found.mean(0, keepdim=True) * 0.5),
@@ -271,7 +271,7 @@ PUBLISHED = [
         "cross-causal",
         base=SmallPair,
         source_allowed=lambda module, allowed, keep, queries: (
-            allowed & torch.ones(queries, keep.shape[1], dtype=torch.bool).tril()
+            allowed & torch.ones(queries, keep.shape[1]).bool().to(keep.device).tril()
         ),
     ),
     faulty("backward", attend=lambda module, found, *_: found / 2 + (found / 2).detach()),

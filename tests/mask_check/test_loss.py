@@ -105,6 +105,37 @@ def test_what_sums_to_less_is_no_peeking() -> None:
     assert unmask.check_loss(lambda batch: each(batch) + 0.5, PAIR, vocabulary=V).verdict == CANNOT_TELL
 
 
+@pytest.mark.parametrize("above", [0, 9999])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_network_that_reads_its_targets_among_its_inputs(above: int, seed: int) -> None:
+    """The last id is no input: only in a row that goes on is a target read."""
+    ids = torch.randint(V, (B, T + 1), generator=torch.Generator().manual_seed(seed))
+
+    def losses(batch: dict[str, Tensor]) -> Tensor:
+        logits = ReadsAhead(block=2, above=above)(batch["input_ids"][:, :-1])
+        return F.cross_entropy(logits.transpose(1, 2), batch["input_ids"][:, 1:], reduction="none")
+
+    report = unmask.check_loss(losses, {"input_ids": ids}, vocabulary=V)
+    assert report.verdict == (BROKEN if above == 0 else OBEYS), report
+    assert ("in a row that ends there: a prediction reads its own target." in str(report)) == (above == 0)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("mean", [False, True])
+def test_the_only_tensor_of_a_batch_is_its_own_target(ahead: bool, mean: bool) -> None:
+    report = unmask.check_loss(
+        lambda batch: shifted({"input_ids": batch["tokens_of_mine"]}, ahead=ahead, mean=mean),
+        {"tokens_of_mine": IDS}, vocabulary=V,
+    )  # fmt: skip
+    assert report.verdict == (BROKEN if ahead else OBEYS), report
+
+
+def test_a_batch_without_known_names_says_what_it_holds() -> None:
+    words = r"named by targets=, of three tokens or more, in the batch, got words \[2, 12\], next \[2, 12\]"
+    with pytest.raises(CannotCheck, match=words):
+        unmask.check_loss(each, {"words": IDS[:, 1:], "next": IDS[:, 1:]})
+
+
 @pytest.mark.parametrize("batch", [{}, {"labels": torch.zeros(3)}, {"input_ids": torch.zeros(1, 2).long()}])
 def test_no_targets(batch: dict[str, Tensor]) -> None:
     with pytest.raises(CannotCheck, match="expected targets"):
