@@ -109,7 +109,7 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
 def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
     """The mask of every layer that a configuration in transformers' terms declares."""
     if config is None:
-        return [LayerMask()]
+        return [LayerMask(causal=kind != "encoder")]
     config = text_config(config, decoder=True)
     parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
     if parts is None or _count(config) is None:

@@ -5,8 +5,9 @@ before it, then it alone; no output may change from which the mask blocks all th
 for each change tests all pairs across it.
 
 `quick` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
-row, and one in which each copy but the first has been replaced from another position on. Each output is compared with
-that of the same cell of the batch, so that both are computed alike; what the first copy moves by is no mask's doing.
+row, and one in which each copy but the first and the last has been replaced from another position on. Each output is
+compared with that of the same cell of the batch, so that both are computed alike; what those two move by is no mask's
+doing.
 """
 
 import time
@@ -21,11 +22,13 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_all, msg_together
 from mask_check import differentiate, reach
 from mask_check.declared import Declared, Mask, cause_of, declare
-from mask_check.findings import BROKEN, OBEYS, CheckReport, Finding, Noise, skipped, unknown, written
-from mask_check.kernels import described
-from mask_check.prepare import check_length, checked, context_of, generator_of, needed_bytes, recognize_encoder, row_of
+from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise, skipped, unknown, written
+from mask_check.kernels import described, what_mixes_rows
+from mask_check.prepare import (
+    check_finite, check_length, checked, context_of, generator_of, needed_bytes, recognize_encoder, row_of,
+)  # fmt: skip
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
-from mask_check.trial import CheckTrial, first_above
+from mask_check.trial import CHANGES, CheckTrial, first_above
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
 from serving import machine
@@ -51,6 +54,9 @@ GRADIENT_WORK = 1.2e11
 MEMORY_SHARE = 0.5
 QUICK_LOGITS = 2**25  # of one forward: rows · T · V
 ROUNDINGS = 64  # of the largest output: what the order of sums may come to in two forwards of one shape
+FLOAT32 = torch.finfo(torch.float32).eps
+COARSE_ROUNDINGS = 16  # … in float16 and bfloat16
+MIXED_ROWS = N_("the row changes by {size} when other rows of its batch are changed.")
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -216,7 +222,8 @@ def quick(
     seconds: float | None = None,
 ) -> CheckReport:
     """The report of one law, "reach", by at most 3 forwards. ids [T], or random ones, `length` of them: 130, or what
-    the context allows. Raises CannotCheck for a module that cannot be called."""
+    the context allows. Where the rows of a batch change each other, the law "batch" is reported as broken instead.
+    Raises CannotCheck for a module that cannot be called, gives NaN, or not the same numbers twice."""
     if ids is None and length is None and next((one.device.type for one in module.parameters()), "cpu") == "cpu":
         with suppress(Exception):  # of a module that does not say how many tokens it reads; CUDA does not survive it
             return quick(module, mask=mask, length=_quick_length(module, guess=False), seed=seed, seconds=seconds)
@@ -234,23 +241,29 @@ def quick(
     other = (row + 1 + torch.randint(vocabulary - 1, row.shape, generator=generator)) % vocabulary
     recognize_encoder(subject)
     declared = declare(subject.config, len(row), mask, subject.kind)
-    behind = bool((~declared.reach).tril().any())  # a window: it blocks earlier tokens too
-    cuts = sorted({one for one in CUTS if one < len(row)} | {len(row) - 1, len(row) // 2})
-    rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * len(row) * vocabulary) - 1, 2))
-    cuts = [cuts[place * (len(cuts) - 1) // max(rows - 1, 1)] for place in range(rows)]
-    parts = [slice(cut, len(row)) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
-    same, changed = row.repeat(len(parts) + 1, 1), row.repeat(len(parts) + 1, 1)
+    parts = _replaced_parts(declared, vocabulary)
+    same, changed = (row.repeat(len(parts) + 2, 1) for _ in range(2))  # the first and the last are not replaced
     for place, part in enumerate(parts, 1):
         changed[place, part] = other[part]
     if subject.kind == "encoder-decoder":
         subject.source = other[:7].to(subject.device)
+    same, changed = same.to(subject.device), changed.to(subject.device)
     with evaluating(module):
-        before, after = (subject.batch_outputs(one.to(subject.device)) for one in (same, changed))
-    moved = apart(after, before).cpu()
-    largest = float(before[before.isfinite()].abs().max())
-    floor = ROUNDINGS * torch.finfo(subject.dtype).eps * largest if subject.dtype == torch.float32 else 0.0
-    noise = Noise(max(float(moved[0].max()), floor, torch.finfo(subject.dtype).eps * largest), 0.0)
-    finding = _judge_quick(moved[1:], parts, declared, noise.beside)
+        before, after = (subject.batch_outputs(one) for one in (same, changed))
+        check_finite(before[0])
+        moved, epsilon = apart(after, before).cpu(), torch.finfo(subject.dtype).eps
+        largest = float(before[before.isfinite()].abs().max())
+        limit = epsilon * largest * (COARSE_ROUNDINGS if epsilon > FLOAT32 else ROUNDINGS)
+        mixed = float(moved[[0, -1]].max())
+        if mixed > limit:
+            repeated = float(apart(subject.batch_outputs(same), before).max())
+            if repeated > limit:
+                raise CannotCheck(msg(CHANGES, count=len(row), amount=f"{repeated:.3g}"))
+    noise = Noise(max(mixed, limit if epsilon == FLOAT32 else epsilon * largest), 0.0)
+    findings = {"reach": _judge_quick(moved[1:-1], parts, declared, noise.beside)}
+    if mixed > limit:
+        rows = Finding(BROKEN, msg(MIXED_ROWS, size=written(mixed)), mixed, limit)
+        findings = {"reach": unknown(rows.words), "batch": rows.because(what_mixes_rows(subject.inner))}
     return CheckReport(
         name=type(subject.inner).__name__,
         declared=declared.words,
@@ -258,19 +271,37 @@ def quick(
         pieces=tuple(map(str, row.tolist())),
         seed=seed,
         noise=noise,
-        findings=(replace(finding, law="reach"),),
+        findings=tuple(replace(finding, law=law) for law, finding in findings.items()),
         mask=None,
         seconds=time.monotonic() - started,
         **described(subject),
     )
 
 
+def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
+    """What is replaced, in a row of the batch each: everything from a position on; under a window, everything before
+    it; and the single token that most other outputs may read, which is to move one of them."""
+    length = len(declared.reach)
+    blocked = ~declared.reach
+    behind = bool(blocked.tril().any())  # a window: it blocks earlier tokens too
+    first = blocked.float().argmax(1)[blocked.any(1)]  # under a prefix none is before its end
+    cuts = sorted({one for one in CUTS if one < length} | {length - 1, length // 2, *first.tolist()[:1]} - {0})
+    rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * length * vocabulary) - 3, 2))
+    cuts = [cuts[place * (len(cuts) - 1) // max(rows - 1, 1)] for place in range(rows)]
+    parts = [slice(cut, length) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
+    most = int(declared.reach.sum(0).argmax())
+    return [*parts, slice(most, most + 1)]
+
+
 def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, tolerance: float) -> Finding:
-    """moved [len(parts), T]: how far each output moves where all tokens of a part are replaced."""
+    """moved [len(parts), T]: how far each output moves where all tokens of a part are replaced; the last part is one
+    token, which is to move another output."""
     closed = torch.stack([~declared.reach[:, part].any(1) for part in parts])
     if not bool(closed.any()):
         return Finding(OBEYS, msg("its mask blocks no token, so that there is nothing to check."), 0.0, tolerance)
-    leaks = torch.where(closed, moved, 0.0)
+    others = ~closed[-1]
+    others[parts[-1]] = False
+    leaks = torch.where(closed, moved, 0.0)[:-1]
     amount = float(leaks.max())
     if amount > tolerance:
         places = (leaks > tolerance).nonzero().tolist()
@@ -288,6 +319,8 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
         return leak.because(cause_of(pairs, declared, short=False))
     words = N_("no output changed when tokens that its mask blocks from it were changed.")
     found = Finding(OBEYS, msg(words), amount, tolerance)
+    if bool(others.any()) and not bool((moved[-1][others] > tolerance).any()):
+        return unknown(msg(reach.UNMOVED), found)
     if not bool((torch.where(closed, 0.0, moved).amax(1) > tolerance).all()):
         return unknown(msg("changing its tokens changed no output, or less than noise does."), found)
     return found

@@ -65,11 +65,7 @@ def prepare(
         many = next(one for one in SOURCE_LENGTHS if one != len(row))
         subject.source = _random(pool, generator, many).to(row)
     declared = declare(subject.config, len(row), asked_for.mask, subject.kind)
-    wrong = _first_outputs(subject, row)[0]
-    wrong = (wrong.isnan() | wrong.isposinf()).any(-1)  # some models give -inf to entries that are never predicted
-    if bool(wrong.any()):
-        first = int(wrong.nonzero()[0])
-        raise CannotCheck(msg("its outputs are not finite (NaN or infinity) from position {first} on", first=first))
+    check_finite(_first_outputs(subject, row)[0])
     company = torch.stack([_random(pool, generator, len(row)) for _ in range(COMPANY)]).to(row)
     noise = noise_of(subject, row[None], company, seed)
     if not math.isfinite(noise.across):
@@ -78,6 +74,15 @@ def prepare(
     pad = getattr(subject.config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
     return CheckTrial(subject, row, pool, pad, declared, noise, seed, asked_for)
+
+
+def check_finite(outputs: Tensor) -> None:
+    """outputs [T,V]. Raises CannotCheck where some are NaN or infinite, but for the -inf that some models give to
+    entries that are never predicted."""
+    wrong = (outputs.isnan() | outputs.isposinf()).any(-1)
+    if bool(wrong.any()):
+        first = int(wrong.nonzero()[0])
+        raise CannotCheck(msg("its outputs are not finite (NaN or infinity) from position {first} on", first=first))
 
 
 def recognize_encoder(subject: CheckedModule) -> None:

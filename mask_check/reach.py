@@ -34,6 +34,7 @@ ROUNDED, NO_ROUNDING = N_("This is rounding."), N_("This is not rounding.")
 IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
 GRADIENT_SHARE = 0.5  # of the rows that the substitutes may take: a backward pass costs two forwards
+UNMOVED = N_("no token changed another's output, not even where the mask allows it: nothing can be concluded.")
 
 
 def measure(trial: CheckTrial) -> MeasuredMask:
@@ -78,8 +79,7 @@ def judge(trial: CheckTrial) -> Finding:
         return unknown(msg(why, token=int(dead[0]), tried=SUBSTITUTES + MORE), finding)
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
-        why = msg("no token changed another's output, not even where the mask allows it: nothing can be concluded.")
-        return unknown(why, finding)
+        return unknown(msg(UNMOVED), finding)
     words = msg_count(
         "an effect was measured in {seen:,} of {count} open pair and in no blocked one.",
         "an effect was measured in {seen:,} of {count} open pairs and in no blocked one.",

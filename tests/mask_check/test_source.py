@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mask_check import reach, source
 from mask_check.check import check
@@ -51,6 +51,32 @@ def test_a_causal_encoder_is_caught_by_this_law_alone() -> None:
     report = check(SAMPLES["encoder-causal"].make())
     assert [finding.law for finding in report.broken] == ["encoder"]
     assert "where the mask is declared open" in report.finding("encoder").words
+
+
+class Unconfigured(nn.Module):
+    """An encoder-decoder that declares nothing of its masks."""
+
+    def __init__(self, *, causal: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.head, self.causal = nn.Embedding(31, 16), nn.Linear(16, 31), causal
+        self.position = nn.Embedding(64, 16)
+        self.encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.decoder = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.embedding(ids) + self.position(torch.arange(ids.shape[1]))
+
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask
+        source = self.encoder(self.embed(input_ids), src_mask=mask(input_ids.shape[1]) if self.causal else None)
+        target = self.embed(decoder_input_ids)
+        return self.head(self.decoder(target, source, tgt_mask=mask(target.shape[1])))
+
+
+def test_an_encoder_without_a_configuration_looks_both_ways() -> None:
+    assert check(Unconfigured(causal=False)).finding("encoder").verdict == OBEYS
+    assert [finding.law for finding in check(Unconfigured(causal=True)).broken] == ["encoder"]
 
 
 def test_an_encoder_that_looks_at_pads_is_caught() -> None:

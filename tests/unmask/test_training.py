@@ -19,7 +19,7 @@ from mask_check import findings
 from mask_check.check import check
 from mask_check.sample_networks import SmallConfig, SmallDecoder
 from mask_check.samples import SAMPLES
-from tests.mask_check.modules import Nano, ReadsAhead, Written
+from tests.mask_check.modules import Nano, ReadsAhead, SmallAttention, Written
 from unmask import checking
 
 ROOT = Path(__file__).parents[2]
@@ -96,8 +96,63 @@ def test_the_whole_check_takes_them_too(name: str) -> None:
     assert "reach" in [finding.law for finding in check(MODULES[name](False)).broken]
 
 
-def test_rows_that_change_each_other_are_no_leak() -> None:
-    assert not unmask.checking.quick(Written("batch norm")).broken
+class Recurrent(nn.Sequential):
+    """With rows and positions taken for each other: a row is changed by those before it, the first by none."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__(nn.Embedding(31, 16), nn.LSTM(16, 16))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        states: Tensor = super().forward(ids)[0]
+        return states
+
+
+@pytest.mark.parametrize(("make", "cause"), [
+    (lambda: Written("batch norm"), "norm has track_running_stats=False"), (Recurrent, "1 has batch_first=False"),
+])  # fmt: skip
+def test_rows_that_change_each_other_are_no_leak_and_no_noise(make: Any, cause: str) -> None:
+    report = checking.quick(make())
+    assert [finding.law for finding in report.broken] == ["batch"]
+    assert cause in report.finding("batch").words
+    assert report.finding("reach").verdict == findings.CANNOT_TELL
+
+
+@pytest.mark.parametrize("number_type", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dropped", [0.1, 0.5])
+def test_outputs_that_are_random_are_no_noise(dropped: float, number_type: torch.dtype) -> None:
+    module = SmallAttention()
+    module.weights = lambda scores, _: nn.functional.dropout(scores.softmax(-1), dropped)  # type: ignore[method-assign]
+    with pytest.raises(unmask.CannotCheck, match="from one run to the next"):
+        unmask.assert_causal(module.to(number_type))
+    module.weights = lambda scores, _: scores * torch.nan  # type: ignore[method-assign]
+    with pytest.raises(unmask.CannotCheck, match="not finite"):
+        unmask.assert_causal(module)
+
+
+def test_a_module_whose_tokens_change_no_other_output_is_not_causal_yet() -> None:
+    """Projections that begin at 0: nothing is known of its mask, which stops a test and no training."""
+    module = SmallAttention()
+    module.weights = lambda scores, _: scores.softmax(-1)  # type: ignore[method-assign]
+    nn.init.zeros_(module.out.weight)
+    with pytest.raises(AssertionError, match="no token changed another's output"):
+        unmask.assert_causal(module)
+    callback = unmask.trainer_callback()
+    callback.on_train_begin(None, None, None, model=module)
+    nn.init.ones_(module.out.weight)
+    with pytest.raises(AssertionError, match="which its mask blocks"):
+        callback.on_train_begin(None, None, None, model=module)
+
+
+@pytest.mark.parametrize("own", [5, 6])
+def test_a_prefix_that_is_too_long(own: int) -> None:
+    class Prefix(SmallAttention):
+        def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+            allowed[:own, :own] = True
+            return super().weights(scores, allowed)
+
+    broken = checking.quick(Prefix(), mask="prefix:5").broken
+    assert [finding.pair for finding in broken] == ([] if own == 5 else [(0, 5)])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
