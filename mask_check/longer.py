@@ -25,7 +25,14 @@ from mask_check.declared import Declared, Mask, cause_of, declare
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise, skipped, unknown, written
 from mask_check.kernels import described, what_mixes_rows
 from mask_check.prepare import (
-    check_finite, check_length, checked, context_of, generator_of, needed_bytes, recognize_encoder, row_of,
+    check_finite,
+    check_length,
+    checked,
+    context_of,
+    generator_of,
+    needed_bytes,
+    recognize_encoder,
+    row_of,
 )  # fmt: skip
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
 from mask_check.trial import CHANGES, CheckTrial, first_above

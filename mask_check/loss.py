@@ -8,7 +8,7 @@ beside the loss, they must not move at all when targets are changed.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,12 +25,16 @@ TARGETS = ("labels", "targets", "target", "y")
 IDS = ("input_ids", "idx", "tokens", "x")
 MOST_IDS, ROWS = 2048, 64
 LEAKS = N_(
-    "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction."
+    "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
+    "the loss weights its classes."
 )
 READ = N_(
     "the probabilities of the targets at position {row} sum to {total}, and to {cut} in a row that ends there: a "
     "prediction reads its own target."
 )
+SCALED = N_("the loss is multiplied by {factor}, as its division by a number of batches asks for:")
+BISECTIONS = 60
+MOST_BATCHES = 4096  # by whose number a loss may be divided
 SLACK = 1e-3  # of a sum that is to be 1
 SAME = 1e-6  # of a mean that another target leaves as it was
 FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
@@ -69,6 +73,8 @@ def check_loss(
     first = {name: one[:1] if isinstance(one, Tensor) and len(one) == rows else one for name, one in named.items()}
     make: Callable[..., Any] = dict if isinstance(batch, Mapping) else lambda row: type(batch)(row.values())  # type: ignore
     tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
+    if named[which].is_floating_point():
+        raise CannotCheck(f"expected ids as targets, got {named[which].dtype}")  # not shown
     largest = int(max(one.max() for one in tensors))
     name = "number of ids"  # not shown
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
@@ -79,7 +85,17 @@ def check_loss(
         return _moved(logits, run(first | {which: (first[which] + shift) % count})[0])
     own = first[which].unique().cpu()  # an id that the loss ignores may be among them
     tried = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
-    return _judge(LossAtPosition(run, first, which, tried, count, losses))
+    loss = LossAtPosition(run, first, which, tried, count, losses)
+    finding, factor = _judge(loss), loss.factor()
+    if finding.obeys or factor is None:
+        return finding
+
+    def scaled(row: Row) -> tuple[Tensor | None, Tensor]:
+        logits, losses = run(row)
+        return logits, losses * factor
+
+    other = _judge(LossAtPosition(scaled, first, which, tried, count, losses))
+    return replace(other, words=f"{msg(SCALED, factor=f'{factor:.4g}')} {other.words}") if other.obeys else finding
 
 
 def _targets(named: Row, asked: str | int | None) -> Any:
@@ -139,11 +155,15 @@ def _judge(loss: "LossAtPosition") -> Finding:
 @dataclass(frozen=True)
 class ProbabilitySum:
     """exp(-loss) of the targets tried, summed; how much of it may be rounding; and the target that is left out because
-    the loss ignores it, as F.cross_entropy's ignore_index."""
+    the loss ignores it, as F.cross_entropy's ignore_index. logs [N]: the logarithms of what is summed."""
 
-    total: float
+    logs: Tensor
     rounding: float
     ignored: int | None = None
+
+    @property
+    def total(self) -> float:
+        return float(self.logs.exp().sum())
 
 
 class LossAtPosition:
@@ -171,9 +191,31 @@ class LossAtPosition:
         if abs(found.total - 1) <= SLACK + found.rounding or (found.total < 1 and not self._all_are_tried):
             return found
         same = losses.isnan() | (losses == 0) | torch.isclose(losses, shorter.to(losses), rtol=SAME, atol=0)
-        sums = [found, *(self._total(losses, before, shorter, one) for one in self.tried[same.cpu()].tolist())]
+        ignored = self.tried[same.cpu()].tolist()
+        if self._is_mean and len(before) > 1:  # a loss may be the mean of others by chance, but not at two positions
+            ignored = [one for one in ignored if self._changes_no_mean(place - 1, one)]
+        sums = [found, *(self._total(losses, before, shorter, one) for one in ignored)]
         fitting = (one for one in sums[1:] if one.total <= 1 + SLACK + one.rounding)
         return next(fitting, min(sums, key=lambda one: one.total if math.isfinite(one.total) else math.inf))
+
+    def _changes_no_mean(self, place: int, target: int) -> bool:
+        """Whether the mean up to a position is, with this target there, what it is without."""
+        with_it = self._each(self._until(place + 1), torch.tensor([target]))[0]
+        without = self._run(self._until(place))[1].to(with_it)
+        return bool(with_it.isnan() or torch.isclose(with_it, without, rtol=SAME, atol=0))
+
+    def factor(self) -> float | None:
+        """By what to multiply the loss so that the probabilities at the last position sum to 1, where that is a whole
+        number or 1 divided by one; None otherwise."""
+        if not self._all_are_tried:
+            return None
+        logs = self.summed(self.length - 1).logs
+        low, high = 1 / MOST_BATCHES, float(MOST_BATCHES)
+        for _ in range(BISECTIONS):  # the sum falls as the factor grows
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if float((logs * middle).exp().sum()) > 1 else (low, middle)
+        whole = max(round(low), 1) if low > 1 else 1 / max(round(1 / low), 1)
+        return whole if whole != 1 and math.isclose(low, whole, rel_tol=SLACK) else None
 
     def summed_in_row(self, place: int, cut: ProbabilitySum) -> ProbabilitySum:
         """Where the row goes on after the position, so that its target is read too; `cut` where that cannot be told
@@ -183,8 +225,8 @@ class LossAtPosition:
         position = place - self.length
         losses = self._each(self._first, self.tried, position)
         again = self._each(self._first, self.tried.flip(0), position).flip(0)
-        shares = (-losses).exp()
-        return ProbabilitySum(float(shares.sum()), cut.rounding + 2 * float((shares * (losses - again).abs()).sum()))
+        moved = float(((-losses).exp() * (losses - again).abs()).sum())
+        return ProbabilitySum(-losses, cut.rounding + 2 * moved)
 
     def _total(self, losses: Tensor, before: Tensor, shorter: Tensor, ignored: int | None) -> ProbabilitySum:
         """From the losses, or the means of the targets `before` and one more; shorter: the mean without that."""
@@ -192,9 +234,9 @@ class LossAtPosition:
         others = shorter.to(losses) * terms if terms else losses.new_zeros(())
         kept = self.tried.to(losses.device) != (-1 if ignored is None else ignored)
         losses = losses[kept] * (terms + 1)
-        shares = (others - losses).exp()
-        rounding = self._eps * float((shares * (losses.abs() + others.abs())).sum())
-        return ProbabilitySum(float(shares.sum()), rounding, ignored)
+        logs = others - losses
+        rounding = self._eps * float((logs.exp() * (losses.abs() + others.abs())).sum())
+        return ProbabilitySum(logs, rounding, ignored)
 
     def _each(self, part: Row, tried: Tensor, position: int = -1) -> Tensor:
         """float64 [N]: what the function returns for each of these ids at a position, counted from the last."""

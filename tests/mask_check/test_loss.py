@@ -120,6 +120,19 @@ def test_a_network_that_reads_its_targets_among_its_inputs(above: int, seed: int
     assert ("in a row that ends there: a prediction reads its own target." in str(report)) == (above == 0)
 
 
+@pytest.mark.parametrize("factor", [0.25, 1 / 3, 2])
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("peek", [0.0, 0.5, 3.0])
+def test_a_loss_divided_for_gradient_accumulation_is_no_leak(factor: float, mean: bool, peek: float) -> None:
+    def loss(batch: dict[str, Tensor]) -> Tensor:
+        losses = each(batch, peek=peek) * factor
+        return losses.mean() if mean else losses
+
+    report = unmask.check_loss(loss, PAIR, vocabulary=V)
+    assert report.obeys == (peek == 0), report
+    assert (f"the loss is multiplied by {1 / factor:.4g}," in str(report)) == (peek == 0)
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("mean", [False, True])
 def test_the_only_tensor_of_a_batch_is_its_own_target(ahead: bool, mean: bool) -> None:
@@ -148,6 +161,7 @@ def test_no_targets(batch: dict[str, Tensor]) -> None:
         ((None, PAIR), {}, "expected a function of a batch, and targets by name or number, got None and None"),
         ((each, PAIR), {"targets": ["labels"]}, "expected a function of a batch, and targets by name"),
         ((each, 3), {}, "expected a batch as tensors by name or in a row, got 3"),
+        ((each, {"labels": torch.zeros(2, 5)}), {}, "expected ids as targets, got torch.float32"),
         ((each, PAIR), {"vocabulary": "many"}, "expected a number of ids from 2 to"),
         ((each, PAIR), {"seed": 0.5}, "expected a seed from 0 to"),
     ],
