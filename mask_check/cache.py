@@ -14,7 +14,7 @@ from torch import Tensor
 from i18n import N_, msg, msg_list
 from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS, CannotCheck, Finding, skipped, unknown
 from mask_check.packing import has_state
-from mask_check.subject import apart
+from mask_check.subject import apart, logits_in
 from mask_check.trial import CheckTrial
 from model.blocks import positions_of
 from model.errors import first_line
@@ -130,7 +130,7 @@ def judge_last(trial: CheckTrial) -> Finding:
     whole, most = subject.outputs(ids), 0.0
     for count in (1, min(3, ids.shape[1])):
         with torch.no_grad():
-            found = getattr(subject.call(ids, logits_to_keep=count), "logits", None)
+            found = logits_in(subject.call(ids, logits_to_keep=count), ids[:, -count:])
         if not isinstance(found, Tensor) or found.shape != (len(ids), count, whole.shape[-1]):
             got = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
             words = msg("logits_to_keep={count} gives {got} instead of the last {count} logits.", count=count, got=got)
@@ -226,14 +226,22 @@ def _read(
         with torch.no_grad():
             step = subject.call(ids[:, part], None if keep is None else keep[:, : done + size], **arguments)
         found.append(subject.read(step, ids[:, part]))
-        cache = getattr(step, "past_key_values", None)
-        cache = step.get("past_key_values") if cache is None and isinstance(step, dict) else cache
+        cache = _cache_in(step)
         if subject.kind == "encoder-decoder" and encoded is None and subject.takes("encoder_outputs"):
             from transformers.modeling_outputs import BaseModelOutput  # it has such an argument, so it is theirs
 
             encoded = BaseModelOutput(step.encoder_last_hidden_state)
         done += size
     return torch.cat(found, dim=1), cache
+
+
+def _cache_in(step: Any) -> Any:
+    """What a forward returned as its cache: by name, or in a tuple the first part after the logits but tensors."""
+    if isinstance(step, dict):
+        return step.get("past_key_values")
+    if type(step) in (tuple, list):
+        return next((one for one in step[1:] if one is not None and not isinstance(one, Tensor)), None)
+    return getattr(step, "past_key_values", None)
 
 
 def _in_static(trial: CheckTrial, sizes: list[int]) -> Pairs:

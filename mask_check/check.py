@@ -16,7 +16,7 @@ from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
 from mask_check.declared import layers_of
 from mask_check.findings import BROKEN, DECISIVE, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
-from mask_check.prepare import context_of, prepare
+from mask_check.prepare import check_seconds, context_of, prepare
 from mask_check.subject import CheckedModule, evaluating
 from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
@@ -82,8 +82,7 @@ def check(
     The module is left as it was. Raises CannotCheck where it cannot be called, or gives no numbers.
     """
     started = time.monotonic()
-    if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
-        raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
+    check_seconds(seconds)
     asked = CheckOptions(**asked_for)
     if asked.packing not in (None, "position_ids"):
         raise CannotCheck(f"expected packing None or 'position_ids', got {asked.packing!r:.40}")  # not shown

@@ -44,7 +44,7 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
     """Raises CannotCheck unless the kernels asked for, None for those that cost little, are names of kernels."""
     if asked is None:
         return
-    known = dict.fromkeys((*CHEAP, *getattr(subject.module, "attention_kernels", ())))
+    known = dict.fromkeys((*CHEAP, "flex_attention", *getattr(subject.module, "attention_kernels", ())))
     if subject.is_transformers:
         from transformers import AttentionInterface  # takes seconds to import
 

@@ -27,11 +27,13 @@ from mask_check.kernels import described, what_mixes_rows
 from mask_check.prepare import (
     check_finite,
     check_length,
+    check_seconds,
     checked,
     context_of,
     generator_of,
     needed_bytes,
     recognize_encoder,
+    refusing,
     row_of,
 )  # fmt: skip
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
@@ -152,7 +154,8 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
                 return Finding(BROKEN, words, size, trial.tolerance)
         most = max(most, amount)
     if not alive:
-        return unknown(msg("in a row of {length} tokens no changed token changed an output.", length=trial.length))
+        still = N_("in a row of {length} tokens no changed token changed an output by more than rounding.")
+        return unknown(msg(still, length=trial.length))
     return _shut(trial) or Finding(OBEYS, "", most, trial.tolerance)
 
 
@@ -231,6 +234,7 @@ def quick(
     """The report of one law, "reach", by at most 3 forwards. ids [T], or random ones, `length` of them: 130, or what
     the context allows. Where the rows of a batch change each other, the law "batch" is reported as broken instead.
     Raises CannotCheck for a module that cannot be called, gives NaN, or not the same numbers twice."""
+    check_seconds(seconds)
     if ids is None and length is None and next((one.device.type for one in module.parameters()), "cpu") == "cpu":
         with suppress(Exception):  # of a module that does not say how many tokens it reads; CUDA does not survive it
             return quick(module, mask=mask, length=_quick_length(module, guess=False), seed=seed, seconds=seconds)
@@ -255,7 +259,7 @@ def quick(
     if subject.kind == "encoder-decoder":
         subject.source = other[:7].to(subject.device)
     same, changed = same.to(subject.device), changed.to(subject.device)
-    with evaluating(module):
+    with evaluating(module), refusing(subject, row):
         before, after = (subject.batch_outputs(one) for one in (same, changed))
         check_finite(before[0])
         moved, epsilon = apart(after, before).cpu(), torch.finfo(subject.dtype).eps

@@ -1,8 +1,8 @@
 """From a module to a trial of it: what it reads, what it declares, how much its rounding moves it."""
 
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -100,10 +100,12 @@ def recognize_encoder(subject: CheckedModule) -> None:
         subject.kind = "encoder"
 
 
-def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
+@contextmanager
+def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
+    """What its forward raises of the row [T] is raised as CannotCheck."""
     try:
-        return subject.outputs(row[None])
-    except CannotCheck:
+        yield
+    except (CannotCheck, MemoryError):
         raise
     except Exception as error:
         why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), what_mixes_rows(subject.module)
@@ -114,6 +116,17 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
         values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE}
         why = msg(why, **values, words=first_line(error).rstrip("."))
         raise CannotCheck(msg_together([msg("{problem}.", problem=why), mixed]) if mixed else why) from error
+
+
+def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
+    with refusing(subject, row):
+        return subject.outputs(row[None])
+
+
+def check_seconds(seconds: Any) -> None:
+    """Raises CannotCheck for what is no time limit."""
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+        raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
 
 
 def _vocabulary(subject: CheckedModule, length: int) -> int:

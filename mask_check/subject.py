@@ -70,6 +70,7 @@ class CheckedModule:
                 raise CannotCheck(msg(NEEDS_MORE, what=name))
         first = (name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD)
         known = (EMBEDS,) if self.table is not None else IDS
+        self._needs_mask = getattr(signature.get("attention_mask"), "default", None) is inspect.Parameter.empty
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
         if not self.ids_name:
             raise CannotCheck(msg(NO_IDS))
@@ -167,7 +168,7 @@ class CheckedModule:
         """As `outputs`, of all rows in one forward."""
         with torch.no_grad():
             found = self.call(ids, keep, **more)
-            shape, of_last = getattr(_logits(found), "shape", ())[:-1], ((len(ids), 1), (len(ids),))
+            shape, of_last = getattr(logits_in(found), "shape", ())[:-1], ((len(ids), 1), (len(ids),))
             if self.takes(TARGETS) and not self._needs_targets and ids.shape[1] > 1 and shape in of_last:
                 self._needs_targets = True  # nanoGPT leaves out the other positions unless a loss is asked for
                 found = self.call(ids, keep, **more)
@@ -184,6 +185,7 @@ class CheckedModule:
         arguments |= {name: value for name, value in more.items() if value is not None}
         if "position_ids" in arguments:
             arguments["position_ids"] = arguments["position_ids"] + self._first
+        keep = torch.ones_like(ids) if keep is None and self._needs_mask else keep
         mask = None if keep is None else keep if keep.is_floating_point() else keep.long()
         if self.kind == "encoder-decoder":
             arguments["decoder_input_ids"] = ids
@@ -214,15 +216,18 @@ class CheckedModule:
 
     def read(self, found: Any, ids: Tensor) -> Tensor:
         """The outputs [B,T,V] in what a forward returned. Raises CannotCheck where a position has none."""
-        logits = _logits(found, ids)
+        logits = logits_in(found, ids)
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            if logits is None and isinstance(found, dict):
+                got = f"{{{', '.join(map(str, found)):.80}}}"
             values = {"rows": ids.shape[0], "length": ids.shape[1], "got": got}
             raise CannotCheck(msg(NOT_OF_ALL, **values))
         return logits if logits.dtype == torch.float64 else logits.float()
 
 
-def _logits(found: Any, ids: Tensor | None = None) -> Any:
+def logits_in(found: Any, ids: Tensor | None = None) -> Any:
+    """What a forward returned as logits: by name, the tensor itself, or in a tuple the first [B,T,V] of these ids."""
     for name in ("logits", "prediction_logits", "last_hidden_state"):
         if not isinstance(found, Tensor) and getattr(found, name, None) is not None:
             return getattr(found, name)

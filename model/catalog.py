@@ -47,6 +47,7 @@ ENTRIES = {
         Entry(name="gpt2-xl", title="GPT-2 XL", repo="openai-community/gpt2-xl", megabytes=6431),
     )
 }
+OF_A_PAGE = {"digits": N_("Pixels"), "captioner": N_("Images"), "twins": N_("Why causal")}  # they ship too
 INDUCTION_STEPS = 1500  # of its training
 MOST_CONFIG_BYTES = 10**6  # of a GPT-2's
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -183,7 +184,10 @@ def at_step(name: str, step: int | None = None) -> str:
 
 
 def check_offered(name: str, settings: Settings) -> None:
-    """Raises CheckpointError for a name that the operator does not offer."""
+    """Raises CheckpointError for a name that the operator does not offer, and for a model of another page."""
+    if name in OF_A_PAGE:
+        words = N_("{name} is no language model: it is on the page {page}")
+        raise CheckpointError(msg(words, name=name, page=msg(OF_A_PAGE[name])))
     offered = {*settings.models, *(induction_steps() if "induction" in settings.models else ())}
     if settings.models and name not in offered:
         names = ", ".join(settings.models)

@@ -312,7 +312,7 @@ def show_streaming(row: Row) -> SectionView:
         state.stream_now, state.stream_begun = now, True
     figures: dict[str, Any] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
-    sentence = partial(inference.stream_sentence, now.found, row.model.context)
+    sentence = partial(inference.stream_sentence, now.found, row.model.context, chunked=bool(row.model.standard.chunk))
     return SectionView(sentence, figures, row.code(f"streamed({arguments})", text))
 
 

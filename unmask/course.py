@@ -50,6 +50,8 @@ def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
         with spoken(language):
             shipped = shelf(FOLDER, language)
             others = shelf(own, language, [one.name for one in shipped]) if own else []
+            if own and not others:
+                raise ValueError(f"expected lessons, as name.en.md or name.zh.md, in {own}, found none")
             lessons = {one.name: one.lesson for one in (*shipped, *others) if one.lesson}
             taken = {"index", *(one.name for one in shipped)}
             for one in (*others, *shipped):  # one's own first: they are those that may be wrong

@@ -71,13 +71,14 @@ STREAMED = N_(
     "on, the mean loss is {without} nats."
 )
 RELATIVE = N_("Tokens are numbered by their places in the cache: in this model only distances count.")
-IN_TEXT = N_("Tokens keep their positions in the text: this model's positions are learned, and part of cached keys.")
-LEARNED = N_(
-    "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the "
+CHUNKED = N_("Tokens, and the chunks of its mask, are numbered by their places in the cache.")
+IN_TEXT = N_("Tokens keep their positions in the text: this model's positions are absolute, and part of cached keys.")
+ABSOLUTE = N_(
+    "This model's {context} positions are absolute, and part of cached keys: tokens keep their positions in the "
     "text, and after the last one numbering begins again behind the sinks."
 )
-LEARNED_ALONE = N_(
-    "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the "
+ABSOLUTE_ALONE = N_(
+    "This model's {context} positions are absolute, and part of cached keys: tokens keep their positions in the "
     "text, and after the last one numbering begins again from 0."
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
@@ -320,8 +321,8 @@ def stream_alt(found: "StreamedText") -> str:
     return say(words, done=f"{found.done:,}", kept=f"{len(found.kept):,}")
 
 
-def stream_sentence(found: "StreamedText", context: int) -> str:
-    """What sinks do for the loss, what the cache takes, and where tokens stand."""
+def stream_sentence(found: "StreamedText", context: int, *, chunked: bool) -> str:
+    """What sinks do for the loss, what the cache takes, where tokens stand. chunked: whether the mask has chunks."""
     size = found.sinks + found.window
     if found.done <= size:
         return say("{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.",
@@ -330,8 +331,8 @@ def stream_sentence(found: "StreamedText", context: int) -> str:
     held = f"{max(found.cache_bytes) / 2**20:.2f}"
     numbers = {"size": f"{size:,}", "sinks": found.sinks, "with_sinks": with_sinks, "without": without, "held": held}
     first = say(STREAMED_SINKS if found.sinks else STREAMED, done=f"{found.done:,}", **numbers)
-    again = LEARNED if found.sinks else LEARNED_ALONE
-    where = RELATIVE if found.relative else again if found.done > context else IN_TEXT
+    again = ABSOLUTE if found.sinks else ABSOLUTE_ALONE
+    where = (CHUNKED if chunked else RELATIVE) if found.relative else again if found.done > context else IN_TEXT
     return together([first, say(where, context=f"{context:,}")])
 
 

@@ -5,9 +5,9 @@ Before each call the keys and values in between are dropped, so that sinks + win
 read side by side: with the sinks, and with the last tokens alone.
 
 Positions: where only distances count (rotary, ALiBi), a token stands where it is within the cache, as in StreamingLLM:
-the sinks are read again just before the window that has moved on. Where positions are learned, a key holds the one that
-it was read at: a token stands where it is in the text, and after the last position the numbers begin again behind the
-sinks.
+the sinks are read again just before the window that has moved on. Where positions are absolute, a key holds the one at
+which it was read: a token stands where it is in the text, and after the last position the numbers begin again behind
+the sinks.
 Sizes: T tokens of the text, s sinks, w window, Q tokens of a call, K positions in the cache, L layers, H heads.
 """
 
@@ -31,6 +31,10 @@ from model.kv_cache import read_after
 MOST_STREAMED = 4_096
 MOST_CACHE_BYTES = 64 * 2**20  # of both caches
 TRIED = 8  # tokens by which is measured whether only distances count
+BEYOND = N_(
+    "expected at most {context:,} tokens: beyond its context this model rotates by other angles, and keys in the cache "
+    "would not fit"
+)
 SHIFT_ROUNDING = 1e-3  # of the largest logit: rotated by thousands of positions, float32 has lost some digits
 
 
@@ -112,7 +116,10 @@ def stream(
         window = index("window", window, model.context - sinks + 1, first=1)
         step = index("number of tokens in a call", step, window + 1, first=1)  # not shown
         losses, weights = np.full((2, tokens), np.nan, np.float32), np.empty((0, 1), np.float32)
-        now = StreamedText(tuple(ids), window, sinks, step, _relative(model, ids), 0, losses, [], [], weights, [])
+        relative = _relative(model, ids, min(model.context, tokens))
+        if relative and not _relative(model, ids, tokens):
+            raise ValueError(msg(BEYOND, context=model.context))
+        now = StreamedText(tuple(ids), window, sinks, step, relative, 0, losses, [], [], weights, [])
     while not now.over:
         now = _next_call(model, now)
         if monotonic() - began > seconds:
@@ -120,18 +127,15 @@ def stream(
     return now
 
 
-def _relative(model: Model, ids: Sequence[int]) -> bool:
-    """Whether the same tokens give the same logits at other positions, up to those of the last token."""
+def _relative(model: Model, ids: Sequence[int], tokens: int) -> bool:
+    """Whether the same tokens give the same logits at the last of so many positions as at the first."""
     count = min(TRIED, len(ids) - 1)
     here = torch.tensor([ids[:count]])
     first = read_after(model, here, torch.arange(count)[None])
-    for shift in sorted({min(model.context, len(ids)) - count, len(ids) - count} - {0}):
-        moved = read_after(model, here, torch.arange(shift, shift + count)[None])
-        logits, others = model.readout(first.states), model.readout(moved.states)
-        least = rounding(moved.states.dtype, SHIFT_ROUNDING) * float(logits.abs().max())
-        if float((logits - others).abs().max()) > least:
-            return False
-    return True
+    moved = read_after(model, here, torch.arange(tokens - count, tokens)[None])
+    logits, others = model.readout(first.states), model.readout(moved.states)
+    least = rounding(moved.states.dtype, SHIFT_ROUNDING) * float(logits.abs().max())
+    return float((logits - others).abs().max()) <= least
 
 
 def _next_call(model: Model, now: StreamedText) -> StreamedText:

@@ -62,6 +62,13 @@ class TestLoading:
         with pytest.raises(ValueError, match="no such model anywhere"):
             catalog.load("no such model anywhere")
 
+    @pytest.mark.parametrize(("name", "page"), [("digits", "Pixels"), ("captioner", "Images"), ("twins", "Why causal")])
+    def test_a_model_of_a_page_is_no_repository(self, name: str, page: str) -> None:
+        assert (catalog.CHECKPOINTS / name).is_dir()
+        for ask in (catalog.load, catalog.download_size):
+            with pytest.raises(CheckpointError, match=f"{name} is no language model: it is on the page {page}"):
+                ask(name)
+
     def test_entries_are_found_under_their_own_names(self) -> None:
         assert [entry.name for entry in ENTRIES.values()] == list(ENTRIES)
         assert [name for name, entry in ENTRIES.items() if entry.repo is None] == ["story", "dates", "induction"]

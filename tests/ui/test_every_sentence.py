@@ -367,5 +367,5 @@ def judge_stream(judge: Judge, model: Model, tokens: int, chance: random.Random)
     for found in (first, stream(model, ids, **sizes, so_far=first)):
         facts = StreamFacts(model, ids, **sizes, done=found.done)
         judge.words.clear()
-        judge.check(stream_sentence(found, model.context), facts, markup=False)
+        judge.check(stream_sentence(found, model.context, chunked=False), facts, markup=False)
         judge.check(stream_alt(found), facts, markup=False)

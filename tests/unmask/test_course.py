@@ -210,6 +210,13 @@ def test_all_errors_of_all_lessons_are_said_at_once(tmp_path: Path, capsys: pyte
     assert lines[2].startswith(second.name)
 
 
+def test_a_folder_without_lessons_is_no_course(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.md").write_text("# Notes")
+    said = refusal(capsys, tmp_path / "site", tmp_path / "mine")
+    assert "expected lessons, as name.en.md or name.zh.md" in said
+
+
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert "expected a folder of lessons" in refusal(capsys, tmp_path / "site", tmp_path / "nothing")
     for name in ("padding.en.md", "index.zh.md"):

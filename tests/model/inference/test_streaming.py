@@ -4,6 +4,7 @@ and what StreamingLLM computes, where they are counted within the cache.
 python -m pytest tests/model/inference/test_streaming.py
 """
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,15 +12,19 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as hf
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 import unmask
 from model import catalog
 from model.atlas.unit import units_of_sample
+from model.huggingface import adapter
 from model.inference.streaming import MOST_CACHE_BYTES, ids_of, stream
 from model.kv_cache import batch_of
 from model.spec import MaskSpec, Stroke
+from tests.model.huggingface import families
 from tests.model.inference.test_calls import load
+from viz.inference import stream_sentence
 
 SAMPLE = "\n".join(text for unit in units_of_sample() for text in unit.texts)
 NO_LATER_SINKS = tuple(Stroke("block", row, row + 1, row, 2) for row in range(2))
@@ -99,6 +104,29 @@ def streaming_llm(network: torch.nn.Module, ids: tuple[int, ...], window: int, s
         logits = network.lm_head(stack.norm(x))[0, 0]
         losses.append(float(F.cross_entropy(logits, torch.tensor(following))))
     return losses
+
+
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}
+
+
+def test_a_rotary_model_of_other_angles_beyond_its_context_reads_no_further(tmp_path: Path) -> None:
+    config = hf.LlamaConfig(**families.GROUPED | {"max_position_embeddings": 32}, rope_parameters=DYNAMIC)
+    llama = adapter.load(str(families.save("llama", tmp_path, config)))
+    found = stream(llama, numbers(llama.context), window=6, sinks=2, step=1)
+    assert found.relative
+    for losses, sizes in zip(found.losses, ((6, 2), (8, 0)), strict=True):
+        np.testing.assert_allclose(losses[1:], streaming_llm(llama.network, found.ids, *sizes), atol=1e-4)
+    with pytest.raises(ValueError, match=f"expected at most {llama.context} tokens: beyond its context this model"):
+        stream(llama, numbers(llama.context + 9), window=6, sinks=2, step=1)
+
+
+def test_chunks_are_not_said_to_be_distances() -> None:
+    story = catalog.load("story")
+    found = replace(stream(story, ids_of(story, SAMPLE, 40), window=8, sinks=2), relative=True)
+    said = {chunked: stream_sentence(found, story.context, chunked=chunked) for chunked in (False, True)}
+    assert "only distances count" in said[False]
+    assert "only distances count" not in said[True]
+    assert "the chunks of its mask, are numbered by their places in the cache" in said[True]
 
 
 @torch.inference_mode()

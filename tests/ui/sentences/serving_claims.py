@@ -278,7 +278,7 @@ class StreamFacts:
         return 2 * 4 * len(network.blocks) * network.token_embedding.weight.shape[1] * self.size / 2**20
 
     @property
-    def learned(self) -> bool:
+    def absolute(self) -> bool:
         """Whether the same tokens have other logits at other positions."""
         ids = self.ids[:8]
         moved = _logits(self.model, ids, positions=range(5, 5 + len(ids)))
@@ -327,14 +327,14 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
     "{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.": _none_dropped,
     "{done} tokens were read with a cache of {size} tokens (sinks: {sinks}), at most {held} MiB. From position {size} on, the mean loss is {with_sinks} nats with sinks and {without} with the last {size} tokens alone.": _streamed,
     "{done} tokens were read with a cache of the last tokens (size: {size}), at most {held} MiB. From position {size} on, the mean loss is {without} nats.": _streamed,
-    "Tokens keep their positions in the text: this model's positions are learned, and part of cached keys.": lambda said, facts: (
-        facts.learned and facts.done <= facts.context
+    "Tokens keep their positions in the text: this model's positions are absolute, and part of cached keys.": lambda said, facts: (
+        facts.absolute and facts.done <= facts.context
     ),
-    "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the text, and after the last one numbering begins again behind the sinks.": lambda said, facts: (
-        facts.learned and facts.sinks and facts.done > facts.context == _count(said["context"])
+    "This model's {context} positions are absolute, and part of cached keys: tokens keep their positions in the text, and after the last one numbering begins again behind the sinks.": lambda said, facts: (
+        facts.absolute and facts.sinks and facts.done > facts.context == _count(said["context"])
     ),
-    "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the text, and after the last one numbering begins again from 0.": lambda said, facts: (
-        facts.learned and not facts.sinks and facts.done > facts.context == _count(said["context"])
+    "This model's {context} positions are absolute, and part of cached keys: tokens keep their positions in the text, and after the last one numbering begins again from 0.": lambda said, facts: (
+        facts.absolute and not facts.sinks and facts.done > facts.context == _count(said["context"])
     ),
     "The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.": lambda said, facts: (
         _count(said["done"]) == facts.done and _count(said["kept"]) == facts.allowed(facts.sinks)[-1].sum()

@@ -1,0 +1,72 @@
+"""What a module may take and return: logits and a cache by name or by order, an attention mask without default."""
+
+import inspect
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+import unmask
+from mask_check.check import check
+from mask_check.findings import BROKEN, OBEYS, CannotCheck
+from tests.mask_check.held_out import Served
+from tests.mask_check.modules import SmallAttention
+
+FORMS: dict[str, Any] = {
+    "tuple": lambda found: (found.logits, found.past_key_values),
+    "list": lambda found: [found.logits, found.past_key_values],
+    "dict": lambda found: {"logits": found.logits, "past_key_values": found.past_key_values},
+    "loss first": lambda found: (found.logits.mean(), found.logits, found.past_key_values),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("fault", "law"), [("", ""), ("last", "last"), ("restart", "cache")])
+def test_logits_and_a_cache_are_found_by_name_and_by_order(form: str, fault: str, law: str) -> None:
+    class Returned(Served):
+        def forward(self, *given: Any, **named: Any) -> Any:
+            return FORMS[form](super().forward(*given, **named))
+
+    Returned.forward.__signature__ = inspect.signature(Served.forward)  # type: ignore[attr-defined]
+    report = check(Returned(fault))
+    for one in ("cache", "last"):
+        assert report.finding(one).verdict == (BROKEN if one == law else OBEYS), report.finding(one)
+
+
+def test_a_mask_that_must_be_given_is_all_ones() -> None:
+    class Masked(SmallAttention):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            assert bool((attention_mask == 1).all())
+            return super().forward(input_ids)
+
+    assert unmask.assert_causal(Masked()).obeys
+    assert check(Masked()).finding("reach").verdict == OBEYS
+
+
+def test_a_dict_without_logits_is_said_with_its_names() -> None:
+    class Elsewhere(SmallAttention):
+        def forward(self, input_ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+            return {"output": super().forward(input_ids)}
+
+    with pytest.raises(CannotCheck, match=r"got \{output\}"):
+        check(Elsewhere())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seconds": "x"}, "expected a number of seconds, got 'x'"),
+        ({"seconds": -1}, "expected a number of seconds, got -1"),
+        ({"ids": [1, 2, 99]}, "its forward raised IndexError on 3 tokens"),
+        ({"length": 700}, "its forward raised .* on 700 tokens"),
+    ],
+)
+def test_wrong_arguments_of_assert_causal_are_sentences(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(CannotCheck, match=words):
+        unmask.assert_causal(SmallAttention(), **options)
+
+
+def test_a_kernel_that_is_not_offered_ends_no_check() -> None:
+    report = check(SmallAttention(), kernels=("eager", "sdpa", "flex_attention"))
+    assert report.finding("reach").verdict == OBEYS
+    assert "kernels" not in [finding.law for finding in report.broken]
