@@ -212,7 +212,7 @@ def test_all_errors_of_all_lessons_are_said_at_once(tmp_path: Path, capsys: pyte
 
 def test_a_folder_without_lessons_is_no_course(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.md").write_text("# Notes")
+    (tmp_path / "mine" / "notes.txt").write_text("# Notes")
     said = refusal(capsys, tmp_path / "site", tmp_path / "mine")
     assert "expected lessons, as name.en.md or name.zh.md" in said
 
