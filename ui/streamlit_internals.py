@@ -4,6 +4,7 @@ Each is checked by tests/ui/test_streamlit_internals.py, and the selectors by te
 `make upgrade-check` runs both with the newest Streamlit. Checked with Streamlit 1.67.0.
 """
 
+import logging
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -118,7 +119,8 @@ def check_widget_values() -> None:
     """From now on a value that is not of its widget's type, or no option of its select box, counts as not sent.
 
     Streamlit takes a widget's value from whichever field a message has it in. One of another type, or one that the
-    widget cannot read, would end every run of that session with Streamlit's own error page.
+    widget cannot read, would end every run of that session with Streamlit's own error page. It is logged, once for
+    each kind of value and widget: where Streamlit's page itself sends it, a control does nothing.
     Relies on: the methods `WStates.set_widget_from_proto` and `WStates.__getitem__`, which are replaced, and
     `WidgetMetadata.value_type`, `formatted_options`, `max_array_length` and `deserializer`.
     """
@@ -127,6 +129,8 @@ def check_widget_values() -> None:
     def take_checked(self: WStates, widget_state: WidgetState) -> None:
         if _is_of_its_type(self, widget_state):
             take(self, widget_state)
+        else:
+            _log_ignored(widget_state.WhichOneof("value"), self.widget_metadata[widget_state.id].value_type)
 
     def read_checked(states: WStates, key: str) -> Any:
         state, widget = states.states.get(key), states.widget_metadata.get(key)
@@ -137,11 +141,17 @@ def check_widget_values() -> None:
                 return read(states, key)
         except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
             pass  # nothing that this widget sends
+        _log_ignored(state.value.WhichOneof("value"), widget.value_type)
         states.states[key] = Value(widget.deserializer(None))
         return read(states, key)
 
     WStates.set_widget_from_proto = take_checked  # type: ignore[method-assign]  # Streamlit has no hook for either
     WStates.__getitem__ = read_checked  # type: ignore[method-assign]
+
+
+@cache
+def _log_ignored(sent: str | None, expected: str) -> None:
+    logging.getLogger(__name__).warning("ignored %s of a widget with %s", sent, expected)  # not shown
 
 
 @cache

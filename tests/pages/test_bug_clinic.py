@@ -296,6 +296,14 @@ class TestSpotTheBug:
         page.play()
         assert "2 of 3 correct" in page.words()
 
+    @pytest.mark.parametrize("puzzle", [13, 27, 333])  # an inverted mask, one that is off by one, a transposed one
+    def test_the_picture_is_hatched_where_the_bug_blocks(self, puzzle: int) -> None:
+        page = Clinic(puzzle=str(puzzle), text="Once upon a time there was a king, and he had a son.").play()
+        asked, key = page.weights(), self.answer(page)
+        assert np.isnan(asked).any()
+        self.press(page, key, right=True)
+        np.testing.assert_array_equal(asked, page.weights())
+
     @pytest.mark.parametrize("asks_for_it", [True, False])
     def test_a_part_of_a_token_is_compared_with_a_token_without_a_name(self, story: Model, asks_for_it: bool) -> None:
         trace = read(story, FIRST)

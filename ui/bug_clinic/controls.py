@@ -169,8 +169,8 @@ def play(now: RunView, asked: Puzzle) -> None:
         if state["answer"]:
             explanations.draw_both(now, bug, shown, right)
         else:  # the names of what a row is would be the answer
-            unnamed = explanations.view(now, None, stages[bug.key], asked.layer, asked.head)
-            explanations.draw_one(unnamed, explanations.WITH_A_BUG, blocked=shown)
+            unnamed = replace(shown, queries=right.queries, keys=right.keys)
+            explanations.draw_one(unnamed, explanations.WITH_A_BUG)
     with left:
         which = N_("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.")
         st.markdown(say(which, layer=now.number(asked.layer), head=asked.head))

@@ -237,11 +237,10 @@ def draw_both(now: RunView, bug: Bug, wrong: HeadView, right: HeadView, *, nan: 
         st.html(page.note(say("With the bug, a row with no allowed key is NaN.")))
 
 
-def draw_one(shown: HeadView, alt: str, *, blocked: HeadView | None = None, room: str = "one") -> None:
-    """alt: WITH_A_BUG or CORRECT. blocked: of which the key names the masks, where it is another. room: "pair" where a
-    comparison may take its place."""
+def draw_one(shown: HeadView, alt: str, *, room: str = "one") -> None:
+    """alt: WITH_A_BUG or CORRECT. room: "pair" where a comparison may take its place."""
     figure = cached_figure(head_figure, shown, dark=page.is_dark(), wide=WIDE if room == "pair" else 1)
-    _show(figure, [blocked or shown], alt, float(shown.weights.max()), room)
+    _show(figure, [shown], alt, float(shown.weights.max()), room)
 
 
 def _show(figure: CachedFigure, views: list[HeadView], alt: str, most: float, room: str) -> None:

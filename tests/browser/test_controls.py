@@ -1,0 +1,71 @@
+"""Controls of every kind on every page, operated as a reader does: the server takes what Streamlit's page sends for
+them. What it ignores is in its log, at which the fixture `server` looks in the end.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page
+
+from tests.browser.test_every_page import KINDS, PATHS, Visit
+
+SECTIONS = [
+    'mask_lab?masks={"sliding":4,"prefix":2}', "mask_lab?section=hand", "layers?across=all", "circuits?section=weights",
+    "serving?serving=tree", "serving?serving=streaming&stream_tokens=100", "serving?serving=cost", "compare?differs=masks",
+]  # fmt: skip
+MOST = 2  # controls of each kind on a page
+STILL = """() => document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'
+  && !(window.sent > window.heard)"""
+
+
+def step(control: Locator) -> None:
+    control.press("ArrowUp")
+    control.press("Enter")
+
+
+def move(control: Locator) -> None:
+    control.press("ArrowRight")
+
+
+def pick(control: Locator) -> None:
+    control.click()
+    control.press("ArrowDown")
+    control.press("Enter")
+    control.press("Escape")
+
+
+def fill(control: Locator) -> None:
+    control.fill("3")
+    control.press("Enter")
+
+
+OPERATED: dict[str, Callable[[Locator], None]] = {
+    "input[type=number]": step,
+    "[role=slider]": move,
+    "[data-testid=stMultiSelect] input": pick,
+    "[data-testid=stSelectbox] input": pick,
+    "[data-testid=stButtonGroup] [aria-checked=false]": Locator.click,
+    "[role=radio]:not(:checked)": Locator.click,
+    "input[type=text]:not([role=combobox])": fill,
+    "label:has([role=switch])": Locator.click,
+}
+
+
+@pytest.mark.parametrize("address", [*PATHS, *SECTIONS])
+def test_controls_do_what_the_page_sends(visit: Visit, address: str) -> None:
+    path, _, query = address.partition("?")
+    page = visit(query, kind=KINDS[path])
+    for selector, operate in OPERATED.items():
+        for place in range(MOST):
+            control = usable(page.page, selector, place)
+            if control is not None:
+                operate(control)
+                page.page.wait_for_timeout(100)
+                page.page.wait_for_function(STILL)
+                assert not page.page.get_by_test_id("stException").count(), selector
+
+
+def usable(page: Page, selector: str, place: int) -> Locator | None:
+    """A control of the main part of the page that is seen and enabled."""
+    control = page.locator(f"[data-testid=stMain] {selector}").nth(place)
+    return control if control.count() and control.is_visible() and control.is_enabled() else None
