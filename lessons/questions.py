@@ -83,7 +83,7 @@ BECOMES = (
     N_("They are NaN."),
     N_("They are all 0."),
 )
-BECOME_WORDS = N_("The weights add up to {weights} = {total:decimal}.")
+BECOME_WORDS = N_("The weights add up to {weights} {equals} {total:decimal}.")
 PATTERNS = {
     "previous": N_("{head} gives {share:percent} of its attention to the previous token, more than any other head."),
     "first": N_("{head} gives {share:percent} of its attention to the first token, more than any other head."),
@@ -181,10 +181,10 @@ def _sees(case: QuestionCase) -> Answer:
     guesses = [count, total, query, query + 1, count + 1, count - 1, count + 2]
     counts = sorted(list(dict.fromkeys(guess for guess in guesses if 0 <= guess <= total))[:MOST_CHOICES])
     why = Statement(
-        N_("Open cells in the row of {query}: {count} of {total}; blocked: {blocked}."),
+        N_("Open cells in the row of {query}: {count:count} of {total:count}; blocked: {blocked:count}."),
         {"query": case.token(query), "count": count, "total": total, "blocked": total - count},
     )
-    return one_of([Statement("{count}", {"count": one}) for one in counts], counts.index(count), why)
+    return one_of([Statement("{count:count}", {"count": one}) for one in counts], counts.index(count), why)
 
 
 def _next(case: QuestionCase) -> Answer:
@@ -248,7 +248,7 @@ def _picture(case: QuestionCase) -> Answer:
     if not right or len(right) == len(made):
         raise ValueError(msg("expected masks of which at least one made the picture and at least one did not"))
     why = {"masks": case.masks_on(case.trace.spec), "blocked": int((~cells).sum()), "total": cells.size}
-    sentence = N_("The picture was made with: {masks}. It blocks {blocked} of {total} cells.")
+    sentence = N_("The picture was made with: {masks}. It blocks {blocked:count} of {total:count} cells.")
     return Answer(tuple(case.masks_on(masks) for masks in case.asked.among), right, Statement(sentence, why))
 
 
@@ -329,8 +329,9 @@ def _becomes(case: QuestionCase) -> Answer:
     elif steps.weights[~steps.allowed].any():
         right = 2
     weights = tuple(Statement("{one:decimal}", {"one": float(one)}) for one in steps.weights)
-    why = Statement(BECOME_WORDS, {"weights": weights, "total": steps.total})
-    return one_of(map(Statement, BECOMES), right, why)
+    exact = f"{sum(round(float(one), 2) for one in steps.weights):.2f}" == f"{steps.total:.2f}"
+    values = {"weights": weights, "equals": "=" if exact else "≈", "total": steps.total}  # as they are printed
+    return one_of(map(Statement, BECOMES), right, Statement(BECOME_WORDS, values))
 
 
 def _series(case: QuestionCase) -> tuple[Sequence[int], Sequence[RunScores]]:

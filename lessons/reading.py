@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from i18n import LANGUAGES, N_, Message, listed, msg, say
 from lessons.glossary import glossary
@@ -28,6 +28,8 @@ MOST_BYTES = 1_000_000  # of a lesson
 MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
 DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
 SHARED = ("text", "model", "image")  # what the front matter may give to all steps
+TEXTS = ("title", "aim", "needs", "summary", "text", "formula", "notice")  # free ones, in which a # is no comment
+STRING, NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep, "numbers": FourTokenRow}  # that have settings
 MOST_MISTAKES = 20  # said at once
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
@@ -211,7 +213,7 @@ def _entry(node: Node | None, step: int | str) -> tuple[Node, Node] | None:
 
 
 def _settings(lines: list[str], first: int) -> YamlMapping:
-    """A mapping with text keys, from YAML without anchors, in which nothing is built but plain values."""
+    """A mapping with text keys, from YAML without anchors and tags, in which nothing is built but plain values."""
     size = sum(map(len, lines))
     if size > MOST_SETTINGS:
         raise _wrong(first, say("at most {most:,} characters of settings", most=MOST_SETTINGS), f"{size:,}")
@@ -226,13 +228,16 @@ def _settings(lines: list[str], first: int) -> YamlMapping:
             depth -= kind.endswith(("SequenceEndToken", "MappingEndToken", "BlockEndToken"))
             if depth > DEEPEST:
                 raise _wrong(line, say("lists nested at most {most} deep", most=DEEPEST), say("more"))
-            if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
-                raise _wrong(line, say("plain values"), say("an anchor or alias of YAML; put it in quotes"))
-        node, values = yaml.compose(text, _Plain), yaml.load(text, _Plain)
+            if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
+                raise _wrong(line, say("plain values"), msg("an anchor, alias or tag of YAML; put it in quotes"))
+        node = yaml.compose(text, _Plain)
+        _take_as_written(node, text, first)
+        values = _Plain("").construct_document(node) if node else None
     except yaml.MarkedYAMLError as error:
         line = first + (error.problem_mark.line if error.problem_mark else 0)
-        told = {"line": line, "problem": error.problem}
-        raise Mistakes(say("line {line}: expected YAML, `name: value` a line; {problem}", **told)) from None
+        words = N_("line {line}: expected YAML, `name: value` a line, quotes around a value that begins with a sign of "
+                   "YAML; {problem}")  # fmt: skip
+        raise Mistakes(say(words, line=line, problem=error.problem)) from None
     except Mistakes:
         raise
     except (yaml.YAMLError, RecursionError, ValueError):
@@ -242,6 +247,26 @@ def _settings(lines: list[str], first: int) -> YamlMapping:
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise _wrong(first, say("settings, `name: value` a line"), values)
     return YamlMapping(values, node, first)
+
+
+def _take_as_written(node: Node | None, text: str, first: int) -> None:
+    """Plain values become texts, which fields for numbers take too; masks' do not, nor does null outside TEXTS."""
+    if isinstance(node, ScalarNode) and node.tag != NULL:
+        node.tag = STRING
+    elif isinstance(node, SequenceNode):
+        for one in node.value:
+            _take_as_written(one, text, first)
+    elif isinstance(node, MappingNode):
+        for key, value in node.value:
+            _take_as_written(key, text, first)
+            if key.value not in ("masks", "among"):
+                _take_as_written(value, text, first)
+            if key.value in TEXTS and isinstance(value, ScalarNode) and not value.style:
+                rest = text[value.end_mark.index :].partition("\n")[0]
+                if rest.lstrip().startswith("#"):
+                    words = say("quotes around a text with #, where YAML begins a comment")
+                    raise _wrong(first + value.start_mark.line, words, value.value + rest)
+                value.tag = STRING if value.value else NULL
 
 
 def _quoted(line: str) -> str:
@@ -289,7 +314,8 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
     field = model.model_fields.get(str(field_name))
     described = say(field.description) if field and field.description else say("something else")
     expected = say("{name}, {description}", name=name, description=described)
-    return str(_wrong(line, expected, msg("nothing there") if error["type"] == "missing" else error["input"]))
+    got = msg("nothing there") if error["type"] == "missing" or error["input"] is None else error["input"]
+    return str(_wrong(line, expected, got))
 
 
 def _wrong(line: int, expected: str, got: object) -> Mistakes:

@@ -10,7 +10,7 @@ class Statement:
     """sentence: marked by N_, or nothing but places. values: text, numbers, or what is said itself, one or several.
 
     viz/lessons/screen.py says it, with the numbers as {x:percent} 41.3%, {x:chance}, {x:nats} 2.47, {x:perplexity} 12
-    (of a loss), {x:weight}, {x:change} −0.43.
+    (of a loss), {x:weight}, {x:change} −0.43, {x:decimal} 0.10, {x:count} 2,025.
     """
 
     sentence: str

@@ -18,6 +18,7 @@ from ui.heads import query as queries
 from ui.markdown import escaped
 from ui.run_view import RunView
 from ui.streamlit_internals import css
+from viz.components import source
 from viz.lessons import screen
 from viz.lessons.screen import verdict_on
 
@@ -33,6 +34,9 @@ ASKS = {  # one after the other, those that can be asked
 TURNS = tuple(ASKS)
 ASKING = N_("This is the run before the change. Answer the question to see the run after it.")
 
+ANSWER = source("shortcuts.js") + "\nexport default letShortcutsAnswer;"  # not shown
+_shortcuts = st.components.v2.component("unmask_shortcuts", html="<span></span>", js=ANSWER)
+
 
 def switch() -> None:
     """The switch, off at first; it stays as it is on the other pages of this session."""
@@ -41,6 +45,8 @@ def switch() -> None:
     about = say("When you flip a mask, the page asks what will change before it shows the result.")
     take = lambda: state.update(ask_first=state.ask_first_on)  # noqa: E731
     st.toggle(say("Ask me first"), key="ask_first_on", on_change=take, help=about)
+    if state.get("ask_first"):
+        _shortcuts(key="listening_shortcuts")  # by this name it is out of sight (ui/page.py)
 
 
 def masks_to_show(

@@ -109,6 +109,13 @@ class BugComparison:
         """Whether a heatmap of any head shows the bug."""
         return self.wrong is not None and bool((self.change("weights") > 0).any())
 
+    def sees_target(self, real: slice) -> Tensor:
+        """bool [n - 1]: whether each of n real tokens but the last gives the next one any weight, in any head."""
+        if self.wrong is None:
+            return torch.zeros(0, dtype=torch.bool)
+        ahead: Tensor = self.wrong.weights[:, real, real].diagonal(1, -2, -1)
+        return (ahead > 0).any(0)
+
 
 @dataclass(frozen=True, eq=False)
 class BugTrial:

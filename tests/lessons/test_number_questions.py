@@ -1,7 +1,9 @@
 """Questions about numbers, heads, a row of four tokens and a training; and the row itself, computed by hand."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -61,6 +63,21 @@ def test_a_row_by_hand() -> None:
 )  # fmt: skip
 def test_what_becomes_of_a_row(ask: Ask, change: dict[str, object], becomes: int) -> None:
     assert right(ask("becomes", numbers=replace(ROW, **change))) == [BECOMES[becomes]]
+
+
+@pytest.mark.parametrize(("sink", "equals"), [(None, "="), (0.5, "="), (1.5, "≈"), (3.0, "≈")])
+def test_the_sum_of_a_row_s_weights_holds_as_it_is_printed(ask: Ask, sink: float | None, equals: str) -> None:
+    said = plain(ask("becomes", numbers=replace(ROW, sink=sink)).why)
+    terms, total = re.fullmatch(rf"The weights add up to (.*) {equals} (.*)\.", said).groups()
+    assert (sum(map(Decimal, terms.split(" + "))) == Decimal(total)) == (equals == "=")
+
+
+def test_counts_of_cells_have_separators(ask: Ask) -> None:
+    masks = MaskSpec(), MaskSpec(causal=False)
+    said = plain(ask("picture", text="a " * 60, among=masks).why)
+    tokens = int(re.findall(r"of ([\d,]+) cells", said)[0].replace(",", "")) ** 0.5
+    assert re.search(rf"It blocks {tokens * (tokens - 1) / 2:,.0f} of {tokens**2:,.0f} cells", said)
+    assert tokens > 50
 
 
 def test_minus_ten_thousand_in_float16_makes_a_blocked_row_uniform() -> None:

@@ -190,6 +190,33 @@ class TestAllBugs:
             assert not ("no later token is read" in page.words() and leaks), bug.key
         page.type(FIRST)
 
+    @pytest.mark.parametrize(
+        ("text", "key", "where", "said"),
+        [
+            ("hm", "after-softmax", {"layer": "0", "head": "3"}, False),  # higher, lower, and both by the denominator
+            ("Tyger Tyger, burning bright,", "query-axis", {"layer": "4", "head": "2"}, False),
+            ("猫坐在垫子上。", "query-axis", {}, False),
+            ("hm", "transposed", {}, True),
+            ("猫坐在垫子上。", "or", {}, True),
+        ],
+    )
+    def test_a_reason_for_the_loss_takes_a_target_that_is_looked_at(
+        self, text: str, key: str, where: dict[str, str], *, said: bool
+    ) -> None:
+        page = Clinic(bug=key, text=text, **where)
+        assert page.laws()[LAWS["target"].words][0].startswith("violated")
+        looks = np.nan_to_num(page.weights())[: len(page.pieces()), : len(page.pieces())].diagonal(1) > 0
+        assert looks.any() == said
+        reasons = ("sees its target", "reads the token that it must predict")
+        assert any(reason in page.words() for reason in reasons) == said
+
+    @pytest.mark.parametrize(("text", "said"), [("no no no no no no no no", False), ("Once upon a time", True)])
+    def test_the_training_is_a_reason_where_the_next_token_has_the_lower_loss(self, text: str, *, said: bool) -> None:
+        words = Clinic(bug="targets", layer="1", head="1", text=text).words()
+        right, wrong = (float(one) for one in re.findall(r"target, (?:\w+ has a mean loss of )?\**([\d.]+)\**", words))
+        assert (right < wrong) == said
+        assert ("was trained to predict the next one" in words) == said
+
     def test_the_right_version_alone(self, page: Clinic) -> None:
         page.choose(BY_KEY["or"])
         right = page.weights("x2")

@@ -41,7 +41,7 @@ def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, lay
         said.append(say(words, model=title_of(now.model), other=other, layer=now.number(layer)))
     if bug.dtype == torch.float16:
         said.append(say("Both sides are computed in float16, so the correct version has rounding errors too."))
-    return [*said, *_on_the_loss(now, bug, found, layer)]
+    return [*said, *_on_the_loss(now, bug, pair, found, layer)]
 
 
 STAND_INS = {  # of a bug that a trained model can be shown with only by something in its place
@@ -133,30 +133,33 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, layer: int, head:
     return []
 
 
-def _on_the_loss(now: RunView, bug: Bug, found: Examination, layer: int) -> list[str]:
+def _on_the_loss(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int) -> list[str]:
     wrong, right = found.loss
     if np.isnan(right):
         return []
     if not bug.ahead:
         words = N_(
             "With the next token as target, {model} has a mean loss of {right:.2f} nats on this row; with the current "
-            "token as target, **{wrong:.2f}** nats: it was trained to predict the next one."
+            "token as target, **{wrong:.2f}** nats."
         )
-        return [say(words, model=title_of(now.model), right=right, wrong=wrong)]
+        said = [say(words, model=title_of(now.model), right=right, wrong=wrong)]
+        as_trained = round(right, 2) < round(wrong, 2)
+        return [together([*said, say("It was trained to predict the next one.")] if as_trained else said)]
     where = say("every layer") if not bug.first_layer else say("every layer after the first")
     if np.isnan(wrong):
         return [say("With the bug in {where}, NaN spreads to every token: the model predicts nothing.", where=where)]
     words = N_("With the bug in {where}, the mean loss of this row is **{wrong:.2f}** nats; without it, {right:.2f}.")
     moved = say(words, where=where, right=right, wrong=wrong)
     differs = f"{wrong:.2f}" != f"{right:.2f}"
-    why = _why(found, lower=wrong < right) if differs and layer >= bug.first_layer else ""
+    why = _why(found, pair.sees_target(now.real), lower=wrong < right) if differs and layer >= bug.first_layer else ""
     return [together([moved, why]).rstrip()]
 
 
-def _why(found: Examination, *, lower: bool) -> str:
-    if found.broken("target"):
-        if lower:
-            return say("That is lower than it should be, because the model reads the token that it must predict.")
+def _why(found: Examination, seen: torch.Tensor, *, lower: bool) -> str:
+    """seen: which positions look at their targets; a blocked one may still count in a softmax's denominator."""
+    if found.broken("target") and lower and seen.any():
+        return say("That is lower than it should be, because the model reads the token that it must predict.")
+    if found.broken("target") and not lower and seen.all():
         return say("It is higher although every position sees its target: the model was trained without seeing it.")
     if lower and not found.broken("causal"):
         return say(

@@ -62,14 +62,14 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
 EXACT = 1e-9  # of a logit in float64: rounding is less
 MOST_COMPARED = 8  # cached steps, the last ones
 STEP = N_(
-    "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with {open} of "
-    "{count} cells open. Without it, the step recomputes a square mask [{count}, {count}], {blocked:,} of its "
-    "{cells:,} cells blocked. The newest row of every head and the probabilities of the next token differ by at most "
-    "{largest}."
+    "With the cache, the step to token {count} lets 1 query attend to {count:,} keys: a mask [1, {count}] with "
+    "{open:,} of {count:,} cells open. Without it, the step recomputes a square mask [{count}, {count}], {blocked:,} "
+    "of its {cells:,} cells blocked. The newest row of every head and the probabilities of the next token differ by at "
+    "most {largest}."
 )
 ALT = N_(
-    "The mask of the cached step, {open} of {keys} cells open, and below it the newest row of {head} from the cached "
-    "step and from the full run: they differ by at most {apart}."
+    "The mask of the cached step, {open:,} of {keys:,} cells open, and below it the newest row of {head} from the "
+    "cached step and from the full run: they differ by at most {apart}."
 )
 HOW = N_("""
 A row of attention needs its own query, and the keys and values of all positions it may attend to. Under the causal mask
@@ -127,7 +127,7 @@ def show_on_and_off(
         about = {"open": cells["open"], "keys": count, "head": name_of(model, "self", layer, head)}
         page.chart(figure, "cached_row", say(ALT, **about, apart=number(float(found.rows.max()))))
         if count > pictures.MOST_KEYS:
-            st.caption(say("Only the last {most} of {keys} keys are shown.", most=pictures.MOST_KEYS, keys=count))
+            st.caption(say("Only the last {most} of {keys:,} keys are shown.", most=pictures.MOST_KEYS, keys=count))
     with st.expander(say("How a cached step works")):
         st.markdown(say(HOW))
 

@@ -24,8 +24,8 @@ INTRO = N_(
 )
 OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. docs/lessons.md describes the format.")
 TOO_LONG = N_(
-    "This lesson is too long for a link: {length} characters, and the limit is {most}. A reload loses it: save it, or "
-    "put it into the folder set by UNMASK_LESSONS."
+    "This lesson is too long for a link: {length:,} characters, and the limit is {most:,}. A reload loses it: save it, "
+    "or put it into the folder set by UNMASK_LESSONS."
 )
 
 

@@ -1,6 +1,5 @@
 // Keys of a lesson that Streamlit's buttons do not have, and the width of the window for the server. It draws nothing.
-// Page Down and Space go on, Page Up and Shift+Space back, Escape leaves the presentation. Streamlit's own shortcuts are
-// silent while a toggle or a radio has the focus: after a click on one by mouse or finger the focus is let go.
+// Page Down and Space go on, Page Up and Shift+Space back, Escape leaves the presentation. After shortcuts.js.
 
 const KEYS = { PageDown: "next", PageUp: "previous", " ": "next", Escape: "present" };
 const TYPED = "input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable=true]";
@@ -21,11 +20,6 @@ export default function listen({ data, setTriggerValue }) {
     event.preventDefault();
     button.click();
   };
-  const release = () => setTimeout(() => {
-    if (document.activeElement?.matches("input[type=checkbox], input[type=radio], input[type=range], [role=radio]")) {
-      document.activeElement.blur();
-    }
-  });
   const tell = () => {
     const other = innerWidth <= NARROW !== data.width <= NARROW;
     if (other || (data.presented && Math.abs(innerWidth - data.width) > 20)) setTriggerValue("width", innerWidth);
@@ -37,12 +31,12 @@ export default function listen({ data, setTriggerValue }) {
   };
   tell();
   document.addEventListener("keydown", key);
-  document.addEventListener("click", release, true); // while it is caught: Streamlit's controls end it
+  const endShortcuts = letShortcutsAnswer();
   addEventListener("resize", resized);
   return () => {
     clearTimeout(later);
     document.removeEventListener("keydown", key);
-    document.removeEventListener("click", release, true);
+    endShortcuts();
     removeEventListener("resize", resized);
   };
 }

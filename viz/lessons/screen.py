@@ -41,6 +41,7 @@ FORMATS = {
     "change": lambda value: f"{value:+.2f}".replace("-", "−"),
     "weight": number,
     "decimal": decimal,
+    "count": "{:,}".format,
 }
 
 

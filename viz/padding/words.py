@@ -34,6 +34,15 @@ QUERIES = N_(
     "It also keeps padding from attending to anything. No real token attends to padding under either mask, so nothing "
     "that padding attends to reaches a sentence."
 )
+BY_MASK = {  # by whether the model takes position ids
+    True: N_("With ids from the mask, the largest difference is {without} without a padding mask and {masked} with "
+             "one."),
+    False: N_("The largest difference is {without} without a padding mask and {masked} with one."),
+}  # fmt: skip
+BY_IDS = N_(
+    "With left padding and a padding mask, the largest difference is {naive} with ids 0…{last} and {counted} with ids "
+    "from the mask."
+)
 OTHER_TOKEN = N_(
     "Sentence {number}'s most likely next token is <b>“{found}”</b> ({chance}) instead of <b>“{expected}”</b> "
     "({expected_chance})."
@@ -79,19 +88,18 @@ def advice(ways: Sequence[Way], shown: Way, cells: int) -> str:
 def reasons(ways: Sequence[Way], *, causal: bool, cells: int, local: bool = False) -> list[Case]:
     """Why, one case after the other. local: whether layers of the model have a window or chunks."""
     counted = {(way.side, way.mask): way for way in ways if way.positions != "cells"}
+    naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
     cases = []
     for side in ("right", "left"):
         amounts = {"without": amount(counted[side, "off"].apart), "masked": amount(counted[side, "keys"].apart)}
-        numbers = say("Largest difference without a padding mask: {without}; with one: {masked}.", **amounts)
+        numbers = say(BY_MASK[naive is not None], **amounts)
         reach = [say(OWN_REACH)] if local and (side, causal) != ("right", True) else []
         cases.append((say(SIDES[side]), together([say(WHY[side, causal]), *reach, numbers])))
-    naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
     if naive is None:
         positions = say("This model computes them itself and accepts none, so only the masks can be chosen.")
     else:
-        numbers = say("Largest difference with ids 0…{last}: {naive}; from the mask: {counted}.", last=cells - 1,
-                      naive=amount(naive.apart), counted=amount(counted["left", "keys"].apart))  # fmt: skip
-        positions = together([say(POSITIONS), numbers])
+        amounts = {"naive": amount(naive.apart), "counted": amount(counted["left", "keys"].apart)}
+        positions = together([say(POSITIONS), say(BY_IDS, last=cells - 1, **amounts)])
     return [*cases, (say("Position ids"), positions), (say("Masking queries too"), _queries(ways))]
 
 

@@ -89,7 +89,8 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
     about = {"steps": [*map(_about, steps)], "words": said, "scores": screen.scores(len(steps))}
     about["following"] = f"{lesson.next if after else 'index'}.html"
     said = live_words() | {"head": (0, 0), "masks": {}, "course": about}
-    return live_document(lesson.title, body, said, script=("lesson.js", "install.js", "course.js"), **PAGE)
+    scripts = ("shortcuts.js", "lesson.js", "install.js", "course.js")
+    return live_document(lesson.title, body, said, script=scripts, **PAGE)
 
 
 def run_titles(now: str = "", beside: str = "") -> dict[str, str]:

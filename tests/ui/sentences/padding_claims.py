@@ -191,8 +191,8 @@ PADDING_CLAIMS: dict[str, Claim] = {
     "{total}.": lambda said, facts: (
         (int(said["wrong"]), int(said["total"])) == (len(facts.others()), len(facts.texts)) and bool(facts.others())
     ),
-    "Largest difference without a padding mask: {without}; with one: {masked}.": _both,
-    "Largest difference with ids 0…{last}: {naive}; from the mask: {counted}.": lambda said, facts: (
+    "With ids from the mask, the largest difference is {without} without a padding mask and {masked} with one.": _both,
+    "With left padding and a padding mask, the largest difference is {naive} with ids 0…{last} and {counted} with ids from the mask.": lambda said, facts: (
         size(said["naive"], facts.largest("left", "keys", "cells")) and size(said["counted"], facts.largest("left", "keys", "counted"))
         and int(said["last"]) == facts.cells - 1
     ),

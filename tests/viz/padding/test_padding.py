@@ -136,6 +136,15 @@ class TestWords:
         assert "computes them itself" in dict(words.reasons(own, causal=False, cells=3))["Position ids"]
         assert "0…" not in words.advice(own, own[0], 3)
 
+    def test_a_difference_is_said_with_the_position_ids_that_it_holds_for(self) -> None:
+        said = dict(words.reasons(all_ways(), causal=True, cells=3))
+        assert "With ids from the mask, the largest difference is 15 without a padding mask and" in said["Left padding"]
+        ids = "With left padding and a padding mask, the largest difference is 8.0 with ids 0…2 and"
+        assert ids in said["Position ids"]
+        own = [replace(way, positions="own") for way in all_ways() if way.positions == "counted"]
+        said = dict(words.reasons(own, causal=True, cells=3))
+        assert not any("ids from the mask" in text for text in said.values())
+
     def test_a_window_of_the_model_is_named_where_padding_comes_within_it(self) -> None:
         for causal, sides in ((True, {"Left padding"}), (False, {"Left padding", "Right padding"})):
             said = dict(words.reasons(all_ways(), causal=causal, cells=3, local=True))
