@@ -11,7 +11,8 @@ from tests.browser.test_every_page import KINDS, PATHS, Visit
 
 SECTIONS = [
     'mask_lab?masks={"sliding":4,"prefix":2}', "mask_lab?section=hand", "layers?across=all", "circuits?section=weights",
-    "serving?serving=tree", "serving?serving=streaming&stream_tokens=100", "serving?serving=cost", "compare?differs=masks",
+    "serving?serving=tree", "serving?serving=streaming&stream_tokens=100", "serving?serving=cost",
+    "compare?differs=masks",
 ]  # fmt: skip
 MOST = 2  # controls of each kind on a page
 STILL = """() => document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'
