@@ -8,7 +8,7 @@ beside the loss, they must not move at all when targets are changed.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg
-from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding
+from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
 from mask_check.prepare import generator_of
 from model.errors import index, items
 from model.spec import MOST_POSITIONS
@@ -26,15 +26,18 @@ IDS = ("input_ids", "idx", "tokens", "x")
 MOST_IDS, ROWS = 2048, 64
 LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
-    "the loss weights its classes."
+    "the loss is divided or weights its classes."
 )
 READ = N_(
     "the probabilities of the targets at position {row} sum to {total}, and to {cut} in a row that ends there: a "
     "prediction reads its own target."
 )
-SCALED = N_("the loss is multiplied by {factor}, as its division by a number of batches asks for:")
+SCALED = N_(
+    "the probabilities of all targets sum to 1 if the loss is multiplied by {factor}: return it without its division "
+    "by a number of batches."
+)
 BISECTIONS = 60
-MOST_BATCHES = 4096  # by whose number a loss may be divided
+MOST_BATCHES = 64  # by whose number a loss may be divided
 SLACK = 1e-3  # of a sum that is to be 1
 SAME = 1e-6  # of a mean that another target leaves as it was
 FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
@@ -94,8 +97,9 @@ def check_loss(
         logits, losses = run(row)
         return logits, losses * factor
 
-    other = _judge(LossAtPosition(scaled, first, which, tried, count, losses))
-    return replace(other, words=f"{msg(SCALED, factor=f'{factor:.4g}')} {other.words}") if other.obeys else finding
+    if not _judge(LossAtPosition(scaled, first, which, tried, count, losses * factor)).obeys:
+        return finding
+    return unknown(msg(SCALED, factor=f"{factor:.4g}"), finding)  # a leak that is the same everywhere may do so too
 
 
 def _targets(named: Row, asked: str | int | None) -> Any:
@@ -215,7 +219,7 @@ class LossAtPosition:
             middle = math.sqrt(low * high)
             low, high = (middle, high) if float((logs * middle).exp().sum()) > 1 else (low, middle)
         whole = max(round(low), 1) if low > 1 else 1 / max(round(1 / low), 1)
-        return whole if whole != 1 and math.isclose(low, whole, rel_tol=SLACK) else None
+        return whole if whole != 1 and math.isclose(low, whole, rel_tol=SLACK / 10) else None
 
     def summed_in_row(self, place: int, cut: ProbabilitySum) -> ProbabilitySum:
         """Where the row goes on after the position, so that its target is read too; `cut` where that cannot be told
