@@ -15,7 +15,6 @@ from i18n import N_, msg, msg_list
 from mask_check.declared import Declared, LayerMask, layers_of
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, written
 from mask_check.kernels import training_without_dropout
-from mask_check.prepare import context_of
 from mask_check.reach import gradients_by, watching_embeddings
 from mask_check.rounding import fits_in_float64, outputs_and_coarsest, tensors
 from mask_check.subject import apart, embeddings, hooked, setting
@@ -64,7 +63,7 @@ def judge_layers(trial: CheckTrial) -> Finding:
         for number, mask in enumerate(masks)
         if not any("conv" in name for name, _ in parts[number].named_modules())
     }
-    context = context_of(subject.config)[0] or max(LAYER_LENGTHS)
+    context = trial.most_tokens or max(LAYER_LENGTHS)
     most = min(context, max(*LAYER_LENGTHS, trial.asked.tokens or 0))
     fitting = [size for size in wide.values() if size + 2 < most]
     length = min(most, max(LAYER_LENGTHS[0], max(fitting, default=0) + 8))

@@ -34,9 +34,10 @@ from mask_check.prepare import (
     needed_bytes,
     recognize_encoder,
     refusing,
+    room_of,
     row_of,
 )  # fmt: skip
-from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
+from mask_check.subject import CheckedModule, TookTooLong, apart, evaluating, text_config, unwrapped
 from mask_check.trial import CHANGES, CheckTrial, first_above
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
@@ -82,7 +83,7 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("the short row leaks already."))
     if (trial.asked.tokens or MOST_POSITIONS) <= trial.length:
         return skipped(msg("no row of more than {length} tokens was asked for.", length=trial.length))
-    most, why, context = 0.0, "", context_of(trial.subject.config)[0]
+    most, why, context = 0.0, "", trial.most_tokens
     wanted = [*_lengths(trial, context)]
     for length in wanted:
         try:
@@ -343,8 +344,4 @@ def _quick_length(module: nn.Module, *, guess: bool) -> int:
     context = context_of(getattr(inner, "config", None))[0]
     if context or not guess:
         return min(LENGTHS[0], context or LENGTHS[0])
-    shapes = [one.shape for one in (*inner.parameters(), *inner.buffers())]
-    tables = [one[-2] for one in shapes if len(one) > 2 and one[0] == 1]
-    masks = [one[0] for one in shapes if len(one) == 2 and one[0] == one[1]]
-    sizes = [one.num_embeddings for one in embeddings(inner)]
-    return int(max(min([LENGTHS[0], *(one for one in (*sizes, *tables, *masks) if one > 2)]), 2))
+    return max(min(LENGTHS[0], room_of(inner)), 2)

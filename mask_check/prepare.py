@@ -12,9 +12,10 @@ from i18n import N_, msg, msg_together
 from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
-from mask_check.subject import CheckedModule, hooked, text_config
+from mask_check.subject import CheckedModule, embeddings, hooked, text_config
 from mask_check.trial import NOTHING, CheckOptions, CheckTrial, noise_of
 from model.errors import first_line
+from model.spec import MOST_POSITIONS
 from serving import machine
 
 TOO_LARGE = N_(
@@ -55,10 +56,11 @@ def prepare(
     usable = [one for one in range(vocabulary) if one not in special]
     pool = torch.tensor(usable if len(usable) > 1 else range(vocabulary))
     generator = generator_of(seed)
+    most = _most_tokens(subject, vocabulary)
     if length is None:  # enough tokens to see past every window, where that is few; no more than its positions
         past = (farthest(layers_of(subject.config, subject.kind)) or 0) + 4
         wanted = past if USUAL_LENGTH < past <= MOST_LENGTH else USUAL_LENGTH
-        length = min(wanted, context_of(subject.config)[0] or MOST_LENGTH)
+        length = min(wanted, most or MOST_LENGTH)
     row = _random(pool, generator, length) if given is None else checked(given, vocabulary)
     row = row.to(subject.device)
     if subject.kind == "encoder-decoder":
@@ -73,7 +75,7 @@ def prepare(
     subject.find_positions(row, noise.across)
     pad = getattr(subject.config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
-    return CheckTrial(subject, row, pool, pad, declared, noise, seed, asked_for)
+    return CheckTrial(subject, row, pool, pad, declared, noise, seed, asked_for, most)
 
 
 def check_finite(outputs: Tensor) -> None:
@@ -161,6 +163,26 @@ def context_of(config: Any) -> tuple[int, str]:
         if known:
             return min(known)
     return 0, ""
+
+
+def _most_tokens(subject: CheckedModule, vocabulary: int) -> int:
+    """How many tokens it reads: what its configuration says. On a GPU, which no longer answers after an index out of
+    range, what fits into all its tables but that of its ids; on the CPU 0, unknown, where it does not say."""
+    context = context_of(subject.config)[0]
+    return context or (room_of(subject.inner, vocabulary) if subject.device.type != "cpu" else 0)
+
+
+def room_of(module: nn.Module, vocabulary: int | None = None) -> int:
+    """The fewest rows of what may be a table of positions or a mask of a module: of its embeddings but one of the
+    `vocabulary`, of tensors [..,T,D] that begin with 1, and of square ones that are not learned."""
+    stored = [*module.parameters(), *module.buffers()]
+    tables = [one.shape[-2] for one in stored if one.ndim > 2 and one.shape[0] == 1]
+    fixed = [one.shape for one in stored if one.ndim == 2 and not one.requires_grad]
+    masks = [rows for rows, columns in fixed if rows == columns]
+    sizes = [one.num_embeddings for one in embeddings(module)]
+    if vocabulary in sizes:
+        sizes.remove(vocabulary)
+    return int(min([MOST_POSITIONS, *(one for one in (*sizes, *tables, *masks) if one > 2)]))
 
 
 def generator_of(seed: Any) -> torch.Generator:

@@ -61,8 +61,8 @@ NOTHING = CheckOptions()
 class CheckTrial:
     """ids [T]: the row. pool [N]: ids that may stand in for others. pad: the id of padding.
 
-    mask: what reaches what, once it is measured. longer: the lengths of the longer rows that were tried.
-    found: what earlier laws found, by their keys.
+    most_tokens: that it is known to read, 0 for unknown. mask: what reaches what, once it is measured. longer: the
+    lengths of the longer rows that were tried. found: what earlier laws found, by their keys.
     """
 
     subject: CheckedModule
@@ -73,6 +73,7 @@ class CheckTrial:
     noise: Noise
     seed: int
     asked: CheckOptions = NOTHING
+    most_tokens: int = 0
     mask: MeasuredMask | None = None
     longer: list[int] = field(default_factory=list)
     found: dict[str, Finding] = field(default_factory=dict)

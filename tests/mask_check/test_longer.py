@@ -1,17 +1,21 @@
 """Leaks and shut ways that 24 tokens do not show: found, halved to a pair, and to the shortest row that leaks."""
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from mask_check import longer
 from mask_check.check import check
 from mask_check.declared import cause_of, declare
 from mask_check.findings import BROKEN, CheckReport, verdict_of
+from mask_check.prepare import _most_tokens, prepare
 from mask_check.sample_networks import SmallConfig, SmallDecoder
-from mask_check.subject import TookTooLong
-from tests.mask_check.modules import ReadsAhead, Written
+from mask_check.subject import CheckedModule, TookTooLong
+from tests.mask_check.modules import ReadsAhead, SmallAttention, Written
 
 
 def broken(report: CheckReport) -> list[str]:
@@ -29,6 +33,24 @@ def test_a_leak_that_begins_beyond_a_length(block: int, above: int) -> None:
     assert max(finding.pair) < int(re.match(r"in a row of (\d+) tokens", finding.words)[1])
     assert row < column
     assert row // block == column // block
+
+
+class Tables(SmallAttention):
+    """A vocabulary of 50, 300 positions, a square mask of 280, and square weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = nn.Embedding(300, 32)
+        self.register_buffer("allowed", torch.ones(280, 280).tril())
+
+
+@pytest.mark.parametrize(("device", "most", "longest"), [("cpu", 0, 520), ("cuda", 280, 271)])
+def test_on_a_gpu_no_row_is_longer_than_the_tables(device: str, most: int, longest: int) -> None:
+    """There an index out of range ends all work, so that the context is not found by trying."""
+    trial = prepare(CheckedModule(Tables()), torch.arange(24))
+    subject: Any = SimpleNamespace(config=None, inner=Tables(), device=torch.device(device))
+    assert _most_tokens(subject, 50) == most
+    assert max(longer._lengths(trial, most)) == longest  # 8 spared, and no whole blocks
 
 
 @pytest.mark.parametrize("error", [TookTooLong("stopped"), MemoryError("stopped"), RuntimeError("stopped")])
