@@ -218,6 +218,8 @@ def _read(
     """ids [B,T] from `begin` on, in steps of these sizes -> outputs [B,T',V] of what was read, and the cache."""
     subject = trial.subject
     counted = positions_of(keep) if keep is not None and subject.takes_positions else None
+    if keep is None and subject.needs_mask and subject.kind == "decoder":
+        keep = torch.ones_like(ids).bool()  # as long as what has been read with the step
     found, done, encoded = [], begin, None
     for size in sizes:
         part = slice(done, done + size)
@@ -236,12 +238,15 @@ def _read(
 
 
 def _cache_in(step: Any) -> Any:
-    """What a forward returned as its cache: by name, or in a tuple the first part after the logits but tensors."""
+    """What a forward returned as its cache: by name, or in a tuple the first part after the logits that is neither a
+    tensor, nor a list of them, as hidden states are, nor a dict."""
     if isinstance(step, dict):
         return step.get("past_key_values")
-    if type(step) in (tuple, list):
-        return next((one for one in step[1:] if one is not None and not isinstance(one, Tensor)), None)
-    return getattr(step, "past_key_values", None)
+    if type(step) not in (tuple, list):
+        return getattr(step, "past_key_values", None)
+    parts = [one for one in step[1:] if one is not None and not isinstance(one, Tensor | dict)]
+    of_states = [isinstance(one, tuple | list) and all(isinstance(part, Tensor) for part in one) for one in parts]
+    return next((one for one, states in zip(parts, of_states, strict=True) if not states), None)
 
 
 def _in_static(trial: CheckTrial, sizes: list[int]) -> Pairs:

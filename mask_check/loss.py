@@ -26,7 +26,7 @@ IDS = ("input_ids", "idx", "tokens", "x")
 MOST_IDS, ROWS = 2048, 64
 LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
-    "the loss is divided or weights its classes."
+    "the loss is divided, weighted or masked."
 )
 READ = N_(
     "the probabilities of the targets at position {row} sum to {total}, and to {cut} in a row that ends there: a "
@@ -131,9 +131,12 @@ def _moved(logits: Tensor, other: Tensor | None) -> Finding:
 
 
 def _judge(loss: "LossAtPosition") -> Finding:
-    most, rounding, length = 0.0, 0.0, loss.length
+    most, rounding, length, counted = 0.0, 0.0, loss.length, False
     for place in sorted({length - 1, length // 2, max(length // 2 - 1, 1), 1}, reverse=True):
         found = loss.summed(place)
+        if found.left_out:
+            continue
+        counted = True
         if not math.isfinite(found.total):
             return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
         if found.total > 1 + SLACK + found.rounding:
@@ -146,6 +149,8 @@ def _judge(loss: "LossAtPosition") -> Finding:
             sums = {"total": f"{whole.total:.4g}", "cut": f"{found.total:.4g}"}
             return Finding.at((place, place), READ, abs(whole.total - found.total), SLACK, **sums)
         most, rounding = max(most, abs(found.total - 1)), max(rounding, found.rounding)
+    if not counted:
+        return Finding(CANNOT_TELL, msg("the loss is 0 for every target at the positions tried."), None, SLACK)
     if most <= SLACK:
         words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
         return Finding(OBEYS, words, most, SLACK)
@@ -166,6 +171,11 @@ class ProbabilitySum:
     ignored: int | None = None
 
     @property
+    def left_out(self) -> bool:
+        """Whether the loss of every target is exactly 0, as where it is multiplied by a mask of the answer."""
+        return not bool(self.logs.any())
+
+    @property
     def total(self) -> float:
         return float(self.logs.exp().sum())
 
@@ -179,7 +189,7 @@ class LossAtPosition:
     ) -> None:
         self._all_are_tried = len(tried) >= count
         self._run, self._first, self._which, self.tried = run, first, which, tried
-        self.length, self.dtype, self._is_mean = first[which].shape[1], str(loss.dtype)[6:], loss.ndim == 0
+        self.length, self.dtype, self._is_mean = first[which].shape[1], str(loss.dtype)[6:], loss.numel() == 1
         self._eps = torch.finfo(loss.dtype).eps
         self._cut = self._names_cut_with_targets()
         self._begin = self._first_target(loss) if self._is_mean else self.length  # of the targets in the mean

@@ -34,7 +34,10 @@ ROUNDED, NO_ROUNDING = N_("This is rounding."), N_("This is not rounding.")
 IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
 GRADIENT_SHARE = 0.5  # of the rows that the substitutes may take: a backward pass costs two forwards
-UNMOVED = N_("no token changed another's output, not even where the mask allows it: nothing can be concluded.")
+UNMOVED = N_(
+    "no token changed another's output by more than rounding, not even where the mask allows it: nothing can be "
+    "concluded."
+)
 
 
 def measure(trial: CheckTrial) -> MeasuredMask:

@@ -70,7 +70,7 @@ class CheckedModule:
                 raise CannotCheck(msg(NEEDS_MORE, what=name))
         first = (name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD)
         known = (EMBEDS,) if self.table is not None else IDS
-        self._needs_mask = getattr(signature.get("attention_mask"), "default", None) is inspect.Parameter.empty
+        self.needs_mask = getattr(signature.get("attention_mask"), "default", None) is inspect.Parameter.empty
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
         if not self.ids_name:
             raise CannotCheck(msg(NO_IDS))
@@ -185,7 +185,8 @@ class CheckedModule:
         arguments |= {name: value for name, value in more.items() if value is not None}
         if "position_ids" in arguments:
             arguments["position_ids"] = arguments["position_ids"] + self._first
-        keep = torch.ones_like(ids) if keep is None and self._needs_mask else keep
+        if self.needs_mask and self.kind != "encoder-decoder" and keep is None:
+            keep = torch.ones_like(ids)
         mask = None if keep is None else keep if keep.is_floating_point() else keep.long()
         if self.kind == "encoder-decoder":
             arguments["decoder_input_ids"] = ids
@@ -193,6 +194,8 @@ class CheckedModule:
                 arguments["decoder_position_ids"] = arguments.pop("position_ids")
             if "encoder_outputs" not in arguments and self.ids_name not in arguments and self.source is not None:
                 arguments[self.ids_name] = self.source[None].expand(len(ids), -1)
+            if self.needs_mask and self.source is not None:
+                arguments["attention_mask"] = torch.ones_like(self.source)[None].expand(len(ids), -1)
         else:
             arguments[self.ids_name] = ids
         if mask is not None:

@@ -9,6 +9,7 @@ from torch import Tensor
 import unmask
 from mask_check.check import check
 from mask_check.findings import BROKEN, OBEYS, CannotCheck
+from mask_check.sample_networks import SmallPair
 from tests.mask_check.held_out import Served
 from tests.mask_check.modules import SmallAttention
 
@@ -16,6 +17,7 @@ FORMS: dict[str, Any] = {
     "tuple": lambda found: (found.logits, found.past_key_values),
     "list": lambda found: [found.logits, found.past_key_values],
     "dict": lambda found: {"logits": found.logits, "past_key_values": found.past_key_values},
+    "aux": lambda found: (found.logits, {"aux": 0}, [found.logits, found.logits], found.past_key_values),
     "loss first": lambda found: (found.logits.mean(), found.logits, found.past_key_values),
 }
 
@@ -38,6 +40,24 @@ def test_a_mask_that_must_be_given_is_all_ones() -> None:
         def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
             assert bool((attention_mask == 1).all())
             return super().forward(input_ids)
+
+    class Cached(Served):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor, **more: Any) -> Any:
+            return super().forward(input_ids, attention_mask, **more)
+
+    more = [one for one in inspect.signature(Served.forward).parameters.values() if one.name != "attention_mask"]
+    needed = inspect.Parameter("attention_mask", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    Cached.forward.__signature__ = inspect.Signature([*more[:2], needed, *more[2:]])  # type: ignore[attr-defined]
+    assert check(Cached("")).finding("cache").verdict == OBEYS
+    assert unmask.assert_causal(Masked()).obeys
+    assert check(Masked()).finding("reach").verdict == OBEYS
+
+
+def test_a_mask_that_an_encoder_decoder_must_be_given_is_of_its_source() -> None:
+    class Masked(SmallPair):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Any:  # type: ignore
+            assert attention_mask.shape == input_ids.shape
+            return super().forward(input_ids, attention_mask, decoder_input_ids)
 
     assert unmask.assert_causal(Masked()).obeys
     assert check(Masked()).finding("reach").verdict == OBEYS

@@ -1,5 +1,6 @@
 """Loss functions that know what they are to predict, and honest ones, by what they return."""
 
+import math
 from typing import Any
 
 import pytest
@@ -132,6 +133,25 @@ def test_a_loss_divided_for_gradient_accumulation_is_no_leak(factor: float, mean
     assert not report.obeys
     assert report.verdict == (CANNOT_TELL if peek == 0 else BROKEN) or (peek and factor > 1), report
     assert (f"sum to 1 if the loss is multiplied by {1 / factor:.4g}: return it" in str(report)) == (peek == 0)
+
+
+@pytest.mark.parametrize("begin", [3, 7, T])
+@pytest.mark.parametrize("peek", [0.0, 3.0])
+def test_a_prompt_that_the_loss_leaves_out_is_not_asked(begin: int, peek: float) -> None:
+    report = unmask.check_loss(lambda batch: each(batch, peek=peek) * (torch.arange(len(batch["labels"][0])) >= begin),
+                               PAIR, vocabulary=V)  # fmt: skip
+    assert report.verdict == (CANNOT_TELL if begin == T else BROKEN if peek else OBEYS), report
+    assert ("the loss is 0 for every target at the positions tried" in str(report)) == (begin == T)
+
+
+@pytest.mark.parametrize("peek", [0.0, 3.0])
+def test_a_mean_for_each_row(peek: float) -> None:
+    report = unmask.check_loss(lambda batch: each(batch, peek=peek).mean(1), PAIR, vocabulary=V)
+    assert report.verdict == (BROKEN if peek else OBEYS), report
+
+
+def test_equal_losses_of_a_head_that_begins_at_0_obey() -> None:
+    assert unmask.check_loss(lambda batch: 0 * each(batch) + math.log(V), PAIR, vocabulary=V).obeys
 
 
 @pytest.mark.parametrize("batches", [3, 4])

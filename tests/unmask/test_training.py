@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -144,15 +145,46 @@ def test_a_module_whose_tokens_change_no_other_output_is_not_causal_yet() -> Non
         callback.on_train_begin(None, None, None, model=module)
 
 
-@pytest.mark.parametrize("own", [5, 6])
-def test_a_prefix_that_is_too_long(own: int) -> None:
+@pytest.mark.parametrize("vocabulary", [50, 50_257])
+@pytest.mark.parametrize("own", [20, 21, 31])
+def test_a_prefix_that_is_too_long(own: int, vocabulary: int) -> None:
     class Prefix(SmallAttention):
         def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
             allowed[:own, :own] = True
             return super().weights(scores, allowed)
 
-    broken = checking.quick(Prefix(), mask="prefix:5").broken
-    assert [finding.pair for finding in broken] == ([] if own == 5 else [(0, 5)])
+    module = Prefix()
+    module.embedding, module.head = nn.Embedding(vocabulary, 32), nn.Linear(32, vocabulary)
+    broken = checking.quick(module, mask="prefix:20").broken
+    assert [finding.pair for finding in broken] == ([] if own == 20 else [(0, 20)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bfloat16_module_as_it_is_initialized(seed: int) -> None:
+    """A single token moves others by less than a rounding of the largest output, but by something."""
+    torch.manual_seed(seed)
+    network = hf.BloomForCausalLM(hf.BloomConfig(vocab_size=61, hidden_size=64, n_layer=2, n_head=4))
+    assert unmask.assert_causal(network.bfloat16()).obeys
+
+
+def test_outputs_of_what_comes_before_alone() -> None:
+    class Strict(SmallAttention):
+        def forward(self, input_ids: Tensor) -> Tensor:
+            return nn.functional.pad(super().forward(input_ids), (0, 0, 1, 0))[:, :-1]
+
+    assert unmask.assert_causal(Strict()).obeys
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_forwards_where_the_context_is_not_known(drop: bool) -> None:
+    module, calls = SmallAttention(), list[int]()
+    module.position = nn.Embedding(64, 32)
+    if drop:
+        module.weights = lambda scores, _: nn.functional.dropout(scores.softmax(-1), 0.2)  # type: ignore
+    module.register_forward_hook(lambda *_: calls.append(1), always_call=True)
+    with pytest.raises(unmask.CannotCheck, match="the same 50 tokens") if drop else nullcontext():
+        unmask.assert_causal(module)
+    assert len(calls) == 3 + drop
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
