@@ -42,6 +42,7 @@ PROMPTS = {"across": N_("across: from left to right"), "down": N_("down: from to
 PLACED: tuple[tuple[str, str, Collection[str]], ...] = (
     ("images_size", N_("Size"), SIZES), ("images_colour", N_("Colour"), COLOURS), ("images_shape", N_("Shape"), SHAPES),
 )  # fmt: skip
+GROUNDS = {"white": N_("white"), "grey": N_("grey"), "sky": N_("sky"), "night": N_("night")}
 FIRST = "white_square-red-large-12-14_circle-blue-small-36-32"
 HELD_OUT = 64  # scenes that the table of masks is measured on
 LARGEST, WHOLE = 480, 1024  # pixels of an uploaded image as it is shown, and as another model gets it
@@ -132,7 +133,8 @@ def choose_image() -> ShownImage | None:
         return found if isinstance(found, ShownImage) else None
     scene = scene_of(state.images_scene)
     repaint = lambda name: _take(replace(scene, background=name))  # noqa: E731
-    st.selectbox(say("Background"), BACKGROUNDS, **bound("images_background", scene.background, repaint))
+    look = {"format_func": lambda one: say(GROUNDS[one])} | bound("images_background", scene.background, repaint)
+    st.selectbox(say("Background"), BACKGROUNDS, **look)
     with st.container(horizontal=True):
         another = lambda: _take(scenes.random_scene(Random(), held_out=True))  # noqa: E731
         st.button(say("Random scene"), on_click=another, key="images_random")

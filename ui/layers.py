@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
@@ -165,12 +164,9 @@ def _token(of: RunView, query: int, over: Over) -> HeadView:
     """What one query gives each key, a row for each layer."""
     maps = _maps(of, over)
     values = of.ask(token_flow, query) if over == "flow" else maps.maps[:, query]
-    none = np.zeros(values.shape[1], bool)
-    closed = {
-        name: np.stack([layer[name][query] if name in layer else none for layer in maps.blocked]) & (values == 0)
-        for name in sorted(set().union(*maps.blocked))
-    }
-    return HeadView(values, values, closed, layer_names(of.model, of.run.attention), maps.labels)
+    return HeadView(
+        values, values, maps.blocked_from(query, values), layer_names(of.model, of.run.attention), maps.labels
+    )
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:

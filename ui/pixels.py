@@ -319,6 +319,7 @@ def show_finish(rows: int, how: Sampling) -> None:
     left, right = st.columns([1.1, 1.6], gap="large")
     with right:
         label, words = say("Class given to the model"), N_("the most likely, {digit}")
+        words = words if rows else N_("class {digit}")  # without a row all are as likely
         told = choose_class(label, "pixels_finish_class", int(chances.argmax()), words)
         with guarded(say("Writing …")):
             made = written((told,) * WAYS, how, given)
@@ -332,12 +333,11 @@ def show_finish(rows: int, how: Sampling) -> None:
             )
             said = [say(words, **about)]
         elif not rows:
-            alone = say(
-                "From the class token alone the model wrote the rest {times} times; {right} of them are recognized as "
-                "the digit {told}.",
-                **about,
+            alone = N_(
+                "From the class token alone the model wrote {times} pictures; {right} of them are recognized as the "
+                "digit {told}."
             )
-            said.insert(0, alone)
+            said = [say(alone, **about), say("No row is given, so every class is equally likely.")]
         else:
             wrote = say_count(
                 "From the {count} row above the line the model wrote the rest {times} times; {right} of them are "
@@ -354,7 +354,7 @@ def show_finish(rows: int, how: Sampling) -> None:
             for levels, found in zip(made, read, strict=True)
         ]
         st.html(pictures.gallery(cards, WAYS))
-        st.caption(together([say("Above the line: the given rows."), say(FRAMES)]))
+        st.caption(together([*([say("Above the line: the given rows.")] if rows else []), say(FRAMES)]))
         st.html(pictures.class_table(chances, told))
     with left:
         show_canvas(class_name(told), len(given))

@@ -113,7 +113,8 @@ class Analyses(HeadSource):
         query = self._query(query)
         flows = token_flow(self.trace, self.row, self.trace.spec, query)
         names = [self.named(layer) for layer in range(len(flows))]
-        view = HeadView(flows, np.full_like(flows, np.nan), {}, names, self.labels)
+        blocked = layer_maps(self.trace, self.row, self.trace.spec, "mean").blocked_from(query, flows)
+        view = HeadView(flows, np.full_like(flows, np.nan), blocked, names, self.labels)
         name = f"attention flow of {self.labels[query]} ({query})"
         axes = {"layer": self.numbers or range(len(names)), "key": range(len(self.labels))}
         return head_picture("heatmap", [name], [view], len(names) - 1, self.title, across=True, axes=axes)

@@ -48,6 +48,14 @@ class LayerMaps:
         closed = {name: mask & (found == 0) for name, mask in self.blocked[layer].items()}
         return HeadView(found, np.full_like(found, np.nan), closed, labels, labels, merged=self.merged)
 
+    def blocked_from(self, query: int, values: np.ndarray) -> dict[str, np.ndarray]:
+        """For each mask bool [L,C], True = it blocks the key from one query. values [L,C]: what came to the key; where
+        that is more than 0, nothing counts as blocked."""
+        none = np.zeros(values.shape[1], bool)
+        names = sorted(set().union(*self.blocked))
+        rows = {name: [layer[name][query] if name in layer else none for layer in self.blocked] for name in names}
+        return {name: np.stack(masks) & (values == 0) for name, masks in rows.items()}
+
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""
         masks = {id(mask): mask.nbytes for masks in self.blocked for mask in masks.values()}

@@ -158,6 +158,8 @@ def test_rollout_and_flow(run: Run) -> None:
     flow = shows_itself(run.flow(5))
     np.testing.assert_array_equal(flow.numpy(), token_flow(run.trace, 0, run.masks, 5))
     assert f": 6 layers × {len(run.labels)} keys, largest weight" in repr(flow)
+    (mask,) = flow.view.blocked.values()
+    np.testing.assert_array_equal(mask, np.arange(len(run.labels)) > 5 + np.zeros((6, 1)))  # the later tokens
     assert flow.to_dataframe().columns.tolist() == ["layer", "key", "value"]
     with pytest.raises(ValueError, match="expected a layer from -6 to 5"):
         run.rollout(-7)
