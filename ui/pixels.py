@@ -355,6 +355,7 @@ def show_finish(rows: int, how: Sampling) -> None:
         ]
         st.html(pictures.gallery(cards, WAYS))
         st.caption(together([*([say("Above the line: the given rows.")] if rows else []), say(FRAMES)]))
-        st.html(pictures.class_table(chances, told))
+        if rows:
+            st.html(pictures.class_table(chances, told))
     with left:
         show_canvas(class_name(told), len(given))

@@ -192,7 +192,7 @@ def test_completions_begin_with_the_drawing_and_the_class_is_the_likeliest(model
     page.put(drawing=[0] * 64, rows=0)
     assert "From the class token alone" in page.words()
     assert "No row is given, so every class is equally likely." in page.words()
-    for of_a_drawing in ("most likely", "Given the drawing", "the given rows"):
+    for of_a_drawing in ("most likely", "iven the drawing", "the given rows"):
         assert of_a_drawing not in page.words()
     assert "class 0" in page.app.selectbox(key="pixels_finish_class").options
     page.put(rows=8, finish_class=2)
