@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import N_, msg
+from i18n import N_, msg, msg_all
 from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
 from mask_check.prepare import generator_of
 from model.errors import index, items
@@ -31,6 +31,10 @@ LEAKS = N_(
 READ = N_(
     "the probabilities of the targets at position {row} sum to {total}, and to {cut} in a row that ends there: a "
     "prediction reads its own target."
+)
+ELSEWHERE = N_(
+    "the probabilities of all targets sum to 1, so no target influences its own prediction. Not judged, because the loss "
+    "of every target is 0 there: positions {rows}."
 )
 SCALED = N_(
     "the probabilities of all targets sum to 1 if the loss is multiplied by {factor}: return it without its division "
@@ -86,6 +90,8 @@ def check_loss(
     if logits is not None and not _reads_targets(first, which):
         shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
         return _moved(logits, run(first | {which: (first[which] + shift) % count})[0])
+    if losses is None:
+        raise CannotCheck("expected a loss where ids are their own targets, got logits alone")  # not shown
     own = first[which].unique().cpu()  # an id that the loss ignores may be among them
     tried = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
     loss = LossAtPosition(run, first, which, tried, count, losses)
@@ -131,12 +137,13 @@ def _moved(logits: Tensor, other: Tensor | None) -> Finding:
 
 
 def _judge(loss: "LossAtPosition") -> Finding:
-    most, rounding, length, counted = 0.0, 0.0, loss.length, False
-    for place in sorted({length - 1, length // 2, max(length // 2 - 1, 1), 1}, reverse=True):
+    most, rounding, length, left_out = 0.0, 0.0, loss.length, list[int]()
+    places = sorted({length - 1, length // 2, max(length // 2 - 1, 1), 1}, reverse=True)
+    for place in places:
         found = loss.summed(place)
         if found.left_out:
+            left_out = [place, *left_out]
             continue
-        counted = True
         if not math.isfinite(found.total):
             return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
         if found.total > 1 + SLACK + found.rounding:
@@ -149,10 +156,12 @@ def _judge(loss: "LossAtPosition") -> Finding:
             sums = {"total": f"{whole.total:.4g}", "cut": f"{found.total:.4g}"}
             return Finding.at((place, place), READ, abs(whole.total - found.total), SLACK, **sums)
         most, rounding = max(most, abs(found.total - 1)), max(rounding, found.rounding)
-    if not counted:
+    if len(left_out) == len(places):
         return Finding(CANNOT_TELL, msg("the loss is 0 for every target at the positions tried."), None, SLACK)
     if most <= SLACK:
         words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
+        if left_out:
+            words = msg(ELSEWHERE, rows=msg_all([*map(str, left_out)]))
         return Finding(OBEYS, words, most, SLACK)
     if rounding > SLACK:
         words = msg("the loss is rounded too much ({dtype}): return it in float32.", dtype=loss.dtype)
@@ -288,8 +297,8 @@ class LossAtPosition:
         return int(all(bool(torch.isclose(one, mean, rtol=SAME, atol=0)) for one in means))
 
 
-def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tuple[Tensor | None, Tensor]:
-    """Logits if there are any, and losses."""
+def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tuple[Tensor | None, Any]:
+    """Logits and losses, None where there are none."""
     with torch.no_grad():
         found = fn(make(row))
     parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if isinstance(one, Tensor)]
@@ -297,7 +306,7 @@ def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tupl
     losses = getattr(found, "loss", next((one for one in parts if one.ndim < 3), None))
     if logits is None and losses is None:
         raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
-    return logits, torch.zeros(()) if losses is None else losses
+    return logits, losses
 
 
 def _with_id(part: Row, which: Any, ids: Tensor, position: int) -> Row:

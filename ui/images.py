@@ -133,8 +133,9 @@ def choose_image() -> ShownImage | None:
         return found if isinstance(found, ShownImage) else None
     scene = scene_of(state.images_scene)
     repaint = lambda name: _take(replace(scene, background=name))  # noqa: E731
-    look = {"format_func": lambda one: say(GROUNDS[one])} | bound("images_background", scene.background, repaint)
-    st.selectbox(say("Background"), BACKGROUNDS, **look)
+    name = lambda one: say(GROUNDS[one])  # noqa: E731
+    chosen = bound("images_background", scene.background, repaint)
+    st.selectbox(say("Background"), BACKGROUNDS, format_func=name, **chosen)
     with st.container(horizontal=True):
         another = lambda: _take(scenes.random_scene(Random(), held_out=True))  # noqa: E731
         st.button(say("Random scene"), on_click=another, key="images_random")

@@ -142,6 +142,7 @@ def test_a_prompt_that_the_loss_leaves_out_is_not_asked(begin: int, peek: float)
                                PAIR, vocabulary=V)  # fmt: skip
     assert report.verdict == (CANNOT_TELL if begin == T else BROKEN if peek else OBEYS), report
     assert ("the loss is 0 for every target at the positions tried" in str(report)) == (begin == T)
+    assert ("Not judged, because the loss of every target is 0 there: positions 1" in str(report)) == report.obeys
 
 
 @pytest.mark.parametrize("peek", [0.0, 3.0])
@@ -198,6 +199,7 @@ def test_no_targets(batch: dict[str, Tensor]) -> None:
     ("arguments", "options", "words"),
     [
         ((None, PAIR), {}, "expected a function of a batch, and targets by name or number, got None and None"),
+        ((lambda batch: torch.zeros(1, T, V), {"input_ids": IDS}), {}, "expected a loss .* got logits alone"),
         ((each, PAIR), {"targets": ["labels"]}, "expected a function of a batch, and targets by name"),
         ((each, 3), {}, "expected a batch as tensors by name or in a row, got 3"),
         ((each, {"labels": torch.zeros(2, 5)}), {}, "expected ids as targets, got torch.float32"),
