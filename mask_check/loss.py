@@ -33,8 +33,8 @@ READ = N_(
     "prediction reads its own target."
 )
 ELSEWHERE = N_(
-    "the probabilities of all targets sum to 1, so no target influences its own prediction. Not judged, because the loss "
-    "of every target is 0 there: positions {rows}."
+    "the probabilities of all targets sum to 1, so no target influences its own prediction. Not judged, because the "
+    "loss of every target is 0 there: positions {rows}."
 )
 SCALED = N_(
     "the probabilities of all targets sum to 1 if the loss is multiplied by {factor}: return it without its division "
