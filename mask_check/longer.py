@@ -62,6 +62,7 @@ WORK = 2.5e11  # parameters · tokens · rows that one length may cost where non
 GRADIENT_WORK = 1.2e11
 MEMORY_SHARE = 0.5
 QUICK_LOGITS = 2**25  # of one forward: rows · T · V
+LEAST_CUTS = 3  # of the others, however large the vocabulary is
 ROUNDINGS = 64  # of the largest output: what the order of sums may come to in two forwards of one shape
 FLOAT32 = torch.finfo(torch.float32).eps
 COARSE_ROUNDINGS = 16  # … in float16 and bfloat16
@@ -320,7 +321,7 @@ def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
     first = blocked.float().argmax(1)[blocked.any(1)]  # under a prefix none is before its end
     needed = {*first.tolist()[:1], length - 1} - {0}
     cuts = sorted({one for one in CUTS if one < length} | {length // 2} - needed - {0})
-    rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * length * vocabulary) - 3 - len(needed), 0))
+    rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * length * vocabulary) - 3 - len(needed), LEAST_CUTS))
     cuts = sorted(needed | {cuts[(2 * place + 1) * len(cuts) // (2 * rows)] for place in range(rows)})
     parts = [slice(cut, length) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
     most = int(declared.reach.sum(0).argmax())

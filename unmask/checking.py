@@ -122,8 +122,9 @@ def assert_causal(
     """For tests and training loops: fails, with a report, if a blocked token changes an output, or if none changes any.
 
     Takes at most 3 forward passes, of a few rows each; one more where outputs may be random, and one where the module
-    does not say how many tokens it reads. The arguments are those of `check`; with thorough, or with a text, a tokenizer or kernels, it is `check` and tests every property. The
-    mask is causal whatever the configuration says, unless one is given.
+    does not say how many tokens it reads. The arguments are those of `check`; with thorough, or with a text, a
+    tokenizer or kernels, it is `check` and tests every property. The mask is causal whatever the configuration says,
+    unless one is given.
     """
     options: dict[str, Any] = {"ids": ids, "mask": mask, "length": length, "seed": seed, "seconds": seconds}
     more = {"text": text, "tokenizer": tokenizer, "kernels": kernels, "thorough": thorough}

@@ -159,6 +159,22 @@ def test_a_prefix_that_is_too_long(own: int, vocabulary: int) -> None:
     assert [finding.pair for finding in broken] == ([] if own == 20 else [(0, 20)])
 
 
+@pytest.mark.parametrize("vocabulary", [50_257, 130_000])
+@pytest.mark.parametrize("size", [4, 16, 64])
+def test_blocks_that_leak_in_a_module_of_many_ids(size: int, vocabulary: int) -> None:
+    """Few rows fit into a forward pass then; the first token's block is one of its own."""
+
+    class Blocks(SmallAttention):
+        def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+            block = (torch.arange(len(allowed)) + size) // size * (torch.arange(len(allowed)) > 0)
+            return super().weights(scores, allowed | (block[:, None] == block))
+
+    module = Blocks()
+    module.embedding, module.head = nn.Embedding(vocabulary, 32), nn.Linear(32, vocabulary)
+    with pytest.raises(AssertionError, match="which its mask blocks"):
+        unmask.assert_causal(module)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_bfloat16_module_as_it_is_initialized(seed: int) -> None:
     """A single token moves others by less than a rounding of the largest output, but by something."""
