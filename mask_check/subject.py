@@ -194,8 +194,8 @@ class CheckedModule:
                 arguments["decoder_position_ids"] = arguments.pop("position_ids")
             if "encoder_outputs" not in arguments and self.ids_name not in arguments and self.source is not None:
                 arguments[self.ids_name] = self.source[None].expand(len(ids), -1)
-            if self.needs_mask and self.source is not None:
-                arguments["attention_mask"] = torch.ones_like(self.source)[None].expand(len(ids), -1)
+            if self.needs_mask and self.ids_name in arguments:
+                arguments.setdefault("attention_mask", torch.ones_like(arguments[self.ids_name]))
         else:
             arguments[self.ids_name] = ids
         if mask is not None:

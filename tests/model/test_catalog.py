@@ -62,9 +62,17 @@ class TestLoading:
         with pytest.raises(ValueError, match="no such model anywhere"):
             catalog.load("no such model anywhere")
 
-    @pytest.mark.parametrize(("name", "page"), [("digits", "Pixels"), ("captioner", "Images"), ("twins", "Why causal")])
+    @pytest.mark.parametrize(
+        ("name", "page"),
+        [
+            ("digits", "Pixels"),
+            ("captioner", "Images"),
+            ("captioner-prefix", "Images"),
+            ("twins", "Why causal"),
+        ],
+    )
     def test_a_model_of_a_page_is_no_repository(self, name: str, page: str) -> None:
-        assert (catalog.CHECKPOINTS / name).is_dir()
+        assert (catalog.CHECKPOINTS / name.split("-")[0]).is_dir()
         for ask in (catalog.load, catalog.download_size):
             with pytest.raises(CheckpointError, match=f"{name} is no language model: it is on the page {page}"):
                 ask(name)
