@@ -20,7 +20,7 @@ from model.inference import calls
 from model.inference.calls import PackedLosses, pack
 from model.inference.cost import MOST_TOKENS, MaskCost, cost
 from model.inference.draft_tree import ORDERS, POSITIONS, DraftTree, typed_tree, uniform_tree, verify_tree
-from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
+from model.inference.streaming import MOST_STREAMED, StreamedText, has_chunks, ids_of, stream
 from model.mask_kinds import KINDS
 from model.masks import ON_TEXT, MaskSpec
 from model.text import TokenBatch
@@ -312,7 +312,7 @@ def show_streaming(row: Row) -> SectionView:
         state.stream_now, state.stream_begun = now, True
     figures: dict[str, Any] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
-    sentence = partial(inference.stream_sentence, now.found, row.model.context, chunked=bool(row.model.standard.chunk))
+    sentence = partial(inference.stream_sentence, now.found, row.model.context, chunked=has_chunks(row.model))
     return SectionView(sentence, figures, row.code(f"streamed({arguments})", text))
 
 

@@ -27,6 +27,7 @@ from model.errors import index
 from model.hardware import rounding
 from model.inference.calls import check_predicts, continuation_ids
 from model.kv_cache import read_after
+from model.mask_kinds import KINDS, LOCAL
 
 MOST_STREAMED = 4_096
 MOST_CACHE_BYTES = 64 * 2**20  # of both caches
@@ -91,6 +92,11 @@ def ids_of(model: Model, text: str, count: int) -> tuple[int, ...]:
         more, rest = continuation_ids(model, rest or text)
         ids += more
     return tuple(ids[:count])
+
+
+def has_chunks(model: Model) -> bool:
+    """Whether its own mask has borders at fixed positions, which tokens pass when others leave the cache."""
+    return any(name in LOCAL and KINDS[name].borders for name in model.describe().masks)
 
 
 @torch.inference_mode()

@@ -167,7 +167,9 @@ def test_a_stream_goes_on_from_run_to_run() -> None:
         page.run()
         if page.sentence().startswith('<p class="sentence">300 tokens were read with a cache of 23 tokens'):
             break
-    assert "learned, and part of cached keys: tokens keep their positions in the text, and after the" in page.sentence()
+    assert (
+        "absolute, and part of cached keys: tokens keep their positions in the text, and after the" in page.sentence()
+    )
     with_sinks, without, held, whole = page.figures()["stream_loss"]["data"]
     assert len(array(with_sinks["y"])) == len(array(without["y"])) == 300 - 32
     size = 23 * 2 * 6 * 192 * 4 / 2**20

@@ -19,7 +19,7 @@ import unmask
 from model import catalog
 from model.atlas.unit import units_of_sample
 from model.huggingface import adapter
-from model.inference.streaming import MOST_CACHE_BYTES, ids_of, stream
+from model.inference.streaming import MOST_CACHE_BYTES, has_chunks, ids_of, stream
 from model.kv_cache import batch_of
 from model.spec import MaskSpec, Stroke
 from tests.model.huggingface import families
@@ -118,6 +118,15 @@ def test_a_rotary_model_of_other_angles_beyond_its_context_reads_no_further(tmp_
         np.testing.assert_allclose(losses[1:], streaming_llm(llama.network, found.ids, *sizes), atol=1e-4)
     with pytest.raises(ValueError, match=f"expected at most {llama.context} tokens: beyond its context this model"):
         stream(llama, numbers(llama.context + 9), window=6, sinks=2, step=1)
+
+
+@pytest.mark.parametrize(("name", "chunks"), [("llama4", True), ("llama", False), ("mistral", False), ("story", False)])
+def test_which_models_have_chunks(name: str, chunks: bool, tmp_path: Path) -> None:
+    if name == "llama4":
+        sizes = {"intermediate_size_mlp": 48, "num_local_experts": 2, "attention_chunk_size": 5, "head_dim": 8}
+        families.save(name, tmp_path, hf.Llama4TextConfig(**families.GROUPED | sizes))
+    model = adapter.load(str(tmp_path)) if name == "llama4" else load(name, tmp_path)
+    assert has_chunks(model) == chunks
 
 
 def test_chunks_are_not_said_to_be_distances() -> None:
