@@ -64,7 +64,7 @@ MEMORY_SHARE = 0.5
 QUICK_LOGITS = 2**25  # of one forward: rows · T · V
 LEAST_CUTS = 3  # of the others, however large the vocabulary is
 ROUNDINGS = 64  # of the largest output: what the order of sums may come to in two forwards of one shape
-FLOAT32 = torch.finfo(torch.float32).eps
+FLOAT32_EPSILON = torch.finfo(torch.float32).eps
 COARSE_ROUNDINGS = 16  # … in float16 and bfloat16
 MIXED_ROWS = N_("the row changes by {size} when other rows of its batch are changed.")
 
@@ -236,16 +236,14 @@ def quick(
     the context allows. Where the rows of a batch change each other, the law "batch" is reported as broken instead.
     Raises CannotCheck for a module that cannot be called, gives NaN, or not the same numbers twice."""
     check_seconds(seconds)
-    if ids is None and length is None and next((one.device.type for one in module.parameters()), "cpu") == "cpu":
-        subject = CheckedModule(module, seconds=seconds)
+    subject = CheckedModule(module, seconds=seconds)
+    if ids is None and length is None and subject.device.type == "cpu":
         try:
             return _of_one_row(subject, *_two_rows(subject, None, _quick_length(module, guess=False), seed), mask, seed)
         except CannotCheck:
             raise
         except Exception:  # noqa: BLE001 - of a module that does not say how many it reads; CUDA does not survive it
             subject = CheckedModule(module, seconds=seconds)
-    else:
-        subject = CheckedModule(module, seconds=seconds)
     rows = _two_rows(subject, ids, _quick_length(module, guess=True) if length is None else length, seed)
     with refusing(subject, rows[0]):
         return _of_one_row(subject, *rows, mask, seed)
@@ -287,13 +285,13 @@ def _of_one_row(
         check_finite(before[0])
         moved, epsilon = apart(after, before).cpu(), torch.finfo(subject.dtype).eps
         largest = float(before[before.isfinite()].abs().max())
-        limit = epsilon * largest * (COARSE_ROUNDINGS if epsilon > FLOAT32 else ROUNDINGS)
+        limit = epsilon * largest * (COARSE_ROUNDINGS if epsilon > FLOAT32_EPSILON else ROUNDINGS)
         mixed = float(moved[[0, -1]].max())
         if mixed > limit:
             repeated = float(apart(subject.batch_outputs(same), before).max())
             if repeated > limit:
                 raise CannotCheck(msg(CHANGES, count=len(row), amount=f"{repeated:.3g}"))
-    noise = Noise(max(mixed, limit if epsilon == FLOAT32 else epsilon * largest), 0.0)
+    noise = Noise(max(mixed, limit if epsilon == FLOAT32_EPSILON else epsilon * largest), 0.0)
     findings = {"reach": _judge_quick(moved[1:-1], parts, declared, noise.beside, mixed)}
     if mixed > limit:
         rows = Finding(BROKEN, msg(MIXED_ROWS, size=written(mixed)), mixed, limit)

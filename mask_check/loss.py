@@ -95,15 +95,9 @@ def check_loss(
     own = first[which].unique().cpu()  # an id that the loss ignores may be among them
     tried = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
     loss = LossAtPosition(run, first, which, tried, count, losses)
-    finding, factor = _judge(loss), loss.factor()
-    if finding.obeys or factor is None:
-        return finding
-
-    def scaled(row: Row) -> tuple[Tensor | None, Tensor]:
-        logits, losses = run(row)
-        return logits, losses * factor
-
-    if not _judge(LossAtPosition(scaled, first, which, tried, count, losses * factor)).obeys:
+    finding = _judge(loss)
+    factor = None if finding.obeys else loss.factor()
+    if factor is None or not _judge(loss.multiplied(factor)).obeys:
         return finding
     return unknown(msg(SCALED, factor=f"{factor:.4g}"), finding)  # a leak that is the same everywhere may do so too
 
@@ -196,12 +190,22 @@ class LossAtPosition:
     def __init__(
         self, run: Callable[[Row], Any], first: Row, which: Any, tried: Tensor, count: int, loss: Tensor
     ) -> None:
-        self._all_are_tried = len(tried) >= count
+        self._all_are_tried, self._made_of = len(tried) >= count, (first, which, tried, count, loss)
         self._run, self._first, self._which, self.tried = run, first, which, tried
         self.length, self.dtype, self._is_mean = first[which].shape[1], str(loss.dtype)[6:], loss.numel() == 1
         self._eps = torch.finfo(loss.dtype).eps
         self._cut = self._names_cut_with_targets()
         self._begin = self._first_target(loss) if self._is_mean else self.length  # of the targets in the mean
+
+    def multiplied(self, factor: float) -> "LossAtPosition":
+        """The same with a loss that is so many times as large."""
+
+        def run(row: Row) -> tuple[Tensor | None, Tensor]:
+            logits, losses = self._run(row)
+            return logits, losses * factor
+
+        first, which, tried, count, loss = self._made_of
+        return LossAtPosition(run, first, which, tried, count, loss * factor)
 
     def summed(self, place: int) -> ProbabilitySum:
         """Of the targets tried at this position. Where they do not sum to 1, without one that changes nothing: a

@@ -185,7 +185,8 @@ def at_step(name: str, step: int | None = None) -> str:
 
 def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer, and for a model of another page."""
-    if page := OF_A_PAGE.get(name.split("-")[0]):
+    page = OF_A_PAGE.get(name.split("-")[0])
+    if page and CHECKPOINTS.joinpath(*name.split("-")).is_dir():
         words = N_("{name} is no language model: it is on the page {page}")
         raise CheckpointError(msg(words, name=name, page=msg(page)))
     offered = {*settings.models, *(induction_steps() if "induction" in settings.models else ())}
