@@ -69,7 +69,7 @@ CHART = {  # plotly's settings
 _chart = st.components.v2.component(
     "unmask_chart",
     html='<div class="chart" role="figure"></div>',
-    js=source("axis_names.js", "plot_axes.js", "plotly_internals.js", "chart.js"),
+    js=source("axis_names.js", "plot_axes.js", "plotly_internals.js", "calls.js", "chart.js"),
     isolate_styles=False,  # plotly's style is the page's
 )
 

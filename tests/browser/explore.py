@@ -35,20 +35,29 @@ STATE = """() => {
 STILL = """async (before) => {
   // the server has not begun to answer, a chart is still to be drawn, Streamlit still fetches the script of an element
   // and shows a skeleton in its place, or the sidebar is still on its way
-  const busy = () => window.sent > window.heard
-    || document.querySelector('.chart[aria-busy=true], [data-testid^=stSkeleton]')
-    || document.getAnimations().some((motion) => motion instanceof CSSTransition);
-  const look = () => busy() ? null : (LOOK)();
+  const drawn = '.chart[aria-busy=true], [data-testid^=stSkeleton]';
+  const waits = () => [
+    window.sent > window.heard && `${window.sent - window.heard} answers of the server`,
+    ...[...document.querySelectorAll(drawn)].map((element) => element.outerHTML.slice(0, 200)),
+    ...document.getAnimations().filter((motion) => motion instanceof CSSTransition).map(
+      (motion) => `${motion.transitionProperty} of ${motion.effect?.target?.outerHTML.slice(0, 200)}`),
+  ].filter(Boolean);
+  const look = () => waits().length ? null : (LOOK)();
   const rest = () => new Promise((done) => setTimeout(done, POLLING));
   const end = Date.now() + TIMEOUT;
+  const giveUp = (what) => {
+    const app = document.querySelector('[data-testid=stApp]')?.dataset;
+    const found = JSON.stringify({ ...app, waits: waits(), url: location.href });
+    throw new Error(`${what}: ${found} ${document.body.innerText.slice(0, 1000)}`);
+  };
   let state = look();
   while (state === null || state === before) {
-    if (Date.now() > end) throw new Error("nothing changes");
+    if (Date.now() > end) giveUp("nothing changes");
     await rest();
     state = look();
   }
   for (let same = 0; same < 3;) {
-    if (Date.now() > end) throw new Error("the page does not come to rest");
+    if (Date.now() > end) giveUp("the page does not come to rest");
     await rest();
     const now = look();
     same = now !== null && now === state ? same + 1 : 0;

@@ -187,6 +187,10 @@ def test_a_presenter_s_remote_turns_and_escape_leaves(visit: Visit) -> None:
             page.page.wait_for_function(AT, arg=[first, there])
     page.press("Escape")
     assert page.page.get_by_test_id("stSidebar").is_visible()
+    page.page.keyboard.press("Escape")  # and no more: the listener of the presentation has ended
+    page.press("PageDown")
+    assert page.title() != first
+    assert "present" not in page.page.url
 
 
 def test_keys_go_on_after_a_click_on_a_toggle_and_on_the_language(visit: Visit) -> None:

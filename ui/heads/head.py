@@ -26,7 +26,7 @@ def canvas(view: str) -> Callable[..., None]:
         f"unmask_{view}",
         html=f'<div class="view {view} in_app"></div>',
         css=style(view),
-        js=source(*VIEWS[view], "streamlit.js"),
+        js=source(*VIEWS[view], "calls.js", "streamlit.js"),
     )
 
     def draw(*, data: bytes, key: str, tables: "page.Tables", **heard: Any) -> None:

@@ -22,7 +22,7 @@ from viz.heads.bars import BarRow
 from viz.palette import MARK
 
 _listener = st.components.v2.component(
-    "unmask_move", html="<span></span>", js=source("query.js", "axis_names.js", "plot_axes.js", "move.js")
+    "unmask_move", html="<span></span>", js=source("calls.js", "query.js", "axis_names.js", "plot_axes.js", "move.js")
 )
 
 MOVES = N_("{what}: up and down arrow keys move the query, {query}.")

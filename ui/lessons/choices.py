@@ -90,7 +90,7 @@ DRAFT = "draft"  # what the answers to the lesson that is written are kept under
 LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # what answers are kept under
 HELP = N_("Answers are kept in this browser, and on the server only while this page is open.")
 
-_storage = st.components.v2.component("unmask_storage", html="<span></span>", js=source("storage.js"))
+_storage = st.components.v2.component("unmask_storage", html="<span></span>", js=source("calls.js", "storage.js"))
 
 
 def listen() -> None:

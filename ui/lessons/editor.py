@@ -23,7 +23,10 @@ USUAL = "lessons"  # the template to begin with
 HELP = N_("The lessons that ship, and one for each page of the app, to begin with. What is written here is replaced.")
 
 _source = st.components.v2.component(
-    "unmask_lesson_editor", html='<div class="lesson_editor"></div>', js=source("editor.js"), isolate_styles=False
+    "unmask_lesson_editor",
+    html='<div class="lesson_editor"></div>',
+    js=source("calls.js", "editor.js"),
+    isolate_styles=False,
 )
 
 

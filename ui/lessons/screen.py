@@ -271,7 +271,9 @@ WIDTH, NARROW = 1280, 640  # pixels: until the browser has told; of a phone, as 
 LEAST_TEXT, TEXT_SHARE = 14, 0.012  # pixels of a presented picture's text, and of the window's width
 
 _lit_image = head_picture.canvas("images")
-_listener = st.components.v2.component("unmask_lesson", html="<span></span>", js=source("shortcuts.js", "lesson.js"))
+_listener = st.components.v2.component(
+    "unmask_lesson", html="<span></span>", js=source("calls.js", "shortcuts.js", "lesson.js")
+)
 
 
 def listen() -> None:

@@ -1,5 +1,5 @@
 // A Plotly chart, drawn by the plotly.js that Streamlit brings. Streamlit's own chart draws every new figure twice, in a new
-// element; this one draws it once, in the same element. Needs axis_names.js, plot_axes.js and plotly_internals.js before it.
+// element; this one draws it once, in the same element. Needs axis_names.js, plot_axes.js, plotly_internals.js and calls.js before it.
 //
 // data: see ui/page.py. Triggers: "pick" on a click, with the positions [row, column] of a cell, [position] of a bar, or the
 // first two numbers of customdata; "zoom" with "first row-last row,first column-last column", "" for the whole. Only the browser
@@ -106,7 +106,7 @@ function hear(chart, own) {
   thin(chart);
 }
 
-export default function ({ data, parentElement, setTriggerValue }) {
+function show({ data, parentElement, setTriggerValue }) {
   const chart = parentElement.querySelector(".chart");
   const own = (chart.own ||= {});
   Object.assign(own, { data, send: setTriggerValue, stale: true }); // called for new data and for new colours of the page
@@ -130,3 +130,5 @@ export default function ({ data, parentElement, setTriggerValue }) {
     turn = turn.then(() => chart.own || window.Plotly?.purge(chart)); // Plotly fails on one that is purged while it is drawn
   };
 }
+
+export default (given) => unlessEnded(() => show(given));

@@ -1,5 +1,5 @@
 // The source of a lesson: a text area with the number of each line, those with a mistake marked, and the mistakes below.
-// What is typed goes to the server after a pause, with the step that the cursor is in.
+// What is typed goes to the server after a pause, with the step that the cursor is in. After calls.js.
 
 const PAUSE = 500; // milliseconds without a key
 const BLOCK = /^ {0,3}(`{3,}|~{3,})/;
@@ -48,7 +48,7 @@ function goTo(area, line) {
   area.scrollTop = (line - 4) * (area.scrollHeight / area.value.split("\n").length);
 }
 
-export default function edit({ data, parentElement, setTriggerValue }) {
+function edit({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".lesson_editor");
   const parts = (root.parts ??= build(root));
   const { area, found, lines } = parts;
@@ -87,3 +87,5 @@ export default function edit({ data, parentElement, setTriggerValue }) {
   area.onscroll = () => (lines.scrollTop = area.scrollTop);
   return () => clearTimeout(parts.later);
 }
+
+export default (given) => unlessEnded(() => edit(given));

@@ -1,12 +1,13 @@
 // Keys of a lesson that Streamlit's buttons do not have, and the width of the window for the server. It draws nothing.
-// Page Down and Space go on, Page Up and Shift+Space back, Escape leaves the presentation. After shortcuts.js.
+// Page Down and Space go on, Page Up and Shift+Space back, Escape leaves the presentation. After calls.js and shortcuts.js.
 
 const KEYS = { PageDown: "next", PageUp: "previous", " ": "next", Escape: "present" };
 const TYPED = "input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable=true]";
 const PRESSED = "button, a, input, summary"; // Space presses what has the focus
 const NARROW = 640; // pixels, as in viz/lessons/screen.py
 
-export default function listen({ data, setTriggerValue }) {
+function listen({ data, parentElement, setTriggerValue }) {
+  parentElement.end?.(); // what the call before hears: it knew another width, and may have been of a presentation
   const key = (event) => {
     const { target } = event;
     if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.closest?.(TYPED)) return;
@@ -33,10 +34,12 @@ export default function listen({ data, setTriggerValue }) {
   document.addEventListener("keydown", key);
   const endShortcuts = letShortcutsAnswer();
   addEventListener("resize", resized);
-  return () => {
+  return (parentElement.end = () => {
     clearTimeout(later);
     document.removeEventListener("keydown", key);
     endShortcuts();
     removeEventListener("resize", resized);
-  };
+  });
 }
+
+export default (given) => unlessEnded(() => listen(given));

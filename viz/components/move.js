@@ -1,6 +1,6 @@
 // Keys move the query on a part of the page that Streamlit draws: the container of class data.place takes the focus, with a
-// role and a label, and says while it has it which query it is. The position goes to the trigger "query". Put after query.js,
-// axis_names.js and plot_axes.js. data: see ui/heads/query.py.
+// role and a label, and says while it has it which query it is. The position goes to the trigger "query". Put after calls.js,
+// query.js, axis_names.js and plot_axes.js. data: see ui/heads/query.py.
 
 // The box of a position's row on a heatmap, in css pixels of its chart; null where it is out of sight.
 function rowBox([columns, rows], place) {
@@ -23,7 +23,7 @@ function frameRow(chart, own, drawn, colour) {
   chart.framed.style.cssText = [...pixels, "position:absolute", "pointer-events:none", `box-shadow:0 0 0 1.5px ${colour}`].join(";");
 }
 
-export default function ({ data, setTriggerValue }) {
+function letKeysMove({ data, setTriggerValue }) {
   const place = document.querySelector(`.${data.place}`);
   if (!place) return;
   const own = (place.reading ||= { element: place, held: false, waiting: null, sent: {}, hint: document.createElement("div") });
@@ -44,3 +44,5 @@ export default function ({ data, setTriggerValue }) {
   moveByKeys(place, own, (key) => steppedQuery(key, own.query, data.among), show, setTriggerValue);
   show();
 }
+
+export default (given) => unlessEnded(() => letKeysMove(given));

@@ -3,10 +3,11 @@
 
 const SILENT = "input[type=checkbox], input[type=radio], input[type=range], [role=radio]";
 
+const release = () => setTimeout(() => {
+  if (document.activeElement?.matches(SILENT)) document.activeElement.blur();
+});
+
 function letShortcutsAnswer() {
-  const release = () => setTimeout(() => {
-    if (document.activeElement?.matches(SILENT)) document.activeElement.blur();
-  });
   document.addEventListener("click", release, true); // while it is caught: Streamlit's controls end it
   return () => document.removeEventListener("click", release, true);
 }

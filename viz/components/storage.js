@@ -1,5 +1,6 @@
 // What this browser remembers of the lessons: the answers, and the room that a teacher has open. It draws nothing. What was
-// kept is told to the server first, as `stored`; from then on what this tab changes is written among what others keep.
+// kept is told to the server first, as `stored`; from then on what this tab changes is written among what others keep. After
+// calls.js.
 
 const given = (steps) => new Map(steps ? steps.split(",").map((one) => one.split("-")) : []);
 
@@ -14,7 +15,7 @@ function read(stored) {
   }
 }
 
-export default function remember({ data, parentElement, setTriggerValue }) {
+function remember({ data, parentElement, setTriggerValue }) {
   const { name, most, taken, answers, room, forgotten } = data;
   try {
     const stored = localStorage.getItem(name);
@@ -38,3 +39,5 @@ export default function remember({ data, parentElement, setTriggerValue }) {
     // a browser that keeps nothing
   }
 }
+
+export default (given) => unlessEnded(() => remember(given));

@@ -1,5 +1,5 @@
-// A view as a Streamlit component: put last, after the module whose `draw(element, data, onPick)` it calls.
+// A view as a Streamlit component: put last, after calls.js and the module whose `draw(element, data, onPick)` it calls.
 
 export default function ({ data, parentElement, setTriggerValue }) {
-  return draw(parentElement.querySelector(".view"), data, setTriggerValue);
+  return unlessEnded(() => draw(parentElement.querySelector(".view"), data, setTriggerValue));
 }
