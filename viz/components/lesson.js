@@ -6,8 +6,7 @@ const TYPED = "input:not([type=checkbox]):not([type=radio]), textarea, select, [
 const PRESSED = "button, a, input, summary"; // Space presses what has the focus
 const NARROW = 640; // pixels, as in viz/lessons/screen.py
 
-function listen({ data, parentElement, setTriggerValue }) {
-  parentElement.end?.(); // what the call before hears: it knew another width, and may have been of a presentation
+function listen({ data, setTriggerValue }) {
   const key = (event) => {
     const { target } = event;
     if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.closest?.(TYPED)) return;
@@ -34,12 +33,16 @@ function listen({ data, parentElement, setTriggerValue }) {
   document.addEventListener("keydown", key);
   const endShortcuts = letShortcutsAnswer();
   addEventListener("resize", resized);
-  return (parentElement.end = () => {
+  return () => {
     clearTimeout(later);
     document.removeEventListener("keydown", key);
     endShortcuts();
     removeEventListener("resize", resized);
-  });
+  };
 }
 
-export default (given) => unlessEnded(() => listen(given));
+export default (given) => unlessEnded(() => {
+  const { parentElement } = given;
+  parentElement.end?.(); // the call before: it heard with another width, and may have been of a presentation
+  return (parentElement.end = listen(given));
+});
