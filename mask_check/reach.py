@@ -20,6 +20,7 @@ from model.errors import first_line
 
 SUBSTITUTES = 3
 FEWEST_SUBSTITUTES = 2
+OTHER_ROWS = 10  # in which a pair must have no gradient either, of modules that choose keys by what they read
 MORE = 4  # further substitutes for a token whose change arrived nowhere
 LEAK = N_(
     "output {row} changes by {size} when token {column} is changed, which its mask blocks. Pairs that leak: {count:,}."
@@ -210,7 +211,7 @@ def shut_pair(
     """
     seen = None if trial.mask is None else torch.from_numpy(trial.mask.reaches[rows])
     silent = gradients == 0 if seen is None else (gradients == 0) & ~seen
-    for offset in (18, 19):
+    for offset in range(18, 18 + OTHER_ROWS):
         if _first_shut(silent, open_cells, rows, surely) is None:
             return None
         ids = trial.random_rows(1, trial.length, trial.generator(offset))[0]

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 
 import pytest
+import torch
 from torch import nn
 
 from mask_check.check import check
@@ -31,8 +32,10 @@ def test_each_is_found_by_its_check_and_by_what_follows_from_the_mistake(one: He
     assert found <= {one.law, *one.also}
 
 
+@pytest.mark.parametrize("seed", [2, 8])  # with whose weights top k leaves one distance out in three rows
 @pytest.mark.parametrize(("fault", "make"), CORRECT, ids=lambda one: getattr(one, "__name__", str(one)))
-def test_the_correct_ones_obey(fault: str, make: type[nn.Module]) -> None:
+def test_the_correct_ones_obey(fault: str, make: type[nn.Module], seed: int) -> None:
+    torch.manual_seed(seed)
     report = check(make(fault))  # type: ignore[call-arg]
     assert report.obeys, [finding.words for finding in report.findings if finding.verdict == BROKEN]
 
