@@ -1,5 +1,6 @@
 // A Plotly chart, drawn by the plotly.js that Streamlit brings. Streamlit's own chart draws every new figure twice, in a new
-// element; this one draws it once, in the same element. Needs axis_names.js, plot_axes.js, plotly_internals.js and calls.js before it.
+// element; this one draws it once, in the same element. Needs axis_names.js, plot_axes.js, plotly_internals.js and
+// calls.js before it.
 //
 // data: see ui/page.py. Triggers: "pick" on a click, with the positions [row, column] of a cell, [position] of a bar, or the
 // first two numbers of customdata; "zoom" with "first row-last row,first column-last column", "" for the whole. Only the browser
@@ -131,4 +132,4 @@ function show({ data, parentElement, setTriggerValue }) {
   };
 }
 
-export default (given) => unlessEnded(() => show(given));
+export default unlessEnded(show);

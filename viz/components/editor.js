@@ -88,4 +88,4 @@ function edit({ data, parentElement, setTriggerValue }) {
   return () => clearTimeout(parts.later);
 }
 
-export default (given) => unlessEnded(() => edit(given));
+export default unlessEnded(edit);

@@ -41,7 +41,7 @@ function listen({ data, setTriggerValue }) {
   };
 }
 
-export default (given) => unlessEnded(() => {
+export default unlessEnded((given) => {
   const { parentElement } = given;
   parentElement.end?.(); // the call before: it heard with another width, and may have been of a presentation
   return (parentElement.end = listen(given));

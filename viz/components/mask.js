@@ -261,13 +261,13 @@ export function draw(element, data, onPick) {
   const self = canvas.studio;
   self.send = (drawing) => onPick("drawn", drawing);
   self.choose = (position) => onPick("query", position);
-  const hear = (event) => event.target.closest?.(HEAD) && listen(self);
-  document.addEventListener("pointerover", hear);
+  self.hear ||= (event) => event.target.closest?.(HEAD) && listen(self); // one for all calls: Streamlit ends the last alone
+  document.addEventListener("pointerover", self.hear);
   const end = receiveSized(canvas, data, (packet) => self.take(read(packet)), self.resized, canvas);
   return () => {
     end();
     clearTimeout(self.leaving);
     self.leaving = setTimeout(() => canvas.isConnected || clearTimeout(self.timer)); // another page was chosen
-    document.removeEventListener("pointerover", hear);
+    document.removeEventListener("pointerover", self.hear);
   };
 }

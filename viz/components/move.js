@@ -45,4 +45,4 @@ function letKeysMove({ data, setTriggerValue }) {
   show();
 }
 
-export default (given) => unlessEnded(() => letKeysMove(given));
+export default unlessEnded(letKeysMove);

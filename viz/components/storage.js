@@ -40,4 +40,4 @@ function remember({ data, parentElement, setTriggerValue }) {
   }
 }
 
-export default (given) => unlessEnded(() => remember(given));
+export default unlessEnded(remember);

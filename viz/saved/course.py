@@ -89,7 +89,7 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
     about = {"steps": [*map(_about, steps)], "words": said, "scores": screen.scores(len(steps))}
     about["following"] = f"{lesson.next if after else 'index'}.html"
     said = live_words() | {"head": (0, 0), "masks": {}, "course": about}
-    scripts = ("shortcuts.js", "lesson.js", "install.js", "course.js")
+    scripts = ("calls.js", "shortcuts.js", "lesson.js", "install.js", "course.js")
     return live_document(lesson.title, body, said, script=scripts, **PAGE)
 
 
