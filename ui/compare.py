@@ -195,7 +195,7 @@ def _choose_b(
     if differs == "masks":
         return model, reading, row, choose_masks(model)
     if differs == "text":
-        with st.container(width=420):
+        with st.container(width=300):
             st.text_area(say("B's text"), key="b_text", height=68)
             line = first_line(controls.read(st.session_state.b_text))
         if not line:
