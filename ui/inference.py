@@ -168,13 +168,13 @@ def show_calls(row: Row) -> SectionView:
     """The cells by the call that computed them."""
     state, count = st.session_state, row.batch.ids.shape[1]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.text_input(say("Chunk sizes"), key="chunks", width=180,
+        st.text_input(say("Chunk sizes"), key="chunks", width=150,
                       help=say("One number for all chunks, or several separated by commas, in order."))  # fmt: skip
-        whole_number(say("Cached prefix"), "cached", 0, count - 1, width=140)
-        st.text_input(say("Second continuation of the prefix"), key="second", width=260, max_chars=400)
+        whole_number(say("Cached prefix"), "cached", 0, count - 1, width=130)
+        st.text_input(say("Second continuation of the prefix"), key="second", width=220, max_chars=400)
         align = one_of(say("Alignment of a call's mask"), ALIGN, "align", width="content",
                        help=say("No mask: calls after the first one have none."))  # fmt: skip
-    sliders = st.container(horizontal=True)
+    sliders = st.container(horizontal=True, vertical_alignment="bottom")
     sizes = whole_numbers(state.chunks)
     chunks: Any = sizes[0] if len(sizes) == 1 else sizes
     ends = calls.ends_of(count, chunks, state.cached)
