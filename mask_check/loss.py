@@ -26,7 +26,11 @@ IDS = ("input_ids", "idx", "tokens", "x")
 MOST_IDS, ROWS = 2048, 64
 LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
-    "the loss is divided, weighted or masked."
+    "the loss is divided or weighted."
+)
+MEAN_LEAKS = N_(
+    "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
+    "the mean is divided, weighted or masked. Return the loss of each token, or logits beside the loss, to tell."
 )
 READ = N_(
     "the probabilities of the targets at position {row} sum to {total}, and to {cut} in a row that ends there: a "
@@ -142,6 +146,9 @@ def _judge(loss: "LossAtPosition") -> Finding:
             return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
         if found.total > 1 + SLACK + found.rounding:
             size = f"{found.total:.4g}"  # 1.001 is not written as 1
+            if loss.is_mean:  # of which targets, and with which weights, is not known
+                words = msg(MEAN_LEAKS, row=place, total=size)
+                return Finding(CANNOT_TELL, words, found.total - 1, SLACK, (place, place))
             return Finding.at((place, place), LEAKS, found.total - 1, SLACK, total=size)
         if found.ignored is not None:
             return Finding(CANNOT_TELL, msg(IGNORES, ignored=found.ignored), abs(found.total - 1), SLACK)
@@ -192,10 +199,10 @@ class LossAtPosition:
     ) -> None:
         self._all_are_tried, self._made_of = len(tried) >= count, (first, which, tried, count, loss)
         self._run, self._first, self._which, self.tried = run, first, which, tried
-        self.length, self.dtype, self._is_mean = first[which].shape[1], str(loss.dtype)[6:], loss.numel() == 1
+        self.length, self.dtype, self.is_mean = first[which].shape[1], str(loss.dtype)[6:], loss.numel() == 1
         self._eps = torch.finfo(loss.dtype).eps
         self._cut = self._names_cut_with_targets()
-        self._begin = self._first_target(loss) if self._is_mean else self.length  # of the targets in the mean
+        self._begin = self._first_target(loss) if self.is_mean else self.length  # of the targets in the mean
 
     def multiplied(self, factor: float) -> "LossAtPosition":
         """The same with a loss that is so many times as large."""
@@ -219,7 +226,7 @@ class LossAtPosition:
             return found
         same = losses.isnan() | (losses == 0) | torch.isclose(losses, shorter.to(losses), rtol=SAME, atol=0)
         ignored = self.tried[same.cpu()].tolist()
-        if self._is_mean and len(before) > 1:  # a loss may be the mean of others by chance, but not at two positions
+        if self.is_mean and len(before) > 1:  # a loss may be the mean of others by chance, but not at two positions
             ignored = [one for one in ignored if self._changes_no_mean(place - 1, one)]
         sums = [found, *(self._total(losses, before, shorter, one) for one in ignored)]
         fitting = (one for one in sums[1:] if one.total <= 1 + SLACK + one.rounding)
@@ -247,7 +254,7 @@ class LossAtPosition:
     def summed_in_row(self, place: int, cut: ProbabilitySum) -> ProbabilitySum:
         """Where the row goes on after the position, so that its target is read too; `cut` where that cannot be told
         from later losses, which a mean holds. Its rounding is measured: the same rows in other batches."""
-        if self._is_mean or not self._all_are_tried or not _reads_targets(self._first, self._which):
+        if self.is_mean or not self._all_are_tried or not _reads_targets(self._first, self._which):
             return cut
         position = place - self.length
         losses = self._each(self._first, self.tried, position)
@@ -268,7 +275,7 @@ class LossAtPosition:
     def _each(self, part: Row, tried: Tensor, position: int = -1) -> Tensor:
         """float64 [N]: what the function returns for each of these ids at a position, counted from the last."""
         found = []
-        for some in tried.split(1 if self._is_mean else ROWS):
+        for some in tried.split(1 if self.is_mean else ROWS):
             losses = self._run(_with_id(part, self._which, some, position))[1].double()
             found.append(losses.reshape(len(some), -1)[:, position])
         return torch.cat(found)
