@@ -92,6 +92,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
         "stored quantized",
     ),
     "another width": (lambda folder: edit(folder / "config.json", hidden_size=32), "do not fit the configuration"),
+    "an unknown activation": (lambda folder: edit(folder / "config.json", hidden_act="nope"), r"\(KeyError: 'nope'\)"),
     "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "no weights in safetensors format"),
     "truncated": (cut, r"model\.safetensors is damaged or truncated"),
     "only pickles": (
