@@ -45,8 +45,6 @@ def first_line(error: BaseException) -> str:
     words = str(error)
     if isinstance(words, Message):
         return words
-    if isinstance(error, KeyError):  # it says its key alone
-        words = f"KeyError: {words}"
     first, *more = words.strip().splitlines() or [type(error).__name__]
     return (f"{first} {more[0].strip()}" if first.endswith(":") and more else first)[:200]
 

@@ -186,7 +186,8 @@ def from_pretrained(
         raise
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         words = N_("{model}: the weights do not fit the configuration ({why}). Fetch its files again.")
-        raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
+        why = f"{type(error).__name__}: {first_line(error)}"  # a KeyError says its key alone
+        raise CheckpointError(msg(words, model=name, why=why)) from None
     for tensor, stored, expected in sorted(found["mismatched_keys"]):
         shapes = {"stored": list(stored), "expected": list(expected)}
         raise CheckpointError(msg(OTHER_SHAPE, model=name, tensor=tensor, **shapes))
