@@ -36,7 +36,7 @@ from mask_check.prepare import (
     room_of,
     row_of,
 )  # fmt: skip
-from mask_check.subject import CheckedModule, TookTooLong, apart, evaluating, text_config, unwrapped
+from mask_check.subject import CheckedModule, TookTooLong, apart, evaluating, largest, text_config, unwrapped
 from mask_check.trial import CHANGES, CheckTrial, first_above
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
@@ -284,14 +284,14 @@ def _of_one_row(
         before, after = (subject.batch_outputs(one) for one in (same, changed))
         check_finite(before[0])
         moved, epsilon = apart(after, before).cpu(), torch.finfo(subject.dtype).eps
-        largest = float(before[before.isfinite()].abs().max())
-        limit = epsilon * largest * (COARSE_ROUNDINGS if epsilon > FLOAT32_EPSILON else ROUNDINGS)
+        most = largest(before)
+        limit = epsilon * most * (COARSE_ROUNDINGS if epsilon > FLOAT32_EPSILON else ROUNDINGS)
         mixed = float(moved[[0, -1]].max())
         if mixed > limit:
             repeated = float(apart(subject.batch_outputs(same), before).max())
             if repeated > limit:
                 raise CannotCheck(msg(CHANGES, count=len(row), amount=f"{repeated:.3g}"))
-    noise = Noise(max(mixed, limit if epsilon == FLOAT32_EPSILON else epsilon * largest), 0.0)
+    noise = Noise(max(mixed, limit if epsilon == FLOAT32_EPSILON else epsilon * most), 0.0)
     findings = {"reach": _judge_quick(moved[1:-1], parts, declared, noise.beside, mixed)}
     if mixed > limit:
         rows = Finding(BROKEN, msg(MIXED_ROWS, size=written(mixed)), mixed, limit)

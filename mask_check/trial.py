@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from i18n import N_, msg
 from mask_check.declared import Declared, Mask, declare
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, MeasuredMask, Noise, written
-from mask_check.subject import CheckedModule, apart, hooked
+from mask_check.subject import CheckedModule, apart, hooked, largest
 
 ROUNDS = 3
 CHANGES = N_(
@@ -206,8 +206,7 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
     copies, again = (subject.batch_outputs(ids.expand(1 + len(company), -1)) for _ in range(2))
     beside = subject.batch_outputs(torch.cat([company, ids]))
     rounded, base, steady = _rounded(subject, ids, seed)
-    finite = copies[copies.isfinite()]
-    floor = torch.finfo(subject.dtype).eps * float(finite.abs().max()) if finite.numel() else 0.0
+    floor = torch.finfo(subject.dtype).eps * largest(copies)
     repeated = float(apart(copies, again).max())
     most = Noise(floor, rounded).across
     drifts = steady > max(rounded, Noise(floor, 0.0).across)  # as what counts its calls does, rounded or not

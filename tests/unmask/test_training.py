@@ -145,8 +145,7 @@ def test_a_module_whose_tokens_change_no_other_output_is_not_causal_yet() -> Non
         callback.on_train_begin(None, None, None, model=module)
 
 
-@pytest.mark.parametrize("vocabulary", [50, 50_257])
-@pytest.mark.parametrize("own", [20, 21, 31])
+@pytest.mark.parametrize(("own", "vocabulary"), [(20, 50), (21, 50), (31, 50), (20, 50_257), (21, 50_257)])
 def test_a_prefix_that_is_too_long(own: int, vocabulary: int) -> None:
     class Prefix(SmallAttention):
         def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
@@ -159,8 +158,7 @@ def test_a_prefix_that_is_too_long(own: int, vocabulary: int) -> None:
     assert [finding.pair for finding in broken] == ([] if own == 20 else [(0, 20)])
 
 
-@pytest.mark.parametrize("vocabulary", [50_257, 130_000])
-@pytest.mark.parametrize("size", [4, 16, 64])
+@pytest.mark.parametrize(("size", "vocabulary"), [(4, 50_257), (64, 50_257), (16, 130_000)])
 def test_blocks_that_leak_in_a_module_of_many_ids(size: int, vocabulary: int) -> None:
     """Few rows fit into a forward pass then; the first token's block is one of its own."""
 
