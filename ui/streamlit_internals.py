@@ -139,7 +139,7 @@ def check_widget_values() -> None:
         try:
             if _is_of_its_type(states, state.value):  # not known when it came, of a session that has just begun
                 return read(states, key)
-        except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
+        except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError):
             pass  # nothing that this widget sends
         _log_ignored(state.value.WhichOneof("value"), widget.value_type)
         states.states[key] = Value(widget.deserializer(None))
@@ -188,9 +188,13 @@ def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
     widget, kind = states.widget_metadata.get(sent.id), sent.WhichOneof("value")
     if widget is None or kind is None:
         return True
-    options = widget.formatted_options if kind == "string_value" else None  # of a select box
+    chosen = [sent.string_value] if kind == "string_value" else []
     if kind == "int_value" and widget.value_type == "double_value":  # a whole number in a number field
         return True
-    if kind == "string_array_value" and widget.max_array_length == 1 and len(sent.string_array_value.data) != 1:
-        return False  # of a row of which one is chosen: on every page one always is
-    return kind == widget.value_type and (options is None or sent.string_value in options)
+    if kind == "string_array_value" and widget.max_array_length == 1:
+        if len(sent.string_array_value.data) != 1:
+            return False  # of a row of which one is chosen: on every page one always is
+    elif kind == "string_array_value":  # of the row, Streamlit itself resolves what is no option in another language
+        chosen = list(sent.string_array_value.data)
+    options = widget.formatted_options  # None where others may be typed
+    return kind == widget.value_type and (options is None or all(one in options for one in chosen))

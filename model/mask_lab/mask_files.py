@@ -24,6 +24,8 @@ Rectangle = tuple[int, int, int, int]  # first query, first key, last query, las
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError, tokenize.TokenError)
 PICKLED = b"\x80"  # how a pickle of any protocol since 2 begins
+DAMAGED = N_("expected an NPY file, got one that cannot be read: save it again with numpy.save")
+NO_NUMBERS = N_("expected an array of numbers or booleans, got {got}")
 OF_OBJECTS = msg(
     "expected an array of bool, got one of Python objects, which are pickled and never opened: save mask.astype(bool)"
 )
@@ -55,8 +57,7 @@ def read_npy(data: bytes) -> np.ndarray:
         raise ValueError(msg("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
                              "numpy.save", version=".".join(map(str, version.args[0])))) from None  # fmt: skip
     except UNREADABLE:
-        raise ValueError(msg("expected the header of an NPY file, got one that cannot be read: save it again with "
-                             "numpy.save")) from None  # fmt: skip
+        raise ValueError(msg(DAMAGED)) from None
     if dtype.hasobject:
         raise ValueError(OF_OBJECTS)
     if dtype != np.bool_:
@@ -192,14 +193,19 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
 
 
 def _numbers_in(file: bytes) -> np.ndarray:
-    other = ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS))
+    if not file.startswith(np.lib.format.MAGIC_PREFIX):
+        raise ValueError(_no_npy(file))
     try:
         shape, _, dtype, _ = npy_header(file)
         if dtype.kind in "biuf" and math.prod(shape) <= MOST_CELLS:
             return np.asarray(np.load(io.BytesIO(file), allow_pickle=False))
     except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
-        raise other from None
-    raise ValueError(OF_OBJECTS) if dtype.hasobject else other
+        raise ValueError(msg(DAMAGED)) from None
+    if dtype.hasobject:
+        raise ValueError(OF_OBJECTS)
+    if dtype.kind not in "biuf":
+        raise ValueError(msg(NO_NUMBERS, got=str(dtype)[:40]))
+    raise ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS))
 
 
 def _array(given: Any) -> np.ndarray:
@@ -215,7 +221,7 @@ def _array(given: Any) -> np.ndarray:
         raise ValueError(msg(RAGGED)) from None
     if array.dtype.kind not in "biuf":
         got = getattr(given, "dtype", type(given).__name__)
-        raise ValueError(msg("expected an array of numbers or booleans, got {got}", got=str(got)))
+        raise ValueError(msg(NO_NUMBERS, got=str(got)))
     return array
 
 

@@ -121,6 +121,11 @@ def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Op
     teacher.locator(".st-key-room_end button").click()
     expect(phone.locator("#status")).to_contain_text("This class session has ended")
     expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
+    teacher.evaluate("""() => localStorage.setItem("unmask lessons", JSON.stringify(
+        {answers: {}, room: {id: "gone", secret: "with a server that was restarted"}}))""")
+    teacher.reload()
+    expect(teacher.get_by_test_id("stToast")).to_contain_text("This class session has ended. Start a new one.")
+    expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
 
 
 def test_a_phone_counts_the_answers_of_the_lesson_that_ends(open_page: Open) -> None:

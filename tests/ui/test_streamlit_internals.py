@@ -4,6 +4,7 @@ The selectors are tested in a browser: tests/browser/test_internals.py.
 """
 
 import inspect
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,8 @@ from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.scriptrunner import script_runner
+from streamlit.runtime.state.common import WidgetMetadata
+from streamlit.runtime.state.session_state import WStates
 from streamlit.testing.v1 import AppTest
 
 from ui import page as page_set_up
@@ -44,6 +47,7 @@ def page() -> None:
     st.toggle("On", True, key="on")
     st.segmented_control("One", ["a", "b"], default="b", key="one", required=True)
     st.selectbox("Number", [1, 2], key="number")
+    st.multiselect("Some", ["a", "b"], ["b"], key="some")
     st.number_input("Seed", 0, 9, 7, key="seed")
 
 
@@ -93,13 +97,22 @@ def test_of_a_row_of_which_one_is_chosen_one_always_is(sent: list[str], again: b
     assert app.session_state["one"] == "b"
 
 
-KEPT = {"text": "a text", "part": (2, 5), "on": True, "one": "b", "number": 1, "seed": 7}
+def test_a_value_that_is_nested_too_deep_to_be_read_counts_as_not_sent() -> None:
+    streamlit_internals.check_widget_values()
+    states, read = WStates(), lambda sent: json.loads(sent or "[]")
+    states.set_widget_metadata(WidgetMetadata("graph", read, json.dumps, "json_value"))
+    states.set_widget_from_proto(WidgetState(id="graph", json_value="[" * 10_000))
+    assert states["graph"] == []
+
+
+KEPT = {"text": "a text", "part": (2, 5), "on": True, "one": "b", "number": 1, "some": ["b"], "seed": 7}
 OWN = {
     "text": ("string_value",),
     "part": ("double_array_value",),
     "on": ("bool_value",),
     "one": ("string_array_value",),
     "number": (),  # none of the values is the name of an option
+    "some": (),
     "seed": (),  # none is a number from 0 to 9
 }
 

@@ -357,7 +357,7 @@ def show_span(chosen: ChosenHead) -> None:
     queries = query.choose_span(chosen.now, chosen.part)
     how, of = st.session_state.pooled, (chosen.now, chosen.views, (chosen.layer, chosen.head), queries)
     row, of_means = query.span_row(*of, how), query.span_row(*of, "mean")
-    st.html(cached_figure(where_it_lies, of_means))
+    st.html(cached_figure(where_it_lies, of_means, row))
     st.toggle(say("Largest first"), key="sorted")
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     about = N_("The {how} of the weights of queries ({count}) from {query} on in {head}, a bar for each key.")

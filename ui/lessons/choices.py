@@ -143,8 +143,8 @@ def _take(stored: Any) -> None:
                 _answers().setdefault((lesson, step), choice)
     if isinstance(key, dict) and all(isinstance(key.get(name), str) for name in ("id", "secret")):
         room = RoomKey(key["id"], key["secret"])
-        if not st.session_state.get("lesson_room") and rooms.served.is_set() and rooms.rooms().is_open(room):
-            st.session_state.lesson_room = room  # of a teacher, which is still there
+        if not st.session_state.get("lesson_room") and rooms.served.is_set():
+            st.session_state.lesson_room = room  # of a teacher; where it has ended, its button says so
 
 
 def _forget() -> None:

@@ -82,13 +82,14 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     return figure(traces, layout | {"xaxis": across, "yaxis": heights, "showlegend": len(traces) > 1})
 
 
-def where_it_lies(row: BarRow) -> str:
-    """HTML: on how few keys the query's weight lies, or where changed masks moved it."""
+def where_it_lies(row: BarRow, named: BarRow | None = None) -> str:
+    """HTML: on how few keys the query's weight lies, or where changed masks moved it. named: whose weights are given
+    where they are not the row's, as of a sum of queries."""
     who = tag("b", row.name)
     if not row.now.any():
         return paragraph(filled(say("{query} attends to nothing: every key is blocked."), query=who), "key")
     if row.standard is not None:
-        return paragraph(_moved(who, row, row.standard), "key")
+        return paragraph(_moved(who, row, row.standard, named or row), "key")
     shares = np.cumsum(np.sort(row.now.astype(np.float64))[::-1]) / row.now.sum(dtype=np.float64)
     half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
     said = say("{query}: half of its weight is on {half} of its allowed keys ({keys:,}), 90% on {most}.")
@@ -96,7 +97,7 @@ def where_it_lies(row: BarRow) -> str:
     return paragraph(filled(said, query=who, half=half, keys=keys, most=most), "key")
 
 
-def _moved(who: Markup, row: BarRow, standard: HeadView) -> Markup:
+def _moved(who: Markup, row: BarRow, standard: HeadView, named: BarRow) -> Markup:
     """What the changed masks did to the weights."""
     now, before = row.now.astype(np.float64), standard.weights[0].astype(np.float64)
     if not before.any():
@@ -106,8 +107,9 @@ def _moved(who: Markup, row: BarRow, standard: HeadView) -> Markup:
     share = (np.abs(change).sum() + abs(change.sum())) / 2  # a sink has given or taken the rest
     opened = float(now[standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
     moved = filled(say(MOVED), query=who, moved=percent(share), opened=percent(opened))
+    old, new = named.standard.weights[0] if named.standard else before, named.now
     largest = [
-        join((tag("b", f"{key}: {row.view.keys[key]}"), f" ({weight_text(before[key])} → {weight_text(now[key])})"))
+        join((tag("b", f"{key}: {row.view.keys[key]}"), f" ({weight_text(old[key])} → {weight_text(new[key])})"))
         for key in np.argsort(-np.abs(change), kind="stable")[:2]
         if abs(change[key]) >= VISIBLE
     ]

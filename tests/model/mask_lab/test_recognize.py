@@ -193,9 +193,11 @@ def test_other_masks_of_a_batch_are_mentioned() -> None:
         ("[" * 100_000 + "]", "every bracket closed"),
         ("words", "cells in it"),
         ([[1, 0], [1]], "rows of equal length"),
-        (b"\x93NUMPY nonsense", "expected an NPY file"),
+        (b"\x93NUMPY nonsense", "expected an NPY file, got one that cannot be read: save it again"),
+        (npy(np.ones((9, 9), bool))[:-5], "expected an NPY file, got one that cannot be read: save it again"),
+        (b"", "expected an NPY file, got an empty one"),
         (npy(np.array([None])), "got one of Python objects, which are pickled and never opened"),
-        (npy(np.zeros((2, 2), complex)), "expected an NPY file of at most"),
+        (npy(np.zeros((2, 2), complex)), "expected an array of numbers or booleans, got complex128"),
         (None, "expected an array"),
     ],
 )

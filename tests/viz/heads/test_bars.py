@@ -25,7 +25,7 @@ from viz.heads.attribution import (
     sum_words,
     why_they_differ,
 )
-from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
 from viz.heads.colours import MOST_ROWS, PALETTES, STANDARD_COLOURS, STEP, Colours, numbers_table, shown
 from viz.heads.tokens import COLOURS, LEAST, LEAST_EVER, arcs_packet, least_line
 from viz.html import signed
@@ -70,6 +70,14 @@ class TestBars:
     def test_what_a_sink_has_given_up_has_moved(self) -> None:
         view = view_with(0.05, 0.26)
         assert "26.0% of its weight has moved" in where_it_lies(row_of(view, view_with(0.05, 0.0), 1))
+
+    def test_of_a_sum_its_weights_are_named_and_the_share_is_of_one_query(self) -> None:
+        of_means = row_of(view_with(0.05, 0.26), view_with(0.05, 0.0), 1)
+        assert of_means.standard is not None
+        views = [replace(view, weights=3 * view.weights) for view in (of_means.view, of_means.standard)]
+        words = where_it_lies(of_means, BarRow(*views))
+        assert "26.0% of its weight has moved" in words
+        assert re.search(r"\(0.* → 0\.78", words), words
 
     def test_a_token_s_label_is_text(self) -> None:
         now = replace(view_with(0.1, 0.9), keys=["<b>", "<i>"], queries=["<b>", "<i>"])
