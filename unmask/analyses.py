@@ -4,7 +4,7 @@ Queries and keys are positions of tokens, whatever tokens are merged into.
 Sizes: L layers, H heads, T tokens, D head width, W model width, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -57,6 +57,10 @@ from viz.numbers import Candidate, next_token_table
 if TYPE_CHECKING:
     import pandas as pd
 
+TRAINED = (
+    "the network's weights have changed since this run, which needs those it had: run the text again, or read "
+    "run.losses before you train, after which it keeps them"
+)
 Token = str | int  # a text, whose first token it is, or an id
 
 
@@ -66,12 +70,15 @@ class Analyses(HeadSource):
     model: Model
     trace: Trace
     row: int
+    network: Any
+    weights: Hashable
     last: int
     labels: list[str]
 
     @property
     def logits(self) -> np.ndarray:
         """float32 [T,V] of the row."""
+        self._expect_same_weights()
         return self.trace.logits[self.row].cpu().numpy()
 
     def residual(self, layer: int) -> np.ndarray:
@@ -79,6 +86,7 @@ class Analyses(HeadSource):
 
         Raises ValueError for a layer that is not there, and (NotSupported) where the model's is not known.
         """
+        self._expect_same_weights()
         streams = self.model.residuals(self.trace.batch.rows([self.row]), self.trace.spec).streams
         return streams[index("layer", layer, len(streams))][0].float().cpu().numpy()
 
@@ -170,6 +178,7 @@ class Analyses(HeadSource):
         """One score, split by what wrote the query and the key, float64 [S,S]; by dimension, [D], where the split by
         source is not exact."""
         self._check(layer, head)
+        self._expect_same_weights()
         query, key = self._query(query), index("key", key, len(self._keys))
         found = score_split(self.model, self.trace, self.row, layer, head, query, key)
         stages = self.trace.stages(layer, head, self.row)
@@ -191,6 +200,7 @@ class Analyses(HeadSource):
         """Weight × norm of the value of each key of a query (Kobayashi et al. 2020), float32 [K], and what each adds to
         the residual stream."""
         self._check(layer, head)
+        self._expect_same_weights()
         query = self._query(query)
         found = carried(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
         line = f"{self.named(layer, head)}: weight × |v| of {self.labels[query]} ({query})"
@@ -202,6 +212,7 @@ class Analyses(HeadSource):
         """The next tokens that a head promotes and suppresses, bypassing all later layers: logits relative to its mean
         effect, the most promoted first. Raises ValueError (NotSupported) where what it adds is not known."""
         self._check(layer, head)
+        self._expect_same_weights()
         query = self._query(query)
         found = direct_effect(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
         tokens = [*found.up, *reversed(found.down)]
@@ -228,6 +239,8 @@ class Analyses(HeadSource):
         """
         if not isinstance(other, Analyses) or other.model is not self.model:
             raise ValueError(f"expected another run of this {self.model.name}, loaded once for both, got {other!r:.80}")
+        for run in (self, other):
+            run._expect_same_weights()
         model, real = self.model, self.trace.batch.real(self.row)
         pair = PatchPair(model, other.trace, other.row, self.trace, self.row)
         query = real.stop - 1 if query is None else index("query", query, real.stop, first=real.start)
@@ -238,7 +251,8 @@ class Analyses(HeadSource):
         columns, unit = [f"H{head}" for head in range(model.num_heads)], "nats" if instead_of is None else "logits"
         layers = [head_name(number) for number in _layer_numbers(model)]
         view = PatchView(values, layers, columns, unit, pair.measured(metric), ("A", "B"))
-        line = patch_sentence(view)
+        asked = " − ".join(f"“{model.label(one)}”" for one in (found, metric.instead_of) if one is not None)
+        line = f"{asked} after {self._predicting[query]}: {patch_sentence(view)}"
         axes = {"layer": _layer_numbers(model), "head": range(model.num_heads)}
         return table_picture(line, view, values, [tag("p", line), patch_grid(view), patch_table(view)], axes)
 
@@ -286,7 +300,12 @@ class Analyses(HeadSource):
         """The tokens after which it predicts, whichever attention is shown."""
         return self.trace.batch.pieces[self.row]
 
+    def _expect_same_weights(self) -> None:
+        if self.network is not None and versions(self.network) != self.weights:
+            raise ValueError(TRAINED)
+
     def _expect_predictions(self) -> None:
+        self._expect_same_weights()
         if not self.predicts:
             raise ValueError(f"expected a model that predicts next tokens, got {self.model.name}, {self.model.kind}")
 
@@ -347,6 +366,13 @@ class Circuits:
 def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
     axes = {"token": [one.token for one in found.tokens], "id": range(found.effects.shape[1])}
     return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], axes)
+
+
+def versions(network: Any) -> Hashable:
+    """What changes with the weights of a network in memory, in place too, as an optimizer does, but for what is written
+    through `.data`."""
+    weights = () if network is None else network.parameters()
+    return tuple((id(one), 0 if one.is_inference() else one._version) for one in weights)
 
 
 def expect_text(spec: MaskSpec, batch: TokenBatch) -> None:

@@ -59,6 +59,7 @@ class ImageRun(Run):
         if not names:
             raise ValueError(f"expected an image classifier with its classes, got {self.model.name}")
         most = min(index("number of classes", most, MOST_PREDICTED, first=1), len(names))
+        self._expect_same_weights()
         found = self.model.ranked(self.trace.logits[0].softmax(-1), most)
         return predicted("class", [Candidate(*one) for one in found])
 

@@ -31,7 +31,7 @@ from serving.job import Job
 from serving.result_cache import once
 from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
-from unmask.analyses import Circuits, expect_text
+from unmask.analyses import Circuits, expect_text, versions
 from unmask.checking import Checkable
 from unmask.pictures import Picture, printed_file
 from unmask.runs import Run, spec_of
@@ -170,7 +170,8 @@ class LoadedModel(Checkable, Circuits):
             warnings.warn(CHANGED, stacklevel=2)
         if image is not None:
             from unmask.images import ImageRun  # with transformers, which takes seconds to import
-        run = (Run if image is None else ImageRun)(self.model, self.model.run(batch, spec), row, self.network)
+        own = {"network": self.network, "weights": versions(self.network)}
+        run = (Run if image is None else ImageRun)(self.model, self.model.run(batch, spec), row, **own)
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
         return run
@@ -226,7 +227,8 @@ class LoadedModel(Checkable, Circuits):
                 why = f"{self.model.name}: its chat template takes too long, or too much memory"
                 raise ValueError(why) from None
         batch, _ = self.model.encode_rendered(text)
-        return Run(self.model, self.model.run(batch, spec_of(self.model.standard, masks, **more)), 0, self.network)
+        trace = self.model.run(batch, spec_of(self.model.standard, masks, **more))
+        return Run(self.model, trace, 0, self.network, weights=versions(self.network))
 
     @property
     def first_head(self) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
 from typing import Any, Self
@@ -24,7 +24,7 @@ from model.masks import MaskSpec
 from model.spec import MOST_STROKES, stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
-from unmask.analyses import Analyses, expect_text
+from unmask.analyses import Analyses, expect_text, versions
 from unmask.checking import Checkable, tokens_in
 from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
 from viz.heads.cells import changed, weight_text, window
@@ -42,14 +42,15 @@ MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Analyses, Checkable):
-    """One forward pass, of which one row is shown. trace: what it recorded (model.trace.Trace). network:
-    transformers' own, where the model was given in memory."""
+    """One forward pass, of which one row is shown. trace: what it recorded (model.trace.Trace). network: transformers'
+    own, where it was given in memory. weights: its `versions` then: what needs those raises ValueError afterwards."""
 
     model: Model
     trace: Trace
     row: int = 0
     network: Any = None
     by: By = "tokens"
+    weights: Hashable = field(default=None, repr=False)
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -99,6 +100,8 @@ class Run(Analyses, Checkable):
         return replace(self, trace=self.trace.select(name))
 
     def merged(self, by: By) -> Self:
+        if by == self.by:
+            return self
         merge_groups(self.trace, self.row, by)  # refuses what is none
         return replace(self, by=by)
 
@@ -106,7 +109,8 @@ class Run(Analyses, Checkable):
         """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
         spec = spec_of(self.model.standard, masks)
         expect_text(spec, self.trace.batch)
-        return replace(self, trace=self.model.run(self.trace.batch, spec).select(self.trace.name))
+        trace = self.model.run(self.trace.batch, spec).select(self.trace.name)
+        return replace(self, trace=trace, weights=versions(self.network))
 
     def served(
         self, chunks: Sequence[int] | int = 8, prefix: int = 0, align: str = "bottom-right", second: str = ""
@@ -167,6 +171,7 @@ class Run(Analyses, Checkable):
     @property
     def _alone(self) -> TokenBatch:
         """The row without padding. Raises ValueError for a model that predicts no next token from earlier ones."""
+        self._expect_same_weights()
         check_predicts(self.model)
         return self.trace.batch.without_padding(self.row)
 
@@ -193,10 +198,10 @@ class Run(Analyses, Checkable):
         """The label of each query token."""
         return list(self.trace.queries.pieces[self.row])
 
-    @property
+    @cached_property
     def losses(self) -> np.ndarray:
         """float32 [T], nats: -log of the probability of each token, NaN where there is none. Raises ValueError for a
-        model that predicts no next token."""
+        model that predicts no next token, and for one that was trained since the run."""
         self._expect_predictions()
         return self.trace.losses(self.row).numpy()
 
@@ -326,7 +331,8 @@ class Run(Analyses, Checkable):
         line = f"{self.title}: {', '.join(said) or 'no token attends to anything'}"
         numbers = np.stack([future, padding])
         axes = {"on": ["later tokens", "padding"], **self.axes_of(future)}
-        html = partial(page, line, [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")])
+        grids = [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")]
+        html = partial(page, line, grids if said else [tag("p", line)])
         return LeakPicture(line, numbers, numbers, html, axes=axes, future=future, padding=padding, names=names)
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:

@@ -24,7 +24,7 @@ def test_patching_a_run_with_another(known: DecoderModel) -> None:
     metric = PatchMetric(5, WORDS.index("q"), WORDS.index("t"))
     expected = [head_effects(PatchPair(known, a.trace, 0, b.trace, 1), metric, layer)[:-1] for layer in (0, 1)]
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
-    assert repr(found).startswith("Measured in A: ")
+    assert repr(found).startswith("“q” − “t” after p: Measured in A: ")
     assert "L1 H0" in found._repr_html_()
     assert found.to_dataframe().columns.tolist() == ["layer", "head", "value"]
     assert b.patch(a).numpy()[INDUCTION] > 0  # what A finds likeliest

@@ -169,6 +169,7 @@ def test_masks_are_given_by_name(story: LoadedModel) -> None:
         assert run.under({"causal": no}).masks == story.run(TEXT, causal=no).masks == MaskSpec(causal=False)
     alone = story.run("cat", masks={"drawn": [["block", 0, 0, 9, 9]]})
     assert alone.leak().line.endswith(": no token attends to anything")
+    assert "no token attends to anything&lt;/p&gt;" in alone.leak()._repr_html_()
     assert run.head(2, 0).numpy()[9, :7].max() == 0
     assert run.head(1, 0).numpy()[9, :7].max() > 0
     assert story.run(TEXT, masks=MaskSpec(stride=2), causal=False).masks == MaskSpec(stride=2, causal=False)

@@ -1,11 +1,14 @@
-"""A training's checkpoints in Python: one by its step, and what a text measures over all."""
+"""A training's checkpoints in Python: one by its step, and what a text measures over all; runs before one and after."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 
 import unmask
 from model import catalog
@@ -87,3 +90,29 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
         unmask.checkpoints(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"expected a text, got \['a', 'b'\]"):
         unmask.checkpoints(folder).measure(["a", "b"])  # type: ignore[arg-type]
+
+
+def test_a_run_does_not_predict_with_weights_that_it_did_not_have() -> None:
+    network = families.random_network("gpt2")
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"), pad_token="<pad>")
+    model = unmask.load(network, tokenizer, name="mine")
+    read, other = model.run(TEXT), model.run(TEXT)
+    losses, weights, merged = read.losses.copy(), read.numpy(), other.merged("words")
+    ids, optimizer = read.trace.batch.ids, torch.optim.SGD(network.parameters(), lr=0.5)
+    network(input_ids=ids, labels=ids).loss.backward()
+    optimizer.step()
+    after = model.run(TEXT)
+    calls: list[Callable[[], Any]] = [
+        lambda: other.losses, lambda: merged.losses, lambda: other.logits, other.next_token, other.logit_lens,
+        lambda: other.residual(1), lambda: other.direct_effect(0, 0), lambda: other.value_weighted(0, 0),
+        lambda: other.score_split(0, 0, 1, 1), lambda: other.ablate([(0, 0)]), other.ablation, other.served,
+        lambda: other.patch(after), lambda: after.patch(other), lambda: other.difference(after),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(ValueError, match="the network's weights have changed since this run"):
+            call()
+    np.testing.assert_array_equal(read.losses, losses)  # what was read before
+    np.testing.assert_array_equal(other.numpy(), weights)
+    change = f"{np.nanmean(losses):.2f} → {np.nanmean(after.losses):.2f}"
+    assert f"Mean loss: {change}" in after.difference(read)._repr_html_()
+    np.testing.assert_array_equal(other.under({}).losses, after.losses)
