@@ -117,9 +117,10 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")
     words = msg(more, longest=longest, needed=longest + 1)
     more_asked = (trial.asked.tokens or 0) > longest  # which the module did not take, as the finding says
-    leaks = trial.mask is not None and bool(trial.mask.leaks.any())  # then no longer row is read
-    found = [(LAWS["length"], words)] if longest < context and not more_asked and not leaks else []
-    if longest < wide + 2 <= context and not leaks:
+    leaks = trial.mask is not None and bool(trial.mask.leaks.any())
+    short = leaks or trial.by_hand  # then no longer row is read
+    found = [(LAWS["length"], words)] if longest < context and not more_asked and not short else []
+    if longest < wide + 2 <= context and not short:
         needed = min(wide + 8, context)
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)
         found.append((LAWS["length"], words))

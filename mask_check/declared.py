@@ -19,7 +19,7 @@ from model.spec import MOST_POSITIONS
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
 NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
-ONE_LAYER = N_("{mask} of the whole module (of several layers, give a list of masks, one for each)")
+ONE_LAYER = N_("{mask} of the whole module (of several layers, give one mask for each, with commas between them)")
 BLOCKS = tuple(2**power for power in range(2, 10))
 OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radius", "num_hash_functions", "index_topk")
 
@@ -87,17 +87,21 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
     """What a module says of itself, or what its user says of it.
 
     mask: None reads the configuration (a module without one is taken for causal); "causal", "full", "window:W",
-    "chunk:C" or "prefix:P" for every layer; bool [T,T], for all layers together or one for each.
+    "chunk:C" or "prefix:P" for every layer, or a list of them, one for each, also with commas; bool [T,T], for all
+    layers together or one for each.
     """
     if isinstance(mask, Tensor | np.ndarray):
         return Declared((_square(mask, length),), msg("a mask given by hand"))
-    if isinstance(mask, str):
+    if isinstance(mask, str) and "," not in mask:
         layer, count = _parsed(mask), _count(config)
         found = _declared([layer] * (count or 1), length)
         if count is None and layer.window is not None:
             return replace(found, words=msg(ONE_LAYER, mask=found.words))
         return found
-    if isinstance(mask, Sequence) and mask:
+    named = mask.split(",") if isinstance(mask, str) else mask
+    if isinstance(named, Sequence) and named and all(isinstance(one, str) for one in named):
+        return _declared([_parsed(str(one).strip()) for one in named], length)
+    if isinstance(mask, Sequence) and not isinstance(mask, str) and mask:
         return Declared(tuple(_square(one, length) for one in mask), msg("masks given by hand, one for each layer"))
     if mask is not None:
         raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])  # not shown

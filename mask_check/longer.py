@@ -312,7 +312,8 @@ def _of_one_row(
 
 def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
     """What is replaced, in a row of the batch each: everything from a position on; under a window, everything before
-    it; and the single token that most other outputs may read, which is to move one of them."""
+    it; and the first half, which is to move an output of the other half. Where the mask lets none read it: the token
+    that most outputs may read."""
     length = len(declared.reach)
     blocked = ~declared.reach
     behind = bool(blocked.tril().any())  # a window: it blocks earlier tokens too
@@ -322,13 +323,14 @@ def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
     rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * length * vocabulary) - 3 - len(needed), LEAST_CUTS))
     cuts = sorted(needed | {cuts[(2 * place + 1) * len(cuts) // (2 * rows)] for place in range(rows)})
     parts = [slice(cut, length) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
-    most = int(declared.reach.sum(0).argmax())
-    return [*parts, slice(most, most + 1)]
+    half, most = length // 2, int(declared.reach.sum(0).argmax())
+    across = bool(declared.reach[half:, :half].any())
+    return [*parts, slice(0, half) if across else slice(most, most + 1)]
 
 
 def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, tolerance: float, repeated: float) -> Finding:
-    """moved [len(parts), T]: how far each output moves where all tokens of a part are replaced. The last part is one
-    token, which is to move another output by more than `repeated`, what a row that is not replaced moves by."""
+    """moved [len(parts), T]: how far each output moves where all tokens of a part are replaced. The last part
+    is to move another output by more than `repeated`, what a row that is not replaced moves by."""
     closed = torch.stack([~declared.reach[:, part].any(1) for part in parts])
     if not bool(closed.any()):
         return Finding(OBEYS, msg("its mask blocks no token, so that there is nothing to check."), 0.0, tolerance)

@@ -267,8 +267,8 @@ def watching_embeddings(subject: CheckedModule, ids: Tensor) -> Iterator[list[Te
 
     def keep(_part: nn.Module, arguments: tuple[Any, ...], found: Tensor) -> Tensor | None:
         read = arguments[0] if arguments else None
-        if not isinstance(read, Tensor) or read.shape != ids.shape or not torch.equal(read, ids):
-            return None
+        if not isinstance(read, Tensor) or read.shape != ids.shape or 2 * int((read == ids).sum()) <= ids.numel():
+            return None  # of positions, types or other ids; a module may put a token of its own in front
         leaves.append(found.detach().requires_grad_())
         return leaves[-1]
 

@@ -202,8 +202,10 @@ class CheckedModule:
             arguments["decoder_attention_mask" if self.kind == "encoder-decoder" else "attention_mask"] = mask
         if self.takes("use_cache"):
             arguments.setdefault("use_cache", False)
+        # a module may write into what it is given, of which the rows may be one in memory
+        arguments = {name: one.clone() if isinstance(one, Tensor) else one for name, one in arguments.items()}
         if self._needs_targets:
-            arguments[TARGETS] = ids
+            arguments[TARGETS] = ids.clone()
         if self.table is None and self._may_take_embeddings and self.kind != "encoder-decoder":
             self._may_take_embeddings = False
             try:

@@ -85,7 +85,8 @@ class CheckTrial:
     @property
     def by_hand(self) -> bool:
         """Whether the declared mask was given cell by cell, and so for this length alone."""
-        return self.asked.mask is not None and not isinstance(self.asked.mask, str)
+        mask = self.asked.mask
+        return not (mask is None or isinstance(mask, str) or all(isinstance(one, str) for one in mask))
 
     def at(self, length: int, ids: Tensor | None = None) -> "CheckTrial":
         """The same on a row of another length: these ids, or random ones."""

@@ -4,6 +4,7 @@ import math
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from i18n import say, spoken
 from mask_check import prepare
 from mask_check.check import check, check_checkpoint
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
+from mask_check.longer import quick
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.samples import SAMPLES
 from mask_check.subject import TookTooLong, apart
@@ -23,7 +25,7 @@ from model.base import CHECKPOINTS
 from model.errors import CheckpointError
 from model.huggingface import own_network
 from serving.settings import Settings
-from tests.mask_check.modules import Mixer, Nano, Written
+from tests.mask_check.modules import Mixer, Nano, SmallAttention, Written
 from tests.model.huggingface.families import random_network
 
 IDS = [3, 4, 7, 1, 2, 5, 6]
@@ -359,3 +361,39 @@ def test_a_text_too_short_for_a_property_is_the_reason_that_is_given() -> None:
     assert "1 of 1 open pair and" in words["reach"]
     assert words["gradients"] == "exactly 0 in 1 of 1 blocked pair."
     assert words["unpositioned"] == words["padding-right"]
+
+
+class WritesIntoItsIds(SmallDecoder):
+    """Right, as some that bring ids into range before they read them. then: what it does to them after it has."""
+
+    def __init__(self, then: int | None) -> None:
+        super().__init__()
+        self.then = then
+
+    def forward(self, input_ids: Tensor, **more: Any) -> Any:
+        input_ids.clamp_(max=input_ids.max().item())
+        found = super().forward(input_ids, **more)
+        if self.then is not None:
+            input_ids.fill_(self.then)
+        return found
+
+
+@pytest.mark.parametrize("then", [None, 0])
+def test_a_module_that_writes_into_its_ids_is_checked(then: int | None) -> None:
+    report = check(WritesIntoItsIds(then))
+    assert report.obeys, report
+
+
+def test_a_first_token_of_the_module_s_own_is_no_silence() -> None:
+    class BeginsWithItsOwn(SmallAttention):
+        def forward(self, input_ids: Tensor) -> Tensor:
+            return super().forward(torch.cat([torch.ones_like(input_ids[:, :1]), input_ids[:, 1:]], 1))
+
+    assert quick(BeginsWithItsOwn()).obeys
+
+
+def test_of_a_mask_by_hand_no_longer_row_is_advised() -> None:
+    report = check(SmallDecoder(), mask=torch.ones(24, 24).tril().bool())
+    assert report.obeys
+    assert "use --tokens" not in str(report)
+    assert "use --tokens" in str(check(SmallDecoder()))

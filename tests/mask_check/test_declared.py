@@ -73,7 +73,15 @@ def test_configurations_of_transformers(config: object, kind: str, expected: lis
 
 def test_a_mask_by_hand() -> None:
     assert torch.equal(declare(None, 5, "window:2").reach, LayerMask(window=2).allowed(5))
-    assert str(declare(None, 5, "window:2").words).endswith("of several layers, give a list of masks, one for each)")
+    for each in (["window:2", "causal"], "window:2, causal"):
+        found = declare(None, 5, each)
+        assert [layer.long().sum().item() for layer in found.layers] == [9, 15]
+        assert found.words.endswith("1 of 2 layers causal")
+    with pytest.raises(CannotCheck, match='expected a mask "causal"'):
+        declare(None, 5, "window:2,nope")
+    assert str(declare(None, 5, "window:2").words).endswith(
+        "of several layers, give one mask for each, with commas between them)"
+    )
     assert declare(hf.MistralConfig(num_hidden_layers=2), 5, "window:2").words == (
         "causal, window 2 (a reach of 2 over 2 layers)"
     )
