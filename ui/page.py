@@ -141,7 +141,7 @@ STYLE = """
   [class*="st-key-canvas_of_"]:not(.st-key-canvas_of_mask_canvas) > [class*="st-key-numbers_of_"] {
     position: static; margin: 0 0 -.9rem; } /* below the canvas, in the gap before what follows */
   [class*="st-key-numbers_of_"] button { min-height: 1.6rem; padding: .1rem .3rem; }
-  [class*="st-key-numbers_of_"] button p { font-size: 0; } /* a name to be heard */
+  [class*="st-key-numbers_of_"] button p { font-size: 0 !important; } /* a name to be heard, presented too */
   .st-key-lab_top { margin-bottom: -.5rem; }
   [class*="st-key-above_"] { /* a title in its picture's margin */
     margin-bottom: -2.9rem; position: relative; z-index: 1; pointer-events: none; }

@@ -126,9 +126,17 @@ def _takes(kernel: str, spec: MaskSpec, kinds: Sequence[str], size: tuple[int, i
             steps.append(replace(steps[-1], **{name: getattr(MaskSpec(), name) for name in names}))
     tokens, block, sizes = size
     short = min(tokens, SHORT)  # its cells are part of the text's, and most kinds change some of them
+    if SPLIT not in kinds and all(_is_standard(spec, *text) for text in ((short, LEAST_BLOCK), (tokens, block))):
+        return True  # a kind may be the causal mask by another name, which every kernel takes
     parts = np.diff(np.cumsum([0, *sizes]).clip(max=short))
     allowed = {_allowed_cells(one, short, block, parts[parts > 0].tolist()) for one in steps}
     return len(allowed) == 1 and all(_allowed_cells(one, *size) == total for one in steps[1:])
+
+
+def _is_standard(spec: MaskSpec, tokens: int, block: int) -> bool:
+    """Whether as many cells of each block are allowed as under the standard masks."""
+    found, standard = (_Blocks(one, tokens, block, ()).counts() for one in (spec, MaskSpec()))
+    return np.array_equal(found, standard)
 
 
 def _allowed_cells(spec: MaskSpec, tokens: int, block: int, sizes: Sequence[int]) -> int:

@@ -113,6 +113,10 @@ def test_what_is_presented_has_text_that_is_read_from_afar(visit: Visit) -> None
                 arg=max(14, 0.012 * width),
             )
             assert shown.overflow()[0] == 0
+            table = page.locator("[class*='st-key-numbers_of_'] button p")
+            assert [table.nth(one).evaluate("p => getComputedStyle(p).fontSize") for one in range(table.count())] == [
+                "0px"
+            ] * table.count(), "the words of a table's button are over the picture"
             box = page.locator(".js-plotly-plot .main-svg").first.bounding_box()
             assert box["height"] > 0.55 * height or box["width"] > 0.45 * width
 

@@ -23,6 +23,7 @@ MOVED = N_(
     "{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on keys that "
     "those block."
 )
+MOVED_TOGETHER = N_("{query}: {moved} of its weight has moved compared with the standard masks.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +107,8 @@ def _moved(who: Markup, row: BarRow, standard: HeadView, named: BarRow) -> Marku
     change = now - before
     share = (np.abs(change).sum() + abs(change.sum())) / 2  # a sink has given or taken the rest
     opened = float(now[standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
-    moved = filled(say(MOVED), query=who, moved=percent(share), opened=percent(opened))
+    words = MOVED_TOGETHER if row.view.merged else MOVED  # a merged key is blocked only where all its cells are
+    moved = filled(say(words), query=who, moved=percent(share), opened=percent(opened))
     old, new = named.standard.weights[0] if named.standard else before, named.now
     largest = [
         join((tag("b", f"{key}: {row.view.keys[key]}"), f" ({weight_text(old[key])} → {weight_text(new[key])})"))

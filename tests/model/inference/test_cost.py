@@ -97,6 +97,10 @@ def test_numbers_of_a_small_mask_by_hand() -> None:
         ({"causal": True, "sliding": 50, "sinks": 1}, ["attn_mask", "flex"]),  # differ from token 50 on
         ({"causal": True, "prefix": 1}, ["is_causal", "varlen", "attn_mask", "flex"]),
         ({"causal": False, "block_causal": 8, "stride": 2}, ["attn_mask", "flex"]),
+        ({"causal": False, "block_causal": 1}, ["is_causal", "varlen", "attn_mask", "flex"]),  # is the causal mask
+        ({"causal": False, "prefix_lm": 1}, ["is_causal", "varlen", "attn_mask", "flex"]),
+        ({"causal": False, "prefix_lm": 1, "documents": 2}, ["attn_mask", "flex"]),
+        ({"causal": False, "block_causal": 2}, ["attn_mask", "flex"]),
     ],
 )
 def test_kernels_that_can_compute_it(masks: dict[str, Any], accepted: list[str]) -> None:

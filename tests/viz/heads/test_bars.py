@@ -79,6 +79,13 @@ class TestBars:
         assert "26.0% of its weight has moved" in words
         assert re.search(r"\(0.* → 0\.78", words), words
 
+    def test_of_merged_keys_it_is_not_said_how_much_is_on_blocked_ones(self) -> None:
+        row = row_of(view_with(0.05, 0.26), view_with(0.05, 0.0, blocked=(1,)), 1)
+        assert "26.0% of its weight is on keys that those block" in where_it_lies(row)
+        words = where_it_lies(replace(row, view=replace(row.view, merged=True)))
+        assert "26.0% of its weight has moved compared with the standard masks." in words
+        assert "block" not in words
+
     def test_a_token_s_label_is_text(self) -> None:
         now = replace(view_with(0.1, 0.9), keys=["<b>", "<i>"], queries=["<b>", "<i>"])
         words = where_it_lies(row_of(now, replace(now, weights=now.weights[:, ::-1]), 1))
