@@ -173,28 +173,28 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
 
 def _step(section: Section, common: dict[str, Any]) -> Step:
     if section.settings is None and section.other[0]:
-        line, language = section.other
-        raise _wrong(line, say("a block that begins with ```run"), f"```{language}")
+        raise _wrong(section.other[0], say("a block that begins with ```run"), f"```{section.other[1]}")
     settings = _settings(section.settings or [], section.settings_line or section.line)
+    settings.heading = section.line
     written = {name: settings.line_of((name,)) for name in settings.values}
-    prose = "\n".join(section.prose).strip()
     settings.values = common | settings.values
-    step = _checked(Step, settings, {"title": section.title, "prose": prose})
+    step = _checked(Step, settings, {"title": section.title, "prose": "\n".join(section.prose).strip()})
     step._lines = {"": section.line, **written}
     return step
 
 
 @dataclass
 class YamlMapping:
-    """A mapping of YAML: its values, and where they stand. first: its first line's number in the file."""
+    """A mapping of YAML: its values, and where they stand. first, heading: of its begin and its step's title."""
 
     values: dict[str, Any]
     node: Node | None
     first: int
+    heading: int = 0
 
     def line_of(self, place: tuple[int | str, ...]) -> int:
         """The line of the value at a place, or of what is nearest to it."""
-        node, line = self.node, self.first
+        node, line = self.node, self.heading or self.first if place[0] in ("title", "prose") else self.first
         for step in place:
             found = _entry(node, step)
             if found is None:

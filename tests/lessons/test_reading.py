@@ -81,6 +81,7 @@ def test_a_lesson_is_what_its_file_says() -> None:
             "expected a block that begins with ```run, got '```python'",
         ),
         ("```run\ntext: 2021-03-03", "```\ntext: 2021-03-03", 29, "begins with ```run, got '```'"),
+        ("## First", "## " + "A window " * 20, 8, "expected title, a title"),
         ("head: L4 H1", "head: 4", 11, "a head as the pages write it: L4 H0, got '4'"),
         ('"sliding": 3}\nq', '"sliding": -3}\nq', 12, "expected a whole number from 0"),
         ('{"causal": false,', '{"casual": false,', 12, "casual"),
