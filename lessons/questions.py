@@ -88,8 +88,8 @@ PATTERNS = {
     "previous": N_("{head} gives {share:percent} of its attention to the previous token, more than any other head."),
     "first": N_("{head} gives {share:percent} of its attention to the first token, more than any other head."),
     "induction": N_(
-        "{head} gives {share:percent} of its attention to what followed the same token earlier, more than any other "
-        "head."
+        "Where a token last came up three or more tokens earlier, {head} gives {share:percent} of its attention to "
+        "what followed it, more than any other head."
     ),
 }
 NORMS = (0.5, 1.0)  # of the mean of the others, where the choices end

@@ -276,6 +276,7 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
         return escape(together([looks, *([say(rest, count=count)] if count else [])]))
     leak = N_("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.")
     said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
+    said = said if now.query < PIXELS else []  # there is no later one
     if layer_only:
         return escape(together([*said, say(LAYER_ONLY)]))
     true = now.levels[now.pixel]

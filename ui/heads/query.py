@@ -134,7 +134,9 @@ def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
 
     def take(typed: str) -> None:
         plain = typed.replace(" ", "").replace("，", ",").replace("–", "-")
-        st.session_state.span_refused = None if re.fullmatch(f"({SPAN})?", plain) else typed[:40]
+        parts = [one.split("-") for one in plain.split(",")] if re.fullmatch(SPAN, plain) else []
+        there = all(int(one[0]) <= int(one[-1]) < count for one in parts)
+        st.session_state.span_refused = None if not plain or (parts and there) else typed[:40]
         if st.session_state.span_refused is None:
             st.session_state.span = plain or None
 
@@ -143,7 +145,8 @@ def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
         st.text_input(say("Queries"), help=say(SPAN_HELP), width=240, **look)
         one_of(say("Combined as"), POOLED, "pooled", width="content")
     if (wrong := st.session_state.pop("span_refused", None)) is not None:
-        st.caption(say("Expected positions such as 3-7 or 2,5,9, got “{text}”.", text=escaped(wrong)))
+        words = N_("Expected positions from 0 to {last}, such as 3-7 or 2,5,9, got “{text}”.")
+        st.caption(say(words, last=count - 1, text=escaped(wrong)))
     return queries
 
 

@@ -22,6 +22,7 @@ MOST_KEPT = 4  # curves of earlier trainings
 STEPS = (100, 200, 300, 400, training_job.MOST_STEPS)
 MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
+DEPENDS = 0.5  # nats per character by which putting the mask back raises the loss of a model that reads ahead
 STANDS = 0.5  # a copy head: more than half of its attention is on the next character
 PRESS_START = N_(
     "Press Start to train a two-layer model on these characters. Then train another with the other setting of the "
@@ -168,11 +169,13 @@ def copying(now: TrainingProgress) -> str:
             "Its best copy head, {head}, puts {share} of its attention on the next character: it reads the answer.",
             **best,
         )
-    if now.with_mask and now.without_mask and now.with_mask >= 2 * now.without_mask:
+    more = (now.with_mask or 0.0) - (now.without_mask or 0.0) if now.without_mask else 0.0
+    if more >= DEPENDS:
         return say(
             "**No head copies yet**: the best, {head}, puts {share} of its attention on the next character. But "
-            "with the mask the loss is at least twice as high: the model depends on later characters. Where a text "
-            "repeats itself, others than the next one tell the answer too.",
+            "with the mask the loss is {more:.2f} nats higher: the model depends on later characters. Others than the "
+            "next one tell the answer too, as where a text repeats itself.",
+            more=more,
             **best,
         )
     return say(
