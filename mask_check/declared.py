@@ -80,7 +80,7 @@ class Declared:
         return reach
 
 
-Mask = str | Tensor | np.ndarray | Sequence[Tensor | np.ndarray] | None
+Mask = str | Tensor | np.ndarray | Sequence[str] | Sequence[Tensor | np.ndarray] | None
 
 
 def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None) -> Declared:
@@ -88,20 +88,24 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
 
     mask: None reads the configuration (a module without one is taken for causal); "causal", "full", "window:W",
     "chunk:C" or "prefix:P" for every layer, or a list of them, one for each, also with commas; bool [T,T], for all
-    layers together or one for each.
+    layers together or one for each. Raises CannotCheck for more or fewer names than the configuration has layers.
     """
+    if isinstance(mask, str) and "," in mask:
+        mask = [one.strip() for one in mask.split(",")]
     if isinstance(mask, Tensor | np.ndarray):
         return Declared((_square(mask, length),), msg("a mask given by hand"))
-    if isinstance(mask, str) and "," not in mask:
+    if isinstance(mask, str):
         layer, count = _parsed(mask), _count(config)
         found = _declared([layer] * (count or 1), length)
         if count is None and layer.window is not None:
             return replace(found, words=msg(ONE_LAYER, mask=found.words))
         return found
-    named = mask.split(",") if isinstance(mask, str) else mask
-    if isinstance(named, Sequence) and named and all(isinstance(one, str) for one in named):
-        return _declared([_parsed(str(one).strip()) for one in named], length)
-    if isinstance(mask, Sequence) and not isinstance(mask, str) and mask:
+    if isinstance(mask, Sequence) and mask:
+        named = [_parsed(one) for one in mask if isinstance(one, str)]
+        if len(named) == len(mask) and (count := _count(config)) not in (None, len(mask)):
+            raise CannotCheck(f"expected a mask for each of {count} layers, got {len(mask)}")  # not shown
+        if len(named) == len(mask):
+            return _declared(named, length)
         return Declared(tuple(_square(one, length) for one in mask), msg("masks given by hand, one for each layer"))
     if mask is not None:
         raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])  # not shown

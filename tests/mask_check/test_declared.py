@@ -79,6 +79,8 @@ def test_a_mask_by_hand() -> None:
         assert found.words.endswith("1 of 2 layers causal")
     with pytest.raises(CannotCheck, match='expected a mask "causal"'):
         declare(None, 5, "window:2,nope")
+    with pytest.raises(CannotCheck, match="expected a mask for each of 3 layers, got 2"):
+        declare(hf.MistralConfig(num_hidden_layers=3), 5, "window:2,causal")
     assert str(declare(None, 5, "window:2").words).endswith(
         "of several layers, give one mask for each, with commas between them)"
     )
