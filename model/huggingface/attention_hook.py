@@ -161,7 +161,8 @@ def _attention(
         raise NotSupported(msg(words, names=", ".join(unknown)))
     bias = extra.get("position_bias")
     bias = bias if bias is not None and bool(bias.any()) else None  # T5's cross-attention gets zeros
-    terms = ScoreTerms(extra.get("softcap"), bias, extra.get("s_aux", extra.get("sinks")))
+    sinks = extra.get("s_aux", extra.get("sinks"))  # a parameter, which may be trained after the run
+    terms = ScoreTerms(extra.get("softcap"), bias, None if sinks is None else sinks.detach().clone())
     added = () if attention_mask is None else (attention_mask,)
     indices: Tensor | None = extra.get("indices")  # of the keys that an indexer chose for each query, [B,Q,n]
     if indices is not None:

@@ -116,3 +116,16 @@ def test_a_run_does_not_predict_with_weights_that_it_did_not_have() -> None:
     change = f"{np.nanmean(losses):.2f} → {np.nanmean(after.losses):.2f}"
     assert f"Mean loss: {change}" in after.difference(read)._repr_html_()
     np.testing.assert_array_equal(other.under({}).losses, after.losses)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_oss", "gemma2", "bloom"])
+def test_a_run_keeps_its_attention_whatever_becomes_of_the_weights(name: str) -> None:
+    """gpt-oss: sinks are a parameter that attention itself reads."""
+    network = families.random_network(name, families.ALL.get(name))
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"), pad_token="<pad>")
+    run = unmask.load(network, tokenizer, name="mine").run(TEXT)
+    before = run.numpy().copy()
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.mul_(1.5).add_(0.3)
+    np.testing.assert_array_equal(run.numpy(), before)
