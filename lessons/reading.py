@@ -185,7 +185,7 @@ def _step(section: Section, common: dict[str, Any]) -> Step:
 
 @dataclass
 class YamlMapping:
-    """A mapping of YAML: its values, and where they stand. first, heading: of its begin and its step's title."""
+    """A mapping of YAML: its values, and where they stand. first: the line of its beginning; heading: of its step's."""
 
     values: dict[str, Any]
     node: Node | None
@@ -194,7 +194,7 @@ class YamlMapping:
 
     def line_of(self, place: tuple[int | str, ...]) -> int:
         """The line of the value at a place, or of what is nearest to it."""
-        node, line = self.node, self.heading or self.first if place[0] in ("title", "prose") else self.first
+        node, line = self.node, (self.heading if place[0] in ("title", "prose") else 0) or self.first
         for step in place:
             found = _entry(node, step)
             if found is None:

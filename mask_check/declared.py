@@ -101,11 +101,10 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
             return replace(found, words=msg(ONE_LAYER, mask=found.words))
         return found
     if isinstance(mask, Sequence) and mask:
-        named = [_parsed(one) for one in mask if isinstance(one, str)]
-        if len(named) == len(mask) and (count := _count(config)) not in (None, len(mask)):
-            raise CannotCheck(f"expected a mask for each of {count} layers, got {len(mask)}")  # not shown
-        if len(named) == len(mask):
-            return _declared(named, length)
+        if all(isinstance(one, str) for one in mask):
+            if (count := _count(config)) not in (None, len(mask)):
+                raise CannotCheck(f"expected a mask for each of {count} layers, got {len(mask)}")  # not shown
+            return _declared([_parsed(str(one)) for one in mask], length)
         return Declared(tuple(_square(one, length) for one in mask), msg("masks given by hand, one for each layer"))
     if mask is not None:
         raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])  # not shown

@@ -114,6 +114,7 @@ def test_what_is_presented_has_text_that_is_read_from_afar(visit: Visit) -> None
             )
             assert shown.overflow()[0] == 0
             table = page.locator("[class*='st-key-numbers_of_'] button p")
+            assert table.count() or step == 1
             assert [table.nth(one).evaluate("p => getComputedStyle(p).fontSize") for one in range(table.count())] == [
                 "0px"
             ] * table.count(), "the words of a table's button are over the picture"

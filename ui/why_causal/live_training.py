@@ -169,7 +169,7 @@ def copying(now: TrainingProgress) -> str:
             "Its best copy head, {head}, puts {share} of its attention on the next character: it reads the answer.",
             **best,
         )
-    more = (now.with_mask or 0.0) - (now.without_mask or 0.0) if now.without_mask else 0.0
+    more = now.with_mask - now.without_mask if now.with_mask and now.without_mask else 0.0
     if more >= DEPENDS:
         return say(
             "**No head copies yet**: the best, {head}, puts {share} of its attention on the next character. But "
