@@ -17,7 +17,8 @@ from mask_check.findings import CannotCheck
 from mask_check.subject import text_config
 from model.spec import MOST_POSITIONS
 
-LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+DECODER_COUNTS = ("decoder_layers", "num_decoder_layers")  # beside those of an encoder
 NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
 ONE_LAYER = N_("{mask} of the whole module (of several layers, give one mask for each, with commas between them)")
 BLOCKS = tuple(2**power for power in range(2, 10))
@@ -65,11 +66,13 @@ class LayerMask:
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """layers: bool [T,T] of each. words: what they are. exact: whether less than this would be a mistake too."""
+    """layers: bool [T,T] of each. words: what they are. exact: whether less than this would be a mistake too. masks: of
+    each layer, where it is known for any length."""
 
     layers: tuple[Tensor, ...]
     words: str
     exact: bool = True
+    masks: tuple[LayerMask, ...] = ()
 
     @property
     def reach(self) -> Tensor:
@@ -95,14 +98,14 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
     if isinstance(mask, Tensor | np.ndarray):
         return Declared((_square(mask, length),), msg("a mask given by hand"))
     if isinstance(mask, str):
-        layer, count = _parsed(mask), _count(config)
+        layer, count = _parsed(mask), _count(config, kind)
         found = _declared([layer] * (count or 1), length)
         if count is None and layer.window is not None:
-            return replace(found, words=msg(ONE_LAYER, mask=found.words))
+            return replace(found, words=msg(ONE_LAYER, mask=found.words), masks=())
         return found
     if isinstance(mask, Sequence) and mask:
         if all(isinstance(one, str) for one in mask):
-            if (count := _count(config)) not in (None, len(mask)):
+            if (count := _count(config, kind)) not in (None, len(mask)):
                 raise CannotCheck(f"expected a mask for each of {count} layers, got {len(mask)}")  # not shown
             return _declared([_parsed(str(one)) for one in mask], length)
         return Declared(tuple(_square(one, length) for one in mask), msg("masks given by hand, one for each layer"))
@@ -119,7 +122,7 @@ def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
         return [LayerMask(causal=kind != "encoder")]
     config = text_config(config, decoder=True)
     parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
-    if parts is None or _count(config) is None:
+    if parts is None or _count(config, kind) != len(parts):  # an encoder-decoder's are its encoder's
         return _layers_of(config, kind)
     return [_layers_of(part, kind)[number] for number, part in enumerate(parts)]
 
@@ -137,7 +140,7 @@ def _layers_of(config: Any, kind: str | None) -> list[LayerMask]:
         types = ["sliding" if one == "local" else "full" for one in config.attention_layers]
         window = config.window_size
     if types is None:
-        return [LayerMask(causal, window, chunk, prefix)] * (_count(config) or 1)
+        return [LayerMask(causal, window, chunk, prefix)] * (_count(config, kind) or 1)
     return [
         LayerMask(
             causal and not str(one).startswith("bidirectional"),
@@ -166,7 +169,7 @@ def _declared(layers: Sequence[LayerMask], length: int, *, exact: bool = True) -
     reach = farthest(layers)
     if reach is not None and len(layers) > 1 and any(layer.window for layer in layers):
         words = msg("{mask} (a reach of {reach} over {all} layers)", mask=words, reach=reach, all=len(layers))
-    return Declared(tuple(layer.allowed(length) for layer in layers), words, exact)
+    return Declared(tuple(layer.allowed(length) for layer in layers), words, exact, tuple(layers))
 
 
 def _parsed(mask: str) -> LayerMask:
@@ -179,8 +182,10 @@ def _parsed(mask: str) -> LayerMask:
     raise CannotCheck(f"{NAMED}, got {mask[:40]!r}")
 
 
-def _count(config: Any) -> int | None:
-    return next((one for name in LAYER_COUNTS if isinstance(one := getattr(config, name, None), int)), None)
+def _count(config: Any, kind: str | None) -> int | None:
+    """How many layers read the text that is checked; of an encoder-decoder those of its decoder."""
+    names = LAYER_COUNTS if kind == "encoder" else (*DECODER_COUNTS, *LAYER_COUNTS)
+    return next((one for name in names if isinstance(one := getattr(config, name, None), int)), None)
 
 
 def _square(mask: Any, length: int) -> Tensor:

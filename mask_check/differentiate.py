@@ -5,14 +5,15 @@ Sizes: B rows, T tokens, W width.
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg, msg_list
-from mask_check.declared import Declared, LayerMask, layers_of
+from mask_check.declared import Declared, LayerMask
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, written
 from mask_check.kernels import training_without_dropout
 from mask_check.reach import gradients_by, watching_embeddings
@@ -31,6 +32,7 @@ LAYER_LENGTHS = 130, 520
 ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may have decayed to 0
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
+INPUT_HOOKS = ("_require_grads_hooks", "_require_grads_hook")  # where transformers keeps its hooks on embeddings
 TOP_K = ("index_topk", "sparse_topk", "top_k_keys")
 WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) blocks.")
 NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) allows.")
@@ -48,10 +50,13 @@ def judge_layers(trial: CheckTrial) -> Finding:
     is left out.
     """
     subject = trial.subject
-    masks = layers_of(subject.config, subject.kind) if trial.asked.mask is None else []
-    lists = (one for one in subject.inner.modules() if isinstance(one, nn.ModuleList))
+    masks, two = trial.declared.masks, subject.kind == "encoder-decoder" and hasattr(subject.inner, "get_decoder")
+    within = subject.inner.get_decoder() if two else subject.inner
+    lists = (one for one in within.modules() if isinstance(one, nn.ModuleList))
     parts = next((one for one in lists if len(one) == len(masks)), None)
-    if parts is None or trial.by_hand:
+    if not masks:
+        return skipped(msg("the masks of its layers are not known: the mask was given for the whole module."))
+    if parts is None:
         words = N_(
             "its layers were not found: its configuration does not say how many it has (num_hidden_layers), or no "
             "ModuleList has as many parts."
@@ -248,21 +253,12 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
     transformers' method or an attribute such as gradient_checkpointing.
     """
     module = trial.subject.inner
-    parts = [(part, name) for part in module.modules() for name in CHECKPOINTED if vars(part).get(name) is False]
-    known: Any = module if hasattr(module, "gradient_checkpointing_enable") else None
-    if not parts or (known is not None and not getattr(module, "supports_gradient_checkpointing", True)):
-        return skipped(msg("it has no gradient checkpointing."))
-    with training_without_dropout(module), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        plain = _outputs_and_gradient(trial)
-        with setting((part, name, known is None) for part, name in parts):
-            try:
-                if known is not None:
-                    known.gradient_checkpointing_enable()
-                kept = _outputs_and_gradient(trial)
-            finally:
-                if known is not None:
-                    known.gradient_checkpointing_disable()
+    with training_without_dropout(module), warnings.catch_warnings(), _checkpointing(module) as switches:
+        if not switches:
+            return skipped(msg("it has no gradient checkpointing."))
+        kept = _outputs_and_gradient(trial)
+        with setting((*one, False) for one in switches):
+            plain = _outputs_and_gradient(trial)
     broken = N_("with gradient checkpointing output {where} differs by {amount}.")
     finding = trial.compared(kept[0], plain[0], broken, msg("gradient checkpointing changes no output."))
     if finding.verdict == BROKEN or plain[1] is None or kept[1] is None:
@@ -274,6 +270,34 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
         words = msg("with gradient checkpointing a gradient differs by {amount}.", amount=written(apart_by))
         return Finding(BROKEN, words, apart_by, tolerance)
     return Finding(OBEYS, msg("gradient checkpointing changes no output and no gradient."), apart_by, tolerance)
+
+
+@contextmanager
+def _checkpointing(module: nn.Module) -> Iterator[list[tuple[nn.Module, str]]]:
+    """While it lasts, gradient checkpointing is on. Gives the attributes that turn it off, none where there is none."""
+    warnings.simplefilter("ignore")
+
+    def switches(on: bool) -> list[tuple[nn.Module, str]]:
+        return [(part, name) for part in module.modules() for name in CHECKPOINTED if vars(part).get(name) is on]
+
+    off, known = switches(False), hasattr(module, "gradient_checkpointing_enable")
+    if switches(True) or not off or not getattr(module, "supports_gradient_checkpointing", True):
+        yield switches(True)
+        return
+    if not known:
+        with setting((*one, True) for one in off):
+            yield off
+        return
+    own = {name: vars(module)[name] for name in INPUT_HOOKS if name in vars(module)}
+    try:
+        module.gradient_checkpointing_enable()  # type: ignore[operator]
+        yield switches(True)
+    finally:
+        module.gradient_checkpointing_disable()  # type: ignore[operator]
+        getattr(module, "disable_input_require_grads", lambda: None)()  # hooks that enabling has registered
+        for name in INPUT_HOOKS:
+            vars(module).pop(name, None)
+        vars(module).update(own)
 
 
 def judge_compile(trial: CheckTrial) -> Finding:

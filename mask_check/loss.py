@@ -24,13 +24,15 @@ from model.spec import MOST_POSITIONS
 TARGETS = ("labels", "targets", "target", "y")
 IDS = ("input_ids", "idx", "tokens", "x")
 MOST_IDS, ROWS = 2048, 64
+MOST_NAMED = 5  # targets that a loss ignores
 LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
     "the loss is divided or weighted."
 )
 MEAN_LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
-    "the mean is divided, weighted or masked. Return the loss of each token, or logits beside the loss, to tell."
+    "the mean is divided, weighted or masked, or predictions read later tokens, as a masked language model's do. "
+    "Return the loss of each token, or logits beside the loss, to tell."
 )
 READ = N_(
     "the probabilities of the targets at position {row} sum to {total}, and to {cut} in a row that ends there: a "
@@ -38,7 +40,7 @@ READ = N_(
 )
 ELSEWHERE = N_(
     "the probabilities of all targets sum to 1, so no target influences its own prediction. Not judged, because the "
-    "loss of every target is 0 there: positions {rows}."
+    "loss does not depend on the target there: positions {rows}."
 )
 SCALED = N_(
     "the probabilities of all targets sum to 1 if the loss is multiplied by {factor}: return it without its division "
@@ -48,10 +50,11 @@ BISECTIONS = 60
 MOST_BATCHES = 64  # by whose number a loss may be divided
 SLACK = 1e-3  # of a sum that is to be 1
 SAME = 1e-6  # of a mean that another target leaves as it was
+MOST_PLACES = 64  # from which targets are changed
 FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
 IGNORES = N_(
-    "the loss ignores the target {ignored}; the probabilities of the others sum to at most 1. Return logits beside the "
-    "loss to compare them."
+    "the loss ignores these targets: {ignored}. The probabilities of all others sum to at most 1. Return logits "
+    "beside the loss to compare them."
 )
 Batch = Mapping[str, Tensor] | Sequence[Tensor]
 Row = dict[Any, Any]  # one row of a batch, by name or number
@@ -93,7 +96,8 @@ def check_loss(
     logits, losses = run(first)
     if logits is not None and not _reads_targets(first, which):
         shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
-        return _moved(logits, run(first | {which: (first[which] + shift) % count})[0])
+        other = (first[which] + shift) % count
+        return _moved(logits, lambda place: _logits_from(run, first, which, other, place))
     if losses is None:
         raise CannotCheck("expected a loss where ids are their own targets, got logits alone")  # not shown
     own = first[which].unique().cpu()  # an id that the loss ignores may be among them
@@ -123,15 +127,32 @@ def _reads_targets(row: Row, which: Any) -> bool:
     return which in (*IDS, 0) or (len(row) == 1 and which not in TARGETS)
 
 
-def _moved(logits: Tensor, other: Tensor | None) -> Finding:
-    """Of logits [1,T,V], and those with other targets."""
-    moved = torch.zeros(logits.shape[1]) if other is None else (other - logits).abs().amax(-1)[0]
-    amount, tolerance = float(moved.max()), float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
+def _logits_from(run: Callable[[Row], Any], first: Row, which: Any, other: Tensor, place: int) -> Tensor:
+    """[1,T,V], with the other targets from a position on."""
+    logits: Tensor = run(first | {which: torch.cat([first[which][:, :place], other[:, place:]], 1)})[0]
+    return logits
+
+
+def _moved(logits: Tensor, other: Callable[[int], Tensor]) -> Finding:
+    """Of logits [1,T,V], and those with other targets from a position on."""
+    tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
+    amount = float((other(0) - logits).abs().max())
     if amount <= tolerance:
         return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
-    place = int((moved > tolerance).nonzero()[0])
-    words = N_("changing targets changes the logits of position {row}.")
-    return Finding.at((place, place), words, amount, tolerance)
+    length, most = logits.shape[1], 0.0
+    places = sorted({length * part // MOST_PLACES for part in range(MOST_PLACES)})
+    for place in places:
+        moved = (other(place) - logits)[0, : place + 1].abs().amax(-1)
+        most = max(most, float(moved.max()))
+        if most > tolerance:
+            row = int((moved > tolerance).nonzero()[0])
+            words = N_("changing targets from position {place} on changes the logits of position {row}.")
+            return Finding.at((row, row), words, most, tolerance, place=place)
+    words = N_(
+        "logits change with earlier targets, as a decoder's do, and with none at their own position or later ({tried} "
+        "positions tried)."
+    )
+    return Finding(OBEYS, msg(words, tried=len(places)), most, tolerance)
 
 
 def _judge(loss: "LossAtPosition") -> Finding:
@@ -150,15 +171,18 @@ def _judge(loss: "LossAtPosition") -> Finding:
                 words = msg(MEAN_LEAKS, row=place, total=size)
                 return Finding(CANNOT_TELL, words, found.total - 1, SLACK, (place, place))
             return Finding.at((place, place), LEAKS, found.total - 1, SLACK, total=size)
-        if found.ignored is not None:
-            return Finding(CANNOT_TELL, msg(IGNORES, ignored=found.ignored), abs(found.total - 1), SLACK)
+        if found.ignored:
+            more = [msg("{count} more", count=len(found.ignored) - MOST_NAMED)][: len(found.ignored) > MOST_NAMED]
+            some = msg_all([*map(str, found.ignored[:MOST_NAMED]), *more])
+            return Finding(CANNOT_TELL, msg(IGNORES, ignored=some), abs(found.total - 1), SLACK)
         whole = loss.summed_in_row(place, found)
         if abs(whole.total - found.total) > SLACK + whole.rounding:
             sums = {"total": f"{whole.total:.4g}", "cut": f"{found.total:.4g}"}
             return Finding.at((place, place), READ, abs(whole.total - found.total), SLACK, **sums)
         most, rounding = max(most, abs(found.total - 1)), max(rounding, found.rounding)
     if len(left_out) == len(places):
-        return Finding(CANNOT_TELL, msg("the loss is 0 for every target at the positions tried."), None, SLACK)
+        words = msg("the loss does not depend on the target at the positions tried.")
+        return Finding(CANNOT_TELL, words, None, SLACK)
     if most <= SLACK:
         words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
         if left_out:
@@ -173,16 +197,17 @@ def _judge(loss: "LossAtPosition") -> Finding:
 
 @dataclass(frozen=True)
 class ProbabilitySum:
-    """exp(-loss) of the targets tried, summed; how much of it may be rounding; and the target that is left out because
-    the loss ignores it, as F.cross_entropy's ignore_index. logs [N]: the logarithms of what is summed."""
+    """exp(-loss) of the targets tried, summed; how much of it may be rounding; and the targets left out because the
+    loss ignores them, as F.cross_entropy's ignore_index. logs [N]: the logarithms of what is summed."""
 
     logs: Tensor
     rounding: float
-    ignored: int | None = None
+    ignored: tuple[int, ...] = ()
 
     @property
     def left_out(self) -> bool:
-        """Whether the loss of every target is exactly 0, as where it is multiplied by a mask of the answer."""
+        """Whether the loss of every target is exactly 0, or every mean the same, as where it is multiplied by a mask of
+        the answer."""
         return not bool(self.logs.any())
 
     @property
@@ -221,14 +246,16 @@ class LossAtPosition:
         before = part[self._which][0, self._begin : -1]
         shorter = self._run(self._until(place))[1].double() if len(before) else torch.tensor(math.nan).double()
         losses = self._each(part, self.tried)
-        found = self._total(losses, before, shorter, None)
+        found = self._total(losses, before, shorter)
         if abs(found.total - 1) <= SLACK + found.rounding or (found.total < 1 and not self._all_are_tried):
             return found
         same = losses.isnan() | (losses == 0) | torch.isclose(losses, shorter.to(losses), rtol=SAME, atol=0)
+        if self.is_mean and bool(same.all()) and not bool(losses.isnan().any()):
+            return ProbabilitySum(torch.zeros_like(losses), 0.0)
         ignored = self.tried[same.cpu()].tolist()
         if self.is_mean and len(before) > 1:  # a loss may be the mean of others by chance, but not at two positions
             ignored = [one for one in ignored if self._changes_no_mean(place - 1, one)]
-        sums = [found, *(self._total(losses, before, shorter, one) for one in ignored)]
+        sums = [found, *(self._total(losses, before, shorter, one) for one in [*((one,) for one in ignored), ignored])]
         fitting = (one for one in sums[1:] if one.total <= 1 + SLACK + one.rounding)
         return next(fitting, min(sums, key=lambda one: one.total if math.isfinite(one.total) else math.inf))
 
@@ -262,15 +289,16 @@ class LossAtPosition:
         moved = float(((-losses).exp() * (losses - again).abs()).sum())
         return ProbabilitySum(-losses, cut.rounding + 2 * moved)
 
-    def _total(self, losses: Tensor, before: Tensor, shorter: Tensor, ignored: int | None) -> ProbabilitySum:
+    def _total(self, losses: Tensor, before: Tensor, shorter: Tensor, ignored: Sequence[int] = ()) -> ProbabilitySum:
         """From the losses, or the means of the targets `before` and one more; shorter: the mean without that."""
-        terms = int(((before >= 0) & (before != ignored)).sum())  # F.cross_entropy ignores -100
+        out = torch.tensor([*ignored]).to(before)
+        terms = int(((before >= 0) & ~torch.isin(before, out)).sum())  # F.cross_entropy ignores -100
         others = shorter.to(losses) * terms if terms else losses.new_zeros(())
-        kept = self.tried.to(losses.device) != (-1 if ignored is None else ignored)
+        kept = ~torch.isin(self.tried, out.to(self.tried)).to(losses.device)
         losses = losses[kept] * (terms + 1)
         logs = others - losses
         rounding = self._eps * float((logs.exp() * (losses.abs() + others.abs())).sum())
-        return ProbabilitySum(logs, rounding, ignored)
+        return ProbabilitySum(logs, rounding, tuple(ignored))
 
     def _each(self, part: Row, tried: Tensor, position: int = -1) -> Tensor:
         """float64 [N]: what the function returns for each of these ids at a position, counted from the last."""

@@ -269,6 +269,8 @@ def watching_embeddings(subject: CheckedModule, ids: Tensor) -> Iterator[list[Te
         read = arguments[0] if arguments else None
         if not isinstance(read, Tensor) or read.shape != ids.shape or 2 * int((read == ids).sum()) <= ids.numel():
             return None  # of positions, types or other ids; a module may put a token of its own in front
+        if found.shape[:-1] != ids.shape:
+            return None  # what depends on positions alone, although it was given the ids
         leaves.append(found.detach().requires_grad_())
         return leaves[-1]
 

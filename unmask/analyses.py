@@ -4,7 +4,7 @@ Queries and keys are positions of tokens, whatever tokens are merged into.
 Sizes: L layers, H heads, T tokens, D head width, W model width, V vocabulary.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -27,6 +27,7 @@ from model.masks import MaskSpec
 from model.spec import OFF
 from model.text import TokenBatch
 from model.trace import Trace
+from unmask.network_state import NetworkState
 from unmask.pictures import HeadPicture, Picture, head_picture, table_picture
 from unmask.sources import HeadSource, pairs_of
 from viz.ablation import EffectsView, effects_table, ranking_sentence
@@ -71,7 +72,7 @@ class Analyses(HeadSource):
     trace: Trace
     row: int
     network: Any
-    weights: Hashable
+    weights: NetworkState | None
     last: int
     labels: list[str]
 
@@ -301,7 +302,7 @@ class Analyses(HeadSource):
         return self.trace.batch.pieces[self.row]
 
     def _expect_same_weights(self) -> None:
-        if self.network is not None and versions(self.network) != self.weights:
+        if self.weights is not None and self.weights.changed:
             raise ValueError(TRAINED)
 
     def _expect_predictions(self) -> None:
@@ -366,13 +367,6 @@ class Circuits:
 def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
     axes = {"token": [one.token for one in found.tokens], "id": range(found.effects.shape[1])}
     return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], axes)
-
-
-def versions(network: Any) -> Hashable:
-    """What changes with the weights of a network in memory, in place too, as an optimizer does, but for what is written
-    through `.data`."""
-    weights = () if network is None else network.parameters()
-    return tuple((id(one), 0 if one.is_inference() else one._version) for one in weights)
 
 
 def expect_text(spec: MaskSpec, batch: TokenBatch) -> None:

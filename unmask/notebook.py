@@ -3,7 +3,7 @@
 import json
 import warnings
 from base64 import b64encode
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
@@ -31,8 +31,9 @@ from serving.job import Job
 from serving.result_cache import once
 from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
-from unmask.analyses import Circuits, expect_text, versions
+from unmask.analyses import Circuits, expect_text
 from unmask.checking import Checkable
+from unmask.network_state import NetworkState, hooks_and_parameters, weights_in
 from unmask.pictures import Picture, printed_file
 from unmask.runs import Run, spec_of
 from viz.html import tag
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 Ids = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Tensor
 CLASSIFIERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model types
 MESSAGES = 'messages as dicts, each with texts as "role" and "content"'
-CAPTURING = "transformers.utils.output_capturing"  # its hooks stay after a call with output_attentions, without effect
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
 CHANGED = (
     "the network's hooks or parameters have changed since unmask.load: this run uses those it had then. "
     "Call unmask.load again to include the change."
@@ -118,10 +117,10 @@ class LoadedModel(Checkable, Circuits):
     model: Model
     network: Any = None
     tokenizer: Any = None
-    _loaded: frozenset[Hashable] = field(init=False)
+    _loaded: NetworkState = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_loaded", _hooks_and_weights(self.network))
+        object.__setattr__(self, "_loaded", NetworkState(self.network, hooks_and_parameters))
 
     @overload
     def run(
@@ -166,11 +165,11 @@ class LoadedModel(Checkable, Circuits):
         row = index("row", row, len(batch.ids))
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         expect_text(spec, batch)
-        if _hooks_and_weights(self.network) != self._loaded:
+        if self._loaded.changed:
             warnings.warn(CHANGED, stacklevel=2)
         if image is not None:
             from unmask.images import ImageRun  # with transformers, which takes seconds to import
-        own = {"network": self.network, "weights": versions(self.network)}
+        own = {"network": self.network, "weights": NetworkState(self.network, weights_in)}
         run = (Run if image is None else ImageRun)(self.model, self.model.run(batch, spec), row, **own)
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
@@ -228,7 +227,7 @@ class LoadedModel(Checkable, Circuits):
                 raise ValueError(why) from None
         batch, _ = self.model.encode_rendered(text)
         trace = self.model.run(batch, spec_of(self.model.standard, masks, **more))
-        return Run(self.model, trace, 0, self.network, weights=versions(self.network))
+        return Run(self.model, trace, 0, self.network, weights=NetworkState(self.network, weights_in))
 
     @property
     def first_head(self) -> tuple[int, int]:
@@ -372,17 +371,3 @@ def _texts(name: str, given: Any) -> list[str]:
     if not all(isinstance(one, str) for one in texts):
         raise ValueError(f"expected a {name}, or several, got {given!r:.80}")
     return texts
-
-
-def _hooks_and_weights(network: Any) -> frozenset[Hashable]:
-    """What tells a network that has got a hook, or a parameter in another's place, from what it was."""
-    if network is None:
-        return frozenset()
-    hooks = {
-        (name, kind, number)
-        for name, module in network.named_modules()
-        for kind in HOOKS
-        for number, hook in getattr(module, kind, {}).items()
-        if getattr(hook, "__module__", None) != CAPTURING
-    }
-    return frozenset(hooks | {(name, id(weight)) for name, weight in network.named_parameters()})

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
@@ -21,11 +21,13 @@ from model.inference.calls import CallsComparison, PackedLosses, check_predicts,
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.masks import MaskSpec
-from model.spec import MOST_STROKES, stroke_of
+from model.spec import MOST_STROKES
 from model.text import TokenBatch
 from model.trace import Trace
-from unmask.analyses import Analyses, expect_text, versions
+from unmask.analyses import Analyses, expect_text
 from unmask.checking import Checkable, tokens_in
+from unmask.live_head import LiveHead
+from unmask.network_state import NetworkState, weights_in
 from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
 from viz.heads.cells import changed, weight_text, window
 from viz.html import tag
@@ -43,14 +45,14 @@ MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Analyses, Checkable):
     """One forward pass, of which one row is shown. trace: what it recorded (model.trace.Trace). network: transformers'
-    own, where it was given in memory. weights: its `versions` then: what needs those raises ValueError afterwards."""
+    own, where it was given in memory. weights: those it had then: what needs them raises ValueError afterwards."""
 
     model: Model
     trace: Trace
     row: int = 0
     network: Any = None
     by: By = "tokens"
-    weights: Hashable = field(default=None, repr=False)
+    weights: NetworkState | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -97,20 +99,26 @@ class Run(Analyses, Checkable):
 
     def attention(self, name: str) -> "Run":
         """The same run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""
-        return replace(self, trace=self.trace.select(name))
+        return self._shown(trace=self.trace.select(name))
 
     def merged(self, by: By) -> Self:
         if by == self.by:
             return self
         merge_groups(self.trace, self.row, by)  # refuses what is none
-        return replace(self, by=by)
+        return self._shown(by=by)
+
+    def _shown(self, **otherwise: Any) -> Self:
+        """The same run, with the losses that were read."""
+        found = replace(self, **otherwise)
+        vars(found).update({name: value for name, value in vars(self).items() if name == "losses"})
+        return found
 
     def under(self, masks: MaskSpec | dict[str, Any]) -> "Run":
         """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
         spec = spec_of(self.model.standard, masks)
         expect_text(spec, self.trace.batch)
         trace = self.model.run(self.trace.batch, spec).select(self.trace.name)
-        return replace(self, trace=trace, weights=versions(self.network))
+        return replace(self, trace=trace, weights=NetworkState(self.network, weights_in))
 
     def served(
         self, chunks: Sequence[int] | int = 8, prefix: int = 0, align: str = "bottom-right", second: str = ""
@@ -282,7 +290,7 @@ class Run(Analyses, Checkable):
         axes = {"query": range(queries), "key": range(keys)}
         return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas, axes=axes)
 
-    def live(self, layer: int, head: int) -> "LiveHead":
+    def live(self, layer: int, head: int) -> LiveHead:
         """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install anywidget`."""
         return LiveHead(self, layer, head)
 
@@ -345,33 +353,6 @@ class Run(Analyses, Checkable):
 
     def __repr__(self) -> str:
         return self.title
-
-
-class LiveHead:
-    """A mask to draw on and the head beside it. run: the latest one, under the mask as it is drawn.
-
-    mask, head: the two widgets. Raises ValueError for cross-attention, for a head that is not there and for one that
-    the run's masks do not apply to, ImportError where anywidget is not installed.
-    """
-
-    def __init__(self, run: Run, layer: int, head: int) -> None:
-        self.run, self._place = run, (layer, head)
-        self.mask, self.head = run.mask(layer, head).widget(), run.head(layer, head).widget()
-        if not run.masks.holds_in(layer, head):
-            raise ValueError(f"expected a head that this run's masks apply to, got {run.named(layer, head)}")
-        self.mask.observe(self._redraw, "drawn")
-
-    def _redraw(self, change: Any) -> None:
-        strokes = tuple(map(stroke_of, (change.new or {}).get("strokes", [])))
-        self.run = self.run.under(replace(self.run.masks, drawn=strokes))
-        self.head.packet = self.run.head(*self._place).canvas().packet
-
-    def _repr_mimebundle_(self, **how: Any) -> Any:
-        from ipywidgets import HBox  # anywidget brings it
-
-        for widget in (self.mask, self.head):  # without a width of their own; side by side where there is room
-            widget.layout.flex = "1 1 20rem"
-        return HBox([self.mask, self.head], layout={"flex_flow": "row wrap"})._repr_mimebundle_(**how)
 
 
 def _part(given: tuple[int, int], size: int) -> tuple[int, int]:

@@ -126,7 +126,7 @@ def _takes(kernel: str, spec: MaskSpec, kinds: Sequence[str], size: tuple[int, i
             steps.append(replace(steps[-1], **{name: getattr(MaskSpec(), name) for name in names}))
     tokens, block, sizes = size
     short = min(tokens, SHORT)  # its cells are part of the text's, and most kinds change some of them
-    texts = ((short, LEAST_BLOCK), (tokens, block))
+    texts = ((short, 1), (tokens, block))  # cell by cell, then block by block
     if lacking and SPLIT not in kinds and all(_is_standard(spec, *text) for text in texts):
         return True  # a kind may be the causal mask by another name, which every kernel takes
     parts = np.diff(np.cumsum([0, *sizes]).clip(max=short))

@@ -1,13 +1,16 @@
 """What a configuration declares: one layer's mask, and what may reach what after all of them."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import transformers as hf
 
+from mask_check.check import check
 from mask_check.declared import LayerMask, declare, farthest, layers_of
-from mask_check.findings import CannotCheck
+from mask_check.findings import BROKEN, OBEYS, CannotCheck
+from tests.mask_check.test_loss import ENCODER_DECODERS
 
 
 def drawn(mask: torch.Tensor) -> list[str]:
@@ -99,3 +102,44 @@ def test_a_mask_by_hand() -> None:
 def test_a_mask_that_means_nothing_is_refused(mask: object) -> None:
     with pytest.raises(CannotCheck, match="expected a mask"):
         declare(None, 4, mask)
+
+
+def words_of(report: Any, law: str) -> tuple[str, str]:
+    """The verdict, and the words, of one of its laws."""
+    return next((one.verdict, one.words) for one in report.findings if one.law == law)
+
+
+def mistral(**more: Any) -> hf.MistralForCausalLM:
+    sizes = {"vocab_size": 37, "hidden_size": 24, "intermediate_size": 33, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    return hf.MistralForCausalLM(hf.MistralConfig(**sizes, **heads, **more)).eval()
+
+
+def test_each_layer_is_held_to_the_mask_given_for_it() -> None:
+    for given in ("window:4", "window:4,window:4"):
+        verdict, words = words_of(check(mistral(sliding_window=4), mask=given), "layers")
+        assert (verdict, "layers 0, 1 read what their masks allow" in words) == (OBEYS, True), words
+    verdict, words = words_of(check(mistral(sliding_window=None), mask="causal,window:3"), "layers")
+    assert (verdict, "layer 1: output" in words) == (BROKEN, True), words
+    verdict, words = words_of(check(mistral(sliding_window=None), mask=torch.ones(24, 24).tril().bool()), "layers")
+    assert (verdict, "the mask was given for the whole module" in words) == ("does not apply", True), words
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_an_encoder_decoder_has_the_layers_of_its_decoder(name: str) -> None:
+    network = ENCODER_DECODERS[name]().eval()
+    report = check(network, mask="causal,causal")
+    assert words_of(report, "layers")[0] == words_of(report, "gradients")[0] == OBEYS, report
+    with pytest.raises(CannotCheck, match="a mask for each of 2 layers, got 3"):
+        check(network, mask="causal,causal,causal")
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_gradient_checkpointing_is_compared_whether_it_is_on_or_off(on: bool) -> None:
+    network = mistral(sliding_window=None)
+    if on:
+        network.activation_checkpointing_enable()
+    assert words_of(check(network), "checkpointing")[0] == OBEYS
+    assert network.is_activation_checkpointing == on
+    assert hasattr(network, "_require_grads_hook") == on
+    assert len(network.get_input_embeddings()._forward_hooks) == on

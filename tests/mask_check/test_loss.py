@@ -99,7 +99,7 @@ def test_a_target_that_the_loss_ignores_is_named_and_proves_nothing(reduction: s
         lambda batch: shifts(batch, ignore_index=ignored, reduction=reduction), SAME, vocabulary=V
     )
     assert report.verdict == CANNOT_TELL, report
-    assert f"the loss ignores the target {ignored};" in str(report)
+    assert f"the loss ignores these targets: {ignored}." in str(report)
 
 
 def test_what_sums_to_less_is_no_peeking() -> None:
@@ -141,8 +141,9 @@ def test_a_prompt_that_the_loss_leaves_out_is_not_asked(begin: int, peek: float)
     report = unmask.check_loss(lambda batch: each(batch, peek=peek) * (torch.arange(len(batch["labels"][0])) >= begin),
                                PAIR, vocabulary=V)  # fmt: skip
     assert report.verdict == (CANNOT_TELL if begin == T else BROKEN if peek else OBEYS), report
-    assert ("the loss is 0 for every target at the positions tried" in str(report)) == (begin == T)
-    assert ("Not judged, because the loss of every target is 0 there: positions 1" in str(report)) == report.obeys
+    assert ("the loss does not depend on the target at the positions tried" in str(report)) == (begin == T)
+    left_out = "Not judged, because the loss does not depend on the target there: positions 1"
+    assert (left_out in str(report)) == report.obeys
 
 
 @pytest.mark.parametrize("peek", [0.0, 3.0])
@@ -241,7 +242,7 @@ def padded(batch: dict[str, Tensor]) -> Tensor:
 @pytest.mark.parametrize("labels", [IDS, torch.where(IDS[0, 7] == IDS, 3, IDS)])
 def test_a_mean_by_a_mask_of_ones_own(labels: Tensor) -> None:
     report = unmask.check_loss(padded, SAME | {"labels": labels}, vocabulary=V)
-    assert (report.verdict, "ignores the target 3;" in str(report)) == (CANNOT_TELL, True), report
+    assert (report.verdict, "ignores these targets: 3." in str(report)) == (CANNOT_TELL, True), report
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean"])
@@ -304,3 +305,62 @@ def test_what_rounding_may_be_is_no_leak(reduction: str) -> None:
     if report.verdict == CANNOT_TELL:
         assert "the loss is rounded too much (bfloat16): return it in float32." in str(report)
     assert unmask.check_loss(lambda batch: fn(batch, torch.float32), PAIR, vocabulary=V).verdict == OBEYS
+
+
+ENCODER_DECODERS = {
+    "t5": lambda: hf.T5ForConditionalGeneration(
+        hf.T5Config(vocab_size=V, d_model=20, d_kv=5, d_ff=33, num_layers=3, num_decoder_layers=2, num_heads=4,
+                    decoder_start_token_id=0, pad_token_id=0)
+    ),
+    "bart": lambda: hf.BartForConditionalGeneration(
+        hf.BartConfig(vocab_size=V, d_model=20, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4,
+                      decoder_attention_heads=4, encoder_ffn_dim=33, decoder_ffn_dim=33, max_position_embeddings=99)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENCODER_DECODERS)
+def test_logits_may_read_earlier_targets_as_a_decoder_does(name: str) -> None:
+    network = ENCODER_DECODERS[name]().eval()
+    batch = {"input_ids": IDS[:, :7], "labels": IDS.clamp(min=3)}
+    report = unmask.check_loss(lambda given: network(**given), batch, vocabulary=V)
+    assert (report.verdict, "with earlier targets" in str(report)) == (OBEYS, True), report
+
+    def leaks(given: dict[str, Tensor], ahead: int) -> Tensor:
+        logits = network(**given).logits
+        return logits + F.one_hot(given["labels"], V).roll(-ahead, 1) * 0.1
+
+    for ahead in (0, 1):  # of its own target, and of the next one
+        report = unmask.check_loss(lambda given, ahead=ahead: leaks(given, ahead), batch, vocabulary=V)
+        assert (report.verdict, report.pair) == (BROKEN, (0, 0)), report
+
+
+@pytest.mark.parametrize(
+    ("kept", "named"),
+    [(lambda ids: (ids != 4) & (ids != 5), "4 and 5."), (lambda ids: ids >= 9, "0, 1, 2, 3, 4 and 4 more.")],
+)
+def test_several_targets_that_a_loss_per_token_ignores(kept: Any, named: str) -> None:
+    report = unmask.check_loss(lambda given: each(given) * kept(given["labels"]), PAIR, vocabulary=V)
+    assert (report.verdict, f"the loss ignores these targets: {named}" in str(report)) == (CANNOT_TELL, True), report
+    report = unmask.check_loss(lambda given: each(given, peek=4.0) * kept(given["labels"]), PAIR, vocabulary=V)
+    assert report.verdict == BROKEN, report
+
+
+def test_a_mean_without_the_padding_of_its_own_mask() -> None:
+    padding = torch.ones(B, T)
+    padding[0, 8:] = 0
+
+    def mean(given: dict[str, Tensor]) -> Tensor:
+        return (each(given) * given["own"]).sum() / given["own"].sum()
+
+    report = unmask.check_loss(mean, {**PAIR, "own": padding}, vocabulary=V)
+    assert (report.verdict, "does not depend on the target there: positions 11" in str(report)) == (OBEYS, True), report
+
+
+def test_a_mean_of_predictions_that_read_later_tokens_says_so() -> None:
+    def mean(given: dict[str, Tensor]) -> Tensor:
+        logits = ReadsAhead(block=99, above=0)(given["input_ids"])
+        return F.cross_entropy(logits.transpose(1, 2), given["labels"])
+
+    report = unmask.check_loss(mean, PAIR, vocabulary=V)
+    assert (report.verdict, "or predictions read later tokens" in str(report)) == (CANNOT_TELL, True), report

@@ -1,6 +1,8 @@
 """A training's checkpoints in Python: one by its step, and what a text measures over all; runs before one and after."""
 
+import copy
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,10 +94,15 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
         unmask.checkpoints(folder).measure(["a", "b"])  # type: ignore[arg-type]
 
 
-def test_a_run_does_not_predict_with_weights_that_it_did_not_have() -> None:
-    network = families.random_network("gpt2")
+def in_memory(name: str = "gpt2") -> tuple[Any, Any]:
+    """A random network, and what is loaded from it."""
+    network = families.random_network(name, families.ALL.get(name))
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"), pad_token="<pad>")
-    model = unmask.load(network, tokenizer, name="mine")
+    return network, unmask.load(network, tokenizer, name="mine")
+
+
+def test_a_run_does_not_predict_with_weights_that_it_did_not_have() -> None:
+    network, model = in_memory()
     read, other = model.run(TEXT), model.run(TEXT)
     losses, weights, merged = read.losses.copy(), read.numpy(), other.merged("words")
     ids, optimizer = read.trace.batch.ids, torch.optim.SGD(network.parameters(), lr=0.5)
@@ -112,7 +119,9 @@ def test_a_run_does_not_predict_with_weights_that_it_did_not_have() -> None:
         with pytest.raises(ValueError, match="the network's weights have changed since this run"):
             call()
     np.testing.assert_array_equal(read.losses, losses)  # what was read before
+    np.testing.assert_array_equal(read.merged("words").losses, losses)
     np.testing.assert_array_equal(other.numpy(), weights)
+    after.merged("words").difference(read)
     change = f"{np.nanmean(losses):.2f} → {np.nanmean(after.losses):.2f}"
     assert f"Mean loss: {change}" in after.difference(read)._repr_html_()
     np.testing.assert_array_equal(other.under({}).losses, after.losses)
@@ -121,11 +130,50 @@ def test_a_run_does_not_predict_with_weights_that_it_did_not_have() -> None:
 @pytest.mark.parametrize("name", ["gpt2", "gpt_oss", "gemma2", "bloom"])
 def test_a_run_keeps_its_attention_whatever_becomes_of_the_weights(name: str) -> None:
     """gpt-oss: sinks are a parameter that attention itself reads."""
-    network = families.random_network(name, families.ALL.get(name))
-    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"), pad_token="<pad>")
-    run = unmask.load(network, tokenizer, name="mine").run(TEXT)
+    network, model = in_memory(name)
+    run = model.run(TEXT)
     before = run.numpy().copy()
     with torch.no_grad():
         for weight in network.parameters():
             weight.mul_(1.5).add_(0.3)
     np.testing.assert_array_equal(run.numpy(), before)
+
+
+def test_a_copy_is_of_the_copied_network() -> None:
+    network, model = in_memory()
+    run = model.run(TEXT)
+    kept, twin, losses = copy.deepcopy(run), copy.deepcopy(model), run.losses.copy()
+    del vars(run)["losses"]
+    with torch.no_grad():
+        network.transformer.wte.weight.mul_(2)
+    np.testing.assert_array_equal(copy.deepcopy(kept).losses, losses)
+    with pytest.raises(ValueError, match="have changed since"):
+        copy.deepcopy(run).next_token()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(twin.run(TEXT).losses, losses)
+
+
+@pytest.mark.parametrize("moved", ["double", "half"])
+def test_a_run_does_not_use_weights_of_another_type(moved: str) -> None:
+    network, model = in_memory()
+    run = model.run(TEXT)
+    getattr(network, moved)()
+    for call in (run.next_token, run.logit_lens):
+        with pytest.raises(ValueError, match="have changed since"):
+            call()
+    network.float()
+    np.testing.assert_array_equal(model.run(TEXT).losses.shape, run.trace.batch.ids.shape[1:])
+
+
+def test_a_check_leaves_a_network_as_it_was() -> None:
+    network, model = in_memory()
+    network.requires_grad_(False)
+    run, names = model.run(TEXT), set(vars(network))
+    run.check()
+    ids = run.trace.batch.ids
+    assert not network(input_ids=ids).logits.requires_grad
+    assert set(vars(network)) == names
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.run(TEXT)

@@ -110,6 +110,26 @@ def test_kernels_that_can_compute_it(masks: dict[str, Any], accepted: list[str])
 
 
 @pytest.mark.parametrize(
+    "masks", [{"sliding": 5, "sinks": 6}, {"causal": False, "sliding": 2, "prefix": 11}, {"sliding": 11, "sinks": 3}]
+)
+def test_as_many_cells_as_the_causal_mask_are_not_the_causal_mask(masks: dict[str, Any]) -> None:
+    found = unmask.cost(masks, tokens=16, block=16)
+    assert [name for name, takes in found.kernels.items() if takes] == ["attn_mask", "flex"]
+
+
+def test_a_kernel_takes_whatever_is_the_causal_mask_on_a_short_text() -> None:
+    standard, taken = allowed(MaskSpec(), 16, []), 0
+    for seed in range(400):
+        spec = random_spec(Random(seed), 16).replace(drawn=())
+        found, mask = cost(spec, 16, 16).kernels["is_causal"], allowed(spec, 16, [])
+        same = bool((mask == standard).all())
+        assert found or not same, spec
+        assert same or not found or bool(mask.all()), spec  # is_causal=False blocks nothing
+        taken += same
+    assert taken > 20
+
+
+@pytest.mark.parametrize(
     ("masks", "block"),
     [
         ({"causal": True, "sliding": 4096, "sinks": 4, "prefix": 300}, 128),

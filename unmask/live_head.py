@@ -1,0 +1,36 @@
+"""A mask to draw on in a notebook, and the head beside it, which follows."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from model.spec import stroke_of
+
+if TYPE_CHECKING:
+    from unmask.runs import Run
+
+
+class LiveHead:
+    """A mask to draw on and the head beside it. run: the latest one, under the mask as it is drawn.
+
+    mask, head: the two widgets. Raises ValueError for cross-attention, for a head that is not there and for one that
+    the run's masks do not apply to, ImportError where anywidget is not installed.
+    """
+
+    def __init__(self, run: "Run", layer: int, head: int) -> None:
+        self.run, self._place = run, (layer, head)
+        self.mask, self.head = run.mask(layer, head).widget(), run.head(layer, head).widget()
+        if not run.masks.holds_in(layer, head):
+            raise ValueError(f"expected a head that this run's masks apply to, got {run.named(layer, head)}")
+        self.mask.observe(self._redraw, "drawn")
+
+    def _redraw(self, change: Any) -> None:
+        strokes = tuple(map(stroke_of, (change.new or {}).get("strokes", [])))
+        self.run = self.run.under(replace(self.run.masks, drawn=strokes))
+        self.head.packet = self.run.head(*self._place).canvas().packet
+
+    def _repr_mimebundle_(self, **how: Any) -> Any:
+        from ipywidgets import HBox  # anywidget brings it
+
+        for widget in (self.mask, self.head):  # without a width of their own; side by side where there is room
+            widget.layout.flex = "1 1 20rem"
+        return HBox([self.mask, self.head], layout={"flex_flow": "row wrap"})._repr_mimebundle_(**how)
