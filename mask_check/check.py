@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
-from mask_check.declared import layers_of
 from mask_check.findings import BROKEN, DECISIVE, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
 from mask_check.prepare import check_seconds, context_of, prepare
 from mask_check.subject import CheckedModule, evaluating
@@ -87,7 +86,8 @@ def check(
     if asked.packing not in (None, "position_ids"):
         raise CannotCheck(f"expected packing None or 'position_ids', got {asked.packing!r:.40}")  # not shown
     subject = CheckedModule(module, seconds=seconds)
-    with evaluating(module), machine.one_thread() if subject.parameters < machine.FEW else nullcontext():
+    threads = machine.one_thread() if subject.parameters < machine.FEW else nullcontext()
+    with evaluating(module), threads, torch.inference_mode(False), torch.enable_grad():  # whatever is on outside
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
         trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)
@@ -113,7 +113,7 @@ def check(
 def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     """What no law has asked about: more tokens, and windows wider than the longest row."""
     longest, context = max([trial.length, *trial.longer]), context_of(trial.subject.config)[0] or MOST_POSITIONS
-    wide = max((layer.window or layer.chunk or 0 for layer in layers_of(trial.subject.config)), default=0)
+    wide = max((layer.window or layer.chunk or 0 for layer in trial.declared.masks), default=0)
     more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")
     words = msg(more, longest=longest, needed=longest + 1)
     more_asked = (trial.asked.tokens or 0) > longest  # which the module did not take, as the finding says

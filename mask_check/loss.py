@@ -46,6 +46,7 @@ SCALED = N_(
     "the probabilities of all targets sum to 1 if the loss is multiplied by {factor}: return it without its division "
     "by a number of batches."
 )
+RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
 BISECTIONS = 60
 MOST_BATCHES = 64  # by whose number a loss may be divided
 SLACK = 1e-3  # of a sum that is to be 1
@@ -94,6 +95,8 @@ def check_loss(
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
     run, generator = partial(_run, fn, make), generator_of(seed)
     logits, losses = run(first)
+    if not all(map(_alike, (logits, losses), run(first))):
+        return Finding(CANNOT_TELL, msg(RANDOM), None, SLACK)
     if logits is not None and not _reads_targets(first, which):
         shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
         other = (first[which] + shift) % count
@@ -108,6 +111,10 @@ def check_loss(
     if factor is None or not _judge(loss.multiplied(factor)).obeys:
         return finding
     return unknown(msg(SCALED, factor=f"{factor:.4g}"), finding)  # a leak that is the same everywhere may do so too
+
+
+def _alike(one: Tensor | None, again: Tensor | None) -> bool:
+    return one is None or again is None or torch.allclose(one, again, 1e-3, 1e-4, equal_nan=True)
 
 
 def _targets(named: Row, asked: str | int | None) -> Any:

@@ -129,7 +129,7 @@ class LoadedModels:
     def _load(self, name: str, settings: Settings | None, report: Report) -> Model:
         end = monotonic() + MOST_WAIT
         while not self._loading.acquire(timeout=LOOK_SECONDS):
-            report("")
+            report(msg("waiting for another model's load"))
             if monotonic() > end:
                 raise QueueFull(msg(STILL_LOADING, minutes=MOST_WAIT / 60))
         try:

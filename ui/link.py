@@ -19,7 +19,7 @@ from ui.sidebar import speech
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
 ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # from a position up to, with, another
 PINS = r"^\d{1,6}(,\d{1,6}){0,7}$"  # positions, or heads
-SPAN = r"^\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?){0,7}$"  # positions, or from one up to, with, another
+SPAN = r"^\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?){0,31}$"  # positions, or from one up to, with, another
 LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells it
 
 

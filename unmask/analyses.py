@@ -24,10 +24,10 @@ from model.inference.calls import continuation_ids
 from model.inference.cost import SPLIT
 from model.mask_kinds import NEAR, OF_IMAGES
 from model.masks import MaskSpec
+from model.network_state import NetworkState
 from model.spec import OFF
 from model.text import TokenBatch
 from model.trace import Trace
-from unmask.network_state import NetworkState
 from unmask.pictures import HeadPicture, Picture, head_picture, table_picture
 from unmask.sources import HeadSource, pairs_of
 from viz.ablation import EffectsView, effects_table, ranking_sentence
@@ -267,7 +267,7 @@ class Analyses(HeadSource):
 
     def _heads(self, layer: int, name: Literal["q", "k", "v"]) -> np.ndarray:
         record = self.trace.layers[index("layer", layer, self.trace.num_layers)]
-        return getattr(record, name)[self.row].float().cpu().numpy()
+        return getattr(record, name)[self.row].float().cpu().numpy().copy()
 
     @property
     def _keys(self) -> list[str]:

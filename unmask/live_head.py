@@ -1,22 +1,19 @@
 """A mask to draw on in a notebook, and the head beside it, which follows."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from model.spec import stroke_of
 
-if TYPE_CHECKING:
-    from unmask.runs import Run
-
 
 class LiveHead:
-    """A mask to draw on and the head beside it. run: the latest one, under the mask as it is drawn.
+    """A mask to draw on and the head beside it. run: the latest Run, under the mask as it is drawn.
 
     mask, head: the two widgets. Raises ValueError for cross-attention, for a head that is not there and for one that
     the run's masks do not apply to, ImportError where anywidget is not installed.
     """
 
-    def __init__(self, run: "Run", layer: int, head: int) -> None:
+    def __init__(self, run: Any, layer: int, head: int) -> None:
         self.run, self._place = run, (layer, head)
         self.mask, self.head = run.mask(layer, head).widget(), run.head(layer, head).widget()
         if not run.masks.holds_in(layer, head):

@@ -25,6 +25,7 @@ from model.inference.cost import cost as cost
 from model.kv_cache import batch_of
 from model.mask_lab.recognize import name_mask as name_mask
 from model.masks import MaskSpec
+from model.network_state import NetworkState, hooks_and_parameters, weights_in
 from model.text import TokenBatch, cut_words
 from serving import backends
 from serving.job import Job
@@ -33,7 +34,6 @@ from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
 from unmask.analyses import Circuits, expect_text
 from unmask.checking import Checkable
-from unmask.network_state import NetworkState, hooks_and_parameters, weights_in
 from unmask.pictures import Picture, printed_file
 from unmask.runs import Run, spec_of
 from viz.html import tag
@@ -325,7 +325,8 @@ class OverSteps:
         return str(self.to_dataframe().to_html(float_format="{:.3f}".format))
 
     def __repr__(self) -> str:
-        return f"{self.folder}: loss {self.loss[0]:.2f} → {self.loss[-1]:.2f} nats over {len(self.steps)} checkpoints"
+        loss = f"loss {self.loss[0]:.2f} → {self.loss[-1]:.2f} nats over " if np.isfinite(self.loss).all() else ""
+        return f"{self.folder}: {loss}{len(self.steps)} checkpoints"
 
 
 def checkpoints(folder: str | Path) -> Checkpoints:

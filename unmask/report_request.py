@@ -40,8 +40,10 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
         run.shown_view(layer, head)
     chosen = [(int(layer), int(head)) for layer, head in pairs] or [run.first_head()]
 
+    standard, found = _standard(run), run.model.describe()  # now: a network in memory may be trained before it is shown
+    now, then = _numbers(run), _numbers(standard) if standard else None
+
     def html() -> str:
-        standard, found = _standard(run), run.model.describe()
         masks, trained = (
             "; ".join(f"{', '.join(names) or 'none'}{where}" for where, names in one.masks_by_scope.items())
             for one in (run, standard or run)
@@ -58,8 +60,8 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
             cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
             labels=run.trace.batch.pieces[run.row],
             heads=run.all_heads(chosen, MOST_CELLS, MOST_TOKENS),
-            now=_numbers(run),
-            standard=_numbers(standard) if standard else None,
+            now=now,
+            standard=then,
             link=link,
             pictures=run.pictures(chosen),
         )

@@ -21,13 +21,13 @@ from model.inference.calls import CallsComparison, PackedLosses, check_predicts,
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.masks import MaskSpec
+from model.network_state import NetworkState, weights_in
 from model.spec import MOST_STROKES
 from model.text import TokenBatch
 from model.trace import Trace
 from unmask.analyses import Analyses, expect_text
 from unmask.checking import Checkable, tokens_in
 from unmask.live_head import LiveHead
-from unmask.network_state import NetworkState, weights_in
 from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
 from viz.heads.cells import changed, weight_text, window
 from viz.html import tag
@@ -110,7 +110,7 @@ class Run(Analyses, Checkable):
     def _shown(self, **otherwise: Any) -> Self:
         """The same run, with the losses that were read."""
         found = replace(self, **otherwise)
-        vars(found).update({name: value for name, value in vars(self).items() if name == "losses"})
+        vars(found).update({name: value for name, value in vars(self).items() if name == "_losses"})
         return found
 
     def under(self, masks: MaskSpec | dict[str, Any]) -> "Run":
@@ -206,10 +206,14 @@ class Run(Analyses, Checkable):
         """The label of each query token."""
         return list(self.trace.queries.pieces[self.row])
 
-    @cached_property
+    @property
     def losses(self) -> np.ndarray:
         """float32 [T], nats: -log of the probability of each token, NaN where there is none. Raises ValueError for a
         model that predicts no next token, and for one that was trained since the run."""
+        return self._losses.copy()
+
+    @cached_property
+    def _losses(self) -> np.ndarray:
         self._expect_predictions()
         return self.trace.losses(self.row).numpy()
 

@@ -6,7 +6,7 @@ section 3.1; McDougall et al. 2023, "effective embedding").
 Sizes: H heads, Hkv key-value heads, D head width, W width, V ids that are compared, P positions, N vectors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from i18n import N_, msg
 from model.base import Model
 from model.decoder import DecoderModel
 from model.errors import NotSupported
+from model.network_state import weights_in
 
 GPT2, LLAMA = ("gpt2",), ("llama", "mistral", "mixtral", "qwen2")  # model types of transformers
 ROWS = 4096  # of a vocabulary in one product
@@ -29,6 +30,12 @@ REFUSED = N_(
 PACKED = N_(
     "{model}: circuits need weights that are plain numbers, and these are packed ({kind}): choose its unquantized "
     "weights"
+)
+
+
+ADAPTED = N_(
+    "circuits need plain weights, and {kind} computes with more than its own: merge an adapter first, as "
+    "merge_and_unload() does"
 )
 
 
@@ -68,8 +75,8 @@ class Moments:
 
 
 TableAndDeviation = tuple[Tensor, Tensor]  # what heads read of tokens [V,W], the deviation [V] that a norm divides by
-# of heads of the first layer, and of later ones: seconds of work, forgotten with the network
-_READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[TableAndDeviation, Moments]]]()
+# of heads of the first layer, and of later ones, by the network's weights: seconds of work, forgotten with the network
+_READ = WeakKeyDictionary[nn.Module, tuple[Hashable, dict[bool, tuple[TableAndDeviation, Moments]]]]()
 Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
 Projections = tuple[list[Projection], Tensor, Any, float, int | None]
 
@@ -133,9 +140,13 @@ class CircuitWeights:
         return torch.cat([some.float() @ weight.T for some in table.split(ROWS)]) / deviation[:, None]
 
     def _kept(self, layer: int) -> tuple[TableAndDeviation, Moments]:
-        kept, later = _READ.setdefault(self.model.network, {}), layer > 0
+        network, later = self.model.network, layer > 0
+        now = weights_in(network)
+        if _READ.get(network, ((), {}))[0] != now:  # it may be trained in place
+            _READ[network] = now, {}
+        kept = _READ[network][1]
         if later not in kept:
-            weight = self.embedding.weight.detach()[: self.count]
+            weight = _weight(self.embedding).detach()[: self.count]
             table = weight.cpu()
             if later:
                 place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
@@ -167,7 +178,7 @@ class CircuitWeights:
 
     def _unembedded(self) -> tuple[Tensor, ...]:
         """The unembedding [V,W], some rows at a time."""
-        return tuple(_plain(self.unembedding.weight)[: self.count].split(ROWS))
+        return tuple(_plain(_weight(self.unembedding))[: self.count].split(ROWS))
 
     @property
     def _beside(self) -> float:
@@ -219,7 +230,7 @@ def _of_our_decoder(model: Model, network: Any) -> CircuitWeights:
     def projections(layer: int) -> Projections:
         own, norm = network.blocks[layer].attention, network.blocks[layer].attention_norm
         scale = (network.width // own.heads) ** -0.5
-        return _pairs(own.query, own.key, own.value), own.output.weight, norm, scale, None
+        return _pairs(own.query, own.key, own.value), _weight(own.output), norm, scale, None
 
     modules = network.token_embedding, network.unembedding, network.norm, network.position_embedding
     return CircuitWeights(model, projections, lambda x: network.blocks[0].feed_forward(x) - x, *modules)
@@ -228,8 +239,8 @@ def _of_our_decoder(model: Model, network: Any) -> CircuitWeights:
 def _of_gpt2(model: Model, network: Any, stack: Any) -> CircuitWeights:
     def projections(layer: int) -> Projections:
         own = stack.h[layer].attn
-        weights, biases = own.c_attn.weight.T.tensor_split(3), own.c_attn.bias.tensor_split(3)
-        return list(zip(weights, biases, strict=True)), own.c_proj.weight.T, stack.h[layer].ln_1, own.scaling, None
+        weights, biases = _weight(own.c_attn).T.tensor_split(3), own.c_attn.bias.tensor_split(3)
+        return list(zip(weights, biases, strict=True)), _weight(own.c_proj).T, stack.h[layer].ln_1, own.scaling, None
 
     modules = stack.wte, network.get_output_embeddings(), stack.ln_f, stack.wpe
     return CircuitWeights(model, projections, lambda x: stack.h[0].mlp(stack.h[0].ln_2(x)), *modules)
@@ -242,7 +253,7 @@ def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
     def projections(layer: int) -> Projections:
         own, norm = stack.layers[layer].self_attn, stack.layers[layer].input_layernorm
         reach = getattr(own, "sliding_window", None if config.model_type == "llama" else config.sliding_window)
-        return _pairs(own.q_proj, own.k_proj, own.v_proj), own.o_proj.weight, norm, own.scaling * longer**2, reach
+        return _pairs(own.q_proj, own.k_proj, own.v_proj), _weight(own.o_proj), norm, own.scaling * longer**2, reach
 
     def first_mlp(x: Tensor) -> Tensor:
         added = first.mlp(first.post_attention_layernorm(x[None]))
@@ -261,4 +272,12 @@ def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
 
 
 def _pairs(*projections: Any) -> list[Projection]:
-    return [(one.weight, one.bias) for one in projections]
+    return [(_weight(one), one.bias) for one in projections]
+
+
+def _weight(module: Any) -> Tensor:
+    """Raises NotSupported for a module that computes with other weights too, as one with a LoRA adapter does."""
+    if not isinstance(module, nn.Linear | nn.Embedding) and type(module).__name__ != "Conv1D":  # transformers' own
+        raise NotSupported(msg(ADAPTED, kind=type(module).__name__))
+    weight: Tensor = module.weight
+    return weight

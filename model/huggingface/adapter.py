@@ -355,7 +355,10 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
         kind = type(tokenizer).__name__
         raise CheckpointError(f"expected a tokenizer of transformers or of tokenizers, got {kind}")  # not shown
     own = Tokenizer.from_str(backend.to_str())  # its settings are changed
-    shared = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()}).eval()
+    kept = {id(one): one for one in (*network.parameters(), *network.buffers())}
+    made = (one for part in network.modules() for one in vars(part).values() if isinstance(one, Tensor))
+    kept |= {id(one): one.detach() for one in made if not one.is_leaf}  # as pruning makes anew in each forward
+    shared = copy.deepcopy(network, kept).eval()
     shared.set_attn_implementation("eager")
     model = _examined(name, shared, (own, own), head, Settings().tokens, processor=processor)
     model.chats = model.kind == "decoder" and bool(getattr(tokenizer, "chat_template", None))

@@ -109,39 +109,32 @@ def cost(
     blocks = (counts > 0).astype(np.int8) + (counts == block**2)
     kinds = [*found.kinds, *([SPLIT] if split else [])]
     total, size = int(counts.sum()), (tokens, block, sizes)
-    kernels = {kernel: kernel in ANY_MASK or _takes(kernel, spec, kinds, size, total) for kernel in KERNELS}
+    kernels = {kernel: kernel in ANY_MASK or _takes(kernel, spec, kinds, size) for kernel in KERNELS}
     return MaskCost(tokens, block, blocks, total, kernels)
 
 
-def _takes(kernel: str, spec: MaskSpec, kinds: Sequence[str], size: tuple[int, int, Sequence[int]], total: int) -> bool:
+def _takes(kernel: str, spec: MaskSpec, kinds: Sequence[str], size: tuple[int, int, Sequence[int]]) -> bool:
     """Whether a kernel has an argument for each kind of mask that changes something on a text of this size: its tokens,
-    those of a block, and those of each document. total: of the cells that spec allows there."""
+    those of a block, and those of each document."""
     lacking = [name for name in kinds if kernel not in KINDS[name].arguments]
     if spec.drawn or any(name == SPLIT or KINDS[name].own for name in lacking):
         return False
-    steps = [spec]  # without what blocks, then without what opens too: what one removes, the other might add
-    for opens in (False, True):
-        names = [name for name in lacking if KINDS[name].opens is opens]
-        if names:
-            steps.append(replace(steps[-1], **{name: getattr(MaskSpec(), name) for name in names}))
+    if not lacking:
+        return True
     tokens, block, sizes = size
     short = min(tokens, SHORT)  # its cells are part of the text's, and most kinds change some of them
-    texts = ((short, 1), (tokens, block))  # cell by cell, then block by block
-    if lacking and SPLIT not in kinds and all(_is_standard(spec, *text) for text in texts):
-        return True  # a kind may be the causal mask by another name, which every kernel takes
     parts = np.diff(np.cumsum([0, *sizes]).clip(max=short))
-    allowed = {_allowed_cells(one, short, block, parts[parts > 0].tolist()) for one in steps}
-    return len(allowed) == 1 and all(_allowed_cells(one, *size) == total for one in steps[1:])
+    texts = (short, 1, parts[parts > 0].tolist()), (tokens, block, sizes)  # cell by cell, then block by block
+    plain = {name: getattr(MaskSpec(), name) for name in lacking}
+    # a kind may be the causal mask, or none, by another name
+    others = (replace(spec, **(plain | {"causal": causal})) for causal in (spec.causal, not spec.causal))
+    return any(all(_as_many_cells(spec, other, *text) for text in texts) for other in others)
 
 
-def _is_standard(spec: MaskSpec, tokens: int, block: int) -> bool:
-    """Whether as many cells of each block are allowed as under the standard masks."""
-    found, standard = (_Blocks(one, tokens, block, ()).counts() for one in (spec, MaskSpec()))
-    return np.array_equal(found, standard)
-
-
-def _allowed_cells(spec: MaskSpec, tokens: int, block: int, sizes: Sequence[int]) -> int:
-    return int(_Blocks(spec, tokens, block, sizes).counts().sum())
+def _as_many_cells(spec: MaskSpec, other: MaskSpec, tokens: int, block: int, sizes: Sequence[int]) -> bool:
+    """Whether as many cells of each block are allowed under both."""
+    found, theirs = (_Blocks(one, tokens, block, sizes).counts() for one in (spec, other))
+    return np.array_equal(found, theirs)
 
 
 def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:

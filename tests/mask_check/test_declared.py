@@ -143,3 +143,12 @@ def test_gradient_checkpointing_is_compared_whether_it_is_on_or_off(on: bool) ->
     assert network.is_activation_checkpointing == on
     assert hasattr(network, "_require_grads_hook") == on
     assert len(network.get_input_embeddings()._forward_hooks) == on
+
+
+@pytest.mark.parametrize("within", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_taken_whatever_is_on_outside(within: Any) -> None:
+    network = mistral(sliding_window=None)
+    with within():
+        report = check(network)
+    assert not [one for one in report.findings if "raised" in one.words], report
+    assert {words_of(report, law)[0] for law in ("gradients", "layers", "derivative")} == {OBEYS}

@@ -364,3 +364,13 @@ def test_a_mean_of_predictions_that_read_later_tokens_says_so() -> None:
 
     report = unmask.check_loss(mean, PAIR, vocabulary=V)
     assert (report.verdict, "or predictions read later tokens" in str(report)) == (CANNOT_TELL, True), report
+
+
+def test_a_module_with_dropout_on_is_not_judged() -> None:
+    network = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=V, n_embd=20, n_layer=2, n_head=4))
+    calls: list[Any] = [lambda given: network(**given), lambda given: network(**given).loss]
+    for call in calls:
+        report = unmask.check_loss(call, SAME, vocabulary=V)
+        assert (report.verdict, "turn dropout off" in str(report)) == (CANNOT_TELL, True), report
+    network.eval()
+    assert unmask.check_loss(calls[0], SAME, vocabulary=V).obeys

@@ -89,18 +89,26 @@ def test_queries_of_a_zoom_that_the_text_has_not_are_left_out(zoom: str, queries
     assert queries in [one.value.replace("–", "-") for one in page.app.text_input]
 
 
+def test_as_many_single_queries_as_a_line_has_words() -> None:
+    page = Explore(text="Once upon a time there was a king and a queen in a wood", view="span")
+    typed = "0,1,2,3,5,6,7,8,9"
+    next(one for one in page.app.text_input if one.label == "Queries").set_value(typed).run()
+    assert page["span"] == typed
+    assert not any("Expected up to" in one.value for one in page.app.caption)
+
+
 @pytest.mark.parametrize("typed", ["99", "3-1", "0-5", "all"])
 def test_queries_that_are_not_there_are_refused(typed: str) -> None:
     page = Explore(text="Once upon a time", view="span")
     before = next(one for one in page.app.text_input if one.label == "Queries")
     before.set_value(typed).run()
-    assert f"Expected positions from 0 to 4, such as 3-7 or 2,5,9, got “{typed}”." in [
+    assert f"Expected up to 32 positions or ranges from 0 to 4, such as 3-7 or 2,5,9, got “{typed}”." in [
         one.value for one in page.app.caption
     ]
     assert page["span"] is None
     next(one for one in page.app.text_input if one.label == "Queries").set_value("1-3").run()
     assert page["span"] == "1-3"
-    assert not any("Expected positions" in one.value for one in page.app.caption)
+    assert not any("Expected up to" in one.value for one in page.app.caption)
 
 
 class TestTokens:

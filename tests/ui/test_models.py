@@ -4,7 +4,7 @@ less.
 
 import gc
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from weakref import ref
 
@@ -152,6 +152,7 @@ class TestDownloads:
         app.button(key="download").click().run()
         assert asked == ["gpt2"]
         assert "the test has no files" in app.error[0].value
+        assert "stop_download" not in {one.key for one in app.button}, "nothing is left to stop"
 
     def test_nor_for_a_page_that_has_no_other_model_to_show(self, asked: list[str]) -> None:
         def another_page() -> None:
@@ -165,6 +166,19 @@ class TestDownloads:
         assert "548 MB would be downloaded" in app.info[0].value
         app.button(key="download_another").click().run()
         assert asked == ["gpt2"]
+
+    def test_a_load_that_fails_leaves_nothing_to_stop(self, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        opened("story")
+
+        def load(_name: str, _settings: Settings, show: Callable[[str], None]) -> None:
+            show("")
+            raise OSError("the test has no files")
+
+        monkeypatch.setattr(models.loaded(), "load", load)
+        app = opened(str(tiny_folder))
+        assert "the test has no files" in app.error[0].value
+        assert not {one.key for one in app.button if one.key and one.key.startswith("stop")}
+        assert not app.caption, "no other model is loading"
 
     def test_one_at_a_time(self, asked: list[str]) -> None:
         app = opened("gpt2")

@@ -4,6 +4,7 @@ import copy
 import json
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from torch.nn.utils import prune
 
 import unmask
 from model import catalog
@@ -94,21 +96,28 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
         unmask.checkpoints(folder).measure(["a", "b"])  # type: ignore[arg-type]
 
 
-def in_memory(name: str = "gpt2") -> tuple[Any, Any]:
+def in_memory(name: str = "gpt2", config: Any = None) -> tuple[Any, Any]:
     """A random network, and what is loaded from it."""
-    network = families.random_network(name, families.ALL.get(name))
+    network = families.random_network(name, config or families.ALL.get(name))
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"), pad_token="<pad>")
     return network, unmask.load(network, tokenizer, name="mine")
 
 
-def test_a_run_does_not_predict_with_weights_that_it_did_not_have() -> None:
+SGD = partial(torch.optim.SGD, lr=0.5)
+FUSED = partial(torch.optim.AdamW, lr=0.01, fused=True)  # Trainer's, which raises no version of a weight
+
+
+@pytest.mark.parametrize("optimizer", [SGD, FUSED])
+def test_a_run_does_not_predict_with_weights_that_it_did_not_have(optimizer: Any) -> None:
     network, model = in_memory()
+    report = unmask.report(model.run(TEXT))
     read, other = model.run(TEXT), model.run(TEXT)
     losses, weights, merged = read.losses.copy(), read.numpy(), other.merged("words")
-    ids, optimizer = read.trace.batch.ids, torch.optim.SGD(network.parameters(), lr=0.5)
+    ids = read.trace.batch.ids
     network(input_ids=ids, labels=ids).loss.backward()
-    optimizer.step()
+    optimizer(network.parameters()).step()
     after = model.run(TEXT)
+    assert f"{np.nanmean(losses):.2f}" in report._repr_html_()
     calls: list[Callable[[], Any]] = [
         lambda: other.losses, lambda: merged.losses, lambda: other.logits, other.next_token, other.logit_lens,
         lambda: other.residual(1), lambda: other.direct_effect(0, 0), lambda: other.value_weighted(0, 0),
@@ -122,6 +131,7 @@ def test_a_run_does_not_predict_with_weights_that_it_did_not_have() -> None:
     np.testing.assert_array_equal(read.merged("words").losses, losses)
     np.testing.assert_array_equal(other.numpy(), weights)
     after.merged("words").difference(read)
+    read.losses[:] = 0  # a copy, of its own
     change = f"{np.nanmean(losses):.2f} → {np.nanmean(after.losses):.2f}"
     assert f"Mean loss: {change}" in after.difference(read)._repr_html_()
     np.testing.assert_array_equal(other.under({}).losses, after.losses)
@@ -143,7 +153,7 @@ def test_a_copy_is_of_the_copied_network() -> None:
     network, model = in_memory()
     run = model.run(TEXT)
     kept, twin, losses = copy.deepcopy(run), copy.deepcopy(model), run.losses.copy()
-    del vars(run)["losses"]
+    del vars(run)["_losses"]
     with torch.no_grad():
         network.transformer.wte.weight.mul_(2)
     np.testing.assert_array_equal(copy.deepcopy(kept).losses, losses)
@@ -164,6 +174,69 @@ def test_a_run_does_not_use_weights_of_another_type(moved: str) -> None:
             call()
     network.float()
     np.testing.assert_array_equal(model.run(TEXT).losses.shape, run.trace.batch.ids.shape[1:])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_circuits_are_of_the_weights_as_they_are(name: str) -> None:
+    network, model = in_memory(name)
+    model.ov(1, 0)
+    ids, optimizer = model.run(TEXT).trace.batch.ids, FUSED(network.parameters())
+    for _ in range(3):
+        network(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+    fresh = unmask.load(network, model.tokenizer, name="mine")
+    np.testing.assert_array_equal(model.ov(1, 0, [1, 2, 3]).numpy(), fresh.ov(1, 0, [1, 2, 3]).numpy())
+    assert repr(model.qk(1, 0)) == repr(fresh.qk(1, 0))
+
+
+def test_no_circuits_of_weights_with_an_adapter() -> None:
+    class WithAdapter(torch.nn.Module):
+        def __init__(self, base: torch.nn.Module) -> None:
+            super().__init__()
+            self.base, self.weight, self.bias = base, base.weight, base.bias
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.base(x) + 0.1
+
+    network, model = in_memory("llama")
+    network.model.layers[1].self_attn.v_proj = WithAdapter(network.model.layers[1].self_attn.v_proj)
+    model = unmask.load(network, model.tokenizer, name="mine")
+    model.run(TEXT)
+    with pytest.raises(ValueError, match="WithAdapter computes with more than its own: merge an adapter first"):
+        model.ov(1, 0)
+
+
+def test_a_run_has_the_buffers_of_the_network() -> None:
+    config = hf.Glm4MoeConfig(
+        vocab_size=families.ALL["llama"].vocab_size, hidden_size=32, intermediate_size=48, moe_intermediate_size=16,
+        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=8, n_routed_experts=8,
+        num_experts_per_tok=2, first_k_dense_replace=1,
+    )  # fmt: skip
+    network, model = in_memory("glm4_moe", config)
+    old, others = model.run(TEXT), network.state_dict()
+    routers = [name for name in others if name.endswith("e_score_correction_bias")]
+    network.load_state_dict(others | {name: torch.randn_like(others[name]) for name in routers})
+    ids = old.trace.batch.ids
+    theirs = network.eval()(input_ids=ids, labels=ids).loss
+    assert np.nanmean(model.run(TEXT).losses) == pytest.approx(float(theirs.detach()), abs=1e-5)
+    with pytest.raises(ValueError, match="have changed since"):
+        old.next_token()
+
+
+def test_a_pruned_network_is_run_as_it_is() -> None:
+    network, model = in_memory("llama")
+    before = model.run(TEXT).losses
+    prune.random_unstructured(network.model.layers[1].self_attn.v_proj, "weight", 0.5)
+    run = unmask.load(network, model.tokenizer, name="mine").run(TEXT)
+    ids = run.trace.batch.ids
+    theirs = network.eval()(input_ids=ids, labels=ids).loss
+    assert np.nanmean(run.losses) == pytest.approx(float(theirs.detach()), abs=1e-5)
+    assert not np.allclose(run.losses, before, equal_nan=True)
+
+
+def test_a_text_without_losses_is_not_said_to_have_some(folder: Path) -> None:
+    assert repr(unmask.checkpoints(folder).measure("cat")) == f"{folder}: 2 checkpoints"
+    assert "loss" in repr(unmask.checkpoints(folder).measure(TEXT))
 
 
 def test_a_check_leaves_a_network_as_it_was() -> None:

@@ -133,11 +133,13 @@ def _get(name: str) -> Model:
                 line = box.empty()
                 stop = lambda: st.session_state.update(failure=msg(STOPPED, model=name))  # noqa: E731
                 box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=stop)
-            line.caption(escaped(words or say("waiting for another model's load")))
+            if words:
+                line.caption(escaped(words))
 
-        model = loaded().load(name, settings(), show)
-        slot.empty()
-        return model
+        try:
+            return loaded().load(name, settings(), show)
+        finally:
+            slot.empty()
 
 
 def load_in_turn(name: str) -> Model:
@@ -232,11 +234,12 @@ def _download(name: str) -> None:
     lock = _one_download()
     if not lock.acquire(blocking=False):
         raise TooLarge(say("Another download is in progress, and only one runs at a time. Try again when it is done"))
-    slot = st.container()
+    slot = st.empty()
     try:
-        bar = slot.empty()
+        box = slot.container()
+        bar = box.empty()
         stop = partial(_agree, None)
-        slot.button(say("Stop the download"), key="stop_download", icon=":material/stop:", on_click=stop)
+        box.button(say("Stop the download"), key="stop_download", icon=":material/stop:", on_click=stop)
         began = monotonic()
 
         def show(file: str, done: int, total: int) -> None:
@@ -247,9 +250,9 @@ def _download(name: str) -> None:
 
         catalog.fetch(name, show, settings())
         st.session_state.pop("download_size", None)
-        slot.empty()
     finally:
         lock.release()
+        slot.empty()
 
 
 def kept() -> Model:

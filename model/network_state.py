@@ -1,9 +1,14 @@
-"""Whether a network in memory is as it was: a run that needs its weights asks, and so does what was loaded from it."""
+"""Whether a network in memory is as it was, which whatever was computed from its weights asks before it is used."""
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
+import torch
+from torch import Tensor
+
 CAPTURING = "transformers.utils.output_capturing"  # its hooks stay after a call with output_attentions, without effect
+SAMPLES = 64  # of a weight's numbers
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
 
 
@@ -24,12 +29,26 @@ class NetworkState:
 
 
 def weights_in(network: Any) -> Hashable:
-    """What changes with the weights, in place too, as an optimizer does, and with where and as what they are stored;
-    but for what is written into them through `.data`."""
-    weights = () if network is None else network.parameters()
-    return tuple(
-        (id(one), 0 if one.is_inference() else one._version, one.data_ptr(), one.dtype, one.device) for one in weights
+    """What changes with the weights, in place too, and with where and as what they are stored. Fused optimizers, and
+    what is written through `.data`, change no version of a tensor: some numbers of each are compared as well."""
+    if network is None:
+        return ()
+    buffers = (
+        one
+        for part in network.modules()
+        for name, one in part._buffers.items()
+        if one is not None and name not in part._non_persistent_buffers_set  # what is computed from the configuration
     )
+    return tuple(map(_told, (*network.parameters(), *buffers)))
+
+
+def _told(weight: Tensor) -> Hashable:
+    found = id(weight), weight.dtype, weight.device, 0 if weight.is_inference() else weight._version
+    with suppress(NotImplementedError, RuntimeError):  # on no device, or of a quantized kind without plain numbers
+        flat = weight.detach().flatten()
+        some = flat[:: max(len(flat) // SAMPLES, 1)].cpu().contiguous()
+        return *found, some.view(torch.uint8).numpy().tobytes()
+    return found
 
 
 def hooks_and_parameters(network: Any) -> Hashable:
