@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 
 from serving import health, logs, machine
 from serving.headers import Headers
-from serving.room_routes import routes
+from serving.room_routes import ending, routes
 from serving.rooms import rooms
 from serving.settings import Settings
 from ui import results
@@ -27,6 +27,8 @@ async def started(_: st.App) -> AsyncIterator[None]:
     """From before the first reader until after the last."""
     logs.redact()
     machine.allow_many_files()
+    health.expect_free_port(settings)
+    machine.before_end(ending.set)
     scheduler, engine, answers = results.scheduler(), results.engine(), results.result_cache()
     loop = asyncio.get_running_loop()
     try:

@@ -1,6 +1,9 @@
 """The state of a server, on a separate port: /live, /ready, and /metrics for Prometheus."""
 
 import asyncio
+import os
+import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
@@ -94,6 +97,18 @@ def _memory(process: psutil.Process) -> int:
     except psutil.Error:
         return 0
     return getattr(found, "pss", found.rss)
+
+
+def expect_free_port(settings: Settings) -> None:
+    """Ends the process with a sentence where the port of the metrics, if there is to be one, cannot be had."""
+    where = settings.metrics_address, settings.metrics_port
+    try:
+        if settings.metrics_port:
+            socket.create_server(where).close()
+    except OSError as error:
+        words = f"UNMASK_METRICS_PORT: {where[0]}:{where[1]} cannot be used ({os.strerror(error.errno or 0)})"
+        print(words, file=sys.stderr, flush=True)
+        os._exit(2)
 
 
 @contextmanager

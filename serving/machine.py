@@ -2,15 +2,17 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from types import FrameType
 
 import psutil
 import torch
@@ -51,6 +53,19 @@ def free_bytes() -> int:
     limit, used = _read("memory.max"), _read("memory.current")
     room = [max(int(limit) - int(used), 0)] if limit.isdecimal() and used.isdecimal() else []
     return min([free, *room, *(max(most - psutil.Process().memory_info().data, 0) for most in _of_data())])
+
+
+def before_end(told: Callable[[], object]) -> None:
+    """Call this when the process is asked to end (Ctrl-C, SIGTERM), before what it does then. In the main thread."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        then = signal.getsignal(number)
+        if callable(then):
+            signal.signal(number, partial(_first, told, then))
+
+
+def _first(told: Callable[[], object], then: Callable[..., object], number: int, frame: FrameType | None) -> None:
+    told()
+    then(number, frame)
 
 
 def allow_many_files() -> None:

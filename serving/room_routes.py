@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 from cachetools import LRUCache, TTLCache
@@ -24,6 +25,7 @@ WINDOW, MOST_REQUESTS = 10.0, 40  # seconds, and requests of a phone in them
 MOST_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
 LONGEST_ANSWER = 300  # bytes
 GZIP = {"Content-Encoding": "gzip"}  # packed once, for all
+ending = Event()  # the server is about to stop, and waits for all requests
 NOT_KEPT = {"Cache-Control": "no-store"}
 
 
@@ -119,6 +121,8 @@ class RoomPhones:
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE
         while (now := await self._ask(self._rooms.version, room)) == version and loop.time() < end:
+            if ending.is_set():
+                break
             await asyncio.sleep(LOOK)
         return now
 

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,9 @@ OVER_MEMORY = N_(
     "{model} needs {size} of memory for its weights, and {free} are free. Choose a smaller model, or free some memory."
 )
 NOT_REGULAR = N_("{model}: {file} is not a regular file, and only regular files are read. Choose another folder.")
-SHARD_MISSING = N_("{model}: {file} names {missing!r}, which is not there. Fetch the files again.")
+SHARD_MISSING = N_(
+    "{model}: {file} names {missing!r}, which is not there. Fetch the files again, or choose another model."
+)
 LINK_OUTSIDE = N_(
     "{model}: {file} is a link to outside the folder that models are loaded from. Put the file itself in its place."
 )
@@ -279,9 +281,14 @@ def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
     wanted = weight_files(name, files)
     check_limits(name, folder, settings if is_path(name) else settings.model_copy(update={"model_root": None}))
     config = read_config(name, folder, formats.gguf_file(name, files))
-    if INDEX in wanted and (missing := sorted(set(_shards(name, folder)) - set(wanted))):
-        raise CheckpointError(msg(SHARD_MISSING, model=name, file=INDEX, missing=missing[0]))
+    check_shards(name, folder, wanted)
     return config
+
+
+def check_shards(name: str, folder: Path, files: Sequence[str]) -> None:
+    """Raises CheckpointError where the folder's index, if it is among these files, names another."""
+    if INDEX in files and (missing := sorted(set(_shards(name, folder)) - set(files))):
+        raise CheckpointError(msg(SHARD_MISSING, model=name, file=INDEX, missing=missing[0]))
 
 
 def check_limits(name: str, folder: Path, settings: Settings) -> None:

@@ -108,6 +108,8 @@ def _judged(name: str, settings: Settings, progress: hub.Progress | None = None)
         return {file: files[file] for file in weights}
     config = checkpoint_files.read_config(name, fetched((checkpoint_files.CONFIG,)))
     check_type(name, config)
+    if checkpoint_files.INDEX in weights:
+        checkpoint_files.check_shards(name, fetched((checkpoint_files.INDEX,)), weights)
     wanted = checkpoint_files.needed(name, files)
     folder = fetched(tuple(file for file in wanted if file not in weights))
     said = str(config.get("dtype") or config.get("torch_dtype"))

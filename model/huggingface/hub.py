@@ -16,7 +16,13 @@ from typing import TypeVar
 
 from httpx2 import HTTPError  # the hub client's own requests end in these
 from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RemoteEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+)
 from tqdm.auto import tqdm
 
 from i18n import N_, msg
@@ -46,6 +52,10 @@ GATED = N_(
 NO_REPOSITORY = N_(
     "The Hub has no public model {repo}. Check the spelling; get a private one with: hf auth login, and hf download "
     "{repo}."
+)
+REFUSED = N_(
+    "{repo} is not on this machine, and the Hub did not give it ({why}). Try again in a few minutes, or choose another "
+    "model."
 )
 UNREACHABLE = N_(
     "{repo} is not on this machine, and the Hub cannot be reached ({why}). To get it, go online once and choose it "
@@ -142,6 +152,8 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
     except EntryNotFoundError:
         why = msg("{repo} has no file {file}: choose a repository that has one.", repo=repo, file=name)
         raise NotAvailable(why) from None
+    except HfHubHTTPError as error:
+        raise NotAvailable(msg(REFUSED, repo=repo, why=first_line(error))) from None
     except Exception as error:  # noqa: BLE001 - whatever the network does
         raise NotAvailable(msg(UNREACHABLE, repo=repo, why=first_line(error))) from None
     finally:

@@ -1,5 +1,6 @@
 """What this process may use: a container's limits count, not the machine's."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,3 +86,18 @@ def test_free_memory_is_what_the_container_has_left(container: Path) -> None:
     assert machine.free_bytes() == 0
     (container / "memory.max").write_text("max\n")
     assert machine.free_bytes() > 1_500_000
+
+
+def test_who_waits_is_told_before_the_process_ends() -> None:
+    told: list[str] = []
+    before = {
+        number: signal.signal(number, lambda *_: told.append("ends")) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        machine.before_end(lambda: told.append("told"))
+        for number in before:
+            signal.raise_signal(number)
+    finally:
+        for number, then in before.items():
+            signal.signal(number, then)
+    assert told == ["told", "ends"] * 2

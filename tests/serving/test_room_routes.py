@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from threading import Event
 from typing import Any
 
 import pytest
@@ -137,5 +138,22 @@ def test_the_page_is_the_same_for_every_room_and_is_not_kept() -> None:
         room = Class()
         page = await room.client.get(f"http://school/app/room/{room.key.id}", headers={"Accept-Language": "zh-CN"})
         assert (page.text, page.headers["Cache-Control"]) == ("<p>zh-CN", "no-store")
+
+    finished(visit())
+
+
+def test_phones_that_wait_do_not_delay_the_end_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    ending = Event()
+    monkeypatch.setattr(room_routes, "ending", ending)
+
+    async def visit() -> None:
+        room = Class()
+        room.show("a-1")
+        tag = (await room.step()).headers["ETag"]
+        waiting = asyncio.ensure_future(room.step(tag=tag))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        ending.set()
+        assert (await asyncio.wait_for(waiting, 5)).status_code == 304
 
     finished(visit())

@@ -4,6 +4,7 @@ files.
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -212,6 +213,20 @@ def test_a_malformed_setting_ends_it_with_a_sentence(start: list[str]) -> None:
     assert ran.returncode == 2
     assert ran.stderr.splitlines()[-1] == "UNMASK_WORKERS: expected a valid integer, got 'x'"
     assert "Traceback" not in ran.stderr
+
+
+def test_a_port_of_metrics_in_use_ends_it_with_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        environment = os.environ | {"UNMASK_METRICS_PORT": str(port)}
+        start = [sys.executable, "-m", "streamlit", "run", "serve.py", "--server.headless", "true"]
+        ran = subprocess.run(
+            [*start, "--server.port", str(free_port())],
+            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert ran.returncode == 2
+    words = f"UNMASK_METRICS_PORT: 127.0.0.1:{port} cannot be used (Address already in use)"
+    assert ran.stderr.splitlines()[-1] == words
 
 
 def test_by_default_only_its_own_pages_may_frame_it_and_no_port_is_open() -> None:

@@ -269,3 +269,15 @@ def test_what_runs_on_no_text_is_said(fake: ListingHub, tmp_path: Path, monkeypa
             catalog.load(REPO, settings=SETTINGS)
         assert "model.safetensors" not in downloads(fake)
         shutil.rmtree(constants.HF_HUB_CACHE)
+
+
+def test_an_index_with_a_shard_that_is_not_listed_is_said_before_any_weights(
+    fake: ListingHub, files: dict[str, bytes]
+) -> None:
+    weights = files["model.safetensors"]
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    more = {"model.safetensors.index.json": json.dumps(index).encode(), "model-00001-of-00002.safetensors": weights}
+    fake.repos["some/half"] = {name: one for name, one in files.items() if name != "model.safetensors"} | more
+    with pytest.raises(CheckpointError, match=r"names 'model-00002-of-00002.safetensors', which is not there"):
+        catalog.download_size("some/half", SETTINGS)
+    assert not any(name.endswith("safetensors") for name in downloads(fake))

@@ -179,11 +179,14 @@ class TestWhatCannotBeHad:
     def test_a_file_that_is_not_there(self, fake: FakeHub, files: tuple[str, ...], said: str) -> None:
         assert said in self.refused(files=files)
 
-    def test_a_hub_in_trouble(self, fake: FakeHub) -> None:
-        fake.status = 500
+    @pytest.mark.parametrize("status", [403, 429, 500])
+    def test_a_hub_in_trouble(self, fake: FakeHub, status: int) -> None:
+        fake.status = status
         message = self.refused()
-        assert "cannot be reached" in message
-        assert self.HOW in message
+        assert "the Hub did not give it (" in message
+        assert str(status) in message
+        assert "Try again in a few minutes" in message
+        assert "online" not in message, "it is"
 
     def test_a_page_of_a_hotel_instead_of_the_hub(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Welcome(BaseHTTPRequestHandler):
