@@ -55,7 +55,9 @@ def judge_layers(trial: CheckTrial) -> Finding:
     lists = (one for one in within.modules() if isinstance(one, nn.ModuleList))
     parts = next((one for one in lists if len(one) == len(masks)), None)
     if not masks:
-        return skipped(msg("the masks of its layers are not known: the mask was given for the whole module."))
+        by_hand = N_("its layers are asked in a longer row, and a mask given by hand has one length alone.")
+        whole = N_("the masks of its layers are not known: the mask was given for the whole module.")
+        return skipped(msg(by_hand if trial.by_hand else whole))
     if parts is None:
         words = N_(
             "its layers were not found: its configuration does not say how many it has (num_hidden_layers), or no "
