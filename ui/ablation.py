@@ -46,7 +46,7 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     with picture:
         page.chart(effects_figure(view, dark=page.is_dark()), "effects", effects_alt(view))
     table.html(effects_table(view))
-    strongest = view.ranked()[0]
+    strongest = view.strongest()
     label, icon = say("Turn {head} off", head=view.name(*strongest)), ":material/power_settings_new:"
     strongest_slot.button(label, key="turn_first", icon=icon, on_click=turn_off, args=([strongest],))
 

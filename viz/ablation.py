@@ -54,6 +54,10 @@ class EffectsView:
         heads = [(layer, head) for layer, head in np.argwhere(~np.isnan(self.effects)).tolist()]
         return sorted(heads, key=lambda head: -self.effects[head])
 
+    def strongest(self) -> tuple[int, int]:
+        """The head with the largest effect, a rise or a fall."""
+        return max(self.ranked(), key=lambda head: abs(self.effects[head]))
+
 
 def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: float, after: float) -> str:
     """HTML. names: of the heads that are off. way: what that means, in words. before, after: the target's
@@ -100,7 +104,7 @@ def ranking_sentence(view: EffectsView) -> str:
     if not ranked:
         return ""
     sizes = np.array([abs(view.effects[place]) for place in ranked])
-    strongest = ranked[int(sizes.argmax())]
+    strongest = view.strongest()
     measured = say("Turned off one at a time: {count} of {total} heads.", count=len(ranked), total=view.effects.size)
     if max(sizes) < NOTICED:
         return together([measured, say("None changes the loss by {least} nats or more.", least=NOTICED)])

@@ -94,6 +94,15 @@ def test_every_head_is_ranked_and_the_strongest_can_be_turned_off(story: Model) 
     assert "effects" not in page.figures()
 
 
+def test_the_head_that_can_be_turned_off_is_the_one_that_is_named() -> None:
+    text = "The cat sat by the old door. The dog sat by the old gate."
+    page = Ablation(text=text, heads_off="4.0,2.1,5.2", way_off="mask", mask_off="ahead", ranking="true", query=9)
+    assert page.effects().min() < -page.effects().max(), "the largest effect is a fall"
+    layer, head = np.unravel_index(int(np.abs(page.effects()).argmax()), (6, 6))
+    assert any(f"L{layer} H{head} matters most" in one.value for one in page.app.markdown)
+    assert page.app.button(key="turn_first").label == f"Turn L{layer} H{head} off"
+
+
 def test_the_masks_hold_for_both_runs(story: Model) -> None:
     page = Ablation(causal="false", heads_off="4.0")
     batch = story.encode([FIRST])
