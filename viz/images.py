@@ -38,6 +38,7 @@ SHOWN = {"raw": N_("Raw"), "relative": N_("Relative")}
 RELATIVE = N_(
     "“{word}” (probability {chance}): in {head}, its attention over the prompt's is largest at {patch}: {most}."
 )
+ITSELF = N_("“{word}” (probability {chance}) is written at the prompt word: its attention is divided by itself.")
 Best = tuple[str, float, float, float, float]
 
 
@@ -87,7 +88,7 @@ def images_packet(
         "heads": [{"name": name, "share": share} for name, share in every],
         "order": [0, *range(1 + len(places), len(every)), *(1 + head for head in ranked)],
         **{"mode": mode, "hint": say(HINTS[mode]), "relative": relative},
-        "words": words("images") | ({"word": say(RELATIVE)} if relative else {}),
+        "words": words("images") | ({"word": say(RELATIVE), "first": say(ITSELF)} if relative else {}),
         "alt": say("The picture, in {count} patches. Arrow keys move over them.", count=len(boxes)),
     }
     return packed(about | plain, np.concatenate([flat, means], axis=1).astype("<f4").tobytes(), hatched.tobytes())

@@ -59,6 +59,13 @@ def test_pointing_at_words_and_patches_lights_the_others(images: Callable[..., I
     assert max(page.light(number) for number in range(words)) == pytest.approx(1)
 
 
+def test_the_word_that_is_divided_by_itself_names_no_largest_patch(images: Callable[..., Images]) -> None:
+    page = images("word=0&shown=relative")
+    assert page.why().endswith("is written at the prompt word: its attention is divided by itself.")
+    page.word(1).hover()
+    assert "its attention over the prompt's is largest at" in page.why()
+
+
 def test_a_patch_is_removed_by_keys_and_a_shape_placed_by_a_click(images: Callable[..., Images]) -> None:
     page = images("mode=remove")
     page.page.locator(".images > canvas").focus()
