@@ -120,14 +120,14 @@ def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
     """The mask of every layer that a configuration in transformers' terms declares."""
     if config is None:
         return [LayerMask(causal=kind != "encoder")]
-    config = text_config(config, decoder=True)
+    count, config = _count(config, kind), text_config(config, decoder=True)
     parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
-    if parts is None or _count(config, kind) != len(parts):  # an encoder-decoder's are its encoder's
-        return _layers_of(config, kind)
-    return [_layers_of(part, kind)[number] for number, part in enumerate(parts)]
+    if parts is None or count != len(parts):  # an encoder-decoder's are its encoder's
+        return _layers_of(config, kind, count)
+    return [_layers_of(part, kind, count)[number] for number, part in enumerate(parts)]
 
 
-def _layers_of(config: Any, kind: str | None) -> list[LayerMask]:
+def _layers_of(config: Any, kind: str | None, count: int | None) -> list[LayerMask]:
     says_no = any(getattr(config, name, None) is False for name in ("is_causal", "causal"))
     both = getattr(config, "use_bidirectional_attention", None) is True or getattr(config, "attn_type", None) == "bi"
     causal = kind != "encoder" and not both and not says_no
@@ -140,7 +140,7 @@ def _layers_of(config: Any, kind: str | None) -> list[LayerMask]:
         types = ["sliding" if one == "local" else "full" for one in config.attention_layers]
         window = config.window_size
     if types is None:
-        return [LayerMask(causal, window, chunk, prefix)] * (_count(config, kind) or 1)
+        return [LayerMask(causal, window, chunk, prefix)] * (count or 1)
     return [
         LayerMask(
             causal and not str(one).startswith("bidirectional"),
@@ -184,8 +184,10 @@ def _parsed(mask: str) -> LayerMask:
 
 def _count(config: Any, kind: str | None) -> int | None:
     """How many layers read the text that is checked; of an encoder-decoder those of its decoder."""
-    names = LAYER_COUNTS if kind == "encoder" else (*DECODER_COUNTS, *LAYER_COUNTS)
-    return next((one for name in names if isinstance(one := getattr(config, name, None), int)), None)
+    own = {} if kind == "encoder" or config is None else vars(config)  # without a class's defaults
+    text = text_config(config, decoder=True)
+    counts = [*map(own.get, DECODER_COUNTS), *(getattr(text, name, None) for name in LAYER_COUNTS)]
+    return next((one for one in counts if isinstance(one, int)), None)
 
 
 def _square(mask: Any, length: int) -> Tensor:

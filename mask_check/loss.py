@@ -51,6 +51,7 @@ BISECTIONS = 60
 MOST_BATCHES = 64  # by whose number a loss may be divided
 SLACK = 1e-3  # of a sum that is to be 1
 SAME = 1e-6  # of a mean that another target leaves as it was
+NEVER = 1e5  # of a logit: -inf, the least number or -1e9 mask an entry that is never predicted
 MOST_PLACES = 64  # from which targets are changed
 FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
 IGNORES = N_(
@@ -142,14 +143,23 @@ def _logits_from(run: Callable[[Row], Any], first: Row, which: Any, other: Tenso
 
 def _moved(logits: Tensor, other: Callable[[int], Tensor]) -> Finding:
     """Of logits [1,T,V], and those with other targets from a position on."""
-    tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
-    amount = float((other(0) - logits).abs().max())
+    shown = logits.abs() < NEVER
+    scale = float(logits.abs().where(shown, 0).max())
+    tolerance = float(torch.finfo(logits.dtype).eps * scale * 8)
+
+    def moved_by(place: int) -> Tensor:
+        """[T], infinite where an entry is masked under the one and not under the other targets."""
+        found = other(place)
+        kept = found.abs() < NEVER
+        return (found - logits).abs().where(shown & kept, torch.where(shown == kept, 0.0, math.inf)).amax(-1)[0]
+
+    amount = float(moved_by(0).max())
     if amount <= tolerance:
         return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
     length, most = logits.shape[1], 0.0
     places = sorted({length * part // MOST_PLACES for part in range(MOST_PLACES)})
     for place in places:
-        moved = (other(place) - logits)[0, : place + 1].abs().amax(-1)
+        moved = moved_by(place)[: place + 1]
         most = max(most, float(moved.max()))
         if most > tolerance:
             row = int((moved > tolerance).nonzero()[0])
@@ -262,7 +272,7 @@ class LossAtPosition:
         ignored = self.tried[same.cpu()].tolist()
         if self.is_mean and len(before) > 1:  # a loss may be the mean of others by chance, but not at two positions
             ignored = [one for one in ignored if self._changes_no_mean(place - 1, one)]
-        sums = [found, *(self._total(losses, before, shorter, one) for one in [*((one,) for one in ignored), ignored])]
+        sums = [found, *(self._total(losses, before, shorter, one) for one in [ignored, *((one,) for one in ignored)])]
         fitting = (one for one in sums[1:] if one.total <= 1 + SLACK + one.rounding)
         return next(fitting, min(sums, key=lambda one: one.total if math.isfinite(one.total) else math.inf))
 

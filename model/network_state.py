@@ -1,5 +1,6 @@
 """Whether a network in memory is as it was, which whatever was computed from its weights asks before it is used."""
 
+import math
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 CAPTURING = "transformers.utils.output_capturing"  # its hooks stay after a call with output_attentions, without effect
-SAMPLES = 64  # of a weight's numbers
+SAMPLES = 1024  # of a weight's numbers
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
 
 
@@ -45,8 +46,11 @@ def weights_in(network: Any) -> Hashable:
 def _told(weight: Tensor) -> Hashable:
     found = id(weight), weight.dtype, weight.device, 0 if weight.is_inference() else weight._version
     with suppress(NotImplementedError, RuntimeError):  # on no device, or of a quantized kind without plain numbers
-        flat = weight.detach().flatten()
-        some = flat[:: max(len(flat) // SAMPLES, 1)].cpu().contiguous()
+        numbers = weight.detach()
+        step, row = max(numbers.numel() // SAMPLES, 1), numbers.shape[-1] if numbers.ndim else 1
+        while math.gcd(step, row) > 1:  # of every column
+            step += 1
+        some = numbers.flatten()[::step].cpu().contiguous()
         return *found, some.view(torch.uint8).numpy().tobytes()
     return found
 

@@ -88,7 +88,8 @@ def images_packet(
         "heads": [{"name": name, "share": share} for name, share in every],
         "order": [0, *range(1 + len(places), len(every)), *(1 + head for head in ranked)],
         **{"mode": mode, "hint": say(HINTS[mode]), "relative": relative},
-        "words": words("images") | ({"word": say(RELATIVE), "first": say(ITSELF)} if relative else {}),
+        "words": words("images") | ({"word": say(RELATIVE)} if relative else {}),
+        "itself": say(ITSELF) if neutral is not None and np.array_equal(weights[:, :, 0], neutral) else "",
         "alt": say("The picture, in {count} patches. Arrow keys move over them.", count=len(boxes)),
     }
     return packed(about | plain, np.concatenate([flat, means], axis=1).astype("<f4").tobytes(), hatched.tobytes())

@@ -141,6 +141,7 @@ def test_each_layer_is_held_to_the_mask_given_for_it() -> None:
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_an_encoder_decoder_has_the_layers_of_its_decoder(name: str) -> None:
     network = ENCODER_DECODERS[name]().eval()
+    assert "layers 0, 1 read what" in words_of(check(network), "layers")[1]
     report = check(network, mask="causal,causal")
     assert words_of(report, "layers")[0] == words_of(report, "gradients")[0] == OBEYS, report
     with pytest.raises(CannotCheck, match="a mask for each of 2 layers, got 3"):

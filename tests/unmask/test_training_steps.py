@@ -149,6 +149,15 @@ def test_a_run_keeps_its_attention_whatever_becomes_of_the_weights(name: str) ->
     np.testing.assert_array_equal(run.numpy(), before)
 
 
+def test_a_run_notices_what_is_written_into_one_head() -> None:
+    network, model = in_memory()
+    run, weight = model.run(TEXT), network.transformer.h[0].attn.c_attn.weight
+    width = weight.shape[1] // 3 // network.config.n_head
+    weight.data[:, -width:] *= 20  # past the version counter, in the last head's values
+    with pytest.raises(ValueError, match="have changed since"):
+        run.next_token()
+
+
 def test_a_copy_is_of_the_copied_network() -> None:
     network, model = in_memory()
     run = model.run(TEXT)

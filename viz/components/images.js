@@ -64,7 +64,7 @@ function viewer(canvas, root) {
     const weights = weightsOf(page.head, word), count = page.boxes.length;
     if (count && self.blocked.subarray(word * count, (word + 1) * count).every(Boolean)) return fill(page.words.masked, { ...said, word: page.caption[word] });
     const best = weights.indexOf(Math.max(...weights));
-    if (page.relative && word === 0) return fill(page.words.first, { word: page.caption[word], chance: page.chances[word] });
+    if (page.itself && word === 0) return fill(page.itself, { word: page.caption[word], chance: page.chances[word] });
     const share = percent(weights.reduce((sum, weight) => sum + weight, 0));
     return fill(page.words.word, { ...said, word: page.caption[word], chance: page.chances[word], share, patch: page.names[best], most: amount(weights[best]) });
   };
