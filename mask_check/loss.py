@@ -91,7 +91,7 @@ def check_loss(
     tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
     if named[which].is_floating_point():
         raise CannotCheck(f"expected ids as targets, got {named[which].dtype}")  # not shown
-    largest = int(max(one.max() for one in tensors))
+    largest = max(int(max(one.max() for one in tensors)), 1)  # of a batch of zeros too there is another id
     name = "number of ids"  # not shown
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
     run, generator = partial(_run, fn, make), generator_of(seed)

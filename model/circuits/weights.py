@@ -278,6 +278,7 @@ def _pairs(*projections: Any) -> list[Projection]:
 def _weight(module: Any) -> Tensor:
     """Raises NotSupported for a module that computes with other weights too, as one with a LoRA adapter does."""
     if not isinstance(module, nn.Linear | nn.Embedding) and type(module).__name__ != "Conv1D":  # transformers' own
-        raise NotSupported(msg(ADAPTED, kind=type(module).__name__))
+        kind = f"{type(module).__module__}.{type(module).__name__}"  # an adapter's Linear is called so too
+        raise NotSupported(msg(ADAPTED, kind=kind))
     weight: Tensor = module.weight
     return weight

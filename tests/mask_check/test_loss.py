@@ -399,3 +399,8 @@ def test_a_mean_without_two_ids_names_both(seed: int) -> None:
 
     report = unmask.check_loss(mean, {"input_ids": ids[:, :-1], "labels": ids[:, 1:].clamp(min=2)}, vocabulary=V)
     assert "the loss ignores these targets: 0 and 1." in str(report), report
+
+
+def test_a_batch_of_zeros_has_another_id_too() -> None:
+    zeros = {name: torch.zeros_like(one) for name, one in PAIR.items()}
+    assert unmask.check_loss(lambda given: (logits_of(given), each(given).mean()), zeros).obeys
