@@ -374,33 +374,3 @@ def test_a_module_with_dropout_on_is_not_judged() -> None:
         assert (report.verdict, "turn dropout off" in str(report)) == (CANNOT_TELL, True), report
     network.eval()
     assert unmask.check_loss(calls[0], SAME, vocabulary=V).obeys
-
-
-@pytest.mark.parametrize("masked", [-math.inf, torch.finfo(torch.float32).min, -1e9])
-@pytest.mark.parametrize("peek", [0.0, 3.0])
-def test_logits_with_an_entry_that_is_never_predicted(masked: float, peek: float) -> None:
-    def masking(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        logits = logits_of(given, peek=peek)
-        logits[..., 0] = masked
-        return logits, logits.logsumexp(-1).mean()
-
-    report = unmask.check_loss(masking, PAIR | {"labels": PAIR["labels"].clamp(min=1)}, vocabulary=V)
-    said = "changing targets changes no logits" in str(report)
-    assert (report.verdict, said) == ((BROKEN, False) if peek else (OBEYS, True)), report
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_mean_without_two_ids_names_both(seed: int) -> None:
-    ids = torch.randint(V, (B, T + 1), generator=torch.Generator().manual_seed(seed))
-
-    def mean(given: dict[str, Tensor]) -> Tensor:
-        kept = (given["labels"] != 0) & (given["labels"] != 1)
-        return (each(given) * kept).sum() / kept.sum()
-
-    report = unmask.check_loss(mean, {"input_ids": ids[:, :-1], "labels": ids[:, 1:].clamp(min=2)}, vocabulary=V)
-    assert "the loss ignores these targets: 0 and 1." in str(report), report
-
-
-def test_a_batch_of_zeros_has_another_id_too() -> None:
-    zeros = {name: torch.zeros_like(one) for name, one in PAIR.items()}
-    assert unmask.check_loss(lambda given: (logits_of(given), each(given).mean()), zeros).obeys
