@@ -184,7 +184,7 @@ def _parsed(mask: str) -> LayerMask:
 
 def _count(config: Any, kind: str | None) -> int | None:
     """How many layers read the text that is checked; of an encoder-decoder those of its decoder."""
-    own = {} if kind == "encoder" or config is None else vars(config)  # without a class's defaults
+    own = {} if kind == "encoder" else getattr(config, "__dict__", {})  # without a class's defaults
     text = text_config(config, decoder=True)
     counts = [*map(own.get, DECODER_COUNTS), *(getattr(text, name, None) for name in LAYER_COUNTS)]
     return next((one for one in counts if isinstance(one, int)), None)

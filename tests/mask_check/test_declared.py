@@ -166,3 +166,9 @@ def test_gradients_are_taken_whatever_is_on_outside(within: Any) -> None:
         report = check(network)
     assert not [one for one in report.findings if "raised" in one.words], report
     assert {words_of(report, law)[0] for law in ("gradients", "layers", "derivative")} == {OBEYS}
+
+
+@pytest.mark.parametrize("config", [{"n_layer": 3}, (3, 2), "small", SimpleNamespace()])
+def test_a_configuration_of_one_s_own_kind_is_no_error(config: Any) -> None:
+    assert layers_of(config) == [LayerMask()]
+    assert declare(config, 7, "causal").reach.equal(torch.ones(7, 7).tril().bool())
