@@ -25,8 +25,8 @@ WINDOW, MOST_REQUESTS = 10.0, 40  # seconds, and requests of a phone in them
 MOST_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
 LONGEST_ANSWER = 300  # bytes
 GZIP = {"Content-Encoding": "gzip"}  # packed once, for all
-ending = Event()  # the server is about to stop, and waits for all requests
 NOT_KEPT = {"Cache-Control": "no-store"}
+ending = Event()  # the server is about to stop, and waits for all requests
 
 
 def routes(rooms: Rooms, page: Callable[[str], bytes], base: str = "") -> list[Route]:

@@ -8,6 +8,7 @@ Sizes: H heads, Hkv key-value heads, D head width, W width, V ids that are compa
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,8 +32,6 @@ PACKED = N_(
     "{model}: circuits need weights that are plain numbers, and these are packed ({kind}): choose its unquantized "
     "weights"
 )
-
-
 ADAPTED = N_(
     "circuits need plain weights, and {kind} computes with more than its own: merge an adapter first, as "
     "merge_and_unload() does"
@@ -140,11 +139,7 @@ class CircuitWeights:
         return torch.cat([some.float() @ weight.T for some in table.split(ROWS)]) / deviation[:, None]
 
     def _kept(self, layer: int) -> tuple[TableAndDeviation, Moments]:
-        network, later = self.model.network, layer > 0
-        now = weights_in(network)
-        if _READ.get(network, ((), {}))[0] != now:  # it may be trained in place
-            _READ[network] = now, {}
-        kept = _READ[network][1]
+        kept, later = self._made, layer > 0
         if later not in kept:
             weight = _weight(self.embedding).detach()[: self.count]
             table = weight.cpu()
@@ -158,6 +153,15 @@ class CircuitWeights:
             deviation = (self._variance(table) + self._beside + epsilon).sqrt()
             kept[later] = (table, deviation), self._moments(table, deviation)
         return kept[later]
+
+    @cached_property
+    def _made(self) -> dict[bool, tuple[TableAndDeviation, Moments]]:
+        """What was made of the weights as they are: a network may be trained in place."""
+        network = self.model.network
+        now = weights_in(network)
+        if _READ.get(network, ((), {}))[0] != now:
+            _READ[network] = now, {}
+        return _READ[network][1]
 
     def _moments(self, table: Tensor, deviation: Tensor) -> Moments:
         count, sums = len(table), [torch.zeros(())] * 5
