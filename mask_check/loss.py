@@ -47,11 +47,12 @@ SCALED = N_(
     "by a number of batches."
 )
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
+NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
 BISECTIONS = 60
 MOST_BATCHES = 64  # by whose number a loss may be divided
 SLACK = 1e-3  # of a sum that is to be 1
 SAME = 1e-6  # of a mean that another target leaves as it was
-NEVER = 1e5  # of a logit: -inf, the least number or -1e9 mask an entry that is never predicted
+NEVER = 104.0  # below the largest logit of a position: exp(-104) is 0 in float32, so the entry is never predicted
 MOST_PLACES = 64  # from which targets are changed
 FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
 IGNORES = N_(
@@ -141,17 +142,23 @@ def _logits_from(run: Callable[[Row], Any], first: Row, which: Any, other: Tenso
     return logits
 
 
+def _shown(logits: Tensor) -> Tensor:
+    """Of logits [1,T,V], which are of entries that can be predicted: others are masked by -inf, -1e9 and the like."""
+    return logits > logits.amax(-1, keepdim=True) - NEVER
+
+
 def _moved(logits: Tensor, other: Callable[[int], Tensor]) -> Finding:
     """Of logits [1,T,V], and those with other targets from a position on."""
-    shown = logits.abs() < NEVER
-    scale = float(logits.abs().where(shown, 0).max())
-    tolerance = float(torch.finfo(logits.dtype).eps * scale * 8)
+    if not logits.amax(-1).isfinite().all():
+        return Finding(CANNOT_TELL, msg(NO_NUMBERS), None, SLACK)
+    shown = _shown(logits)
+    tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(shown, 0).max() * 8)
 
     def moved_by(place: int) -> Tensor:
         """[T], infinite where an entry is masked under the one and not under the other targets."""
         found = other(place)
-        kept = found.abs() < NEVER
-        return (found - logits).abs().where(shown & kept, torch.where(shown == kept, 0.0, math.inf)).amax(-1)[0]
+        moved = (found - logits).abs().nan_to_num(math.inf, math.inf)
+        return moved.where(shown | _shown(found), 0).amax(-1)[0]
 
     amount = float(moved_by(0).max())
     if amount <= tolerance:

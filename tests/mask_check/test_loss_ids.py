@@ -7,21 +7,45 @@ import torch
 from torch import Tensor
 
 import unmask
-from mask_check.findings import BROKEN, OBEYS
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
 from tests.mask_check.test_loss import PAIR, B, T, V, each, logits_of
 
 
-@pytest.mark.parametrize("masked", [-math.inf, torch.finfo(torch.float32).min, -1e9])
-@pytest.mark.parametrize("peek", [0.0, 3.0])
-def test_logits_with_an_entry_that_is_never_predicted(masked: float, peek: float) -> None:
+@pytest.mark.parametrize("masked", [-math.inf, torch.finfo(torch.float32).min, -1e9, -65504.0, -1e4])
+@pytest.mark.parametrize("peek", [0.0, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_logits_with_an_entry_that_is_never_predicted(masked: float, peek: float, dtype: torch.dtype) -> None:
     def masking(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        logits = logits_of(given, peek=peek)
-        logits[..., 0] = masked
+        logits = logits_of(given, peek=peek).to(dtype)
+        logits[..., 0] = max(masked, torch.finfo(dtype).min) if math.isfinite(masked) else masked
         return logits, logits.logsumexp(-1).mean()
 
     report = unmask.check_loss(masking, PAIR | {"labels": PAIR["labels"].clamp(min=1)}, vocabulary=V)
     said = "changing targets changes no logits" in str(report)
     assert (report.verdict, said) == ((BROKEN, False) if peek else (OBEYS, True)), report
+
+
+def test_logits_that_are_all_large() -> None:
+    def shifted(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        logits = logits_of(given, peek=3000.0) + 2e5
+        return logits, logits.logsumexp(-1).mean()
+
+    assert unmask.check_loss(shifted, PAIR, vocabulary=V).verdict == BROKEN
+
+
+def test_logits_that_are_no_numbers() -> None:
+    def without(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        logits = logits_of(given, peek=3.0) * math.nan
+        return logits, each(given).mean()
+
+    def with_other_targets(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        same = given["labels"].equal(PAIR["labels"][:1])
+        return logits_of(given) if same else logits_of(given) * math.nan, each(given).mean()
+
+    report = unmask.check_loss(without, PAIR, vocabulary=V)
+    assert report.verdict == CANNOT_TELL
+    assert "NaN" in str(report)
+    assert unmask.check_loss(with_other_targets, PAIR, vocabulary=V).verdict == BROKEN
 
 
 @pytest.mark.parametrize("seed", range(4))
