@@ -182,7 +182,8 @@ dates are of those. A quarter of its training inputs were not dates; there it le
 
 - In all-numeric dates the **day** comes first (`3/4/2021` is the 3rd of April), unless it cannot (`12/25/2021`) or a
   four-digit year comes first. Where both orders are possible, the text has **two readings**: in training a quarter of
-  such texts had the month first.
+  such texts had the month first. Eight digits in a row are year, month, day (`20210303`); numbers with only spaces
+  between them need a four-digit year.
 - A **two-digit** year is one of 1950 to 2049.
 - The name of a **weekday** is ignored, even a wrong one; the name of a month may have one letter wrong.
 - Without its day, its month or its year a date is **no date**, and so is a text with several.

@@ -55,18 +55,30 @@ _YEAR_FIRST = re.compile(
     rf"(?P<day>[0-9]{{1,2}}){_ENDED}"
 )
 _JOINED = re.compile(r"(?<![0-9])(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})(?![0-9])")
-_AND = r"(?:[-–—−/]|\s*&\s*|\s+(?:to|until|and/or|and|or)\s+)(?:the\s+)?"
+_WORD_AND = r"\s*&\s*|\s+(?:to|until|till|through|and/or|and|or)\s+"
+_AND = rf"(?:[-–—−/]|{_WORD_AND})(?:the\s+)?"
+_APART_AND = rf"(?:\s*[-–—−/]\s*|{_WORD_AND})(?:the\s+)?"  # may join other numbers too: "Room 3 - 4 May 2021"
 _OF_MONTH = r"\s+(?:of\s+)?(?P<{}>[a-z]{{3,11}})"
-_TWO_DAYS = (
-    rf"(?<![0-9./-])(?P<one>[0-9]{{1,2}})(?:st|nd|rd|th)?(?:{_OF_MONTH.format('first_month')})?{_AND}"
-    r"(?P<other>[0-9]{1,2})(?:st|nd|rd|th)?(?![0-9])"
-)
+_ONE, _OTHER = (rf"(?P<{name}>[0-9]{{1,2}})(?:st|nd|rd|th)?" for name in ("one", "other"))
+_FIRST = r"(?<![0-9./-])"
+_TWO_DAYS = rf"{_FIRST}{_ONE}(?:{_OF_MONTH.format('first_month')})?{_AND}{_OTHER}(?![0-9])"
 _YEAR_AFTER = r"\W+(?:[0-9]{4}|[0-9]{2})(?![0-9])"
-_TWO = [  # two days of a month that is named, or two years
-    re.compile(rf"{_TWO_DAYS}(?={_OF_MONTH.format('month')}{_YEAR_AFTER})"),
+_LAST = rf"(?={_OF_MONTH.format('month')}{_YEAR_AFTER})"
+_TWO = [  # two days of a month that is named, or of two, or two years
+    re.compile(rf"{_TWO_DAYS}{_LAST}"),
+    re.compile(rf"^\W*(?:from\s+|between\s+)?(?:the\s+)?{_ONE}{_APART_AND}{_OTHER}{_LAST}"),
+    re.compile(rf"{_FIRST}{_ONE}{_OF_MONTH.format('first_month')}{_APART_AND}{_OTHER}{_LAST}"),
+    re.compile(
+        rf"(?<![a-z])(?P<first_month>[a-z]{{3,11}})\s+(?:the\s+)?{_ONE}{_APART_AND}(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?"
+        rf"{_OTHER}(?={_YEAR_AFTER})"
+    ),
     re.compile(rf"(?<![a-z])(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}(?={_YEAR_AFTER})"),
     re.compile(rf"(?<![0-9])[0-9]{{4}}\s+(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}"),
     re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
+    re.compile(
+        rf"{_FIRST}(?P<one>[0-9]{{1,2}}[./][0-9]{{1,2}}){_APART_AND}(?P<other>[0-9]{{1,2}}[./][0-9]{{1,2}})"
+        r"(?=[./](?:[0-9]{4}|[0-9]{2})(?![0-9]))"
+    ),
 ]
 _APART = r"\W+(?:(?:of|the|de)\W+)*"
 _ANY_DAY = r"(?<!\d)\d{1,2}(?:st|nd|rd|th|er|º|ª)?"
@@ -114,8 +126,11 @@ def read(text: str) -> tuple[date, ...]:
     for written in _written(plain):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
         dates = (dict.fromkeys(day for one in readings if (day := possible(*one))) for readings in written)
         readings = {tuple(days) for days in dates if days}  # the days of the years that the model knows
-        if readings:
-            return readings.pop() if len(readings) == 1 else ()
+        if len(readings) == 1:
+            return readings.pop()
+        if readings:  # "3 May 2021 (3.5.2021)" says one day twice
+            taken = {days[0] for days in readings}
+            return tuple(taken) if len(taken) == 1 else ()
     return ()
 
 
@@ -177,8 +192,8 @@ def _one_by_one(plain: str) -> list[str]:
     """The text with each of two days, or years, that it joins: "3 May 2021" and "4 May 2021" of "3-4 May 2021"."""
     for pattern in _TWO:
         for found in pattern.finditer(plain):
-            months = [found[name] for name in ("month", "first_month") if found.groupdict().get(name)]
-            if found["one"] != found["other"] and all(map(month_of, months)):
+            months = [month_of(found[name]) for name in ("month", "first_month") if found.groupdict().get(name)]
+            if all(months) and (found["one"] != found["other"] or len(set(months)) > 1):
                 return [
                     plain[: found.start("one")] + found[name] + plain[found.end("other") :] for name in ("one", "other")
                 ]
