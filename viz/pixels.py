@@ -41,6 +41,7 @@ HINT_DRAWING = N_(
     "Drag to draw with the chosen grey; click a pixel of that grey to erase it. Keys: arrows, 0 to 7, Enter. The model "
     "writes the hatched part."
 )
+WRITES = N_("{head}, from {looker}, which writes {pixel} (directions are from {pixel}): {places}.")
 LOSS = N_(
     "Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw later pixels."
 )
@@ -270,7 +271,8 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
     if causal:
         weights = now.weights[layer, head]
         places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
-        looks = say("{head}, from {looker}: {places}.", head=name, looker=looker, places=places)
+        words = WRITES if now.query == now.pixel else N_("{head}, from {looker}: {places}.")
+        looks = say(words, head=name, looker=looker, places=places, pixel=name_of(now.pixel + 1, ""))
         rest = N_("Later pixels that are blocked: {count}. Switch Causal off to see what leaks.")
         count = int(now.any_blocked()[layer, head].sum())
         return escape(together([looks, *([say(rest, count=count)] if count else [])]))

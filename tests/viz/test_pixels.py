@@ -161,7 +161,10 @@ def test_the_step_that_writes_a_pixel_speaks_of_that_pixel() -> None:
     assert where(18, writer) == "on r2 c1, to its left"
     assert where(12, writer) == "on r1 c3, above to the right"
     words = sentence(writer, writer, 1, 1, causal=True, layer_only=False)
-    assert words.startswith("L1 H1, from r2 c1: 50.0% on the class token")
+    assert words.startswith(
+        "L1 H1, from r2 c1, which writes r2 c2 (directions are from r2 c2): 50.0% on the class token, 50.0% on r1 c2, "
+        "straight above."
+    )
 
 
 def test_from_the_last_pixel_nothing_is_blocked_whether_the_mask_is_on_or_off() -> None:
