@@ -181,7 +181,14 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 @contextmanager
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
-    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    copies = {
+        id(buffer): buffer.clone() for buffer in module.buffers()
+    }  # buffers that are written into count as trained
+    buffers = [
+        (part, name, copies[id(buffer)])
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+    ]
     random = [
         (part, name, 0.0)
         for part in module.modules()
@@ -189,10 +196,5 @@ def training_without_dropout(module: nn.Module) -> Iterator[None]:
         if isinstance(value, float)
         and (any(one in name for one in RANDOM) or (isinstance(part, nn.modules.dropout._DropoutNd) and name == "p"))
     ]
-    with setting([*random, *((part, "training", True) for part in module.modules())]):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+    with setting([*random, *buffers, *((part, "training", True) for part in module.modules())]):
+        yield

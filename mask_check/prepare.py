@@ -87,19 +87,28 @@ def check_finite(outputs: Tensor) -> None:
         raise CannotCheck(msg("its outputs are not finite (NaN or infinity) from position {first} on", first=first))
 
 
+ENCODERS = "Siglip"  # that are not called so, and not trained to fill in masked tokens
+
+
 def recognize_encoder(subject: CheckedModule) -> None:
     """Calls an encoder one: a model of transformers' by its class, where it is not told to be a decoder."""
     if subject.kind != "decoder":
         return
-    if subject.is_transformers:
-        from transformers import MODEL_FOR_MASKED_LM_MAPPING
+    if not subject.is_transformers:
+        subject.kind = "encoder" if getattr(subject.config, "is_causal", None) is False else subject.kind
+    elif _is_encoder_of_transformers(subject):
+        subject.kind, subject.config = "encoder", text_config(subject.config, encoder=True)
 
-        masked = type(subject.config) in MODEL_FOR_MASKED_LM_MAPPING
-        encoder = masked and not getattr(subject.config, "is_decoder", False)
-    else:
-        encoder = getattr(subject.config, "is_causal", None) is False
-    if encoder:
-        subject.kind = "encoder"
+
+def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
+    from transformers import MODEL_FOR_MASKED_LM_MAPPING
+
+    name, config = type(subject.inner).__name__, subject.config
+    if "Decoder" in name:
+        return False
+    if "Encoder" in name or name.startswith(ENCODERS):
+        return True
+    return type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
 
 
 @contextmanager

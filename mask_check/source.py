@@ -130,7 +130,8 @@ def judge_cross_reach(trial: CheckTrial) -> Finding:
             if states is None or not states.requires_grad or states.shape[1] != len(source):
                 return skipped(msg("its encoder's states were not found."))
             logits = subject.read(called, ids)[0]
-            picked = [row[row.isfinite()].sum() for row in logits[: len(source)]]
+            sign = torch.randint(0, 2, logits.shape[1:], generator=trial.generator(7)).to(logits) * 2 - 1
+            picked = [(row * sign)[row.isfinite()].sum() for row in logits[: len(source)]]  # a plain sum is a norm's 0
             found = [torch.autograd.grad(one, states, retain_graph=True, allow_unused=True)[0] for one in picked]
         if any(one is None for one in found):
             return unknown(msg("no output has a gradient by the encoder's states."))

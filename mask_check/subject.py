@@ -74,7 +74,8 @@ class CheckedModule:
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
         if not self.ids_name:
             raise CannotCheck(msg(NO_IDS))
-        pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
+        said = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_transformers  # of its half too
+        pair = said or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
         self.ignores_positions = False  # until they were seen to change nothing

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.overrides import TorchFunctionMode
 
 from mask_check.subject import evaluating
@@ -171,6 +172,8 @@ def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
     allowed = _of_row((open_cells.tril() if given.get("is_causal") else open_cells).expand(full), row)
     if mask is None:
         return allowed, None
+    if isinstance(mask, CausalBias):  # which holds no numbers
+        mask = open_cells.tril(full[-1] - full[-2] if mask.variant == CausalVariant.LOWER_RIGHT else 0)
     mask = _of_row(mask.expand(full), row)
     if mask.dtype == torch.bool:
         return allowed & mask, None

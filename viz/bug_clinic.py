@@ -22,7 +22,7 @@ WITH_BUG, RIGHT = N_("with the bug"), N_("correct version")
 BROKEN, HELD = "#D55E00", "#009E73"
 TWO_DIGITS = "{:.2f}".format
 FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of one, and how its numbers are written
-    "later": (N_("the share of weight that goes to later tokens is {one} {there}, and {other} {here}."), percent),
+    "later": (N_("of the weight on real tokens {one} goes to later ones {there}, and {other} {here}."), percent),
     "padding": (N_("the share of weight that goes to padding is {one} {there}, and {other} {here}."), percent),
     "sum": (N_("the smallest sum of a row is {one} {there}, and {other} {here}."), TWO_DIGITS),
     "itself": (N_("the weight that a token gives itself is on average {one} {there}, and {other} {here}."), TWO_DIGITS),

@@ -199,10 +199,11 @@ def test_the_module_is_left_as_it_was() -> None:
     module.train()
     module.blocks[1].eval()
     modes = [part.training for part in module.modules()]
-    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    before = {name: (tensor.clone(), tensor._version) for name, tensor in module.state_dict().items()}
     check(module)
     assert [part.training for part in module.modules()] == modes
-    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, before[name][0]) and tensor._version == before[name][1]  # noqa: PT018
     assert module.dropout.p == 0.1
     assert module.config._attn_implementation == "eager"
     assert all(parameter.grad is None for parameter in module.parameters())

@@ -1,7 +1,10 @@
 """The encoder inside an encoder-decoder, measured on its own."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor, nn
 
 from mask_check import reach, source
@@ -12,6 +15,7 @@ from mask_check.sample_networks import SmallDecoder, SmallPair
 from mask_check.samples import SAMPLES
 from mask_check.subject import CheckedModule
 from mask_check.trial import CheckTrial
+from tests.model.huggingface import families
 from tests.model.huggingface.families import random_network
 
 PAIRS = ["t5", "bart", "marian"]
@@ -24,6 +28,26 @@ def test_transformers_own_encoders_obey(name: str, number_type: torch.dtype) -> 
     assert finding.verdict == OBEYS
     assert "42 of 42 open pairs" in finding.words  # 7 tokens of the source, each by the 6 others
     assert "Pads after its source" in finding.words
+
+
+T5_SIZES = {"vocab_size": 61, "d_model": 24, "d_kv": 8, "d_ff": 36, "num_layers": 2, "num_heads": 3}
+SIGLIP_SIZES = families.PLAIN | {"bos_token_id": 2, "eos_token_id": 3}
+HALVES: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "T5": (lambda: hf.T5EncoderModel(hf.T5Config(**T5_SIZES)), "encoder"),
+    "UMT5": (lambda: hf.UMT5EncoderModel(hf.UMT5Config(**T5_SIZES)), "encoder"),
+    "SigLIP": (lambda: hf.SiglipTextModel(hf.SiglipTextConfig(**SIGLIP_SIZES)), "encoder"),
+    "BART's encoder": (lambda: random_network("bart").get_encoder(), "encoder"),
+    "BART's decoder": (lambda: random_network("bart").get_decoder(), "decoder"),
+    "BART without logits": (lambda: random_network("bart").model, "encoder-decoder"),
+}
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_halves_of_transformers_pairs_obey(half: str) -> None:
+    make, kind = HALVES[half]
+    torch.manual_seed(3)
+    report = check(make().eval())
+    assert (report.kind, report.obeys) == (kind, True), report
 
 
 def encoder_of(pair: SmallPair, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:

@@ -1,10 +1,15 @@
 """Attention captured from any module, and from TransformerLens. Run: python -m pytest tests/unmask/test_captured.py"""
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 import unmask
 from unmask import captured
@@ -83,6 +88,21 @@ def test_rows_and_heads_that_torch_broadcasts(query: tuple[int, ...], key: tuple
         found = unmask.capture(module, q, k, row=row)
         given = (found.numpy()[0] @ found.v(0)).reshape(output[row].shape)
         np.testing.assert_allclose(given, output[row], atol=1e-5)
+
+
+@pytest.mark.parametrize(("make", "last"), [(causal_lower_right, 4), (causal_upper_left, 0)])
+def test_causal_masks_of_torch_which_hold_no_numbers(make: Callable[[int, int], Any], last: int) -> None:
+    q, k = torch.randn(2, 3, 3, 4), torch.randn(2, 3, 7, 4)
+
+    class Own(nn.Module):
+        def forward(self, q: Tensor, k: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, k, k, attn_mask=make(3, 7))
+
+    found = unmask.capture(Own(), q, k, row=1)
+    closed = torch.arange(7) > torch.arange(3)[:, None] + last
+    expected = (q[1] @ k[1].mT / 2).masked_fill(closed, -math.inf).softmax(-1)
+    assert np.abs(found.numpy()[0] - expected.numpy()).max() < 1e-6
+    assert (found.closed == closed.numpy()).all()
 
 
 def test_at_a_glance_each_head_has_its_own_blocked_cells() -> None:

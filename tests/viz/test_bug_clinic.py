@@ -92,7 +92,7 @@ def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
     labels = [f"t{place}" for place in range(20)]
     view = HeadView(np.zeros((20, 20), np.float32), np.zeros((20, 20), np.float32), {}, labels, labels)
     said = told_apart(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here", view)
-    assert said == "the share of weight that goes to later tokens is 35.2% with that bug, and 0% here."
+    assert said == "of the weight on real tokens 35.2% goes to later ones with that bug, and 0% here."
     said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here", view)
     assert said == "query 12 (“t12”) gives key 3 (“t3”) a weight of 0.98 right, and 0.12 here."
     said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here", None)
