@@ -138,7 +138,9 @@ def check_widget_values() -> None:
             return read(states, key)
         try:
             if _is_of_its_type(states, state.value):  # not known when it came, of a session that has just begun
-                return read(states, key)
+                value = read(states, key)
+                states.widget_metadata[key] = widget  # Streamlit has put this value's type there, None of nothing chosen
+                return value
         except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError):
             pass  # nothing that this widget sends
         _log_ignored(state.value.WhichOneof("value"), widget.value_type)

@@ -97,7 +97,9 @@ class Explore:
         """Take an option of a select box."""
 
         def pick() -> None:
-            self.page.get_by_role("combobox", name=label, exact=True).click()
+            box = self.page.get_by_role("combobox", name=label, exact=True)
+            box.scroll_into_view_if_needed()  # a list closes when the page is scrolled
+            box.click()
             self.offered.and_(self.page.get_by_role("option", name=option, exact=True)).click()
 
         return self.after(pick)

@@ -151,6 +151,13 @@ class TestRoom:
         assert len(middles) == 6
         assert middles == pytest.approx([middles[0]] * 6, abs=8)
 
+    def test_an_example_is_read_after_a_click_on_the_page(self, visit: Visit) -> None:
+        page = visit().toggle("Causal")
+        box = page.page.get_by_role("textbox", name="Text, one sequence per line")
+        before = box.input_value()
+        page.choose("Examples", "A list")
+        assert box.input_value() != before
+
 
 class TestLinks:
     def test_a_typed_text_is_in_no_address_until_it_is_asked_for(self, visit: Visit) -> None:

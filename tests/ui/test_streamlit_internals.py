@@ -105,6 +105,20 @@ def test_a_value_that_is_nested_too_deep_to_be_read_counts_as_not_sent() -> None
     assert states["graph"] == []
 
 
+def test_a_widget_without_a_choice_keeps_its_type_in_runs_of_fragments() -> None:
+    """Which do not register the widgets elsewhere on the page again."""
+    streamlit_internals.check_widget_values()
+    states = WStates()
+    states.set_widget_metadata(
+        WidgetMetadata("box", lambda sent: sent, str, "string_value", formatted_options=["a", "b"])
+    )
+    states.set_widget_from_proto(WidgetState(id="box"))
+    assert states["box"] is None
+    for sent, read in (("b", "b"), ("zzz", "b"), ("a", "a")):
+        states.set_widget_from_proto(WidgetState(id="box", string_value=sent))
+        assert states["box"] == read
+
+
 KEPT = {"text": "a text", "part": (2, 5), "on": True, "one": "b", "number": 1, "some": ["b"], "seed": 7}
 OWN = {
     "text": ("string_value",),
