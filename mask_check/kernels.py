@@ -181,14 +181,9 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 @contextmanager
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
-    copies = {
-        id(buffer): buffer.clone() for buffer in module.buffers()
-    }  # buffers that are written into count as trained
-    buffers = [
-        (part, name, copies[id(buffer)])
-        for part in module.modules()
-        for name, buffer in part.named_buffers(recurse=False)
-    ]
+    copies = {id(buffer): buffer.clone() for buffer in module.buffers()}  # one that is written into counts as trained
+    named = {part: part.named_buffers(recurse=False, remove_duplicate=False) for part in module.modules()}
+    buffers = [(part, name, copies[id(buffer)]) for part, own in named.items() for name, buffer in own]
     random = [
         (part, name, 0.0)
         for part in module.modules()

@@ -10,7 +10,7 @@ from i18n import N_, msg
 from mask_check import padding, reach
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, worst, written
 from mask_check.prepare import prepare
-from mask_check.subject import CheckedModule, hooked, text_config
+from mask_check.subject import CheckedModule, hooked, setting, text_config
 from mask_check.trial import CheckTrial
 
 STATES = "encoder_last_hidden_state"
@@ -125,7 +125,8 @@ def judge_cross_reach(trial: CheckTrial) -> Finding:
         return skipped(msg("it has no cross-attention."))
     for many in (trial.length, max(len(source) // 2, 1)):
         ids = trial.ids[None, :many]
-        with torch.enable_grad():
+        floating = [one for one in subject.inner.parameters() if one.is_floating_point()]  # frozen in a checkpoint
+        with setting((one, "requires_grad", True) for one in floating), torch.enable_grad():
             called, states = encoded(subject, ids, source[None])
             if states is None or not states.requires_grad or states.shape[1] != len(source):
                 return skipped(msg("its encoder's states were not found."))

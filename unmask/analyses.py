@@ -123,7 +123,7 @@ class Analyses(HeadSource):
         flows = token_flow(self.trace, self.row, self.trace.spec, query)
         names = [self.named(layer) for layer in range(len(flows))]
         blocked = layer_maps(self.trace, self.row, self.trace.spec, "mean").blocked_from(query, flows)
-        view = HeadView(flows, np.full_like(flows, np.nan), blocked, names, self.labels)
+        view = HeadView(flows, np.full_like(flows, np.nan), blocked, names, self.labels, layers=True)
         name = f"attention flow of {self.labels[query]} ({query})"
         axes = {"layer": self.numbers or range(len(names)), "key": range(len(self.labels))}
         return head_picture("heatmap", [name], [view], len(names) - 1, self.title, across=True, axes=axes)

@@ -199,11 +199,14 @@ def lightning_callback(every: int = 1000, network: Callable[[Any], Any] = lambda
             break
 
     class CausalLightningCallback(base):
+        checked = 0  # the last step; several batches may be one
+
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             _stop_if_broken(network(pl_module), options)
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if (batch_idx + 1) % every == 0:
+            if trainer.global_step % every == 0 and trainer.global_step != self.checked:
+                self.checked = trainer.global_step
                 _stop_if_broken(network(pl_module), options)
 
     return CausalLightningCallback()

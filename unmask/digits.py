@@ -13,6 +13,7 @@ from torch import nn
 from model.errors import index
 from model.pixels import digits
 from model.pixels.digits import PIXELS, load
+from unmask.analyses import expect_text
 from unmask.checking import network_of
 from unmask.pictures import Picture
 from unmask.runs import Run, spec_of
@@ -36,6 +37,7 @@ def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = No
         raise ValueError(f"expected {PIXELS} levels, whole numbers from 0 to {digits.LEVELS - 1}, got {got}")
     batch = digits.encode(picture.reshape(1, PIXELS), [index("digit", told, digits.CLASSES)])
     spec = spec_of(model.standard, masks, causal=causal, padding=None)
+    expect_text(spec, batch)
     return DigitRun(model, model.run(batch, spec))
 
 

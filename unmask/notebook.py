@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 from torch import Tensor
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from unmask.images import ImageRun
 
 Ids = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Tensor
+RunKind = TypeVar("RunKind", bound=Run)
 CLASSIFIERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model types
 MESSAGES = 'messages as dicts, each with texts as "role" and "content"'
 CHANGED = (
@@ -165,14 +166,20 @@ class LoadedModel(Checkable, Circuits):
         row = index("row", row, len(batch.ids))
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         expect_text(spec, batch)
+        if image is None:
+            return self._run(Run, batch, spec, row)
+        from unmask.images import ImageRun  # with transformers, which takes seconds to import
+
+        return self._run(ImageRun, batch, spec, row)
+
+    def _run(self, kind: type[RunKind], batch: TokenBatch, spec: MaskSpec, row: int = 0) -> RunKind:
+        """A run, with `run`'s warnings for the line that called our caller."""
         if self._loaded.changed:
-            warnings.warn(CHANGED, stacklevel=2)
-        if image is not None:
-            from unmask.images import ImageRun  # with transformers, which takes seconds to import
-        own = {"network": self.network, "weights": NetworkState(self.network, weights_in)}
-        run = (Run if image is None else ImageRun)(self.model, self.model.run(batch, spec), row, **own)
+            warnings.warn(CHANGED, stacklevel=3)
+        weights = NetworkState(self.network, weights_in)
+        run = kind(self.model, self.model.run(batch, spec), row, network=self.network, weights=weights)
         if run.cut:
-            warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
+            warnings.warn(cut_words(run.cut, self.model.context), stacklevel=3)
         return run
 
     def _encoded(self, text: Any, target: Any, image: Any, pad_side: str) -> TokenBatch:
@@ -193,6 +200,8 @@ class LoadedModel(Checkable, Circuits):
         encoder-decoder, masks of some layers or heads or without padding, and where no text has two tokens."""
         from unmask.atlas import atlas  # with pandas, which takes a second to import
 
+        if self._loaded.changed:
+            warnings.warn(CHANGED, stacklevel=2)
         return atlas(self.model, _texts("text", texts), spec_of(self.model.standard, masks))
 
     def chat(
@@ -226,8 +235,7 @@ class LoadedModel(Checkable, Circuits):
                 why = f"{self.model.name}: its chat template takes too long, or too much memory"
                 raise ValueError(why) from None
         batch, _ = self.model.encode_rendered(text)
-        trace = self.model.run(batch, spec_of(self.model.standard, masks, **more))
-        return Run(self.model, trace, 0, self.network, weights=NetworkState(self.network, weights_in))
+        return self._run(Run, batch, spec_of(self.model.standard, masks, **more))
 
     @property
     def first_head(self) -> tuple[int, int]:

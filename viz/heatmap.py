@@ -27,6 +27,7 @@ from viz.html import escaped, letters, shortened
 from viz.palette import MARK, SEQUENTIAL_SCALE
 
 QUERY_TITLE, KEY_TITLE = N_("query: the token that attends"), N_("key: the token attended to")
+LAYER_TITLE = N_("layer")
 MERGED_TITLES = N_("query: what attends"), N_("key: what is attended to")
 MOST_TICKS = 56  # labels that a large picture has room for
 LONGEST_TICK, LABEL_SIZE = 12, 11  # a label's letters, and its font's pixels where labels are few
@@ -250,7 +251,7 @@ def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, P
 def axis_titles(view: HeadView) -> tuple[str, str]:
     """Of the queries, and of the keys."""
     query, key = MERGED_TITLES if view.merged else (QUERY_TITLE, KEY_TITLE)
-    return say(query), say(key)
+    return say(LAYER_TITLE if view.layers else query), say(key)
 
 
 def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:

@@ -328,7 +328,7 @@ def stream_sentence(found: "StreamedText", context: int, *, chunked: bool) -> st
         return say("{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.",
                    done=f"{found.done:,}", count=f"{len(found.ids):,}", size=f"{size:,}")  # fmt: skip
     with_sinks, without = (f"{mean:.2f}" for mean in found.means)
-    held = f"{max(found.cache_bytes) / 2**20:.2f}"
+    held = number(max(found.cache_bytes) / 2**20)
     numbers = {"size": f"{size:,}", "sinks": found.sinks, "with_sinks": with_sinks, "without": without, "held": held}
     first = say(STREAMED_SINKS if found.sinks else STREAMED, done=f"{found.done:,}", **numbers)
     again = ABSOLUTE if found.sinks else ABSOLUTE_ALONE

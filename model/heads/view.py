@@ -41,7 +41,8 @@ class HeadView:
     queries, keys: a label for each position. first, first_key: the positions of the first row and of the first column.
     step: how many positions each row and column stands for. whole: the view that this is of, or None.
     available: the masks that it can have. group: how many heads share its keys and values, itself included.
-    merged: rows and columns stand for words, sentences or several queries (model/heads/merging.py).
+    merged: rows and columns stand for words, sentences or several queries (model/heads/merging.py). layers: rows stand
+    for layers.
     """
 
     weights: np.ndarray
@@ -56,6 +57,7 @@ class HeadView:
     available: frozenset[str] = frozenset()
     group: int = 1
     merged: bool = False
+    layers: bool = False
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from i18n import N_, Message, msg
-from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit
+from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit, check_finite
 from model.blocks import KeysValues, positions_under
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.hardware import said
@@ -382,6 +382,7 @@ def _examined(
         findings = examine(stacks, report)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head, tokens=tokens, processor=processor)
     except NotSupported as error:
+        check_finite(name, network)  # NaN differs from itself
         raise refusal(name, model_type, error) from None
     except (CheckpointError, Stopped):
         raise

@@ -99,12 +99,13 @@ logging.set_tqdm_hook(_counted)
 @dataclass(frozen=True)
 class OutputHead:
     """What a checkpoint holds. predicts: whether it has a language-model head. adapted: whether an adapter was merged
-    into the network. stored: the type of the weights in the file, as safetensors writes it. hardware: that computes it.
+    into the network. stored: the type of the weights in the file, as safetensors writes it; "" in memory. hardware:
+    that computes it.
     """
 
     predicts: bool
     adapted: bool = False
-    stored: str = "F32"
+    stored: str = ""
     hardware: Hardware = CPU
 
 

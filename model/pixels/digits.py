@@ -46,7 +46,11 @@ class DigitsModel(DecoderModel):
         super().__init__("digits", network, None, key=key)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        raise ValueError("the digits model reads pictures: model.digits.encode makes a batch of them")  # not shown
+        raise ValueError("expected a picture, got a text, which the digits model cannot read")  # not shown
+
+    @property
+    def num_ids(self) -> int:
+        return VOCABULARY
 
     def label(self, token: int) -> str:
         return class_name(token) if token < CLASSES else str(token - CLASSES)

@@ -1,10 +1,13 @@
 """Attention kernels that can be changed, and those that cannot."""
 
 import pytest
+import torch
 import transformers as hf
+from torch import Tensor
 
 from mask_check.check import check
-from mask_check.findings import DOES_NOT_APPLY
+from mask_check.findings import DOES_NOT_APPLY, OBEYS
+from mask_check.sample_networks import SmallDecoder
 from tests.model.huggingface.families import random_network
 
 
@@ -23,3 +26,26 @@ def test_a_kernel_that_is_chosen_once_is_not_called_missing(own: str, other: str
 
 def test_a_kernel_that_can_be_changed_is_compared() -> None:
     assert check(random_network("llama"), length=8).finding("kernels").words.endswith("sdpa agree.")
+
+
+class Remembers(SmallDecoder):
+    """Keeps a buffer that cannot be written into, and makes another anew in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(8, 8).tril().expand(3, 8, 8))
+        self.register_buffer("steps", torch.zeros(()))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        if self.training:
+            self.steps = self.steps + 1
+        return super().embed(ids)
+
+
+def test_a_module_keeps_the_buffers_it_had_whatever_they_are() -> None:
+    module = Remembers()
+    mask, steps = module.mask, module.steps
+    assert check(module, length=8).finding("training").verdict == OBEYS
+    assert module.mask is mask
+    assert module.steps is steps
+    assert float(steps) == 0

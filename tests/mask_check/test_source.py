@@ -46,8 +46,11 @@ HALVES: dict[str, tuple[Callable[[], nn.Module], str]] = {
 def test_halves_of_transformers_pairs_obey(half: str) -> None:
     make, kind = HALVES[half]
     torch.manual_seed(3)
-    report = check(make().eval())
+    module = make().eval()
+    report = check(module)
     assert (report.kind, report.obeys) == (kind, True), report
+    module.requires_grad_(False)  # as of a checkpoint
+    assert [one.verdict for one in check(module).findings] == [one.verdict for one in report.findings]
 
 
 def encoder_of(pair: SmallPair, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:

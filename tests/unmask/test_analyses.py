@@ -366,6 +366,13 @@ def test_a_pixel_names_the_mask_that_blocks_it() -> None:
     assert header["names"][0].endswith("attends to r0 c0 (level 0): blocked by sliding")
 
 
+def test_a_picture_has_ids_and_no_text() -> None:
+    run, other = (unmask.digit(np.full(64, level), 3) for level in (0, 5))
+    assert np.ptp(run.patch(other, answer=12, instead_of=10).numpy()) > 0
+    with pytest.raises(ValueError, match="expected a text for the mask 'documents'"):
+        unmask.digit(np.zeros(64), 3, masks={"documents": "."})
+
+
 def test_help_lists_it_all() -> None:
     assert {"capture", "from_transformer_lens", "attentions", "load"} <= set(dir(unmask))
     names = {"q", "k", "v", "logits", "residual", "logit_lens", "rollout", "flow", "ablate", "ablation", "score_split"}

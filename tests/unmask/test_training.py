@@ -246,13 +246,16 @@ def test_lightning_need_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
     callback = unmask.lightning_callback(every=2, network=lambda module: module.network)
     module = SimpleNamespace(network=SAMPLES["sdpa"].make())
-    callback.on_train_batch_end(None, module, None, None, 0)
+    trainer = SimpleNamespace(global_step=1)  # of all epochs, whose batches are counted anew
+    callback.on_train_batch_end(trainer, module, None, None, 1)
+    trainer.global_step = 2
     for ask in (
-        lambda: callback.on_train_start(None, module),
-        lambda: callback.on_train_batch_end(None, module, 0, 0, 1),
+        lambda: callback.on_train_start(trainer, module),
+        lambda: callback.on_train_batch_end(trainer, module, None, None, 0),
     ):
         with pytest.raises(AssertionError):
             ask()
+    callback.on_train_batch_end(trainer, module, None, None, 1)  # the same step, whose gradients are accumulated
     monkeypatch.setitem(sys.modules, "pytorch_lightning", SimpleNamespace(Callback=Callback))
     monkeypatch.setattr(checking, "LIGHTNING", ("no_such_module", "pytorch_lightning"))
     assert isinstance(unmask.lightning_callback(), Callback)

@@ -159,7 +159,8 @@ def _picture(
         return subject.caption(what, how())
 
     title = lambda: f"{subject.model_and_attention} · {subject.name}"  # noqa: E731
-    return PrintedPicture(draw, of, title, caption, [*view.queries, *view.keys])
+    rows = [] if view.merged and len(view.queries) == 1 else view.queries  # of several queries, no name is drawn
+    return PrintedPicture(draw, of, title, caption, [*rows, *view.keys])
 
 
 PICTURES: dict[str, tuple[str, Callable[[ExportSubject, Part], PrintedPicture | None]]] = {

@@ -181,15 +181,20 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
 LIT_WIDE = 7.5  # inches of a line
 LIT_LINE = 0.46  # of one's height
 TOKEN = 0.22  # of the lit part
-NAMED = 0.005  # the smallest weight that is written below its token
+NAMED, NUMBER = 0.005, 5.5  # the smallest weight that is written below its token, and the points of its size
 BLOCKED = {"hatch": "////", "edgecolor": "#8c929e", "facecolor": GROUND, "linewidth": 0}
 
 
 def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
     """row: of one query, [1,K]. own: whether the keys are its own text, where its token is framed."""
-    places = list(_flow([max(width(paper.said(label)), 0.08) + 0.14 for label in row.keys]))
-    sheet = Sheet(paper, LIT_WIDE + 0.3, LIT_LINE * (places[-1][1] + 1) + 0.1)
     blocked, weights, most = row.any_blocked()[0], row.weights[0], brightest(row)
+    named = ~blocked & (weights >= NAMED)
+    below = [
+        width(weight_text(one)) * NUMBER / LARGEST if some else 0 for one, some in zip(weights, named, strict=True)
+    ]
+    labels = zip(row.keys, below, strict=True)
+    places = list(_flow([max(width(paper.said(label)) + 0.14, number + 0.03, 0.22) for label, number in labels]))
+    sheet = Sheet(paper, LIT_WIDE + 0.3, LIT_LINE * (places[-1][1] + 1) + 0.1)
     for place, (left, line, wide) in enumerate(places):
         top, middle = line * LIT_LINE, left + wide / 2
         lit = {"facecolor": to_rgba(NOW, 0.75 * (float(weights[place]) / most) ** 0.5), "linewidth": 0}
@@ -197,8 +202,8 @@ def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
         if own and place + row.first_key == row.first:
             _box(sheet, left, top, wide, {"facecolor": "none", "edgecolor": MARK, "linewidth": 1.5})
         sheet.text(middle, top + TOKEN / 2, row.keys[place], 9, ha="center", va="center")
-        if not blocked[place] and weights[place] >= NAMED:
-            sheet.text(middle, top + TOKEN + 0.08, weight_text(weights[place]), 5.5, ha="center", va="center")
+        if named[place]:
+            sheet.text(middle, top + TOKEN + 0.08, weight_text(weights[place]), NUMBER, ha="center", va="center")
     looks = [Patch(facecolor="none", edgecolor=MARK, label=say("the query token"))]
     sheet.legend([ANY] if blocked.any() else [], looks if own else [])
     return sheet

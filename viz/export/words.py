@@ -82,6 +82,10 @@ def _hatched(some: bool | np.bool_) -> list[str]:
 def _axes(view: HeadView) -> list[str]:
     rows, columns = view.weights.shape
     queries, keys = f"{view.first}–{view.first + rows - 1}", f"{view.first_key}–{view.first_key + columns - 1}"
+    if view.layers:
+        return [say("Rows are layers, columns are keys {keys}.", keys=keys)]
+    if view.merged and rows == 1:  # of several queries, which the title names
+        return [say("Columns are keys {keys}.", keys=keys)]
     return [say("Rows are queries {queries}, columns are keys {keys}.", queries=queries, keys=keys)]
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import transformers as hf
 
 import unmask
 from model import catalog
@@ -72,6 +73,20 @@ def test_in_python_a_chat_is_a_run(folder: Path) -> None:
     for wrong in ("hello", None, ["hello"], [{"role": "user"}], [{"role": "assistant", "content": None}]):
         with pytest.raises(ValueError, match="expected messages as dicts"):
             model.chat(wrong)
+
+
+def test_a_chat_warns_as_a_run_does(folder: Path) -> None:
+    asked = [{"role": "user", "content": "the cat " * 400}]
+    with pytest.warns(UserWarning, match="reads at most .* tokens: the last "):
+        run = unmask.load(str(folder)).chat(asked)
+    assert run.cut
+    network = families.random_network("llama")
+    model = unmask.load(network, hf.AutoTokenizer.from_pretrained(folder))
+    network.model.layers[0].register_forward_hook(lambda *_: None)
+    with pytest.warns(UserWarning, match="hooks or parameters have changed"):
+        model.chat([{"role": "user", "content": "the cat"}])
+    with pytest.warns(UserWarning, match="hooks or parameters have changed"):
+        model.atlas(["the cat sat on a mat"])
 
 
 @pytest.mark.parametrize("template", [

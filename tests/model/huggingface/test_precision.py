@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers as hf
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
+import unmask
 from i18n import say, spoken
 from model import hardware
 from model.huggingface import adapter, checkpoint_files
@@ -99,6 +101,12 @@ def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
 ])  # fmt: skip
 def test_what_is_stored_is_what_the_file_holds(stored: str, words: str) -> None:
     assert hardware.said(hardware.Hardware(dtype=torch.bfloat16), stored) == words
+
+
+def test_of_a_network_in_memory_no_stored_type_is_known() -> None:
+    network = families.random_network("llama").to(torch.bfloat16)
+    model = unmask.load(network, hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A")))
+    assert repr(model).endswith(", computed in bfloat16 on CPU, shown in float32")
 
 
 def test_float32_from_file_to_picture_says_only_where(tmp_path: Path) -> None:

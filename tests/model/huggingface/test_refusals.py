@@ -3,6 +3,7 @@ weights.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save, save_file
 from model import catalog
 from model.circuits.weights import weights_of
 from model.errors import CheckpointError, NotSupported
-from model.huggingface import attention_hook, verify
+from model.huggingface import adapter, attention_hook, verify
 from model.huggingface.adapter import HuggingFaceModel
 from model.inference.calls import check_predicts
 from model.masks import MaskSpec
@@ -207,3 +208,14 @@ def test_the_transformer_inside_a_sentence_transformers_folder(tmp_path: Path) -
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(CheckpointError, match=r"has no config\.json"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "t5"])
+def test_weights_in_memory_that_are_no_numbers_are_named(family: str) -> None:
+    network = families.random_network(family)
+    name, weight = list(network.named_parameters())[-1]
+    with torch.no_grad():
+        weight.fill_(torch.nan)
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"))
+    with pytest.raises(CheckpointError, match=rf"numbers that are not finite \({re.escape(name)}\)"):
+        adapter.from_network(network, tokenizer)
