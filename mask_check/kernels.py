@@ -181,9 +181,10 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 @contextmanager
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
-    copies = {id(buffer): buffer.clone() for buffer in module.buffers()}  # one that is written into counts as trained
+    own = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    copies = {id(buffer): buffer.clone() for buffer, *_ in own}  # one that is written into counts as trained
     named = {part: part.named_buffers(recurse=False, remove_duplicate=False) for part in module.modules()}
-    buffers = [(part, name, copies[id(buffer)]) for part, own in named.items() for name, buffer in own]
+    buffers = [(part, name, copies[id(buffer)]) for part, some in named.items() for name, buffer in some]
     random = [
         (part, name, 0.0)
         for part in module.modules()
@@ -193,3 +194,7 @@ def training_without_dropout(module: nn.Module) -> Iterator[None]:
     ]
     with setting([*random, *buffers, *((part, "training", True) for part in module.modules())]):
         yield
+    with torch.no_grad():
+        for buffer, before in own:
+            if not torch.equal(buffer, before):  # written by another name than the module's
+                buffer.copy_(before)

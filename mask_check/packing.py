@@ -139,7 +139,7 @@ def rows_of_positions(subject: CheckedModule) -> int:
     text = ""
     with suppress(OSError, TypeError):  # no source, or no module of transformers'
         text = inspect.getsource(_source(subject.inner))  # type: ignore[arg-type]
-    if subject.kind == "encoder-decoder":  # its documents would have a source each, too
+    if subject.kind != "decoder":  # a mask that is not causal is made without them; a pair's documents need sources
         return 0
     given = set(GIVEN.findall(text))
     if "position_ids" in given:

@@ -1,6 +1,7 @@
 """From a module to a trial of it: what it reads, what it declares, how much its rounding moves it."""
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -87,9 +88,6 @@ def check_finite(outputs: Tensor) -> None:
         raise CannotCheck(msg("its outputs are not finite (NaN or infinity) from position {first} on", first=first))
 
 
-ENCODERS = "Siglip"  # that are not called so, and not trained to fill in masked tokens
-
-
 def recognize_encoder(subject: CheckedModule) -> None:
     """Calls an encoder one: a model of transformers' by its class, where it is not told to be a decoder."""
     if subject.kind != "decoder":
@@ -101,14 +99,20 @@ def recognize_encoder(subject: CheckedModule) -> None:
 
 
 def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
-    from transformers import MODEL_FOR_MASKED_LM_MAPPING
+    """By what its configuration and its name say; else by the masks that its file makes, or what is trained on it."""
+    import transformers as hf
 
-    name, config = type(subject.inner).__name__, subject.config
-    if "Decoder" in name:
+    config, name = subject.config, type(subject.inner).__name__
+    if "Decoder" in name or any(getattr(config, says, False) for says in ("is_decoder", "causal")):
         return False
-    if "Encoder" in name or name.startswith(ENCODERS):
+    if "Encoder" in name or type(config) in hf.MODEL_FOR_MASKED_LM_MAPPING:
         return True
-    return type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
+    made = vars(sys.modules[type(subject.inner).__module__])
+    both_ways, causal = ("create_bidirectional_mask" in made, "create_causal_mask" in made)
+    if both_ways != causal and text_config(config) is config:  # or its text may be another file's
+        return both_ways
+    tasks = hf.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, hf.MODEL_FOR_QUESTION_ANSWERING_MAPPING
+    return type(config) not in hf.MODEL_FOR_CAUSAL_LM_MAPPING and any(type(config) in task for task in tasks)
 
 
 @contextmanager

@@ -33,22 +33,34 @@ class EncoderOnly(nn.Module):
 
 def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | None = None) -> tuple[Any, Tensor | None]:
     """What the module returns of ids [B,T] and a source [B,S], T not S, and its encoder's states [B,S,D]: those among
-    its outputs, or the last that a part of it makes before any makes one of the target. None where there are none."""
+    its outputs, or what a part is given beside states of the target, or the last that were made before: before any of
+    the target were, where no part is given two kinds. None where there are none."""
     states: list[Tensor] = []
+    read: list[Tensor] = []
+    begins: list[int] = []
 
-    def look(_part: nn.Module, _given: Any, found: Any) -> None:
+    def look(_part: nn.Module, given: tuple[Any, ...], named: dict[str, Any], found: Any) -> None:
+        some = _states([*given, *named.values()])
+        if len({one.shape[:2] == ids.shape for one in some}) > 1:
+            read.extend(one for one in some if one.shape[:2] == source.shape)
+            begins.append(len(states))
         found = found[0] if isinstance(found, tuple) and found else getattr(found, "last_hidden_state", found)
-        if isinstance(found, Tensor) and found.ndim == 3 and found.is_floating_point():
-            states.append(found)
+        states.extend(_states([found]))
 
-    with pair.uncompiled(), hooked(pair.inner.modules(), look):
+    with pair.uncompiled(), hooked(pair.inner.modules(), look, with_kwargs=True):
         called = pair.call(ids, **{pair.ids_name: source, "attention_mask": keep})
     own = getattr(called, STATES, None)
-    if isinstance(own, Tensor):
-        return called, own
-    begins = next((place for place, one in enumerate(states) if one.shape[1] == ids.shape[1]), 0)
-    before = [one for one in states[:begins] if one.shape[:2] == source.shape]
+    if isinstance(own, Tensor) or read:
+        return called, own if isinstance(own, Tensor) else read[0]
+    begins += [place for place, one in enumerate(states) if one.shape[1] == ids.shape[1]]
+    before = [one for one in states[: begins[0] if begins else 0] if one.shape[:2] == source.shape]
     return called, before[-1] if before else None
+
+
+def _states(some: list[Any]) -> list[Tensor]:
+    """Which of these are states [B,T,D]."""
+    tensors = [one for one in some if isinstance(one, Tensor) and not one.is_nested]  # a nested one has no shape
+    return [one for one in tensors if one.ndim == 3 and one.is_floating_point()]
 
 
 def judge(trial: CheckTrial) -> Finding:

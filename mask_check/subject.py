@@ -269,7 +269,8 @@ def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool
     """While it lasts, the forward hook is on all of these parts."""
     with ExitStack() as stack:
         for part in parts:
-            stack.enter_context(part.register_forward_hook(hook, **options))
+            if not isinstance(part, torch.jit.ScriptModule):  # which takes no hooks
+                stack.enter_context(part.register_forward_hook(hook, **options))
         yield
 
 

@@ -199,14 +199,15 @@ def lightning_callback(every: int = 1000, network: Callable[[Any], Any] = lambda
             break
 
     class CausalLightningCallback(base):
-        checked = 0  # the last step; several batches may be one
+        checked = 0  # how many times `every` steps were over at the last check; several batches may be one step
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            self.checked = trainer.global_step // every
             _stop_if_broken(network(pl_module), options)
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if trainer.global_step % every == 0 and trainer.global_step != self.checked:
-                self.checked = trainer.global_step
+            if trainer.global_step // every != self.checked:
+                self.checked = trainer.global_step // every
                 _stop_if_broken(network(pl_module), options)
 
     return CausalLightningCallback()

@@ -193,11 +193,20 @@ def _one_by_one(plain: str) -> list[str]:
     for pattern in _TWO:
         for found in pattern.finditer(plain):
             months = [month_of(found[name]) for name in ("month", "first_month") if found.groupdict().get(name)]
-            if all(months) and (found["one"] != found["other"] or len(set(months)) > 1):
+            parts = [found["one"], found["other"]]
+            if all(months) and all(map(_may_stand, parts)) and (parts[0] != parts[1] or len(set(months)) > 1):
                 return [
                     plain[: found.start("one")] + found[name] + plain[found.end("other") :] for name in ("one", "other")
                 ]
     return [plain]
+
+
+def _may_stand(numbers: str) -> bool:
+    """Whether this is a day of a month, a day and a month in either order, or a year of four digits."""
+    least, *more = sorted(int(number) for number in re.split("[./]", numbers))
+    if more:
+        return 1 <= least <= 12 and more[0] <= 31
+    return len(numbers) == 4 or 1 <= least <= 31
 
 
 @lru_cache(maxsize=4_096)

@@ -1,5 +1,7 @@
 """Attention kernels that can be changed, and those that cannot."""
 
+import warnings
+
 import pytest
 import torch
 import transformers as hf
@@ -29,16 +31,19 @@ def test_a_kernel_that_can_be_changed_is_compared() -> None:
 
 
 class Remembers(SmallDecoder):
-    """Keeps a buffer that cannot be written into, and makes another anew in training."""
+    """Keeps a buffer that cannot be written into, makes another anew in training, and writes into one in a list."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mask", torch.ones(8, 8).tril().expand(3, 8, 8))
         self.register_buffer("steps", torch.zeros(()))
+        self.register_buffer("moving", torch.zeros(3))
+        self.kept = [self.moving]
 
     def embed(self, ids: Tensor) -> Tensor:
         if self.training:
             self.steps = self.steps + 1
+            self.kept[0].add_(1)
         return super().embed(ids)
 
 
@@ -49,3 +54,12 @@ def test_a_module_keeps_the_buffers_it_had_whatever_they_are() -> None:
     assert module.mask is mask
     assert module.steps is steps
     assert float(steps) == 0
+    assert not module.moving.any()
+
+
+def test_a_part_that_is_scripted_takes_no_hooks() -> None:
+    module = SmallDecoder()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, and used
+        module.norm = torch.jit.script(module.norm)
+    assert check(module, length=8).obeys

@@ -36,10 +36,27 @@ HALVES: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "T5": (lambda: hf.T5EncoderModel(hf.T5Config(**T5_SIZES)), "encoder"),
     "UMT5": (lambda: hf.UMT5EncoderModel(hf.UMT5Config(**T5_SIZES)), "encoder"),
     "SigLIP": (lambda: hf.SiglipTextModel(hf.SiglipTextConfig(**SIGLIP_SIZES)), "encoder"),
+    "T5's stack": (lambda: random_network("t5").encoder, "encoder"),
+    "T5 for tokens": (lambda: hf.T5ForTokenClassification(hf.T5Config(**T5_SIZES)), "encoder"),
+    "Splinter": (lambda: hf.SplinterModel(hf.SplinterConfig(**families.PLAIN)), "encoder"),
+    "MarkupLM": (lambda: hf.MarkupLMModel(hf.MarkupLMConfig(**families.PLAIN)), "encoder"),
+    "AltCLIP": (lambda: hf.AltCLIPTextModel(hf.AltCLIPTextConfig(**families.PLAIN, project_dim=24)), "encoder"),
+    "CLIP": (lambda: hf.CLIPTextModel(hf.CLIPTextConfig(**SIGLIP_SIZES)), "decoder"),
+    "BERT as a decoder": (
+        lambda: hf.BertGenerationEncoder(hf.BertGenerationConfig(**families.PLAIN, is_decoder=True)),
+        "decoder",
+    ),
     "BART's encoder": (lambda: random_network("bart").get_encoder(), "encoder"),
     "BART's decoder": (lambda: random_network("bart").get_decoder(), "decoder"),
     "BART without logits": (lambda: random_network("bart").model, "encoder-decoder"),
 }
+
+
+def test_xlm_is_an_encoder_unless_it_is_told_to_be_causal() -> None:
+    sizes = {"vocab_size": 61, "emb_dim": 24, "n_layers": 2, "n_heads": 4, "n_langs": 1}
+    for causal, kind in ((True, "decoder"), (False, "encoder")):
+        report = check(hf.XLMWithLMHeadModel(hf.XLMConfig(**sizes, causal=causal)).eval())
+        assert (report.kind, report.finding("reach").verdict) == (kind, OBEYS)
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -128,3 +145,38 @@ def test_states_that_are_not_returned_are_found_and_one_without_an_encoder_is_no
     finding = check(Silent()).finding("encoder")
     assert finding.verdict == OBEYS
     assert check(SmallDecoder()).finding("encoder").verdict == DOES_NOT_APPLY
+
+
+class AsInTheTutorial(nn.Module):
+    """Source and target are embedded before torch's encoder runs."""
+
+    def __init__(self, mistake: str) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.mistake, self.embedding = mistake, nn.Embedding(31, 16)
+        self.pair = nn.Transformer(16, 2, 2, 2, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, 31)
+
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        source, target = self.embedding(input_ids), self.embedding(decoder_input_ids)
+        closed = None if attention_mask is None else attention_mask == 0
+        states = self.pair.encoder(source, src_key_padding_mask=closed)
+        states = states[:, :5] if self.mistake == "cut" else states
+        later = torch.ones(target.shape[1], states.shape[1], dtype=torch.bool).triu(1)
+        return self.head(
+            self.pair.decoder(
+                target,
+                states,
+                tgt_mask=torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1),
+                memory_mask=later if self.mistake == "causal" else None,
+                memory_key_padding_mask=None if closed is None else closed[:, : states.shape[1]],
+            )
+        )
+
+
+@pytest.mark.parametrize(("mistake", "obeys"), [("", True), ("causal", False), ("cut", False)])
+def test_states_are_what_the_decoder_is_given(mistake: str, obeys: bool) -> None:
+    report = check(AsInTheTutorial(mistake).eval())
+    assert report.obeys == obeys, report
+    assert (report.finding("cross-reach").verdict == BROKEN) == (not obeys)
+    assert report.finding("encoder").verdict == OBEYS
