@@ -126,7 +126,8 @@ class Analyses(HeadSource):
         view = HeadView(flows, np.full_like(flows, np.nan), blocked, names, self.labels, layers=True)
         name = f"attention flow of {self.labels[query]} ({query})"
         axes = {"layer": self.numbers or range(len(names)), "key": range(len(self.labels))}
-        return head_picture("heatmap", [name], [view], len(names) - 1, self.title, across=True, axes=axes)
+        title = self.merged("tokens").title
+        return head_picture("heatmap", [name], [view], len(names) - 1, title, across=True, axes=axes)
 
     def ablate(
         self,

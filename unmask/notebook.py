@@ -271,8 +271,12 @@ class Checkpoints:
             raise ValueError(f"expected a text, got {text!r:.80}")
         found = []
         for _, model in self.models(**options):
-            run = model.run(text, masks=masks)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # once for all
+                run = model.run(text, masks=masks)
             found.append(step_measures(run.trace, run.row, run.masks, run.predicts))
+        if run.cut:
+            warnings.warn(cut_words(run.cut, model.model.context), stacklevel=2)
         sizes = list(dict.fromkeys(one.shares["first"].shape for one in found))
         if len(sizes) > 1:
             raise ValueError(f"expected checkpoints of as many layers and heads, got {sizes}")

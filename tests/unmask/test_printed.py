@@ -34,6 +34,7 @@ def test_rows_are_what_they_are_called(run: Run, tmp_path: Path) -> None:
     flow = printed(run.flow(5), tmp_path)
     assert "Rows are layers, columns are keys 0–" in flow
     assert "that attends" not in flow
+    assert "merged" not in printed(run.merged("words").flow(5), tmp_path)
 
 
 @pytest.mark.parametrize("layer", [0, 3])

@@ -50,6 +50,9 @@ def test_every_step_is_measured_as_the_model_alone(folder: Path) -> None:
     assert "https://" not in head._repr_html_()
     assert all(head.save(folder / f"head.{kind}").stat().st_size for kind in ("html", "svg", "png", "pdf"))
     assert unmask.load(str(folder)).model.name.endswith("checkpoint-20")
+    with pytest.warns(UserWarning, match="reads at most") as warned:
+        found.measure(TEXT * 20)
+    assert [Path(one.filename).name for one in warned] == [Path(__file__).name]
 
 
 def test_a_pattern_that_no_query_is_asked_about_is_not_0(folder: Path) -> None:
