@@ -52,7 +52,7 @@ BISECTIONS = 60
 MOST_BATCHES = 64  # by whose number a loss may be divided
 SLACK = 1e-3  # of a sum that is to be 1
 SAME = 1e-6  # of a mean that another target leaves as it was
-NEVER = 104.0  # below the largest logit of a position: exp(-104) is 0 in float32, so the entry is never predicted
+NEVER, MASKED = 104.0, -9e3  # so far below the largest logit of its position, and below this, an entry is masked
 MOST_PLACES = 64  # from which targets are changed
 FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
 IGNORES = N_(
@@ -144,7 +144,7 @@ def _logits_from(run: Callable[[Row], Any], first: Row, which: Any, other: Tenso
 
 def _shown(logits: Tensor) -> Tensor:
     """Of logits [1,T,V], which are of entries that can be predicted: others are masked by -inf, -1e9 and the like."""
-    return logits > logits.amax(-1, keepdim=True) - NEVER
+    return (logits > logits.amax(-1, keepdim=True) - NEVER) | (logits > MASKED)
 
 
 def _moved(logits: Tensor, other: Callable[[int], Tensor]) -> Finding:
@@ -364,12 +364,16 @@ def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tupl
     """Logits and losses, None where there are none."""
     with torch.no_grad():
         found = fn(make(row))
-    parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if isinstance(one, Tensor)]
+    parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if _floats(one)]
     logits = getattr(found, "logits", next((one for one in parts if one.ndim == 3), None))
     losses = getattr(found, "loss", next((one for one in parts if one.ndim < 3), None))
     if logits is None and losses is None:
         raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
     return logits, losses
+
+
+def _floats(one: Any) -> bool:
+    return isinstance(one, Tensor) and one.is_floating_point()
 
 
 def _with_id(part: Row, which: Any, ids: Tensor, position: int) -> Row:

@@ -102,12 +102,13 @@ def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
     """By what its configuration and its name say; else by the masks that its file makes, or what is trained on it."""
     import transformers as hf
 
-    config, name = subject.config, type(subject.inner).__name__
+    own = next(one for one in type(subject.inner).__mro__ if one.__module__.startswith("transformers."))
+    config, name = subject.config, own.__name__  # of a class that is derived from it too
     if "Decoder" in name or any(getattr(config, says, False) for says in ("is_decoder", "causal")):
         return False
     if "Encoder" in name or type(config) in hf.MODEL_FOR_MASKED_LM_MAPPING:
         return True
-    made = vars(sys.modules[type(subject.inner).__module__])
+    made = vars(sys.modules[own.__module__])
     both_ways, causal = ("create_bidirectional_mask" in made, "create_causal_mask" in made)
     if both_ways != causal and text_config(config) is config:  # or its text may be another file's
         return both_ways

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from model import catalog
-from model.base import Model
+from model.base import Model, check_finite
 from model.errors import index, items
 from model.files import read_regular
 from model.heads.survey import step_measures
@@ -177,13 +177,18 @@ class LoadedModel(Checkable, Circuits):
         if self._loaded.changed:
             warnings.warn(CHANGED, stacklevel=3)
         weights = NetworkState(self.network, weights_in)
-        run = kind(self.model, self.model.run(batch, spec), row, network=self.network, weights=weights)
+        trace = self.model.run(batch, spec)
+        if not bool(trace.states.isfinite().all()):
+            check_finite(self.model.name, self.model.network)  # it may have diverged in a training since it was loaded
+        run = kind(self.model, trace, row, network=self.network, weights=weights)
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=3)
         return run
 
     def _encoded(self, text: Any, target: Any, image: Any, pad_side: str) -> TokenBatch:
         texts = _texts("text", text)
+        if image is None and not any(texts) and not self.model.vocabulary:
+            raise ValueError(f"expected an image, as run(image=…), for {self.model.name}, which reads no text")
         if not texts or not all(one.strip() or image is not None for one in texts):
             raise ValueError(f"expected a text, or several, got {text!r:.80}")
         targets = None if target is None else _texts("target", target)

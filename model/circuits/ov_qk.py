@@ -108,11 +108,14 @@ def copying_scores(model: Model) -> np.ndarray:
 
 
 def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
-    """Of v [..,D,W] and o [..,W,D] -> [..]; NaN where the head changes no logit by more than rounding."""
-    eigenvalues = torch.linalg.eigvals(v @ moments.copied @ o)
+    """Of v [..,D,W] and o [..,W,D] -> [..]; NaN where the head changes no logit by more than rounding, and where
+    weights are so large that products overflow."""
+    product = v @ moments.copied @ o
+    finite = product.isfinite().all((-2, -1))
+    eigenvalues = torch.linalg.eigvals(product.where(finite[..., None, None], 0))  # LAPACK may crash on NaN
     sizes, most = eigenvalues.abs().sum(-1), (tokens * moments.logits.trace()).sqrt()
     rounding = NOTHING * most * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
-    return torch.where(sizes > rounding, eigenvalues.real.sum(-1) / sizes, torch.nan)
+    return torch.where(finite & (sizes > rounding), eigenvalues.real.sum(-1) / sizes, torch.nan)
 
 
 def _head(model: Model, layer: int, head: int) -> tuple[CircuitWeights, LayerWeights, int]:
@@ -191,10 +194,12 @@ def strongest_reads(model: Model) -> np.ndarray:
 
 
 def _root(some: Tensor) -> Tensor:
-    """[H,D,W] -> R [H,D,D] with RᵀR the Gram matrix of the rows: ‖R·M‖ = ‖someᵀ·M‖."""
-    values, vectors = torch.linalg.eigh((some @ some.transpose(1, 2)).double())
+    """[H,D,W] -> R [H,D,D] with RᵀR the Gram matrix of the rows: ‖R·M‖ = ‖someᵀ·M‖; NaN where it overflows."""
+    gram = some.double() @ some.double().transpose(1, 2)
+    finite = gram.isfinite().all((-2, -1))[:, None, None]
+    values, vectors = torch.linalg.eigh(gram.where(finite, 0))  # LAPACK may crash on NaN
     root: Tensor = values.clamp(min=0).sqrt()[..., None] * vectors.transpose(1, 2)
-    return root
+    return root.where(finite, torch.nan)
 
 
 def _size(root: Tensor, read: Tensor) -> Tensor:

@@ -58,8 +58,8 @@ _JOINED = re.compile(r"(?<![0-9])(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0
 _WORD_AND = r"\s*&\s*|\s+(?:to|until|till|through|and/or|and|or)\s+"
 _AND = rf"(?:[-–—−/]|{_WORD_AND})(?:the\s+)?"
 _APART_AND = rf"(?:\s*[-–—−/]\s*|{_WORD_AND})(?:the\s+)?"  # may join other numbers too: "Room 3 - 4 May 2021"
-_OF_MONTH = r"\s+(?:of\s+)?(?P<{}>[a-z]{{3,11}})"
-_ONE, _OTHER = (rf"(?P<{name}>[0-9]{{1,2}})(?:st|nd|rd|th)?" for name in ("one", "other"))
+_OF_MONTH = r"\s+(?:of\s+)?(?P<{}>[a-z]{{3,11}})\.?"
+_ONE, _OTHER = (rf"(?P<{name}>[0-9]{{1,2}})(?:st|nd|rd|th|\.)?" for name in ("one", "other"))
 _FIRST = r"(?<![0-9./-])"
 _TWO_DAYS = rf"{_FIRST}{_ONE}(?:{_OF_MONTH.format('first_month')})?{_AND}{_OTHER}(?![0-9])"
 _YEAR_AFTER = r"\W+(?:[0-9]{4}|[0-9]{2})(?![0-9])"
@@ -69,14 +69,14 @@ _TWO = [  # two days of a month that is named, or of two, or two years
     re.compile(rf"^\W*(?:from\s+|between\s+)?(?:the\s+)?{_ONE}{_APART_AND}{_OTHER}{_LAST}"),
     re.compile(rf"{_FIRST}{_ONE}{_OF_MONTH.format('first_month')}{_APART_AND}{_OTHER}{_LAST}"),
     re.compile(
-        rf"(?<![a-z])(?P<first_month>[a-z]{{3,11}})\s+(?:the\s+)?{_ONE}{_APART_AND}(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?"
-        rf"{_OTHER}(?={_YEAR_AFTER})"
+        rf"(?<![a-z])(?P<first_month>[a-z]{{3,11}})\.?\s+(?:the\s+)?{_ONE}{_APART_AND}(?P<month>[a-z]{{3,11}})\.?\s+"
+        rf"(?:the\s+)?{_OTHER}(?={_YEAR_AFTER})"
     ),
     re.compile(rf"(?<![a-z])(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}(?={_YEAR_AFTER})"),
     re.compile(rf"(?<![0-9])[0-9]{{4}}\s+(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}"),
     re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
     re.compile(
-        rf"{_FIRST}(?P<one>[0-9]{{1,2}}[./][0-9]{{1,2}}){_APART_AND}(?P<other>[0-9]{{1,2}}[./][0-9]{{1,2}})"
+        rf"{_FIRST}(?P<one>[0-9]{{1,2}}[./][0-9]{{1,2}})\.?{_APART_AND}(?P<other>[0-9]{{1,2}}[./][0-9]{{1,2}})"
         r"(?=[./](?:[0-9]{4}|[0-9]{2})(?![0-9]))"
     ),
 ]

@@ -65,9 +65,11 @@ class AblationOutcome(TargetPrediction):
 
 
 def following(batch: TokenBatch, row: int, query: int) -> int | None:
-    """The id that follows the query in the row; None where the row ends there, or at padding."""
+    """The id that follows the query in the row; None where the row ends there, at padding, and before an image's."""
     real = batch.real(row)
-    return int(batch.ids[row, query + 1]) if real.start <= query < real.stop - 1 else None
+    if not real.start <= query < real.stop - 1 or batch.distinct_ids(row)[query + 1] < 0:
+        return None
+    return int(batch.ids[row, query + 1])
 
 
 @torch.inference_mode()

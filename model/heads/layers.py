@@ -196,6 +196,7 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positi
     here, real = torch.tensor(positions), alone.real(0)
     following = torch.full((alone.ids.shape[1],), -1)
     following[real.start : real.stop - 1] = alone.ids[0, real.start + 1 : real.stop]
+    following[:-1][alone.distinct_ids(0)[1:] < 0] = -1  # no id stands for a part of an image
     wanted = following[here]
     found = []
     for stream in read.streams:

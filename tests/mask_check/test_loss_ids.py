@@ -33,6 +33,18 @@ def test_logits_that_are_all_large() -> None:
     assert unmask.check_loss(shifted, PAIR, vocabulary=V).verdict == BROKEN
 
 
+def test_a_logit_far_below_the_others_counts_unless_it_is_masked() -> None:
+    def far(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        logits = logits_of(given, peek=5.0)
+        logits[..., 0] = 300
+        return logits, logits.logsumexp(-1).mean()
+
+    labels = PAIR["labels"].clamp(min=1)
+    assert unmask.check_loss(far, PAIR | {"labels": labels}, vocabulary=V).verdict == BROKEN
+    with pytest.raises(unmask.CannotCheck, match="expected a loss or logits, got tuple"):
+        unmask.check_loss(lambda given: tuple(one.int() for one in far(given)), PAIR, vocabulary=V)
+
+
 def test_logits_that_are_no_numbers() -> None:
     def without(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         logits = logits_of(given, peek=3.0) * math.nan

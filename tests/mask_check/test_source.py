@@ -52,6 +52,15 @@ HALVES: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
+class MolecularEncoderLM(hf.GPT2LMHeadModel):
+    """A decoder, whatever its name says."""
+
+
+def test_a_class_of_ones_own_is_what_it_is_derived_from() -> None:
+    report = check(MolecularEncoderLM(random_network("gpt2").config).eval())
+    assert (report.kind, report.obeys) == ("decoder", True)
+
+
 def test_xlm_is_an_encoder_unless_it_is_told_to_be_causal() -> None:
     sizes = {"vocab_size": 61, "emb_dim": 24, "n_layers": 2, "n_heads": 4, "n_langs": 1}
     for causal, kind in ((True, "decoder"), (False, "encoder")):

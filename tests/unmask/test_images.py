@@ -192,6 +192,15 @@ def test_image_tokens_are_no_duplicates_and_have_no_loss(run: ImageRun) -> None:
     assert np.isfinite(run.losses[places[-1] + 1 :]).all()
 
 
+def test_no_id_follows_the_token_before_a_part_of_an_image(run: ImageRun) -> None:
+    lens = run.logit_lens().numpy()
+    followed = np.isfinite(run.losses[1:])
+    np.testing.assert_array_equal(np.isfinite(lens[-1, :-1]), followed)
+    before = int((~followed).nonzero()[0][-1])
+    likeliest = run.next_token(before).candidates[0].label
+    assert f"loss of {likeliest} after" in run.ablate([(0, 0)], query=before).line
+
+
 def test_heads_of_a_run_with_an_image_are_ablated_and_patched(folders: dict) -> None:
     llava = unmask.load(str(folders["llava"]))
     run, other = (llava.run(TEXT, image=picture(64, 64, seed)) for seed in (3, 4))

@@ -262,3 +262,11 @@ def test_a_check_leaves_a_network_as_it_was() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.run(TEXT)
+
+
+def test_a_network_that_diverged_is_said_to() -> None:
+    network, model = in_memory()
+    with torch.no_grad():
+        network.transformer.h[1].attn.c_proj.weight.fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"numbers that are not finite \(.*c_proj.weight\)"):
+        model.run(TEXT)

@@ -190,3 +190,19 @@ def test_measures_of_the_atlas(known: DecoderModel) -> None:
     reads = strongest_reads(known)
     assert np.isnan(reads[0]).all()
     assert reads[INDUCTION] == np.nanmax(composition(known)[1])
+
+
+def test_weights_whose_products_overflow_have_no_score() -> None:
+    """And do not end the process, as LAPACK does of what is no number."""
+    network = families.random_network("gpt2")
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"))
+    model = adapter.from_network(network, tokenizer)
+    with torch.no_grad():
+        for block in network.transformer.h[1:]:
+            for weight in (block.attn.c_attn.weight, block.attn.c_proj.weight):
+                weight.mul_(1e25)
+    scores = copying_scores(model)
+    assert np.isfinite(scores[0]).all()
+    assert np.isnan(scores[1:]).all()
+    assert np.isnan(ov(model, 1, 0).copying)
+    composition(model)

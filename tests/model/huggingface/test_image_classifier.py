@@ -94,7 +94,7 @@ def test_what_a_classifier_does_not_do_is_said(tmp_path: Path) -> None:
     for asked in ({"text": "a cat", "image": picture()}, {"text": "a cat"}):
         with pytest.raises(ValueError, match="reads an image and no text"):
             vit.run(**asked)
-    with pytest.raises(ValueError, match="expected a text"):
+    with pytest.raises(ValueError, match="expected an image, as run"):
         vit.run()
     with pytest.raises(ValueError, match="1 × 10000"):
         vit.run(image=Image.new("RGB", (1, 10_000)))
