@@ -18,6 +18,7 @@ from transformers import CONFIG_MAPPING
 from i18n import N_, msg
 from model.blocks import FIRST_POSITIONS
 from model.errors import NotSupported, first_line
+from model.hardware import precision_name
 from model.huggingface import attention_hook, formats, internals, probe
 from model.huggingface.attention_hook import Call, Reached, ScriptedAttention
 from model.huggingface.probe import Place, Site
@@ -73,6 +74,10 @@ READS_TEXT = ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_T
 CANNOT_BE_SHOWN = N_("{model} ({kind}) cannot be shown: {why}. Supported are {supported} and most others.")
 OTHER_LOGITS = N_(
     "its attention is computed in a non-standard way (our logits differ by {difference:.2g} from its own)"
+)
+OTHER_LOGITS_ROUNDED = N_(
+    "in {precision} our logits differ by {difference:.2g} from its own, by rounding or because its attention is "
+    "computed in a non-standard way. Choose the precision float32, in which it may be shown"
 )
 
 
@@ -268,7 +273,8 @@ def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     allowed = TOLERANCE.get(theirs.dtype, COARSE) * max(float(theirs.abs().max()), 1.0)
     difference = float((ours - theirs.float()).abs().max())
     if not difference <= allowed:
-        raise NotSupported(msg(OTHER_LOGITS, difference=difference))
+        words = OTHER_LOGITS if theirs.dtype in TOLERANCE else OTHER_LOGITS_ROUNDED  # which may choose other experts
+        raise NotSupported(msg(words, difference=difference, precision=precision_name(theirs.dtype)))
 
 
 def first_position(stack: OneStack, ids: Tensor) -> int | None:

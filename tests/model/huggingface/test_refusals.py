@@ -219,3 +219,11 @@ def test_weights_in_memory_that_are_no_numbers_are_named(family: str) -> None:
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"))
     with pytest.raises(CheckpointError, match=rf"numbers that are not finite \({re.escape(name)}\)"):
         adapter.from_network(network, tokenizer)
+
+
+def test_a_difference_that_rounding_may_explain_is_said_to_be_of_the_precision() -> None:
+    theirs, keep = torch.zeros(1, 3, 5), torch.ones(1, 3, dtype=torch.bool)
+    with pytest.raises(NotSupported, match=r"non-standard way \(our logits differ by 2 from its own\)"):
+        verify.check_logits(theirs + 2, theirs, keep)
+    with pytest.raises(NotSupported, match=r"in bfloat16 our logits differ by 2 .* Choose the precision float32"):
+        verify.check_logits(theirs + 2, theirs.bfloat16(), keep)
