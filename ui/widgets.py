@@ -215,9 +215,7 @@ def begin_page(title: str) -> None:
     state = st.session_state
     state.setdefault("to_reread", set())
     state.restored = set()  # the copies that this run has restored
-    # a text that was typed may come after a click on the link of another page, which has been begun
-    came = "page" not in state or (state.page != title and streamlit_internals.sent_widgets())
-    if came or state.brought:  # or again: a click ended the first run before all was drawn
+    if "page" not in state or state.brought:  # or again: a click ended the first run before all was drawn
         _take_note_of_browser()
     if state.get("page") != title:
         state.update(page=title, visit=state.get("visit", 0) + 1, came_with=st.query_params.to_dict(), came_as=None)

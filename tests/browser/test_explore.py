@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
 
 from tests.browser.conftest import Watch
 from tests.browser.explore import Explore
@@ -158,16 +157,6 @@ class TestRoom:
         before = box.input_value()
         page.choose("Examples", "A list")
         assert box.input_value() != before
-
-    @pytest.mark.parametrize("linked", ["", "The fox saw the hen."])
-    def test_a_typed_text_is_kept_by_a_click_on_another_page_at_once(self, visit: Visit, linked: str) -> None:
-        page = visit(query(text=linked) if linked else "", anew=True)
-        box = page.page.get_by_role("textbox", name="Text, one sequence per line")
-        box.click()
-        page.page.keyboard.press("Control+a")
-        page.page.keyboard.type("A red hen sat.")
-        page.after(lambda: page.page.get_by_role("link", name="Ablation").first.click())
-        expect(box).to_have_value("A red hen sat.")
 
 
 class TestLinks:
