@@ -182,7 +182,7 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
     own = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    copies = {id(buffer): buffer.clone() for buffer, *_ in own}  # one that is written into counts as trained
+    copies = {id(buffer): buffer.clone() for buffer, _ in own}  # one that is written into counts as trained
     named = {part: part.named_buffers(recurse=False, remove_duplicate=False) for part in module.modules()}
     buffers = [(part, name, copies[id(buffer)]) for part, some in named.items() for name, buffer in some]
     random = [
@@ -192,9 +192,11 @@ def training_without_dropout(module: nn.Module) -> Iterator[None]:
         if isinstance(value, float)
         and (any(one in name for one in RANDOM) or (isinstance(part, nn.modules.dropout._DropoutNd) and name == "p"))
     ]
-    with setting([*random, *buffers, *((part, "training", True) for part in module.modules())]):
-        yield
-    with torch.no_grad():
-        for buffer, before in own:
-            if not torch.equal(buffer, before):  # written by another name than the module's
-                buffer.copy_(before)
+    try:
+        with setting([*random, *buffers, *((part, "training", True) for part in module.modules())]):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in own:
+                if not torch.equal(buffer, before):  # written by another name than the module's
+                    buffer.copy_(before)

@@ -139,9 +139,7 @@ def check_widget_values() -> None:
         try:
             if _is_of_its_type(states, state.value):  # not known when it came, of a session that has just begun
                 value = read(states, key)
-                states.widget_metadata[key] = (
-                    widget  # Streamlit has put this value's type there, None of nothing chosen
-                )
+                states.widget_metadata[key] = widget  # not the type of this value, None where nothing is chosen
                 return value
         except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError):
             pass  # nothing that this widget sends

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mask_check.check import check
 from mask_check.findings import DOES_NOT_APPLY, OBEYS
+from mask_check.kernels import training_without_dropout
 from mask_check.sample_networks import SmallDecoder
 from tests.model.huggingface.families import random_network
 
@@ -54,6 +55,9 @@ def test_a_module_keeps_the_buffers_it_had_whatever_they_are() -> None:
     assert module.mask is mask
     assert module.steps is steps
     assert float(steps) == 0
+    assert not module.moving.any()
+    with pytest.raises(IndexError), training_without_dropout(module):  # as of a law that fails
+        module(torch.full((1, 8), module.config.vocab_size))
     assert not module.moving.any()
 
 
