@@ -42,6 +42,7 @@ class CompareLink(link.View):
     """This page's link. differs: in what B is another than A. b_off: B's masks that are switched, with commas.
     b_layer, b_head: of B where it may have another head; None: those that follow A's."""
 
+    TYPED = ("target", "b_text")
     differs: Literal[*DIFFERS] = "masks"  # type: ignore[valid-type]
     b_layer: link.Whole | None = None
     b_head: link.Whole | None = None
@@ -63,11 +64,6 @@ class CompareLink(link.View):
         if "b_text" not in st.query_params:
             chosen["b_text"] = st.session_state.get("kept_CompareLink", chosen)["b_text"]
         return chosen
-
-    def parameters(self) -> dict[str, str]:
-        """What differs from the defaults; of the texts all or none."""
-        shared = self if self.text is not None else self.model_copy(update={"b_text": OTHER_TEXT})
-        return link.View.parameters(shared)
 
 
 def choose_model() -> Model:

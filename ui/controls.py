@@ -59,7 +59,7 @@ def open_model(*own: Callable[[], None]) -> Model:
 
     own: called to restore the page's own choices, after those that all pages share.
     """
-    widgets.restore("kept", _from_link)
+    widgets.restore("kept", _from_link, (*link.View.TYPED, "text", "other"))
     for restore in own:
         restore()
     _count_positions()

@@ -57,6 +57,7 @@ class ImagesLink(link.Link):
     best localization. images_word: -1 for none. images_removed: patches, with commas."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("images_"))
+    TYPED = ("images_text", "images_model")
     images_source: Literal[*SOURCES] = "scene"  # type: ignore[valid-type]
     images_scene: Annotated[str, AfterValidator(lambda text: scene_of(text).text())] = FIRST
     images_prompt: Literal[*PROMPTS] = "across"  # type: ignore[valid-type]

@@ -46,6 +46,7 @@ class Link(BaseModel):
     model_config = ConfigDict(extra="ignore", validate_by_name=True, validate_by_alias=True)
     TEXT: ClassVar[str] = ""  # the field of the user's text, None in it where there is none; "" where no field is
     FIRST_TEXT: ClassVar[str] = ""  # what a page with a text of its own begins with
+    TYPED: ClassVar[tuple[str, ...]] = ()  # the fields of other texts
 
     @classmethod
     def read(cls) -> Self:
@@ -87,7 +88,8 @@ class Link(BaseModel):
     @classmethod
     def restore(cls) -> None:
         """Put the page's own choices where their widgets find them."""
-        widgets.restore(f"kept_{cls.__name__}", cls.first)
+        own = cls.own()
+        widgets.restore(f"kept_{cls.__name__}", cls.first, [name for name in (cls.TEXT, *cls.TYPED) if name in own])
 
     @classmethod
     def keep(cls) -> None:
@@ -125,7 +127,7 @@ class TextLink(Link):
     """The link of a page that shows a model and a text. target: an encoder-decoder's."""
 
     TEXT: ClassVar[str] = "text"
-    TYPED: ClassVar[tuple[str, ...]] = ("target",)  # other texts
+    TYPED: ClassVar[tuple[str, ...]] = ("target",)
     model: Annotated[str, at_most(300)] = "story"
     target: Annotated[str, at_most(100_000)] = ""
     text: Annotated[str | None, at_most(100_000)] = None
@@ -133,8 +135,9 @@ class TextLink(Link):
     training_step: Annotated[int, Field(ge=0, lt=10**9)] | None = None  # of a folder of checkpoints; None: the last
 
     def parameters(self) -> dict[str, str]:
-        """What differs from the defaults; of the texts both or neither."""
-        shared = self if self.text is not None else self.model_copy(update=dict.fromkeys(self.TYPED, ""))
+        """What differs from the defaults; of the texts all or none."""
+        untyped = {name: type(self).model_fields[name].default for name in self.TYPED}
+        shared = self if self.text is not None else self.model_copy(update=untyped)
         return super(TextLink, shared).parameters()
 
 

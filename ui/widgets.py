@@ -176,17 +176,19 @@ def by_layer(names: Sequence[str], measure: Callable[[int], Made], line: DeltaGe
     return found
 
 
-def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
+def restore(name: str, first: Callable[[], dict[str, Any]], typed: Sequence[str] = ()) -> None:
     """Call before any widget is drawn: put every choice of the copy `name` where its widget will find it.
 
     first: the choices, by their keys, where there is no copy yet, and where Back or Forward brought another link.
+    typed: the keys of those that are texts. One that is left by a click on another page comes with that click, or after
+    it, from the page that was left.
     """
     state = st.session_state
     visits = state.setdefault("visit_of_copy", {})
     if name not in state or name in state.to_reread:
         kept = first()
     elif visits.get(name) != state.visit:
-        kept = state[name]
+        kept = state[name] | {key: _sent_text(key, state[name][key]) for key in typed}
     else:
         kept = {key: state.get(key, value) for key, value in state[name].items()}
     state.to_reread.discard(name)
@@ -259,8 +261,13 @@ def _take_note_of_browser() -> None:
 def brought_text(key: str, otherwise: str) -> str:
     """What the browser brought of a lost session as the text under a key; else `otherwise`. To be drawn from the first:
     a browser takes for its own what it is shown, and brings that with the next click."""
-    brought = st.session_state.brought
-    return next((one.string_value for one in brought if streamlit_internals.key_of(one) == key), otherwise)
+    return _sent_text(key, otherwise, st.session_state.brought)
+
+
+def _sent_text(key: str, otherwise: str, sent: Sequence[Any] | None = None) -> str:
+    """sent: states of widgets; None: those of the message that began this run."""
+    sent = streamlit_internals.sent_widgets() if sent is None else sent
+    return next((one.string_value for one in sent if streamlit_internals.key_of(one) == key), otherwise)
 
 
 def end_page() -> None:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import Watch
 from tests.browser.explore import Explore
@@ -157,6 +158,22 @@ class TestRoom:
         before = box.input_value()
         page.choose("Examples", "A list")
         assert box.input_value() != before
+
+    @pytest.mark.parametrize("held", [0, 80], ids=["tapped", "clicked"])  # ms; of a tap Streamlit opens no page then
+    @pytest.mark.parametrize("linked", ["", "The fox saw the hen."])
+    def test_a_typed_text_is_kept_by_a_click_on_another_page_at_once(
+        self, visit: Visit, linked: str, held: int
+    ) -> None:
+        page = visit(query(text=linked) if linked else "", anew=True)
+        box = page.page.get_by_role("textbox", name="Text, one sequence per line")
+        box.click()
+        page.page.keyboard.press("Control+a")
+        page.page.keyboard.type("A red hen sat.")
+        page.page.get_by_role("link", name="Ablation").first.click(delay=held)
+        if held:
+            expect(page.page).to_have_url(re.compile("/ablation"))
+        expect(page.page.get_by_role("heading", name="story · 6 tokens")).to_be_visible()
+        expect(box).to_have_value("A red hen sat.")
 
 
 class TestLinks:
