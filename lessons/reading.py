@@ -21,8 +21,8 @@ from i18n import LANGUAGES, N_, Message, listed, msg, say
 from lessons.glossary import glossary
 from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step
 
-FOLDER = Path(__file__).parent
-GALLERY = FOLDER / "gallery"  # one for each page of the app
+FOLDER, GALLERY = Path(__file__).parent, Path(__file__).parent / "gallery"  # one for each page of the app
+NO_LINE_ENDS = re.compile("[\v\f\x1c-\x1e\x85\u2028\u2029]")  # in any editor, but to Python and to YAML
 MOST_LESSONS = 200
 MOST_BYTES = 1_000_000  # of a lesson
 MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
@@ -66,7 +66,7 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
 
     names: of the lessons that there are, for `next`; None where they are not known.
     """
-    lines, wrong = _text(data).splitlines(), list[str]()
+    lines, wrong = NO_LINE_ENDS.sub(" ", _text(data)).splitlines(), list[str]()
 
     def tried(make: Callable[[], Made]) -> Made | None:
         try:

@@ -48,6 +48,7 @@ SCALED = N_(
 )
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
 NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
+NO_LOSS = N_("its loss is NaN at some position, or infinite at all of them.")
 BISECTIONS = 60
 MOST_BATCHES = 64  # by whose number a loss may be divided
 SLACK = 1e-3  # of a sum that is to be 1
@@ -105,6 +106,8 @@ def check_loss(
         return _moved(logits, lambda place: _logits_from(run, first, which, other, place))
     if losses is None:
         raise CannotCheck("expected a loss where ids are their own targets, got logits alone")  # not shown
+    if losses.isnan().any() or losses.isinf().all():
+        return Finding(CANNOT_TELL, msg(NO_LOSS), None, SLACK)
     own = first[which].unique().cpu()  # an id that the loss ignores may be among them
     tried = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
     loss = LossAtPosition(run, first, which, tried, count, losses)

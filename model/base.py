@@ -122,7 +122,7 @@ class Model(ABC):
     attentions: tuple[str, ...] = ("self",)
     predicts = True
     takes_positions = True  # whether it can be told where tokens stand; RoBERTa, say, works that out by itself
-    chats = False  # whether it has a chat template
+    chats = False  # whether it is a decoder that has a chat template
     hardware: Hardware = CPU
     added_after = 0
 
@@ -153,8 +153,9 @@ class Model(ABC):
 
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
         """A text that its chat template wrote, as one row, and the ids of special tokens, which count as such in it.
-        Raises NotSupported for a model that has no chat template."""
-        raise NotSupported(msg("{model} has no chat template. Type a text instead of messages.", model=self.name))
+        Raises NotSupported for a model that takes no messages."""
+        words = N_("{model} takes no messages: only a decoder with a chat template does. Type a text instead.")
+        raise NotSupported(msg(words, model=self.name))
 
     @abstractmethod
     def label(self, token: int) -> str:

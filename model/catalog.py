@@ -240,6 +240,9 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
 
             return adapter.from_folder(name, folder, settings, report)
         checkpoint_files.check_limits(name, folder, settings)
+        model = _decoder(name, folder, settings)
+        model.chats = checkpoint_files.has_chat_template(name, folder)
+        return model
     return _decoder(name, folder, settings)
 
 

@@ -55,6 +55,9 @@ class DecoderModel(Model):
             raise ValueError(f"{self.name} is no encoder-decoder: it takes texts, no targets")
         return self.tokenizer.encode(texts, pad_side)
 
+    def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
+        return self.tokenizer.encode_rendered(text) if self.chats else super().encode_rendered(text)
+
     def inputs(self, batch: TokenBatch) -> Tensor:
         """What the network reads: ids [B,T], or [B,T,W] in their place."""
         return batch.ids.to(self.hardware.device)

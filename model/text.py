@@ -206,6 +206,10 @@ class BatchTokenizer:
         tokenizer.encode_special_tokens = False
         return made
 
+    def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
+        """Such a text as one row, and the ids of special tokens."""
+        return self.of_templates.encode([text]), self.special
+
     @property
     def vocabulary(self) -> int:
         """How many ids there are, from 0 on."""
@@ -248,8 +252,13 @@ def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 
 def rows_of(text: str, most: int) -> tuple[list[str], int]:
     """One row for each line that is not blank, at most `most`, and how many more there were."""
-    lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
+    lines = [line for line in lines_of(text) if line.strip()]
     return lines[:most], max(len(lines) - most, 0)
+
+
+def lines_of(text: str) -> list[str]:
+    """What stands between ends of lines as text boxes have them: not at a form feed or U+2028, as str.splitlines does."""
+    return re.split(r"\r\n|\n|\r", text)
 
 
 def first_line(text: str) -> str:

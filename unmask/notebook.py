@@ -227,12 +227,12 @@ class LoadedModel(Checkable, Circuits):
             if not all(isinstance(text, str) for text in texts):
                 raise ValueError(f"expected {MESSAGES}, got {one!r:.80}")
         pairs = chat.checked((one["role"], one["content"]) for one in messages)
+        if not self.model.chats:
+            self.model.encode_rendered("")  # raises, and says so
         own = getattr(self.tokenizer, "tokenizer", self.tokenizer)
         if own:
             text = chat.rendered(self.model.name, own, pairs)
         else:
-            if not self.model.chats:
-                self.model.encode_rendered("")  # raises, and says so
             asked = self.model.name, Settings.from_environment(), pairs
             try:
                 text = _inspector().ask(Job(chat.render, asked))

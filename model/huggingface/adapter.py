@@ -118,9 +118,7 @@ class HuggingFaceModel(Model):
         return replace(written, source=batch)
 
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
-        if not self.chats:
-            return super().encode_rendered(text)
-        return self._tokens.texts.of_templates.encode([text]), self._tokens.texts.special
+        return self._tokens.texts.encode_rendered(text) if self.chats else super().encode_rendered(text)
 
     def encode_image(self, text: str, picture: Image.Image) -> ImageBatch:
         """A text with an image in it, one row, as the network's processor prepares them. A text that says nowhere where

@@ -10,6 +10,7 @@ from typing import Any
 
 from i18n import N_, msg
 from model.errors import CheckpointError, first_line
+from model.text import lines_of
 from serving.settings import Settings
 
 ROLES = ("system", "user", "assistant")
@@ -31,7 +32,7 @@ def messages_of(text: str) -> Messages:
     """A message for each line that begins with a role ("user: …"), with the lines below it; what comes before the first
     is the user's. Raises ValueError for none, or too many."""
     found: list[tuple[str, list[str]]] = []
-    for line in text.splitlines():
+    for line in lines_of(text):
         begins = BEGINS.match(line)
         if begins:
             found.append((begins[1].lower(), [line[begins.end() :]]))

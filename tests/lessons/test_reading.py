@@ -124,6 +124,15 @@ def test_a_mistake_is_said_with_its_line(written: str, instead: str, line: int, 
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\f", "\v", "\x1c"])
+def test_what_no_editor_takes_for_a_line_end_moves_no_line(end: str) -> None:
+    pasted = LESSON.replace("aim: See a window.", f"aim: See{end}a window.")
+    assert read(pasted).aim == "See a window."
+    for text, line in ((pasted, 13), (pasted.replace("## First\n", f"## First\na{end}b\n"), 14)):
+        with pytest.raises(ValueError, match=rf"^line {line}: "):
+            read(text.replace("query: 2", "query: !!python/object:os.system 1"))
+
+
 def test_a_mistake_in_one_setting_is_one_mistake() -> None:
     pairs = "[[1, 0], [1, 0], [1, 0], [1, 0]]"
     row = f'show: numbers\nnumbers:\n  query: [1, 0]\n  keys: {pairs}\n  values: {pairs}\n  add: "5"'

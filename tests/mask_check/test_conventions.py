@@ -4,6 +4,7 @@ import inspect
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 import unmask
@@ -71,6 +72,13 @@ def test_a_dict_without_logits_is_said_with_its_names() -> None:
 
     with pytest.raises(CannotCheck, match=r"got \{output\}"):
         check(Elsewhere())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_traced_module_is_said_to_be_one() -> None:
+    traced = torch.jit.trace(SmallAttention(), torch.zeros(1, 5, dtype=torch.long), check_trace=False)
+    with pytest.raises(CannotCheck, match="it is a traced module"):
+        check(traced)
 
 
 @pytest.mark.parametrize(

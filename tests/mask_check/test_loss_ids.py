@@ -60,6 +60,14 @@ def test_logits_that_are_no_numbers() -> None:
     assert unmask.check_loss(with_other_targets, PAIR, vocabulary=V).verdict == BROKEN
 
 
+@pytest.mark.parametrize("by", [math.nan, math.inf])
+def test_losses_that_are_no_numbers(by: float) -> None:
+    for loss in (lambda given: each(given) * by, lambda given: each(given).mean() * by):
+        report = unmask.check_loss(loss, PAIR, vocabulary=V)
+        assert report.verdict == CANNOT_TELL
+        assert "its loss is NaN at some position, or infinite at all of them" in str(report)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_mean_without_two_ids_names_both(seed: int) -> None:
     ids = torch.randint(V, (B, T + 1), generator=torch.Generator().manual_seed(seed))

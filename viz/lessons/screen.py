@@ -125,22 +125,24 @@ STYLE = (
 PRESENTED = """
 <style>
   section$sidebar, $expand_sidebar, $header { display: none; }
-  $block_container { padding: 1.2rem 2.4rem 1rem; }
+  $block_container { padding: 1.2rem 2.4rem 1rem; max-width: none; }
   .prose, .verdict { font-size: max(1.15rem, 1.52vw); line-height: 1.42; max-width: none; }
   $block_container h3, $block_container h4 { padding: 0; }
+  $block_container h3 { font-size: max(1.1rem, 1.4vw); }
   $block_container h4 { font-size: max(1.3rem, 1.9vw); }
   .st-key-lesson_question p { font-size: max(1.15rem, 1.52vw); }
   [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
-  .st-key-lesson_heads { zoom: var(--zoom); max-width: calc((100dvh - 16.5rem) / var(--zoom)); }
+  .st-key-lesson_heads { zoom: var(--zoom); max-width: calc((100dvh - max(16.5rem, 18.5vw)) / var(--zoom)); }
   .st-key-lesson_chart .chart { height: calc(100dvh - 7.5rem) !important; }
   .lesson_picture { font-size: max(1.05rem, 1.25vw); }
   .katex { font-size: max(1.25rem, 1.6vw); }
   .katex-display { margin: 0; padding: .2em; }
   .st-key-lesson_training p { font-size: max(14px, 1.1vw); }
-  $main :is(button, summary, a, label, [data-baseweb], [role=slider]) :is(p, kbd, div), $main kbd {
+  $main :is(button, summary, a, label, .st-key-lesson_nav, [data-baseweb], [role=slider]) :is(p, kbd, div), $main kbd {
     font-size: max(14px, 1.1vw); }
   p.key, $caption p { font-size: max(14px, 1.2vw); }
   ol.tokens li { font-size: max(1.1rem, 1.5vw); }
+  ol.tokens small { font-size: max(.72rem, .9vw); }
   ol.seen li { font-size: max(14px, 1.2vw); }
   p.aim { font-size: max(14px, 1.2vw); }
   @media (max-width: 640px) { $block_container { padding: 1rem 1rem 5rem; } }

@@ -16,6 +16,7 @@ from serving.job import Job
 from serving.scheduler import LostTwice, TooSlow
 from serving.settings import Settings
 from tests.model.huggingface import families
+from tests.tiny import save_tiny
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'assistant' and loop.first %}{{ raise_exception('the user begins') }}"
@@ -39,6 +40,7 @@ def test_lines_that_begin_with_a_role_begin_a_message() -> None:
         ("assistant", "yes \n and so on"),
         ("user", "why?: no role: at all"),
     )
+    assert chat.messages_of("user: one\u2028two\x85\fthree") == (("user", "one\u2028two\x85\fthree"),)
     for wrong in ("", "  \n "):
         with pytest.raises(ValueError, match="expected 1 to 200 messages, got 0"):
             chat.messages_of(wrong)
@@ -68,11 +70,36 @@ def test_in_python_a_chat_is_a_run(folder: Path) -> None:
     assert not run.masks.causal
     with pytest.raises(ValueError, match="does not take these messages \\(the user begins\\)"):
         model.chat([{"role": "assistant", "content": "hello"}])
-    with pytest.raises(ValueError, match="has no chat template"):
+    with pytest.raises(ValueError, match="only a decoder with a chat template"):
         unmask.load("story").chat([{"role": "user", "content": "hello"}])
     for wrong in ("hello", None, ["hello"], [{"role": "user"}], [{"role": "assistant", "content": None}]):
         with pytest.raises(ValueError, match="expected messages as dicts"):
             model.chat(wrong)
+
+
+@pytest.mark.parametrize("kind", ["tiny", "checkpoint", "bert", "in memory"])
+def test_who_takes_messages(kind: str, tmp_path: Path) -> None:
+    """Folders in GPT-2's layout do, and checkpoints whose template is beside the tokenizer above them; encoders do not."""
+    asked, folder = [{"role": "user", "content": "the cat"}], tmp_path
+    if kind == "tiny":
+        save_tiny(folder)
+    else:
+        families.save("bert" if kind == "bert" else "llama", folder)
+    (folder / CHAT_TEMPLATE).write_text(TEMPLATE)
+    if kind == "checkpoint":
+        folder = tmp_path / "checkpoint-7"
+        folder.mkdir()
+        for file in ("config.json", "model.safetensors"):
+            (tmp_path / file).rename(folder / file)
+    given = (str(folder),)
+    if kind == "in memory":
+        given = families.random_network("bert"), hf.AutoTokenizer.from_pretrained(folder)
+    model = unmask.load(*given)
+    if kind in ("tiny", "checkpoint"):
+        assert model.chat(asked).trace.batch.texts == ("<s> user the cat</s><s> it",)
+    else:
+        with pytest.raises(ValueError, match="takes no messages: only a decoder with a chat template does"):
+            model.chat(asked)
 
 
 def test_a_chat_warns_as_a_run_does(folder: Path) -> None:
