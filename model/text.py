@@ -257,7 +257,7 @@ def rows_of(text: str, most: int) -> tuple[list[str], int]:
 
 
 def lines_of(text: str) -> list[str]:
-    """What stands between ends of lines as text boxes have them: not at a form feed or U+2028, as str.splitlines does."""
+    """What stands between ends of lines. str.splitlines splits at more than text boxes do: a form feed, U+2028 …"""
     return re.split(r"\r\n|\n|\r", text)
 
 
@@ -300,11 +300,11 @@ def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
         text = tokenizer.id_to_token(token)
         if text is None:
             return f"⟨id {token}⟩"
-        if token in added:
+        one_byte = re.fullmatch(r"<0x([0-9A-F]{2})>", text)  # SentencePiece's way to write what it has no token for
+        if token in added and not one_byte:
             return readable(text.encode())
         if byte_level:
             return readable(bytes(BYTE_OF[character] for character in text if character in BYTE_OF))
-        one_byte = re.fullmatch(r"<0x([0-9A-F]{2})>", text)  # SentencePiece's way to write what it has no token for
         return readable(bytes.fromhex(one_byte[1]) if one_byte else text.replace("▁", " ").encode())
 
     return label

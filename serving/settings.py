@@ -25,7 +25,8 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    max_weights_gb: float = Field(default=3.0, gt=0)  # the most memory for a model's loaded weights, in 10^9 bytes
+    # the most memory for a model's loaded weights, in 10^9 bytes
+    max_weights_gb: float = Field(default=3.0, gt=0, allow_inf_nan=False)
     models: tuple[str, ...] = ()  # all that a hosted demo offers; when there are any, nothing else can be loaded
     lessons: Path | None = None  # a folder of a teacher's own lessons
     shared: bool = False  # whether others than who started it read here; serve.py is
@@ -46,7 +47,7 @@ class Settings(BaseModel):
     background_jobs: int = Field(default=2, ge=1)  # trainings and checks at a time
     waiting_jobs: int = Field(default=100, ge=1)  # of all readers, before the next one is asked to come back
     waiting_jobs_a_reader: int = Field(default=8, ge=1)
-    job_seconds: float = Field(default=120.0, gt=0)  # the most that one job may take
+    job_seconds: float = Field(default=120.0, gt=0, allow_inf_nan=False)  # the most that one job may take
     metrics_port: int = Field(default=0, ge=0, le=65535)  # of /metrics, /live and /ready; 0 = none of them
     metrics_address: str = "127.0.0.1"  # which of the machine's addresses that port listens at
     rooms: str = Field(  # a Redis for rooms of several replicas; "": memory

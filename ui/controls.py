@@ -134,17 +134,16 @@ def _from_link() -> dict[str, Any]:
     """The choices of the link; a text that was typed stays where the link brings none."""
     view, settings = link.View.read(), models.settings()
     known = view.model in catalog.offered(settings)
-    st.session_state.linked_text = view.text
+    kept = st.session_state.get("kept", {})
     named = settings.models and not known and "model" in view.model_fields_set
     st.session_state.not_offered = view.model if named else ""
     chosen = view.model_dump() | {
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
-        "text": widgets.brought_text("text", FIRST) if view.text is None else view.text,
+        "text": link.text_of("text", view.text, kept.get("text"), FIRST),
         "positions_count": _counted(view.by),
     }
-    typed = st.session_state.get("kept", {}) if view.text is None else {}
-    return chosen | {name: typed[name] for name in ("text", "target") if name in typed}
+    return chosen | ({"target": kept["target"]} if kept and view.text is None else {})
 
 
 def choose_model() -> str:

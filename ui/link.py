@@ -80,9 +80,7 @@ class Link(BaseModel):
         linked, state = cls.read(), st.session_state
         chosen = {name: getattr(linked, name) for name in cls.own()}
         if cls.TEXT in chosen:
-            state[f"linked_{cls.TEXT}"] = text = chosen[cls.TEXT]
-            first = widgets.brought_text(cls.TEXT, cls.FIRST_TEXT)
-            chosen[cls.TEXT] = state.get(cls.TEXT, first) if text is None else text
+            chosen[cls.TEXT] = text_of(cls.TEXT, chosen[cls.TEXT], state.get(cls.TEXT), cls.FIRST_TEXT)
         return chosen
 
     @classmethod
@@ -121,6 +119,23 @@ class Link(BaseModel):
 
     def with_text(self, text: str | None) -> Self:
         return self.model_copy(update={self.TEXT: text}) if self.TEXT else self
+
+
+def text_of(key: str, linked: str | None, now: str | None, first: str) -> str:
+    """The text under a key, of a link that was just read. linked: the link's; now: the one there is; first: of a page
+    that is first opened.
+
+    A typed text is in no link. Where Back goes past it, to a link with a text, Forward brings it again.
+    """
+    state = st.session_state
+    before, state[f"linked_{key}"] = state.get(f"linked_{key}"), linked
+    if linked is not None:
+        if now not in (None, linked):
+            state[f"typed_{key}"] = now
+        return linked
+    if now is None:
+        return widgets.brought_text(key, first)
+    return state.get(f"typed_{key}", now) if now == before else now
 
 
 class TextLink(Link):

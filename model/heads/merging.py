@@ -72,14 +72,15 @@ def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:
 
 
 def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
-    """spans: each token's text with the space before it, "" for a token that stands for no text: a group of its own, or
-    with its like, as padding is."""
+    """spans: each token's text with the space before it, "" for a special token, a group of its own, or with its like,
+    as padding is; and for further tokens of what the text has as one character (½ as 1, ⁄ and 2, or bytes)."""
     goes_on = {"words": _same_word, "sentences": _same_sentence}.get(by if isinstance(by, str) else "")
     if goes_on is None:
         raise ValueError(f"expected {', '.join(BY)}, got {by!r}")
-    begins, before, was_special = [], "", True
+    begins, before, was_special, read = [], "", True, False
     for position, (span, label) in enumerate(zip(spans, labels, strict=True)):
-        special = not span and not PART_OF_A_CHARACTER.fullmatch(label)
+        special = not span and (not read or bool(SPECIAL.fullmatch(label)))
+        read = read or bool(span)
         if special:
             same = was_special and label == labels[position - 1]
         else:

@@ -128,6 +128,18 @@ def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Op
     expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
 
 
+def test_a_training_in_another_tab_is_shown_to_the_class(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=why_training")
+    phone = open_page(room_of(teacher), **PHONE)
+    expect(phone.locator("h1")).to_have_text("Two models, one mask")
+    other = teacher.context.new_page()
+    other.goto(teacher.url.split("/lessons")[0] + "/why_causal?step=5")
+    other.set_default_timeout(TIMEOUT)
+    other.get_by_role("radio", name="100").click()
+    other.locator(".st-key-live_start button").click()
+    expect(phone.locator("h1")).to_have_text("The training on the teacher's screen")
+
+
 def test_a_phone_counts_the_answers_of_the_lesson_that_ends(open_page: Open) -> None:
     teacher = open_page("lessons?lesson=causal_mask")
     lessons = teacher.url.split("?")[0]

@@ -35,6 +35,21 @@ def test_back_and_forward_undo_and_redo_choices(visit: Visit) -> None:
     assert page.page.get_by_role("textbox", name="Text, one sequence per line").input_value() == LINE
 
 
+def test_forward_brings_a_typed_text_again_after_a_link_with_another(visit: Visit) -> None:
+    page = visit(OPENED, anew=True)
+    first, box = page.weights(), page.page.get_by_role("textbox", name="Text, one sequence per line")
+    box.fill("A red hen sat.")
+    page.after(lambda: box.press("Control+Enter"))
+    typed = page.weights()
+    assert typed.shape != first.shape
+    page.page.go_back()
+    wait_for(page, first)
+    assert box.input_value() == LINE
+    page.page.go_forward()
+    wait_for(page, typed)
+    assert box.input_value() == "A red hen sat."
+
+
 def test_back_leaves_a_page_at_the_first_press(visit: Visit) -> None:
     opened = visit(OPENED, anew=True).page  # a tab goes from test to test, and its history has 50 entries at most
     page = Explore(opened.context.new_page(), opened.url).page

@@ -8,10 +8,10 @@ import streamlit as st
 
 from i18n import N_, say, together
 from model.heads.view import head_name
-from serving import training_job
+from serving import rooms, training_job
 from serving.training_job import Training, TrainingProgress
 from ui import page
-from ui.lessons import classroom
+from ui.lessons import choices, classroom
 from ui.markdown import escaped
 from ui.widgets import one_of
 from viz.numbers import percent
@@ -43,6 +43,8 @@ def fables() -> str:
 
 
 def show() -> None:
+    if rooms.served.is_set():
+        choices.listen()  # the browser knows of the class that follows, after a reload or in another tab
     for name, nothing in (("live_training", None), ("live_kept", []), ("live_problem", "")):
         st.session_state.setdefault(name, nothing)
     training: Training | None = st.session_state.live_training

@@ -21,6 +21,7 @@ from model.heads.merging import (
 from model.heads.survey import every_weight, survey, thumbnails
 from model.heads.view import HeadView, cropped
 from model.masks import MaskSpec
+from model.text import TokenBatch
 
 TEXT = 'Once upon a time, there was Lily\'s cat. "It ran!" She said so.'
 CAUSAL = np.triu(np.ones((5, 5), bool), 1)
@@ -58,6 +59,19 @@ def test_sentences_end_at_a_stop_before_a_space_and_at_a_line_s_end() -> None:
     labels = ["<s>", "Pi", "·is", "·3", ".", "14", "!", "·No", "⏎", "Yes", "·。"]
     assert split(labels, "sentences") == ["<s>", "Pi·is·3.14!", "·No⏎", "Yes·。"]
     assert split(["·好", "。", "吃", "饭", "！", "”", "你"], "sentences") == ["·好。", "吃饭！”", "你"]
+
+
+@pytest.mark.parametrize("decoder", ["bytes", "characters"])
+def test_several_tokens_of_one_character_are_no_special_tokens(decoder: str) -> None:
+    """As with byte fallback, and with a normalizer that writes ½ as 1, ⁄ and 2: all but the first have no text."""
+    text = "Tom saw ½ fox. Ok"
+    parts = ["⟨C2⟩", "⟨BD⟩", "⟨80⟩"] if decoder == "bytes" else ["1", "⁄", "2"]
+    labels = ("<s>", "·Tom", "·saw", "·", *parts, "·fox", ".", "·Ok", "</s>", "<pad>")
+    ends = (0, 3, 7, 8, 9, 9, 9, 13, 14, 17, 17, 17)
+    ids = torch.zeros(1, len(labels), dtype=torch.long)
+    batch = TokenBatch(ids, ids == 0, (labels,), texts=(text,), ends=(ends,))
+    begins = {by: groups_of(batch, 0, by).tolist() for by in BY[1:]}
+    assert begins == {"words": [0, 1, 2, 3, 7, 8, 9, 10, 11], "sentences": [0, 1, 9, 10, 11]}
 
 
 def test_a_text_is_split_where_it_was_read(story: Model) -> None:

@@ -79,7 +79,7 @@ def test_in_python_a_chat_is_a_run(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["tiny", "checkpoint", "bert", "in memory"])
 def test_who_takes_messages(kind: str, tmp_path: Path) -> None:
-    """Folders in GPT-2's layout do, and checkpoints whose template is beside the tokenizer above them; encoders do not."""
+    """Folders in GPT-2's layout do, and checkpoints with a template above them, by the tokenizer; encoders do not."""
     asked, folder = [{"role": "user", "content": "the cat"}], tmp_path
     if kind == "tiny":
         save_tiny(folder)

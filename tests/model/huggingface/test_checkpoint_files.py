@@ -230,7 +230,7 @@ class TestSettings:
         assert (Settings().max_weights_gb, Settings().models, Settings().model_root) == (3.0, (), None)
 
     @pytest.mark.parametrize("variable", ["UNMASK_MAX_WEIGHTS_GB", "UNMASK_MODELS_IN_MEMORY"])
-    @pytest.mark.parametrize("value", ["many", "-1", "0"])
+    @pytest.mark.parametrize("value", ["many", "-1", "0", "inf", "nan"])
     def test_a_bad_one_is_named(self, variable: str, value: str) -> None:
         with pytest.raises(ValueError, match=rf"^{variable}: expected [^\n]*, got '{value}'$"):
             Settings.from_environment({variable: value})
