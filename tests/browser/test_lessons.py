@@ -4,6 +4,7 @@ a student touches them."""
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 from playwright.sync_api import Browser
 
 from lessons.reading import FOLDER, shelf
@@ -94,6 +95,23 @@ def test_nothing_sticks_out_on_a_phone_and_then_on_a_large_screen(visit: Visit) 
         page.page.set_viewport_size({"width": 1920, "height": 1080})
         page.page.wait_for_timeout(300)
         assert page.overflow()[0] == 0
+
+
+@pytest.mark.parametrize("step", ["what_attention_is&step=5", "text_to_next_token&step=4&answers=4-1"])
+def test_what_is_presented_fits_large_screens(visit: Visit, step: str) -> None:
+    shown = visit(f"lesson={step}&present=true", height=720, kind=Lessons)
+    for width in (1920, 3840):
+        shown.page.set_viewport_size({"width": width, "height": width * 9 // 16})
+        shown.page.wait_for_timeout(1000)  # the server is told of the width, and draws again
+        shown.page.wait_for_function(f"() => ({STILL_FITS})()")
+        assert shown.overflow() == (0, 0)
+
+
+STILL_FITS = """() => {
+  const main = document.querySelector('[data-testid=stMain]');
+  return document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning' &&
+    main.scrollHeight === main.clientHeight;
+}"""
 
 
 SIZES = """() => [...document.querySelectorAll('.js-plotly-plot text')]
