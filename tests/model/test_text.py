@@ -155,7 +155,11 @@ class TestLabels:
             )
         )
         label = token_labels(tokenizer)
-        assert [label(token) for token in range(7)] == ["·the", "⏎", "⟨F0⟩", "·", "<s>", "##ing", "⟨id 6⟩"]
+        labels = ["·the", "⏎", "⟨F0⟩", "·", "<s>", "##ing", "⟨id 6⟩"]
+        assert [label(token) for token in range(7)] == labels
+        tokenizer.add_special_tokens(["<s>", "<0xF0>"])  # a byte is one also where it counts as special
+        label = token_labels(tokenizer)
+        assert [label(token) for token in range(7)] == labels
 
 
 class TestBatches:
