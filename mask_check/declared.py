@@ -122,7 +122,8 @@ def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
         return [LayerMask(causal=kind != "encoder")]
     count, config = _count(config, kind), text_config(config, decoder=True)
     parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
-    if parts is None or count != len(parts):  # an encoder-decoder's are its encoder's
+    of_parts = getattr(config, "num_hidden_layers", None)  # an encoder-decoder's are its encoder's
+    if parts is None or count is None or count != of_parts:
         return _layers_of(config, kind, count)
     return [_layers_of(part, kind, count)[number] for number, part in enumerate(parts)]
 

@@ -102,8 +102,9 @@ def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
     """By what its configuration and its name say; else by the masks that its file makes, or what is trained on it."""
     import transformers as hf
 
-    own = next(one for one in type(subject.inner).__mro__ if one.__module__.startswith("transformers."))
-    config, name = subject.config, own.__name__  # of a class that is derived from it too
+    kind = type(subject.inner)
+    own = next((one for one in kind.__mro__ if one.__module__.startswith("transformers.models.")), kind)
+    config, name = subject.config, own.__name__  # of a class that is derived from a model too, but not from none
     if "Decoder" in name or any(getattr(config, says, False) for says in ("is_decoder", "causal")):
         return False
     if "Encoder" in name or type(config) in hf.MODEL_FOR_MASKED_LM_MAPPING:

@@ -188,7 +188,8 @@ def restore(name: str, first: Callable[[], dict[str, Any]], typed: Sequence[str]
     if name not in state or name in state.to_reread:
         kept = first()
     elif visits.get(name) != state.visit:
-        kept = state[name] | {key: _sent_text(key, state[name][key]) for key in typed}
+        sent = streamlit_internals.sent_widgets()
+        kept = state[name] | {key: _text_in(sent, key, state[name][key]) for key in typed}
     else:
         kept = {key: state.get(key, value) for key, value in state[name].items()}
     state.to_reread.discard(name)
@@ -261,12 +262,11 @@ def _take_note_of_browser() -> None:
 def brought_text(key: str, otherwise: str) -> str:
     """What the browser brought of a lost session as the text under a key; else `otherwise`. To be drawn from the first:
     a browser takes for its own what it is shown, and brings that with the next click."""
-    return _sent_text(key, otherwise, st.session_state.brought)
+    return _text_in(st.session_state.brought, key, otherwise)
 
 
-def _sent_text(key: str, otherwise: str, sent: Sequence[Any] | None = None) -> str:
-    """sent: states of widgets; None: those of the message that began this run."""
-    sent = streamlit_internals.sent_widgets() if sent is None else sent
+def _text_in(sent: Sequence[Any], key: str, otherwise: str) -> str:
+    """sent: states of widgets."""
     return next((one.string_value for one in sent if streamlit_internals.key_of(one) == key), otherwise)
 
 

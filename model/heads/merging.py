@@ -29,7 +29,10 @@ MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n"
 SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # <s>, <|endoftext|>, [CLS] …
 PART_OF_A_CHARACTER = re.compile("(⟨[89A-F][0-9A-F]( [89A-F][0-9A-F])*⟩)+")  # as model/text.py labels it
 APOSTROPHES = ("'", "’")
-NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # scripts that put none between words
+NO_SPACES = re.compile(  # scripts that put none between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+WORD_PIECE = re.compile("##[^#]")
 ENDED = re.compile(r"[.!?…]['\"”’)\]]*\s*$")
 ENDED_WITHOUT_SPACE = re.compile(r"[。！？][”’」』）]*\s*$")
 Groups = tuple[np.ndarray, np.ndarray]  # of queries, of keys
@@ -66,8 +69,8 @@ def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:
     if by == "tokens":
         return np.arange(len(labels))
     spans = ["" if SPECIAL.fullmatch(label) else label.translate(MARKS) for label in labels]
-    if any(label.startswith("##") for label in labels) or not any(" " in span for span in spans):
-        spans = [span[2:] if span.startswith("##") else span and f" {span}" for span in spans]
+    if any(map(WORD_PIECE.match, labels)) or not any(" " in span for span in spans):
+        spans = [span[2:] if WORD_PIECE.match(span) else span and f" {span}" for span in spans]
     return _groups(spans, labels, by)
 
 
@@ -97,7 +100,11 @@ def _same_word(before: str, span: str, after: str) -> bool:
     """Whether a token goes on with the word before it. after: the next token's text, "" for none."""
     if before.isspace() and "\n" not in before:
         return True
-    if before[-1:].isspace() or span[0].isspace() or NO_SPACES.match(before[-1:]) or NO_SPACES.match(span):
+    if before[-1:].isspace() or span[0].isspace():
+        return False
+    if unicodedata.category(span[0]).startswith("M"):  # which stands on the letter before it
+        return True
+    if NO_SPACES.match(before[-1:]) or NO_SPACES.match(span):
         return False
     if span in APOSTROPHES:
         return before[-1:].isalpha() and after[:1].isalpha()  # o'clock

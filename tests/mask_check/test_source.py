@@ -61,6 +61,31 @@ def test_a_class_of_ones_own_is_what_it_is_derived_from() -> None:
     assert (report.kind, report.obeys) == ("decoder", True)
 
 
+class OwnConfig(hf.PretrainedConfig):
+    model_type = "own"
+
+
+class SentenceEncoder(hf.PreTrainedModel):
+    """Derived from no model of transformers, as code on the Hub often is."""
+
+    config_class = OwnConfig
+
+    def __init__(self, **own: int) -> None:
+        bert = hf.BertModel(random_network("bert").config)
+        super().__init__(OwnConfig(vocab_size=bert.config.vocab_size, **own))
+        self.bert = bert
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        found: Tensor = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
+        return found
+
+
+@pytest.mark.parametrize("own", [{}, {"n_layer": 2}, {"num_hidden_layers": 2}])  # as each calls its layers, or does not
+def test_a_class_derived_from_no_model_is_what_it_is_called(own: dict[str, int]) -> None:
+    report = check(SentenceEncoder(**own).eval())
+    assert (report.kind, report.obeys) == ("encoder", True)
+
+
 def test_xlm_is_an_encoder_unless_it_is_told_to_be_causal() -> None:
     sizes = {"vocab_size": 61, "emb_dim": 24, "n_layers": 2, "n_heads": 4, "n_langs": 1}
     for causal, kind in ((True, "decoder"), (False, "encoder")):
