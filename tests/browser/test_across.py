@@ -24,7 +24,7 @@ def test_from_the_lens_to_one_token_to_all(visit: Visit) -> None:
     page.pick("All queries")
     assert page.weights().shape == (23, 23)
     page.page.go_back()
-    page.page.wait_for_function("document.querySelector('p.sentence')?.innerText.includes('can flow')")
+    page.page.wait_for_function("() => document.querySelector('p.sentence')?.innerText.includes('can flow')")
 
 
 def test_a_map_zoomed_to_blocked_cells_is_drawn_and_can_be_dragged_on(visit: Visit) -> None:

@@ -281,7 +281,7 @@ def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browse
         }[view]
         for key in keys:
             page.keyboard.press(key)
-    page.wait_for_function("saved.length > 0")
+    page.wait_for_function("() => saved.length > 0")
     assert page.evaluate("saved.at(-1)") == expected
     page.evaluate("models[0].leave()")
     page.close()

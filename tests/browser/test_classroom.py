@@ -170,7 +170,7 @@ def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
     page.evaluate("localStorage.setItem('unmask lessons', '{damaged')")
     page.locator(".st-key-answer_1 button").click()
     expect(page.locator(".verdict")).to_be_visible()
-    page.wait_for_function("localStorage.getItem('unmask lessons')?.includes('causal_mask')")
+    page.wait_for_function("() => localStorage.getItem('unmask lessons')?.includes('causal_mask')")
     page.goto(page.url.split("/lessons")[0] + "/lessons")
     expect(page.get_by_text("1 of 5 answered")).to_be_visible()
     page.goto(page.url.split("?")[0] + "?lesson=causal_mask")  # a link without answers

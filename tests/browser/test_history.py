@@ -55,10 +55,10 @@ def test_back_leaves_a_page_at_the_first_press(visit: Visit) -> None:
     page = Explore(opened.context.new_page(), opened.url).page
     before = page.evaluate("history.length")
     page.locator(".st-key-nav a", has_text="Mask Lab").click()
-    page.wait_for_function("location.pathname === '/mask_lab' && location.search.includes('head=3')")
+    page.wait_for_function("() => location.pathname === '/mask_lab' && location.search.includes('head=3')")
     assert page.evaluate("history.length") == before + 1
     page.go_back()
-    page.wait_for_function("document.title.endsWith('Explore') && location.search.includes('head=3')")
+    page.wait_for_function("() => document.title.endsWith('Explore') && location.search.includes('head=3')")
     page.close()
 
 
@@ -66,7 +66,7 @@ def test_a_link_to_explore_opens_it_in_a_new_tab_too(visit: Visit) -> None:
     page = visit("", kind=KINDS["mask_lab"]).page
     with page.context.expect_page() as opened:
         page.locator(".st-key-nav a", has_text="Explore").click(button="middle")
-    opened.value.wait_for_function("document.title.endsWith('Explore') && location.pathname === '/'")
+    opened.value.wait_for_function("() => document.title.endsWith('Explore') && location.pathname === '/'")
     opened.value.close()
 
 

@@ -17,7 +17,7 @@ STATE = """() => {
     text('.st-key-why_steps [aria-checked=true]'),
   ]);
 }"""
-PATIENCE = 60  # seconds for a training to begin: importing torch takes a few of them on a busy machine
+PATIENCE = 300  # seconds for a training to begin: it comes after everything else on a busy machine
 
 
 class WhyCausal(Explore):

@@ -14,7 +14,7 @@ from serving import background
 from serving.background import Background, JobProgress, TooManyBackgroundJobs, most_at_once
 from tests.serving import jobs
 
-PATIENCE = 60  # seconds
+PATIENCE = 300  # seconds; jobs come after everything else on a busy machine
 
 
 @pytest.fixture

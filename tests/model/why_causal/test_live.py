@@ -13,7 +13,7 @@ from serving.training_job import Training, TrainingProgress
 pytestmark = pytest.mark.slow  # trains
 
 TEXT = "the cat sat on the mat and the dog sat on the cat. " * 20
-PATIENCE = 60  # seconds; importing torch takes a few of them on a busy machine
+PATIENCE = 300  # seconds; the tests beside this one may take both cores
 
 
 @pytest.fixture
