@@ -370,6 +370,8 @@ def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tupl
     parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if _floats(one)]
     logits = getattr(found, "logits", next((one for one in parts if one.ndim == 3), None))
     losses = getattr(found, "loss", next((one for one in parts if one.ndim < 3), None))
+    if isinstance(logits, Tensor) and not _floats(logits):
+        raise CannotCheck(msg("expected logits of floating point, got {got}", got=logits.dtype))
     if logits is None and losses is None:
         raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
     return logits, losses

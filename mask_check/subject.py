@@ -29,7 +29,7 @@ NEEDS_MORE = N_("its forward needs {what}: only models that read token ids alone
 STOPPED = N_(
     "the check was stopped after {seconds:g} s and {forwards} forward passes; allow more time or a shorter text"
 )
-TRACED = N_("it is a traced module, whose forward names no arguments: check the module that it was traced from")
+SCRIPTED = N_("it is a scripted or traced module, which takes no hooks: check the module that it was made from")
 NOT_OF_ALL = N_("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}")
 
 
@@ -59,8 +59,8 @@ class CheckedModule:
         self._seconds = seconds
         self.table: nn.Embedding | None = None  # of a module that takes embeddings [B,T,D] in place of ids
         self._may_take_embeddings = not embeddings(inner)
-        if isinstance(inner, torch.jit.TopLevelTracedModule):
-            raise CannotCheck(msg(TRACED))
+        if isinstance(inner, torch.jit.ScriptModule):
+            raise CannotCheck(msg(SCRIPTED))
         signature = inspect.signature(inner.forward).parameters
         self._takes = set(signature)
         further = any(one.kind == one.VAR_KEYWORD for one in signature.values())

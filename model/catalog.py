@@ -64,7 +64,7 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
     model; TooLarge, a kind of it, for more weights than allowed."""
     settings = settings or Settings.from_environment()
     entry = _entry(name)
-    if entry is not None and entry.repo is None:
+    if ships(name):
         return CHECKPOINTS.joinpath(*name.split("-"))
     check_offered(name, settings)
     # the hub's client takes a while to import, and the first page does without
@@ -81,6 +81,12 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
     return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
 
 
+def ships(name: str) -> bool:
+    """Whether the model's files are part of this project."""
+    entry = _entry(name)
+    return entry is not None and entry.repo is None
+
+
 def on_this_machine() -> tuple[str, ...]:
     """The catalog's names whose files ship or are in the local cache. Uses no network."""
     from model.huggingface import hub
@@ -91,9 +97,9 @@ def on_this_machine() -> tuple[str, ...]:
 def download_size(name: str, settings: Settings | None = None, progress: "Progress | None" = None) -> int:
     """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises. progress: of the
     small files by which that is known; what it raises stops it."""
-    entry = _entry(name)
-    if entry is not None and entry.repo is None:
+    if ships(name):
         return 0
+    entry = _entry(name)
     from model.huggingface import checkpoint_files, hub
 
     settings = settings or Settings.from_environment()
@@ -256,7 +262,7 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
     network = load_transformer(folder)
     check_finite(name, network)
     computes = hardware.CPU
-    if folder.parent != CHECKPOINTS:  # those that ship are small
+    if not ships(name):  # those that do are small
         computes = hardware.chosen(settings, "F32", sum(weight.numel() for weight in network.parameters()))
         network = network.to(computes.device, computes.dtype)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary

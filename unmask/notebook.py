@@ -68,7 +68,7 @@ def load(
 ) -> "LoadedModel":
     """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or a model of transformers
     in memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what
-    such a network is called; all below are for the others.
+    such a network is called; all below are for the others, and of those none but step and tokens for what ships.
 
     step: of a folder of training checkpoints, by default the last. gguf_file: of a repository or folder. device:
     "cpu", "cuda", "cuda:1" or "mps"; precision: "float32", "float16" or "bfloat16"; "auto" is a CUDA device with room
@@ -87,8 +87,11 @@ def load(
         asked = f"{model}/{gguf_file}" if gguf_file else catalog.at_step(str(model), step)
         own = {"device": device, "precision": precision, "device_map": device_map}
         chosen: dict[str, Any] = {name: value for name, value in own.items() if value not in ("auto", "")}
+        others = [name for name, value in chosen.items() if value not in ("cpu", "float32")]
         chosen |= {} if tokens is None else {"tokens": tokens}
         settings = Settings.of(Settings.from_environment().model_dump() | chosen)
+        if others and catalog.ships(asked):
+            raise ValueError(f"expected no {others[0]} for {asked!r}, which is small: it runs in float32 on the CPU")
         return LoadedModel(_classifier(asked) or catalog.load(asked, settings=settings))
     if tokenizer is None:
         got = type(model).__name__

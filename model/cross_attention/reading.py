@@ -32,6 +32,7 @@ MOST_LETTERS = 3  # that are named
 _SKIPPED = "|".join(
     (*(name.lower() for name in (*WEEKDAYS, *SHORT_WEEKDAYS)), "the", "of", "day", "in", "year", "ad", "utc", "gmt")
 )
+_WEEKDAY = re.compile(rf"(?<![a-z])(?:{'|'.join((*WEEKDAYS, *SHORT_WEEKDAYS))})(?![a-z])[.,]*", re.IGNORECASE)
 _BETWEEN = rf"(?:[\s,./_'’;()*-]|(?<![a-z])(?:{_SKIPPED})(?![a-z]))*"
 _DAY = r"(?<![0-9])(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?(?![0-9])"
 _ORDINAL = r"(?<![0-9])(?P<day>[0-9]{1,2})(?:st|nd|rd|th)"
@@ -66,14 +67,16 @@ _YEAR_AFTER = r"\W+(?:[0-9]{4}|[0-9]{2})(?![0-9])"
 _LAST = rf"(?={_OF_MONTH.format('month')}{_YEAR_AFTER})"
 _TWO = [  # two days of a month that is named, or of two, or two years
     re.compile(rf"{_TWO_DAYS}{_LAST}"),
-    re.compile(rf"^\W*(?:from\s+|between\s+)?(?:the\s+)?{_ONE}{_APART_AND}{_OTHER}{_LAST}"),
+    re.compile(rf"^\W*(?:from\s+|between\s+)?(?:the\s+)?{_ONE}(?:{_APART_AND}|\s*,\s*){_OTHER}{_LAST}"),
     re.compile(rf"{_FIRST}{_ONE}{_OF_MONTH.format('first_month')}{_APART_AND}{_OTHER}{_LAST}"),
+    re.compile(rf"(?<![a-z])(?P<first_month>[a-z]{{3,11}})\.?\s+(?:the\s+)?{_ONE}{_APART_AND}{_OTHER}{_LAST}"),
     re.compile(
         rf"(?<![a-z])(?P<first_month>[a-z]{{3,11}})\.?\s+(?:the\s+)?{_ONE}{_APART_AND}(?P<month>[a-z]{{3,11}})\.?\s+"
         rf"(?:the\s+)?{_OTHER}(?={_YEAR_AFTER})"
     ),
     re.compile(rf"(?<![a-z])(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}(?={_YEAR_AFTER})"),
     re.compile(rf"(?<![0-9])[0-9]{{4}}\s+(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}"),
+    re.compile(rf"(?<![0-9])[0-9]{{4}}\s+(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_ONE}{_APART_AND}{_OTHER}\W*$"),
     re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
     re.compile(
         rf"{_FIRST}(?P<one>[0-9]{{1,2}}[./][0-9]{{1,2}})\.?{_APART_AND}(?P<other>[0-9]{{1,2}}[./][0-9]{{1,2}})"
@@ -190,6 +193,7 @@ def _written(plain: str) -> Iterator[set[Readings]]:
 
 def _one_by_one(plain: str) -> list[str]:
     """The text with each of two days, or years, that it joins: "3 May 2021" and "4 May 2021" of "3-4 May 2021"."""
+    plain = _WEEKDAY.sub(" ", plain)
     for pattern in _TWO:
         for found in pattern.finditer(plain):
             months = [month_of(found[name]) for name in ("month", "first_month") if found.groupdict().get(name)]

@@ -75,10 +75,12 @@ def test_a_dict_without_logits_is_said_with_its_names() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_a_traced_module_is_said_to_be_one() -> None:
-    traced = torch.jit.trace(SmallAttention(), torch.zeros(1, 5, dtype=torch.long), check_trace=False)
-    with pytest.raises(CannotCheck, match="it is a traced module"):
-        check(traced)
+@pytest.mark.parametrize("made", ["scripted", "traced"])
+def test_a_module_of_torch_jit_is_said_to_be_one(made: str) -> None:
+    embedding, ids = torch.nn.Embedding(7, 5), torch.zeros(1, 5, dtype=torch.long)
+    module = torch.jit.script(embedding) if made == "scripted" else torch.jit.trace(embedding, ids)
+    with pytest.raises(CannotCheck, match="it is a scripted or traced module"):
+        check(module)
 
 
 @pytest.mark.parametrize(

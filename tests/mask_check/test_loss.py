@@ -215,6 +215,11 @@ def test_no_targets(batch: dict[str, Tensor]) -> None:
         ((None, PAIR), {}, "expected a function of a batch, and targets by name or number, got None and None"),
         ((lambda batch: torch.zeros(1, T, V), {"input_ids": IDS}), {}, "expected a loss .* got logits alone"),
         ((each, PAIR), {"targets": ["labels"]}, "expected a function of a batch, and targets by name"),
+        (
+            (lambda batch: hf.modeling_outputs.CausalLMOutput(logits=IDS[..., None]), PAIR),
+            {},
+            "expected logits of floating point, got torch.int64",
+        ),
         ((each, 3), {}, "expected a batch as tensors by name or in a row, got 3"),
         ((each, {"labels": torch.zeros(2, 5)}), {}, "expected ids as targets, got torch.float32"),
         ((each, PAIR), {"vocabulary": "many"}, "expected a number of ids from 2 to"),

@@ -51,6 +51,17 @@ def test_without_a_gpu_all_is_on_the_cpu_and_a_device_asked_for_is_missed_in_wor
             )
 
 
+@pytest.mark.parametrize(("name", "own"), [
+    ("story", {"precision": "bfloat16"}),
+    ("induction", {"step": 50, "device": "cuda"}),
+    ("story", {"device": "cpu", "precision": "float16"}),
+])  # fmt: skip
+def test_models_that_ship_take_no_other_device_or_precision(name: str, own: dict) -> None:
+    with pytest.raises(ValueError, match=f"expected no {list(own)[-1]} for '{name}.* in float32 on the CPU"):
+        unmask.load(name, **own)
+    assert unmask.load(name, device="cpu", precision="float32").model.hardware == Hardware()
+
+
 @pytest.mark.parametrize(("free", "precision", "device", "dtype"), [
     (20, "auto", "cuda", torch.float16),
     (20, "float32", "cpu", torch.float32),  # 28 GB

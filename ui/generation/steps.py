@@ -131,10 +131,10 @@ FULL = N_(
 def _say(model: Model, writing: Writing) -> None:
     path, context = writing.path, model.context
     lengths = say_count(
-        "**{count} prompt token + {written} generated**, {tokens:,} of a context of {context:,}; room for {room:,} "
-        "more.",
-        "**{count} prompt tokens + {written} generated**, {tokens:,} of a context of {context:,}; room for {room:,} "
-        "more.",
+        "**{count} prompt token + {written} generated**, {tokens:,} of a context of {context:,}; this page generates "
+        "up to {room:,} more.",
+        "**{count} prompt tokens + {written} generated**, {tokens:,} of a context of {context:,}; this page generates "
+        "up to {room:,} more.",
         len(path.prompt), written=len(path.written), tokens=len(path.ids), context=context, room=path.room(context),
     )  # fmt: skip
     st.markdown(lengths)
