@@ -1,8 +1,10 @@
 """A class in a browser: a teacher's page and phones, in one room of a real server; and the lesson editor."""
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from string import ascii_letters
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
@@ -11,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.explore import TIMEOUT
 from tests.browser.running import running
+from ui.lessons.shelves import packed
 
 pytestmark = pytest.mark.slow  # starts a server
 
@@ -235,6 +238,24 @@ def test_mistakes_are_said_while_one_types_and_the_step_at_the_cursor_is_shown(o
         page.locator(".st-key-lesson_save button").click()
     assert saved.value.suggested_filename == "write_a_lesson.en.md"
     assert Path(saved.value.path()).read_text(encoding="utf-8") == written.replace("query: 4", "query: 5", 1)
+
+
+def test_a_draft_too_long_for_a_link_outlives_a_reload_and_gives_way_to_a_link(open_page: Open) -> None:
+    page = open_page("lessons?edit=true")
+    source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
+    expect(said).to_have_text("2 steps run, no mistakes.")
+    short, draw = source.input_value(), random.Random(0)
+    words = [" ".join("".join(draw.choices(ascii_letters, k=7)) for _ in range(500)) for _ in range(4)]
+    long = short + "".join(f"\n## Step {number}\n\n{one}\n" for number, one in enumerate(words, 3))
+    source.fill(long)
+    expect(said).to_have_text("6 steps run, no mistakes.")
+    assert "packed=" not in page.url
+    page.reload()
+    expect(said).to_have_count(1)  # while the page is drawn anew there may be two
+    expect(source).to_have_value(long)
+    expect(said).to_have_text("6 steps run, no mistakes.")
+    page.goto(f"{page.url.split('?')[0]}?edit=true&packed={packed(short)}")
+    expect(source).to_have_value(short)
 
 
 def selected(area: Locator) -> str:

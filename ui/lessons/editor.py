@@ -54,6 +54,7 @@ def show(found: list[Shelved]) -> None:
     with guarded():
         if "lesson_draft" not in state:
             open_with(shelves.unpacked(state.lesson_packed) if state.lesson_packed else _templates()[USUAL][1])
+            state.lesson_draft_version = int(bool(state.lesson_packed))  # 0: the browser's own goes before it
         text = state.lesson_draft
     names = [one.name for one in found]
     lesson, problems = _read(text, names)

@@ -2,6 +2,7 @@
 // What is typed goes to the server after a pause, with the step that the cursor is in. After calls.js.
 
 const PAUSE = 500; // milliseconds without a key
+const DRAFT = "unmask draft"; // what was written last in this tab: a long one is in no link
 const BLOCK = /^ {0,3}(`{3,}|~{3,})/;
 
 // How many steps begin up to the cursor: lines with ## outside of blocks.
@@ -24,6 +25,16 @@ function build(root) {
   Object.assign(area, { spellcheck: false, wrap: "off", autocapitalize: "off" });
   found.setAttribute("role", "status");
   return { lines, area, found, version: null, sent: "", later: 0 };
+}
+
+// Keeps the text, or returns what is kept; null where the browser keeps nothing.
+function kept(text) {
+  try {
+    if (text !== undefined) sessionStorage.setItem(DRAFT, text);
+    return sessionStorage.getItem(DRAFT);
+  } catch {
+    return null;
+  }
 }
 
 function number(parts, problems) {
@@ -57,6 +68,7 @@ function edit({ data, parentElement, setTriggerValue }) {
     const told = JSON.stringify([area.value, step]);
     if (told === parts.sent) return;
     parts.sent = told;
+    kept(area.value);
     setTriggerValue("typed", { text: area.value, step });
   };
   const wait = () => {
@@ -64,9 +76,10 @@ function edit({ data, parentElement, setTriggerValue }) {
     parts.later = setTimeout(send, PAUSE);
   };
   if (parts.version !== data.version) {
-    area.value = data.text;
-    parts.sent = JSON.stringify([area.value, data.step]);
+    area.value = (data.version === 0 && kept()) || data.text;
+    parts.sent = JSON.stringify([data.text, data.step]);
     parts.version = data.version;
+    if (area.value !== data.text) send();
   }
   area.maxLength = data.most;
   area.ariaLabel = data.label;
