@@ -57,14 +57,6 @@ class CompareLink(link.View):
     patch_instead: Annotated[str, link.at_most(40)] = ""
     patches: Annotated[str, link.at_most(600)] = ""  # "h3.2,a4.0,p1.17": a head, a layer, a layer's position
 
-    @classmethod
-    def first(cls) -> dict[str, Any]:
-        """A text that was typed stays where the link has none."""
-        chosen = super().first()
-        if "b_text" not in st.query_params:
-            chosen["b_text"] = st.session_state.get("kept_CompareLink", chosen)["b_text"]
-        return chosen
-
 
 def choose_model() -> Model:
     """B's model: one of those offered, or named by a hub id or a folder.

@@ -131,19 +131,20 @@ def _counted(by: By) -> By:
 
 
 def _from_link() -> dict[str, Any]:
-    """The choices of the link; a text that was typed stays where the link brings none."""
+    """The choices of the link; texts that were typed stay where the link brings none."""
     view, settings = link.View.read(), models.settings()
     known = view.model in catalog.offered(settings)
-    kept = st.session_state.get("kept", {})
+    kept = st.session_state.get("kept")
     named = settings.models and not known and "model" in view.model_fields_set
     st.session_state.not_offered = view.model if named else ""
     chosen = view.model_dump() | {
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
-        "text": link.text_of("text", view.text, kept.get("text"), FIRST),
         "positions_count": _counted(view.by),
     }
-    return chosen | ({"target": kept["target"]} if kept and view.text is None else {})
+    of_link = None if view.text is None else {"text": view.text, "target": view.target}
+    now = {name: kept[name] for name in ("text", "target")} if kept else None
+    return chosen | (link.texts_of("text", of_link, now) or {"text": widgets.brought_text("text", FIRST)})
 
 
 def choose_model() -> str:

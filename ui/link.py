@@ -76,11 +76,16 @@ class Link(BaseModel):
 
     @classmethod
     def first(cls) -> dict[str, Any]:
-        """The page's own choices as it is first opened; a text that was typed stays where the link has none."""
+        """The page's own choices as it is first opened; texts that were typed stay where the link has none."""
         linked, state = cls.read(), st.session_state
         chosen = {name: getattr(linked, name) for name in cls.own()}
-        if cls.TEXT in chosen:
-            chosen[cls.TEXT] = text_of(cls.TEXT, chosen[cls.TEXT], state.get(cls.TEXT), cls.FIRST_TEXT)
+        typed = [name for name in (cls.TEXT, *cls.TYPED) if name in chosen]
+        if cls.TEXT and typed:
+            copy = state.get(f"kept_{cls.__name__}")
+            now = copy and {name: state.get(name, copy[name]) for name in typed}
+            of_link = {name: chosen[name] for name in typed} if getattr(linked, cls.TEXT) is not None else None
+            first = {cls.TEXT: widgets.brought_text(cls.TEXT, cls.FIRST_TEXT)} if cls.TEXT in typed else {}
+            chosen |= texts_of(typed[0], of_link, now) or first
         return chosen
 
     @classmethod
@@ -121,21 +126,19 @@ class Link(BaseModel):
         return self.model_copy(update={self.TEXT: text}) if self.TEXT else self
 
 
-def text_of(key: str, linked: str | None, now: str | None, first: str) -> str:
-    """The text under a key, of a link that was just read. linked: the link's; now: the one there is; first: of a page
-    that is first opened.
+def texts_of(name: str, linked: dict[str, str] | None, now: dict[str, str] | None) -> dict[str, str] | None:
+    """Texts by their keys, of a link that was just read. linked: the link's own, None where it has none; now: those
+    there are, None where a page is first opened, which None is returned for too. name: of these texts.
 
-    A typed text is in no link. Where Back goes past it, to a link with a text, Forward brings it again.
+    Typed texts are in no link. Where Back goes past them, to a link with texts, Forward brings them again.
     """
     state = st.session_state
-    before, state[f"linked_{key}"] = state.get(f"linked_{key}"), linked
+    before, state[f"linked_{name}"] = state.get(f"linked_{name}"), linked
     if linked is not None:
         if now not in (None, linked):
-            state[f"typed_{key}"] = now
+            state[f"typed_{name}"] = now
         return linked
-    if now is None:
-        return widgets.brought_text(key, first)
-    return state.get(f"typed_{key}", now) if now == before else now
+    return state.get(f"typed_{name}", now) if now is not None and now == before else now
 
 
 class TextLink(Link):
@@ -206,7 +209,7 @@ def write(view: Link) -> None:
     """Keep the URL true to the view, the text only where the link brought it."""
     bare, whole = _with_and_without(view)
     text = st.session_state[view.TEXT] if view.TEXT else None
-    linked = text is not None and text == st.session_state.get("linked_" + view.TEXT)
+    linked = text is not None and text == (st.session_state.get(f"linked_{view.TEXT}") or {}).get(view.TEXT)
     (whole if linked and whole.fits() else bare).write()
 
 

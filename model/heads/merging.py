@@ -26,7 +26,7 @@ BY: tuple[By, ...] = ("tokens", "words", "sentences")
 LONGEST_LABEL = 80  # characters of a group's
 TAIL = 12  # characters of a group that tell whether the next token belongs to it
 MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n", "⇥": "\t"})  # of spaces, in tokens' labels
-SPECIAL = re.compile(r"<[^<>\s]+>|\[([A-Z]+|unused)[0-9]*\]")  # <s>, <|endoftext|>, [CLS], [unused1] …
+SPECIAL = re.compile(r"<[^<>\s]+>|\[/?([A-Z]+|unused)[0-9]*\]")  # <s>, <|endoftext|>, [CLS], [unused1] …
 PART_OF_A_CHARACTER = re.compile("(⟨[89A-F][0-9A-F]( [89A-F][0-9A-F])*⟩)+")  # as model/text.py labels it
 APOSTROPHES = ("'", "’")
 NO_SPACES = re.compile(  # scripts that put none between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese
@@ -60,7 +60,9 @@ def groups_of(batch: TokenBatch, row: int, by: By) -> np.ndarray:
     if row >= len(batch.texts) or len(batch.ends[row]) != len(labels):
         return groups_of_labels(labels, by)
     text, ends = batch.texts[row], batch.ends[row]
-    return _groups([text[begin:end] for begin, end in zip((0, *ends), ends, strict=False)], labels, by)
+    read = [text[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
+    spans = ["" if SPECIAL.fullmatch(label) else span for label, span in zip(labels, read, strict=True)]
+    return _groups(spans, labels, by)  # a special token that a chat template wrote stands in the text
 
 
 def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:

@@ -180,3 +180,16 @@ def test_a_link_to_a_model_for_b_that_is_not_offered_is_said(monkeypatch: pytest
     (warning,) = Compare(differs="model", b_model="gpt2").said("warning")
     assert warning == "The link names the model gpt2, which is not available here. Choose one of story, dates."
     assert not Compare(differs="model").said("warning")
+
+
+def test_forward_brings_two_typed_texts_again_and_back_those_of_the_link() -> None:
+    page = (
+        Compare(differs="text", text="the cat sat", b_text="the dog sat").type("a red hen ran").set(b_text="a cow ran")
+    )
+    assert page.app.query_params == {"differs": "text"}
+    page.app.query_params.update(text="the cat sat", b_text="the dog sat")  # as the browser reruns the page: Back …
+    page.run()
+    assert (page["text"], page["b_text"]) == ("the cat sat", "the dog sat")
+    del page.app.query_params["text"], page.app.query_params["b_text"]  # … and Forward
+    page.run()
+    assert (page["text"], page["b_text"]) == ("a red hen ran", "a cow ran")

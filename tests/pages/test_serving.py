@@ -81,6 +81,10 @@ def test_a_second_continuation_reads_the_cached_prefix() -> None:
     assert page.url["second"] == " lived a king"
     page.type("A typed text is in no URL.")
     assert page.url.keys() & {"text", "second"} == set()
+    page.set(chunks="3")
+    del page.app.query_params["chunks"]  # as the browser reruns the page when it goes back
+    page.run()
+    assert (page["chunks"], page["second"]) == ("8", " lived a king")
     page.type(TEXT)
     page.app.button_group(key="align").set_value("none")
     page.run()

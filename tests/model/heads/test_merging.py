@@ -77,6 +77,29 @@ def test_several_tokens_of_one_character_are_no_special_tokens(decoder: str) -> 
     assert begins == {"words": [0, 1, 2, 3, 7, 8, 9, 10, 11], "sentences": [0, 1, 9, 10, 11]}
 
 
+def test_the_special_tokens_of_a_chat_template_stand_alone() -> None:
+    parts = [
+        "<|begin|>",
+        "<|start|>",
+        "user",
+        "<|end|>",
+        "Who",
+        " is",
+        " he",
+        "?",
+        "<|eot|>",
+        "<|start|>",
+        "ai",
+        "[/INST]",
+    ]
+    labels = tuple(part.replace(" ", "·") for part in parts)
+    ends = tuple(len("".join(parts[:count])) for count in range(1, len(parts) + 1))
+    ids = torch.zeros(1, len(parts), dtype=torch.long)
+    batch = TokenBatch(ids, ids == 0, (labels,), texts=("".join(parts),), ends=(ends,))
+    assert groups_of(batch, 0, "words").tolist() == list(range(len(parts)))
+    assert groups_of(batch, 0, "sentences").tolist() == [0, 1, 2, 3, 4, 8, 9, 10, 11]
+
+
 def test_a_text_is_split_where_it_was_read(story: Model) -> None:
     batch = story.encode([TEXT, "Hi"], "left")
     words = merged_labels(batch.pieces[0], groups_of(batch, 0, "words"))
