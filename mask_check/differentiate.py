@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, msg, msg_list
+from i18n import N_, msg, msg_count, msg_list
 from mask_check.declared import Declared, LayerMask
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, written
 from mask_check.kernels import training_without_dropout
@@ -86,7 +86,11 @@ def judge_layers(trial: CheckTrial) -> Finding:
     if not read:
         return unknown(msg("no layer could be run by itself."))
     numbers = msg_list([str(one) for one in read])
-    words = msg("layers {numbers} read what their masks allow, in {length} tokens.", numbers=numbers, length=length)
+    words = msg_count(
+        "the last 3 outputs of layer {numbers} read what its mask allows, in {length} tokens.",
+        "the last 3 outputs of layers {numbers} read what their masks allow, in {length} tokens.",
+        len(read), numbers=numbers, length=length,
+    )  # fmt: skip
     return Finding(OBEYS, words)
 
 

@@ -7,8 +7,6 @@ beside the loss, they must not move at all when targets are changed.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,13 +15,22 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_all
 from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
+from mask_check.loss_at_position import (
+    IDS,
+    SLACK,
+    TARGETS,
+    LossAtPosition,
+    Row,
+    as_ids,
+    first_target,
+    reads_targets,
+    tied_ids,
+)
 from mask_check.prepare import generator_of
-from model.errors import index, items
+from model.errors import first_line, index, items
 from model.spec import MOST_POSITIONS
 
-TARGETS = ("labels", "targets", "target", "y")
-IDS = ("input_ids", "idx", "tokens", "x")
-MOST_IDS, ROWS = 2048, 64
+MOST_IDS = 2048
 MOST_NAMED = 5  # targets that a loss ignores
 LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
@@ -49,19 +56,23 @@ SCALED = N_(
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
 NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
 NO_LOSS = N_("its loss is NaN at some position, or infinite at all of them.")
-BISECTIONS = 60
-MOST_BATCHES = 64  # by whose number a loss may be divided
-SLACK = 1e-3  # of a sum that is to be 1
-SAME = 1e-6  # of a mean that another target leaves as it was
 NEVER, MASKED = 104.0, -9e3  # so far below the largest logit of its position, and below this, an entry is masked
 MOST_PLACES = 64  # from which targets are changed
-FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
+MOVED = N_("changing targets from position {place} on changes the logits of position {row}.")
+MOVED_BOTH = N_(
+    "the ids that are read hold the targets too: changing both from position {place} on changes the logits of position "
+    "{row}, which predict the token there or an earlier one."
+)
+UNSHIFTED = N_(
+    "the targets are the tokens that {name} holds at their own positions, and the loss does not shift them: each "
+    "prediction of a decoder has then read its target. Changing targets alone influences no prediction."
+)
 IGNORES = N_(
     "the loss ignores these targets: {ignored}. The probabilities of all others sum to at most 1. Return logits "
     "beside the loss to compare them."
 )
 Batch = Mapping[str, Tensor] | Sequence[Tensor]
-Row = dict[Any, Any]  # one row of a batch, by name or number
+Run = Callable[[Row], Any]
 
 
 def check_loss(
@@ -100,17 +111,27 @@ def check_loss(
     logits, losses = run(first)
     if not all(map(_alike, (logits, losses), run(first))):
         return Finding(CANNOT_TELL, msg(RANDOM), None, SLACK)
-    if logits is not None and not _reads_targets(first, which):
-        shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
-        other = (first[which] + shift) % count
-        return _moved(logits, lambda place: _logits_from(run, first, which, other, place))
+    try:
+        finding = _judged(run, first, which, count, generator, (logits, losses))
+        both = _read_too(run, first, which, count, generator, (logits, losses)) if finding.obeys else None
+    except (IndexError, RuntimeError) as error:
+        words = N_("with other ids its function raised “{error}”: is vocabulary, {count:,}, the number of ids?")
+        raise CannotCheck(msg(words, error=first_line(error), count=count)) from None
+    return both or finding
+
+
+def _judged(
+    run: Run, first: Row, which: Any, count: int, generator: torch.Generator, found: tuple[Tensor | None, Any]
+) -> Finding:
+    """found: the logits and losses of the row as it is."""
+    logits, losses = found
+    if logits is not None and not reads_targets(first, which):
+        return _moved(logits, _with_others(run, first, which, count, generator), 0, MOVED)
     if losses is None:
         raise CannotCheck("expected a loss where ids are their own targets, got logits alone")  # not shown
     if losses.isnan().any() or losses.isinf().all():
         return Finding(CANNOT_TELL, msg(NO_LOSS), None, SLACK)
-    own = first[which].unique().cpu()  # an id that the loss ignores may be among them
-    tried = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
-    loss = LossAtPosition(run, first, which, tried, count, losses)
+    loss = LossAtPosition(run, first, which, _ids_tried(first[which], count, generator), count, losses)
     finding = _judge(loss)
     factor = None if finding.obeys else loss.factor()
     if factor is None or not _judge(loss.multiplied(factor)).obeys:
@@ -134,15 +155,42 @@ def _targets(named: Row, asked: str | int | None) -> Any:
     return which
 
 
-def _reads_targets(row: Row, which: Any) -> bool:
-    """Whether what is read is its own target: each id is predicted from those before it."""
-    return which in (*IDS, 0) or (len(row) == 1 and which not in TARGETS)
+def _read_too(
+    run: Run, first: Row, which: Any, count: int, generator: torch.Generator, found: tuple[Tensor | None, Any]
+) -> Finding | None:
+    """What is wrong where the ids that are read hold the same tokens as the targets, and are changed with them."""
+    tied = tied_ids(first, which)
+    if tied is None:
+        return None
+    name, offset = tied
+    row, run_both = as_ids(run, first, which, name, offset)
+    logits, losses = found
+    if losses is None and not offset:
+        return None
+    if not offset and not first_target(run, first, which, torch.arange(count), losses):
+        return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
+    if logits is not None:
+        both = _moved(logits, _with_others(run_both, row, name, count, generator), 1, MOVED_BOTH)
+    elif losses.numel() == 1 and bool((first[which] < 0).any()):  # how many targets the mean has is not known
+        return None
+    else:
+        tried = _ids_tried(row[name], count, generator)
+        both = _judge(LossAtPosition(run_both, row, name, tried, count, run_both(row)[1]))
+    return None if both.obeys or both.pair is None else both
 
 
-def _logits_from(run: Callable[[Row], Any], first: Row, which: Any, other: Tensor, place: int) -> Tensor:
-    """[1,T,V], with the other targets from a position on."""
-    logits: Tensor = run(first | {which: torch.cat([first[which][:, :place], other[:, place:]], 1)})[0]
-    return logits
+def _ids_tried(ids: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    own = ids.unique().cpu()  # an id that the loss ignores may be among them
+    found: Tensor = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
+    return found
+
+
+def _with_others(run: Run, first: Row, which: Any, count: int, generator: torch.Generator) -> Callable[[int], Any]:
+    """A function of a position that gives logits [1,T,V] with other ids from there on."""
+    shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
+    other = (first[which] + shift) % count
+
+    return lambda place: run(first | {which: torch.cat([first[which][:, :place], other[:, place:]], 1)})[0]
 
 
 def _shown(logits: Tensor) -> Tensor:
@@ -150,8 +198,9 @@ def _shown(logits: Tensor) -> Tensor:
     return (logits > logits.amax(-1, keepdim=True) - NEVER) | (logits > MASKED)
 
 
-def _moved(logits: Tensor, other: Callable[[int], Tensor]) -> Finding:
-    """Of logits [1,T,V], and those with other targets from a position on."""
+def _moved(logits: Tensor, other: Callable[[int], Tensor], begin: int, moves: str) -> Finding:
+    """Of logits [1,T,V], and those with other targets from a position on. begin: the first target, 0 or 1. moves: what
+    is said where logits at that target's position, or before it, change."""
     if not logits.amax(-1).isfinite().all():
         return Finding(CANNOT_TELL, msg(NO_NUMBERS), None, SLACK)
     shown = _shown(logits)
@@ -167,14 +216,13 @@ def _moved(logits: Tensor, other: Callable[[int], Tensor]) -> Finding:
     if amount <= tolerance:
         return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
     length, most = logits.shape[1], 0.0
-    places = sorted({length * part // MOST_PLACES for part in range(MOST_PLACES)})
+    places = sorted({max(length * part // MOST_PLACES, begin) for part in range(MOST_PLACES)})
     for place in places:
-        moved = moved_by(place)[: place + 1]
+        moved = moved_by(place)[: place + 1 - begin]
         most = max(most, float(moved.max()))
         if most > tolerance:
             row = int((moved > tolerance).nonzero()[0])
-            words = N_("changing targets from position {place} on changes the logits of position {row}.")
-            return Finding.at((row, row), words, most, tolerance, place=place)
+            return Finding.at((row, row), moves, most, tolerance, place=place)
     words = N_(
         "logits change with earlier targets, as a decoder's do, and with none at their own position or later ({tried} "
         "positions tried)."
@@ -222,147 +270,6 @@ def _judge(loss: "LossAtPosition") -> Finding:
     return Finding(CANNOT_TELL, words, most, SLACK)
 
 
-@dataclass(frozen=True)
-class ProbabilitySum:
-    """exp(-loss) of the targets tried, summed; how much of it may be rounding; and the targets left out because the
-    loss ignores them, as F.cross_entropy's ignore_index. logs [N]: the logarithms of what is summed."""
-
-    logs: Tensor
-    rounding: float
-    ignored: tuple[int, ...] = ()
-
-    @property
-    def left_out(self) -> bool:
-        """Whether the loss of every target is exactly 0, or every mean the same, as where it is multiplied by a mask of
-        the answer."""
-        return not bool(self.logs.any())
-
-    @property
-    def total(self) -> float:
-        return float(self.logs.exp().sum())
-
-
-class LossAtPosition:
-    """A loss function by the target at one position of a row. tried: the ids that are tried there, of so many. loss: of
-    the row as it is, the loss of each target or one number, their mean."""
-
-    def __init__(
-        self, run: Callable[[Row], Any], first: Row, which: Any, tried: Tensor, count: int, loss: Tensor
-    ) -> None:
-        self._all_are_tried, self._made_of = len(tried) >= count, (first, which, tried, count, loss)
-        self._run, self._first, self._which, self.tried = run, first, which, tried
-        self.length, self.dtype, self.is_mean = first[which].shape[1], str(loss.dtype)[6:], loss.numel() == 1
-        self._eps = torch.finfo(loss.dtype).eps
-        self._cut = self._names_cut_with_targets()
-        self._begin = self._first_target(loss) if self.is_mean else self.length  # of the targets in the mean
-
-    def multiplied(self, factor: float) -> "LossAtPosition":
-        """The same with a loss that is so many times as large."""
-
-        def run(row: Row) -> tuple[Tensor | None, Tensor]:
-            logits, losses = self._run(row)
-            return logits, losses * factor
-
-        first, which, tried, count, loss = self._made_of
-        return LossAtPosition(run, first, which, tried, count, loss * factor)
-
-    def summed(self, place: int) -> ProbabilitySum:
-        """Of the targets tried at this position. Where they do not sum to 1, without one that changes nothing: a
-        loss of 0, or a mean that is what it is without this target."""
-        part = self._until(place + 1)
-        before = part[self._which][0, self._begin : -1]
-        shorter = self._run(self._until(place))[1].double() if len(before) else torch.tensor(math.nan).double()
-        losses = self._each(part, self.tried)
-        found = self._total(losses, before, shorter)
-        if abs(found.total - 1) <= SLACK + found.rounding or (found.total < 1 and not self._all_are_tried):
-            return found
-        same = losses.isnan() | (losses == 0) | torch.isclose(losses, shorter.to(losses), rtol=SAME, atol=0)
-        if self.is_mean and bool(same.all()) and not bool(losses.isnan().any()):
-            return ProbabilitySum(torch.zeros_like(losses), 0.0)
-        ignored = self.tried[same.cpu()].tolist()
-        if self.is_mean and len(before) > 1:  # a loss may be the mean of others by chance, but not at two positions
-            ignored = [one for one in ignored if self._changes_no_mean(place - 1, one)]
-        sums = [found, *(self._total(losses, before, shorter, one) for one in [ignored, *((one,) for one in ignored)])]
-        fitting = (one for one in sums[1:] if one.total <= 1 + SLACK + one.rounding)
-        return next(fitting, min(sums, key=lambda one: one.total if math.isfinite(one.total) else math.inf))
-
-    def _changes_no_mean(self, place: int, target: int) -> bool:
-        """Whether the mean up to a position is, with this target there, what it is without."""
-        with_it = self._each(self._until(place + 1), torch.tensor([target]))[0]
-        without = self._run(self._until(place))[1].to(with_it)
-        return bool(with_it.isnan() or torch.isclose(with_it, without, rtol=SAME, atol=0))
-
-    def factor(self) -> float | None:
-        """By what to multiply the loss so that the probabilities at the last position sum to 1, where that is a whole
-        number or 1 divided by one; None otherwise."""
-        if not self._all_are_tried:
-            return None
-        logs = self.summed(self.length - 1).logs
-        low, high = 1 / MOST_BATCHES, float(MOST_BATCHES)
-        for _ in range(BISECTIONS):  # the sum falls as the factor grows
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if float((logs * middle).exp().sum()) > 1 else (low, middle)
-        whole = max(round(low), 1) if low > 1 else 1 / max(round(1 / low), 1)
-        return whole if whole != 1 and math.isclose(low, whole, rel_tol=SLACK / 10) else None
-
-    def summed_in_row(self, place: int, cut: ProbabilitySum) -> ProbabilitySum:
-        """Where the row goes on after the position, so that its target is read too; `cut` where that cannot be told
-        from later losses, which a mean holds. Its rounding is measured: the same rows in other batches."""
-        if self.is_mean or not self._all_are_tried or not _reads_targets(self._first, self._which):
-            return cut
-        position = place - self.length
-        losses = self._each(self._first, self.tried, position)
-        again = self._each(self._first, self.tried.flip(0), position).flip(0)
-        moved = float(((-losses).exp() * (losses - again).abs()).sum())
-        return ProbabilitySum(-losses, cut.rounding + 2 * moved)
-
-    def _total(self, losses: Tensor, before: Tensor, shorter: Tensor, ignored: Sequence[int] = ()) -> ProbabilitySum:
-        """From the losses, or the means of the targets `before` and one more; shorter: the mean without that."""
-        out = torch.tensor([*ignored]).to(before)
-        terms = int(((before >= 0) & ~torch.isin(before, out)).sum())  # F.cross_entropy ignores -100
-        others = shorter.to(losses) * terms if terms else losses.new_zeros(())
-        kept = ~torch.isin(self.tried, out.to(self.tried)).to(losses.device)
-        losses = losses[kept] * (terms + 1)
-        logs = others - losses
-        rounding = self._eps * float((logs.exp() * (losses.abs() + others.abs())).sum())
-        return ProbabilitySum(logs, rounding, tuple(ignored))
-
-    def _each(self, part: Row, tried: Tensor, position: int = -1) -> Tensor:
-        """float64 [N]: what the function returns for each of these ids at a position, counted from the last."""
-        found = []
-        for some in tried.split(1 if self.is_mean else ROWS):
-            losses = self._run(_with_id(part, self._which, some, position))[1].double()
-            found.append(losses.reshape(len(some), -1)[:, position])
-        return torch.cat(found)
-
-    def _until(self, many: int) -> Row:
-        """The row's first targets, and as many tokens of what is cut with them."""
-        return {name: one[:, :many] if name in self._cut else one for name, one in self._first.items()}
-
-    def _names_cut_with_targets(self) -> set[Any]:
-        """An encoder's tokens are not, although they may be as many: where the function takes all of them with fewer
-        targets."""
-        which, first = self._which, self._first
-        alike = {name for name, one in first.items() if _has_positions(one, self.length)}
-        alone = {which, *(name for name in alike if str(name).startswith("decoder_"))}
-        if _reads_targets(first, which):
-            return alike
-        with suppress(Exception):  # whatever a function raises of tensors that do not fit each other
-            self._run({name: one[:, :-1] if name in alone else one for name, one in first.items()})
-            return alone
-        return alike
-
-    def _first_target(self, mean: Tensor) -> int:
-        """The position of the first target that the mean counts: 1 where a loss function shifts its labels, or where
-        what is read is its own target."""
-        if _reads_targets(self._first, self._which):
-            return 1
-        others = (torch.full_like(self._first[self._which][:, :1], one) for one in self.tried[:FIRST_TARGETS].tolist())
-        rows = (torch.cat([one, self._first[self._which][:, 1:]], 1) for one in others)
-        means = (self._run(self._first | {self._which: row})[1] for row in rows)
-        return int(all(bool(torch.isclose(one, mean, rtol=SAME, atol=0)) for one in means))
-
-
 def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tuple[Tensor | None, Any]:
     """Logits and losses, None where there are none."""
     with torch.no_grad():
@@ -379,15 +286,3 @@ def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tupl
 
 def _floats(one: Any) -> bool:
     return isinstance(one, Tensor) and one.is_floating_point()
-
-
-def _with_id(part: Row, which: Any, ids: Tensor, position: int) -> Row:
-    """A row for each of these ids, the target at the position of each."""
-    rows = (name for name, one in part.items() if isinstance(one, Tensor) and one.ndim == 2 and len(one) == 1)
-    wide = part | {name: part[name].repeat(len(ids), 1) for name in rows}
-    wide[which][:, position] = ids.to(wide[which])
-    return wide
-
-
-def _has_positions(one: Any, length: int) -> bool:
-    return isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] == length

@@ -1,7 +1,7 @@
 """Changing a token changes no output that the mask blocks from it, and does change those that it allows."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,6 +27,10 @@ LEAK = N_(
 )
 SHUT = N_(
     "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where "
+    "the mask is declared open. Open pairs without a gradient: {silent:,} of {count:,}."
+)
+UNREAD = N_(
+    "output {row} has no gradient with respect to token {column}, nor has any other output before that token, where "
     "the mask is declared open. Open pairs without a gradient: {silent:,} of {count:,}."
 )
 IN_FLOAT64 = N_("Blocked tokens change outputs by at most {size}, in float64 by {less}.")
@@ -174,8 +178,12 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
         return unknown(msg("no output has a gradient with respect to another token, not even where the mask is open."))
     if trial.declared.exact:
         shut = shut_pair(trial, gradients, others, rows, None if surely is None else surely[rows])
+        numbers = {"silent": int((gradients[others] == 0).sum()), "count": int(others.sum())}
         if shut:
-            return Finding.at(shut, SHUT, silent=int((gradients[others] == 0).sum()), count=int(others.sum()))
+            return Finding.at(shut, SHUT, **numbers)
+        unread = shut_pair(trial, gradients, others, rows, find=_first_unread)
+        if unread:
+            return Finding.at(unread, UNREAD, **numbers)
     zero, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
     words = msg_count(
         "exactly 0 in {zero:,} of {count} blocked pair.",
@@ -201,25 +209,6 @@ def _in_float64(trial: CheckTrial, rows: list[int], declared: Tensor, amount: fl
     return less if less * SMALLER < amount else None
 
 
-def shut_pair(
-    trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None = None
-) -> tuple[int, int] | None:
-    """The first pair (i, j) at the nearest distance i − j where every pair declared open, two at least, has a gradient
-    of exactly 0, of this row of ids and of others: which keys are read may depend on ids. A whole diagonal that is shut
-    is a mask; a single cell may be a weight too small. A pair in which an effect was measured is not shut: its gradient
-    may pass by the embeddings. surely: cells that are shut even if they are alone.
-    """
-    seen = None if trial.mask is None else torch.from_numpy(trial.mask.reaches[rows])
-    silent = gradients == 0 if seen is None else (gradients == 0) & ~seen
-    for offset in range(18, 18 + OTHER_ROWS):
-        if _first_shut(silent, open_cells, rows, surely) is None:
-            return None
-        ids = trial.random_rows(1, trial.length, trial.generator(offset))[0]
-        again = measure_gradients(replace(trial, ids=ids), rows)
-        silent = silent if again is None else silent & (again == 0)
-    return _first_shut(silent, open_cells, rows, surely)
-
-
 def _first_shut(silent: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None) -> tuple[int, int] | None:
     if surely is not None and bool((silent & surely).any()):
         place, column = (silent & surely).nonzero()[0].tolist()
@@ -234,6 +223,37 @@ def _first_shut(silent: Tensor, open_cells: Tensor, rows: list[int], surely: Ten
         if len(cells) > 1 and all(bool(silent[cell]) for cell in cells):
             return rows[cells[0][0]], cells[0][1]
     return None
+
+
+def _first_unread(
+    silent: Tensor, open_cells: Tensor, rows: list[int], _surely: Tensor | None
+) -> tuple[int, int] | None:
+    """The first key after its queries, of two of them at least, that none of them reads, as at the end of a prefix."""
+    for column in range(silent.shape[1]):
+        before = [place for place, row in enumerate(rows) if row < column and bool(open_cells[place, column])]
+        if len(before) > 1 and bool(silent[before, column].all()):
+            return rows[before[0]], column
+    return None
+
+
+def shut_pair(
+    trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None = None,
+    find: Callable[[Tensor, Tensor, list[int], Tensor | None], tuple[int, int] | None] = _first_shut,
+) -> tuple[int, int] | None:  # fmt: skip
+    """The first pair (i, j) at the nearest distance i − j where every pair declared open, two at least, has a gradient
+    of exactly 0, of this row of ids and of others: which keys are read may depend on ids. A whole diagonal that is shut
+    is a mask; a single cell may be a weight too small. A pair in which an effect was measured is not shut: its gradient
+    may pass by the embeddings. surely: cells that are shut even if they are alone. find: what to look for instead.
+    """
+    seen = None if trial.mask is None else torch.from_numpy(trial.mask.reaches[rows])
+    silent = gradients == 0 if seen is None else (gradients == 0) & ~seen
+    for offset in range(18, 18 + OTHER_ROWS):
+        if find(silent, open_cells, rows, surely) is None:
+            return None
+        ids = trial.random_rows(1, trial.length, trial.generator(offset))[0]
+        again = measure_gradients(replace(trial, ids=ids), rows)
+        silent = silent if again is None else silent & (again == 0)
+    return find(silent, open_cells, rows, surely)
 
 
 def measure_gradients(trial: CheckTrial, rows: list[int]) -> Tensor | None:

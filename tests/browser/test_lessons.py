@@ -97,7 +97,9 @@ def test_nothing_sticks_out_on_a_phone_and_then_on_a_large_screen(visit: Visit) 
         assert page.overflow()[0] == 0
 
 
-@pytest.mark.parametrize("step", ["what_attention_is&step=5", "text_to_next_token&step=4&answers=4-1"])
+@pytest.mark.parametrize(
+    "step", ["what_attention_is&step=5", "text_to_next_token&step=4&answers=4-1", "serving_masks&step=2"]
+)
 def test_what_is_presented_fits_large_screens(visit: Visit, step: str) -> None:
     shown = visit(f"lesson={step}&present=true", height=720, kind=Lessons)
     for width in (1920, 3840):

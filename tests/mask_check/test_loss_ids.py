@@ -1,14 +1,16 @@
 """Loss functions and ids: entries that are never predicted, ids that a loss ignores, a batch of one id."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import unmask
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
-from tests.mask_check.test_loss import PAIR, B, T, V, each, logits_of
+from tests.mask_check.test_loss import IDS, PAIR, B, T, V, each, logits_of
 
 
 @pytest.mark.parametrize("masked", [-math.inf, torch.finfo(torch.float32).min, -1e9, -65504.0, -1e4])
@@ -83,3 +85,57 @@ def test_a_mean_without_two_ids_names_both(seed: int) -> None:
 def test_a_batch_of_zeros_has_another_id_too() -> None:
     zeros = {name: torch.zeros_like(one) for name, one in PAIR.items()}
     assert unmask.check_loss(lambda given: (logits_of(given), each(given).mean()), zeros).obeys
+
+
+class Reader(torch.nn.Module):
+    """Logits from the mean of all tokens up to a position, or of the whole row."""
+
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.causal, self.table = causal, torch.randn(V, V, generator=generator)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        read = self.table[ids]
+        steps = torch.arange(1, ids.shape[1] + 1)[:, None]
+        return read.cumsum(1) / steps if self.causal else read.mean(1, keepdim=True).expand_as(read)
+
+
+@pytest.mark.parametrize("pair", ["same", "next"])
+@pytest.mark.parametrize("returned", ["each", "logits"])
+@pytest.mark.parametrize("name", ["input_ids", "x", 0])
+def test_ids_that_hold_the_targets_are_changed_with_them(pair: str, returned: str, name: str | int) -> None:
+    """As every collator for causal language models gives them, or as row[:-1] and row[1:]."""
+    ids, labels = (IDS, IDS) if pair == "same" else (PAIR["input_ids"], PAIR["labels"])
+
+    def loss(network: Reader, shift: int) -> Any:
+        def found(given: Any) -> Any:
+            read, wanted = (given[0], given[1]) if name == 0 else (given[name], given["labels"])
+            logits = network(read)
+            losses = F.cross_entropy(
+                logits[:, : logits.shape[1] - shift].mT,
+                wanted[:, shift:],
+                reduction="none" if returned == "each" else "mean",
+            )
+            return losses if returned == "each" else (logits, losses)
+
+        return found
+
+    batch = (ids, labels) if name == 0 else {name: ids, "labels": labels}
+    shift = int(pair == "same")
+    assert unmask.check_loss(loss(Reader(True), shift), batch, vocabulary=V).verdict == OBEYS
+    leaking = unmask.check_loss(loss(Reader(False), shift), batch, vocabulary=V)
+    assert leaking.verdict == BROKEN, leaking
+    assert ("changing both from position" in str(leaking)) == (returned == "logits")
+    if pair == "same":
+        unshifted = unmask.check_loss(loss(Reader(True), 0), batch, vocabulary=V)
+        assert unshifted.verdict == CANNOT_TELL
+        assert f"that {'batch[0]' if name == 0 else name} holds at their own positions" in str(unshifted)
+
+
+def test_more_ids_than_there_are_is_a_sentence() -> None:
+    def loss(given: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(logits_of(given).mT, given["labels"], reduction="none")
+
+    with pytest.raises(unmask.CannotCheck, match=f"raised “.*”: is vocabulary, {V + 5}, the number of ids"):
+        unmask.check_loss(loss, PAIR, vocabulary=V + 5)

@@ -45,6 +45,22 @@ def test_the_measured_mask_is_the_declared_one_cell_for_cell(name: str) -> None:
     assert report.obeys
 
 
+class ReadsPrefix(SmallAttention):
+    def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        allowed[:4, :4] = True
+        return super().weights(scores, allowed)
+
+
+def test_a_prefix_that_is_a_token_short_is_found() -> None:
+    assert check(ReadsPrefix(), mask="prefix:4").obeys
+    for declared, pair in ((5, (0, 4)), (7, (0, 4))):
+        finding = check(ReadsPrefix(), mask=f"prefix:{declared}").finding("gradients")
+        assert (finding.verdict, finding.pair) == (BROKEN, pair)
+    short = check(ReadsPrefix(), mask="prefix:5").finding("gradients")
+    assert "nor has any other output before that token" in str(short)
+    assert "4 of 286" in str(short)
+
+
 def test_packed_documents_are_blocks() -> None:
     expected = torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
     for begin, end in ((0, 4), (4, 11), (11, 13)):
