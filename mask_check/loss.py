@@ -64,8 +64,9 @@ MOVED_BOTH = N_(
     "{row}, which predict the token there or an earlier one."
 )
 UNSHIFTED = N_(
-    "the targets are the tokens that {name} holds at their own positions, and the loss does not shift them: a decoder's "
-    "predictions have then read their targets, and an encoder may. Targets changed alone influence no prediction of them."
+    "the targets are the tokens that {name} holds at their own positions, and the loss does not shift them: a "
+    "decoder's predictions have then read their targets, and an encoder may. Targets changed alone influence no "
+    "prediction of them."
 )
 IGNORES = N_(
     "the loss ignores these targets: {ignored}. The probabilities of all others sum to at most 1. Return logits "
