@@ -206,11 +206,13 @@ class View(_Masked):
 
 
 def write(view: Link) -> None:
-    """Keep the URL true to the view, the text only where the link brought it."""
+    """Keep the URL true to the view, the texts only where the link brought them all."""
     bare, whole = _with_and_without(view)
-    text = st.session_state[view.TEXT] if view.TEXT else None
-    linked = text is not None and text == (st.session_state.get(f"linked_{view.TEXT}") or {}).get(view.TEXT)
-    (whole if linked and whole.fits() else bare).write()
+    state, linked = st.session_state, dict[str, str]()
+    for name in (view.TEXT, *view.TYPED):
+        linked |= state.get(f"linked_{name}") or {}
+    unchanged = view.TEXT in linked and all(state.get(name) == text for name, text in linked.items())
+    (whole if unchanged and whole.fits() else bare).write()
 
 
 def share(view: Link) -> None:

@@ -4,6 +4,7 @@ TransformerLens made.
 Sizes: L calls, H heads, Q queries, K keys, D head width.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -177,7 +178,9 @@ def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
     mask = _of_row(mask.expand(full), row)
     if mask.dtype == torch.bool:
         return allowed & mask, None
-    allowed = allowed & (mask > NEVER)
+    seen = allowed & (mask > NEVER)
+    none = ~seen.any(-1, keepdim=True)  # a query whose every key has -1e9 or so attends to them all
+    allowed = seen | (none & allowed & (mask > -math.inf))
     bias = mask.float().masked_fill(~allowed, 0)
     return allowed, bias if bias.any() else None
 

@@ -1,6 +1,7 @@
 """check(module) for Python, notebooks and tests: a report that prints and draws itself."""
 
 import runpy
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -254,12 +255,16 @@ def _made_by(file: Path, name: str) -> nn.Module:
     """The module NAME of a Python file, or what NAME() returns. Raises CannotCheck, also for what its code raises."""
     if not file.is_file():
         raise CannotCheck(f"there is no file {str(file)[:80]}")
+    beside = str(file.resolve().parent)
+    sys.path.insert(0, beside)  # as Python does for a file that it runs
     try:
         found = runpy.run_path(str(file)).get(name)
         made = found if isinstance(found, nn.Module) or not callable(found) else found()
     except Exception as error:
         why = f"{type(error).__name__}: {first_line(error)}"
         raise CannotCheck(f"{file.name} raised {why} where {name[:40]} was made") from error
+    finally:
+        sys.path.remove(beside)
     if not isinstance(made, nn.Module):
         raise CannotCheck(f"expected {name[:40]} of {file.name} to be a torch.nn.Module or to make one")
     return made

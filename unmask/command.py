@@ -54,17 +54,17 @@ def check(asked: argparse.Namespace) -> int:
             return to_stdout(explain(asked.explain))
         except ValueError as error:
             return _could_not(str(error))
-    with stopped_after(asked.seconds + GRACE):
-        try:
-            progress = _progress if asked.download else None
-            module = network_of(asked.model, getattr(torch, asked.dtype), download=asked.download, progress=progress)
-            kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
-            options = {name: getattr(asked, name) for name in OPTIONS}
-            title = f"{Path(asked.model).name} ({type(module).__name__})"
+    try:
+        progress = _progress if asked.download else None
+        module = network_of(asked.model, getattr(torch, asked.dtype), download=asked.download, progress=progress)
+        kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
+        options = {name: getattr(asked, name) for name in OPTIONS}
+        title = f"{Path(asked.model).name} ({type(module).__name__})"
+        with stopped_after(asked.seconds + GRACE):
             report = measure(module, name=title, kernels=kernels, **options)
-        except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
-            words = _words_of(error).removeprefix(f"{asked.model}: ")
-            return _could_not(f"{asked.model} could not be checked: {words}")
+    except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
+        words = _words_of(error).removeprefix(f"{asked.model}: ")
+        return _could_not(f"{asked.model} could not be checked: {words}")
     failed = 0
     if asked.junit:
         try:

@@ -61,8 +61,9 @@ def groups_of(batch: TokenBatch, row: int, by: By) -> np.ndarray:
         return groups_of_labels(labels, by)
     text, ends = batch.texts[row], batch.ends[row]
     read = [text[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
-    spans = ["" if SPECIAL.fullmatch(label) else span for label, span in zip(labels, read, strict=True)]
-    return _groups(spans, labels, by)  # a special token that a chat template wrote stands in the text
+    written = [SPECIAL.fullmatch(label) and span.strip() == label for label, span in zip(labels, read, strict=True)]
+    spans = ["" if special else span for special, span in zip(written, read, strict=True)]  # as a chat template's
+    return _groups(spans, labels, by)
 
 
 def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:

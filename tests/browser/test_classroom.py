@@ -168,6 +168,27 @@ def test_a_phone_counts_the_answers_of_the_lesson_that_ends(open_page: Open) -> 
         expect(phone.locator("#score")).to_have_text(score)
 
 
+def test_a_presented_chart_leaves_room_for_the_answers_of_the_class(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=causal_mask&step=3", viewport={"width": 1280, "height": 720})
+    room_of(teacher)
+    teacher.goto(f"{teacher.url}&present=true")
+    strip, numbers = (
+        teacher.locator(".st-key-lesson_room"),
+        teacher.locator("[class*='st-key-numbers_of_'] button").last,
+    )
+    for width in (1280, 2560, 3840):
+        teacher.set_viewport_size({"width": width, "height": width * 9 // 16})
+        expect(strip).to_be_visible()
+        expect(numbers).to_be_visible()
+        teacher.wait_for_function(
+            """() => { const main = document.querySelector('[data-testid=stMain]');
+            return document.querySelector('.st-key-lesson_chart .nsewdrag') &&
+              main.scrollHeight === main.clientHeight }"""
+        )
+        below, top = numbers.bounding_box(), strip.bounding_box()
+        assert below["y"] + below["height"] <= top["y"]
+
+
 def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
     page = open_page("lessons?lesson=causal_mask")
     page.evaluate("localStorage.setItem('unmask lessons', '{damaged')")

@@ -105,6 +105,24 @@ def test_causal_masks_of_torch_which_hold_no_numbers(make: Callable[[int, int], 
     assert (found.closed == closed.numpy()).all()
 
 
+@pytest.mark.parametrize("masked", [-1e9, torch.finfo(torch.float32).min])
+def test_a_query_whose_every_key_is_masked_by_a_number_attends_to_all(masked: float) -> None:
+    """As to torch: padding on the left, with a mask that adds a number."""
+    bias = torch.zeros(TOKENS, TOKENS).masked_fill(torch.ones(TOKENS, TOKENS).triu(1).bool(), masked)
+    bias[:, :2] = masked
+
+    class Padded(nn.Module):
+        def forward(self, q: Tensor) -> Tensor:
+            self.out = F.scaled_dot_product_attention(q, q, q, bias)
+            return self.out
+
+    net, given = Padded(), torch.randn(1, HEADS, TOKENS, WIDTH, generator=torch.Generator().manual_seed(0))
+    weights = unmask.capture(net, given).numpy()[0]
+    np.testing.assert_allclose(weights @ given[0].numpy(), net.out[0], atol=1e-6)
+    np.testing.assert_allclose(weights[:, :2], 1 / TOKENS, atol=1e-6)
+    assert not weights[:, 2:, :2].any()
+
+
 def test_at_a_glance_each_head_has_its_own_blocked_cells() -> None:
     """Of a captured call whose mask differs between heads, and of a run whose masks hold for some."""
 

@@ -2,6 +2,7 @@
 
 import inspect
 import pydoc
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,18 @@ def test_a_file_needs_the_name_of_what_is_in_it(tmp_path: Path) -> None:
     file.write_text("")
     with pytest.raises(unmask.CannotCheck, match=r"expected FILE\.py:NAME, a class or function of "):
         unmask.check(str(file))
+
+
+def test_a_file_may_import_what_is_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "parts_beside.py").write_text("import torch\nsize = 7\n")
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch\nfrom parts_beside import size\ndef make():\n"
+        "    return torch.nn.Sequential(torch.nn.Embedding(size, 5), torch.nn.Linear(5, size))\n"
+    )
+    before = list(sys.path)
+    assert unmask.check(f"{file}:make").obeys is not None
+    assert sys.path == before
 
 
 def test_assert_causal_asks_for_causal_whatever_is_declared() -> None:

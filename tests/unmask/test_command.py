@@ -5,12 +5,15 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import patch
 from xml.etree import ElementTree
 
 import pytest
 import transformers as hf
+from torch import nn
 
 import unmask
 from mask_check.findings import VERDICTS
@@ -18,6 +21,7 @@ from mask_check.samples import SAMPLES
 from model.errors import NotAvailable
 from model.huggingface import own_network
 from tests.model.huggingface.families import save
+from unmask import command
 from unmask.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -281,3 +285,20 @@ def test_a_shorter_training_is_not_mixed_with_a_longer_one(
     assert main(asked) == 2
     assert f"{tmp_path} has step 50" in capsys.readouterr().err
     assert (tmp_path / "50").exists()
+
+
+def test_making_a_model_takes_none_of_the_check_s_seconds() -> None:
+    done: list[str] = []
+
+    @contextmanager
+    def limited(_seconds: float) -> Iterator[None]:
+        done.append("check")
+        yield
+
+    def make(*_asked: object, **_options: object) -> nn.Module:
+        done.append("make")
+        return nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 7))
+
+    with patch.object(command, "stopped_after", limited), patch.object(command, "network_of", make):
+        main(["check", "net.py:make", "--seconds", "20"])
+    assert done == ["make", "check"]

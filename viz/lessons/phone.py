@@ -168,6 +168,7 @@ def _sent(told: Mapping[str, Any]) -> bytes:
 
 
 STRIP = """<style>
+  :root { --strip: max(3.9rem, 4.4vw); }
   $sidebar_content { padding-bottom: 4rem; }
   .st-key-lesson_room { position: fixed; left: 0; right: 0; bottom: 0; z-index: 999995; padding: .4rem 1.2rem;
     background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.4); }

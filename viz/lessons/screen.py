@@ -132,8 +132,9 @@ PRESENTED = """
   $block_container h4 { font-size: max(1.3rem, 1.9vw); }
   .st-key-lesson_question p { font-size: max(1.15rem, 1.52vw); }
   [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
-  .st-key-lesson_heads { zoom: var(--zoom); max-width: calc((100dvh - max(16.5rem, 18.5vw)) / var(--zoom)); }
-  .st-key-lesson_chart .chart { height: calc(100dvh - max(7.5rem, 3.7vw)) !important; }
+  .st-key-lesson_heads { zoom: var(--zoom);
+    max-width: calc((100dvh - max(16.5rem, 18.5vw) - var(--strip, 0px)) / var(--zoom)); }
+  .st-key-lesson_chart .chart { height: calc(100dvh - max(7.5rem, 3.7vw) - var(--strip, 0px)) !important; }
   .lesson_picture { font-size: max(1.05rem, 1.25vw); }
   .katex { font-size: max(1.25rem, 1.6vw); }
   .katex-display { margin: 0; padding: .2em; }

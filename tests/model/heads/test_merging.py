@@ -100,6 +100,15 @@ def test_the_special_tokens_of_a_chat_template_stand_alone() -> None:
     assert groups_of(batch, 0, "sentences").tolist() == [0, 1, 2, 3, 4, 8, 9, 10, 11]
 
 
+def test_unknown_words_are_words_of_their_sentence() -> None:
+    text, labels = "The 日本 ☃ sat. It is", ("[CLS]", "the", "[UNK]", "[UNK]", "sat", ".", "it", "is", "[SEP]")
+    ends = (0, 3, 6, 8, 12, 13, 16, 19, 19)
+    ids = torch.zeros(1, len(labels), dtype=torch.long)
+    batch = TokenBatch(ids, ids == 0, (labels,), texts=(text,), ends=(ends,))
+    assert groups_of(batch, 0, "sentences").tolist() == [0, 1, 6, 8]
+    assert groups_of(batch, 0, "words").tolist() == list(range(len(labels)))
+
+
 def test_a_text_is_split_where_it_was_read(story: Model) -> None:
     batch = story.encode([TEXT, "Hi"], "left")
     words = merged_labels(batch.pieces[0], groups_of(batch, 0, "words"))
