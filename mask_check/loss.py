@@ -171,7 +171,12 @@ def _read_too(
     if not offset and not first_target(run, first, which, torch.arange(count), losses):
         return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
     if logits is not None:
-        both = _moved(logits, _with_others(run_both, row, name, count, generator), 1, MOVED_BOTH)
+        counted = (first[which][0, 1 - offset :] >= 0)[
+            : logits.shape[1], None
+        ]  # rows that predict a target of the loss
+        kept, others = logits[:, : len(counted)], _with_others(run_both, row, name, count, generator)
+        cut = lambda place: others(place)[:, : len(counted)].where(counted, 0)  # noqa: E731
+        both = _moved(kept.where(counted, 0), cut, 1, MOVED_BOTH)
     elif losses.numel() == 1 and bool((first[which] < 0).any()):  # how many targets the mean has is not known
         return None
     else:

@@ -1,6 +1,7 @@
 """Loss functions and ids: entries that are never predicted, ids that a loss ignores, a batch of one id."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -131,6 +132,24 @@ def test_ids_that_hold_the_targets_are_changed_with_them(pair: str, returned: st
         unshifted = unmask.check_loss(loss(Reader(True), 0), batch, vocabulary=V)
         assert unshifted.verdict == CANNOT_TELL
         assert f"that {'batch[0]' if name == 0 else name} holds at their own positions" in str(unshifted)
+
+
+@pytest.mark.parametrize("pair", ["same", "next"])
+def test_a_prompt_that_is_read_in_both_directions_and_not_predicted(pair: str) -> None:
+    """As a prefix language model reads it."""
+    ids, labels = (IDS, IDS.clone()) if pair == "same" else (PAIR["input_ids"], PAIR["labels"].clone())
+    shift = int(pair == "same")
+    labels[:, : 4 + shift] = -100
+
+    def loss(given: dict[str, Tensor], prompt: int) -> tuple[Tensor, Tensor]:
+        logits = Reader(True)(given["input_ids"])
+        whole = Reader(False)(given["input_ids"][:, :prompt])
+        logits = torch.cat([whole, logits[:, prompt:]], 1)
+        return logits, F.cross_entropy(logits[:, : logits.shape[1] - shift].mT, given["labels"][:, shift:])
+
+    batch = {"input_ids": ids, "labels": labels}
+    for prompt, verdict in ((5, OBEYS), (7, BROKEN)):
+        assert unmask.check_loss(partial(loss, prompt=prompt), batch, vocabulary=V).verdict == verdict
 
 
 def test_more_ids_than_there_are_is_a_sentence() -> None:
