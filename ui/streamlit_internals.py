@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from string import Template
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import streamlit as st
 from streamlit.elements.lib.utils import user_key_from_element_id
@@ -175,6 +176,32 @@ def run_page_for_late_clicks() -> None:
         request(self, client_state)
 
     AppSession.request_rerun = request_now  # type: ignore[method-assign]  # Streamlit has no hook for it
+
+
+@cache
+def keep_texts_for_the_next_page() -> None:
+    """From now on a message for another page brings the texts that were typed in messages whose run it ends.
+
+    Streamlit's page sends a text as its field is left, then the page that was clicked, without the fields of the page
+    before. Where the second comes before the first was run, the text would be lost.
+    Relies on: the method `AppSession.request_rerun`, which is replaced, and `AppSession._scriptrunner`.
+    """
+    request = AppSession.request_rerun
+    last = WeakKeyDictionary[AppSession, tuple[str, dict[str, WidgetState], dict[str, WidgetState]]]()
+
+    def request_with_texts(self: AppSession, client_state: ClientState | None) -> None:
+        if client_state and not client_state.is_auto_rerun:
+            widgets, page = client_state.widget_states.widgets, client_state.page_script_hash
+            sent = {one.id: one for one in widgets if one.WhichOneof("value") == "string_value"}
+            page_before, before, typed = last.get(self, (page, {}, {}))
+            typed = {} if self._scriptrunner is None else typed  # or they have been read
+            typed |= {name: one for name, one in sent.items() if one != before.get(name)}
+            if page != page_before:
+                widgets.extend(one for name, one in typed.items() if name not in sent)
+            last[self] = page, sent, typed
+        request(self, client_state)
+
+    AppSession.request_rerun = request_with_texts  # type: ignore[method-assign]  # Streamlit has no hook for it
 
 
 @cache

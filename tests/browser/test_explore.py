@@ -175,6 +175,28 @@ class TestRoom:
         expect(page.page.get_by_role("heading", name="story · 6 tokens")).to_be_visible()
         expect(box).to_have_value("A red hen sat.")
 
+    def test_a_typed_text_is_kept_where_the_next_page_is_asked_for_before_it_is_read(self, visit: Visit) -> None:
+        """As on a busy machine: the server has both messages before it runs the page for the first."""
+        page = visit("", anew=True)
+        box = page.page.get_by_role("textbox", name="Text, one sequence per line")
+        box.click()
+        page.page.keyboard.press("Control+a")
+        page.page.keyboard.type("A red hen sat.")
+        page.page.evaluate(HOLD)
+        page.page.get_by_role("link", name="Ablation").first.click(delay=80)
+        page.page.wait_for_timeout(1000)
+        assert page.page.evaluate("() => window.release()") > 1
+        expect(page.page.get_by_role("heading", name="story · 6 tokens")).to_be_visible()
+        expect(box).to_have_value("A red hen sat.")
+
+
+HOLD = """() => {
+  const send = WebSocket.prototype.send;
+  window.queued = [];
+  WebSocket.prototype.send = function (data) { queued.push(() => send.call(this, data)); };
+  window.release = () => { WebSocket.prototype.send = send; queued.forEach((one) => one()); return queued.length; };
+}"""
+
 
 class TestLinks:
     def test_a_typed_text_is_in_no_address_until_it_is_asked_for(self, visit: Visit) -> None:

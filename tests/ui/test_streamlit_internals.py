@@ -162,6 +162,36 @@ def test_a_click_in_a_fragment_that_cannot_run_at_once_runs_the_page(monkeypatch
     assert "self._state = AppSessionState.APP_IS_RUNNING" in inspect.getsource(AppSession), broken("AppSession._state")
 
 
+def test_a_text_of_a_run_that_another_page_ends_comes_with_that_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+    take = lambda _, state: asked.append({one.id: one.string_value for one in state.widget_states.widgets})  # noqa: E731
+    monkeypatch.setattr(AppSession, "request_rerun", take)
+    streamlit_internals.keep_texts_for_the_next_page.__wrapped__()
+
+    class Session:
+        _scriptrunner: object | None = None
+
+    def send(session: Any, page: str, busy: bool, **texts: str) -> dict[str, str]:
+        session._scriptrunner = session if busy else None
+        states = [WidgetState(id=name, string_value=text) for name, text in texts.items()]
+        state = ClientState(page_script_hash=page, widget_states=WidgetStates(widgets=states))
+        AppSession.request_rerun(session, state)
+        return asked[-1]
+
+    one, other = Session(), Session()
+    assert send(one, "first", False, text="old", target="kept") == {"text": "old", "target": "kept"}
+    assert send(one, "first", False, text="new", target="kept") == {"text": "new", "target": "kept"}
+    assert send(other, "second", True) == {}
+    assert send(one, "second", True) == {"text": "new"}
+    assert send(one, "third", True) == {"text": "new"}, "the second was not run either"
+    assert send(one, "first", False) == {}, "it was read"
+    send(one, "first", False, text="newer")
+    assert send(one, "second", True, text="its own") == {"text": "its own"}
+    AppSession.request_rerun(one, ClientState(is_auto_rerun=True))  # type: ignore[arg-type]
+    assert asked[-1] == {}
+    assert "self._scriptrunner = None" in inspect.getsource(AppSession), broken("AppSession._scriptrunner")
+
+
 def test_the_methods_that_are_replaced_take_what_ours_take() -> None:
     from streamlit.runtime.state.session_state import WStates
 
