@@ -21,6 +21,7 @@ from mask_check.loss_at_position import (
     TARGETS,
     LossAtPosition,
     Row,
+    Run,
     as_ids,
     first_target,
     reads_targets,
@@ -73,7 +74,6 @@ IGNORES = N_(
     "beside the loss to compare them."
 )
 Batch = Mapping[str, Tensor] | Sequence[Tensor]
-Run = Callable[[Row], Any]
 
 
 def check_loss(

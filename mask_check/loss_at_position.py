@@ -18,6 +18,7 @@ SLACK = 1e-3  # of a sum that is to be 1
 SAME = 1e-6  # of a mean that another target leaves as it was
 FIRST_TARGETS = 3  # that are tried, to see whether the first one counts
 Row = dict[Any, Any]  # one row of a batch, by name or number
+Run = Callable[[Row], Any]  # gives its logits and losses, None where there are none
 
 
 def reads_targets(row: Row, which: Any) -> bool:
@@ -49,9 +50,7 @@ class LossAtPosition:
     """A loss function by the target at one position of a row. tried: the ids that are tried there, of so many. loss: of
     the row as it is, the loss of each target or one number, their mean."""
 
-    def __init__(
-        self, run: Callable[[Row], Any], first: Row, which: Any, tried: Tensor, count: int, loss: Tensor
-    ) -> None:
+    def __init__(self, run: Run, first: Row, which: Any, tried: Tensor, count: int, loss: Tensor) -> None:
         self._all_are_tried, self._made_of = len(tried) >= count, (first, which, tried, count, loss)
         self._run, self._first, self._which, self.tried = run, first, which, tried
         self.length, self.dtype, self.is_mean = first[which].shape[1], str(loss.dtype)[6:], loss.numel() == 1
@@ -158,7 +157,7 @@ class LossAtPosition:
         return alike
 
 
-def first_target(run: Callable[[Row], Any], first: Row, which: Any, tried: Tensor, loss: Tensor) -> int:
+def first_target(run: Run, first: Row, which: Any, tried: Tensor, loss: Tensor) -> int:
     """The position of the first target that a loss counts: 1 where it shifts its labels. tried: some ids."""
     others = (torch.full_like(first[which][:, :1], one) for one in tried[:FIRST_TARGETS].tolist())
     rows = (torch.cat([one, first[which][:, 1:]], 1) for one in others)
@@ -186,11 +185,9 @@ def _stand_beside(ids: Tensor, targets: Tensor) -> bool:
     return int(counted.sum()) > 2 and bool((ids == beside)[counted].all())
 
 
-def as_ids(
-    run: Callable[[Row], Any], first: Row, which: Any, name: Any, offset: int
-) -> tuple[Row, Callable[[Row], Any]]:
-    """The row without its targets, its ids as long as both, and what runs such a row: with the targets that its ids
-    are, but for those that are ignored. name, offset: see tied_ids."""
+def as_ids(run: Run, first: Row, which: Any, name: Any, offset: int) -> tuple[Row, Run]:
+    """The row without its targets, its ids [1, T + offset] as long as both, and what runs such a row: with the targets
+    that its ids are, but for those that are ignored. name, offset: see tied_ids."""
     targets, length = first[which], first[which].shape[1]
     row = {
         key: torch.cat([one, one[:, length - offset :]], 1) if _has_positions(one, length) else one

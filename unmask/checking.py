@@ -264,7 +264,8 @@ def _made_by(file: Path, name: str) -> nn.Module:
         why = f"{type(error).__name__}: {first_line(error)}"
         raise CannotCheck(f"{file.name} raised {why} where {name[:40]} was made") from error
     finally:
-        sys.path.remove(beside)
+        with suppress(ValueError):  # the file may have changed it
+            sys.path.remove(beside)
     if not isinstance(made, nn.Module):
         raise CannotCheck(f"expected {name[:40]} of {file.name} to be a torch.nn.Module or to make one")
     return made
