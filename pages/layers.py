@@ -11,7 +11,7 @@ from model import catalog
 from ui import controls, explain, layers, run_view
 from ui.guard import guarded
 from ui.heads import query
-from ui.widgets import bound, one_of, select
+from ui.widgets import bound, one_of
 
 model, text = controls.open_page(layers.LayersLink.restore)
 reading, row = controls.open_text(model, text)
@@ -33,10 +33,10 @@ names = run_view.layer_names(model, attention)
 if section != "lens":
     with over_slot:
         flows = section == "token" and st.session_state.by == "tokens"
-        offered = {name: words for name, words in layers.OVER.items() if name != "flow" or flows}
-        if st.session_state.over not in offered:
-            st.session_state.over = "rollout"
-        over = select(say("Over heads"), offered, "over", help=say(layers.HELP))
+        offered = [one for one in layers.OVER if one != "flow" or flows]
+        over = st.session_state.over if st.session_state.over in offered else "rollout"
+        name = lambda one: say(layers.OVER[one])  # noqa: E731
+        st.selectbox(say("Over heads"), offered, format_func=name, help=say(layers.HELP), **bound("over", over))
 if section == "all":
     with layer_slot:
         layer = catalog.first_head(model)[0] if st.session_state.layer is None else st.session_state.layer

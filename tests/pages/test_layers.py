@@ -87,8 +87,10 @@ def test_all_tokens_at_a_layer(story: Model) -> None:
 
 def test_flow_is_of_one_token_alone() -> None:
     page = Layers(across="all", over="flow")
-    assert page["over"] == "rollout"
-    assert page.app.selectbox(key="over").options == ["mean over heads", "maximum over heads", "rollout"]
+    assert page.value("over") == "rollout"
+    assert page.widget("over").options == ["mean over heads", "maximum over heads", "rollout"]
+    page.set(across="token")
+    assert (page.value("over"), page.url["over"]) == ("flow", "flow"), "what was chosen is kept"
 
 
 def test_a_padded_row_shows_its_own_tokens() -> None:
