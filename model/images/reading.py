@@ -82,5 +82,6 @@ def _check(image: Image.Image) -> None:
     if min(wide, high) < LEAST_SIDE or max(wide, high) > MOST_RATIO * min(wide, high):
         words = N_("expected sides of at least {least} pixels, at most {ratio} : 1, got {wide} × {high}")
         raise ValueError(msg(words, least=LEAST_SIDE, ratio=MOST_RATIO, wide=wide, high=high))
-    if getattr(image, "n_frames", 1) > 1:
+    still = image.format == "MPO"  # a phone's photo: a JPEG that its preview or brightness map follows
+    if getattr(image, "n_frames", 1) > 1 and not still:
         raise ValueError(msg("expected a still image, got an animated one"))

@@ -44,6 +44,13 @@ def test_exif_orientation_is_applied() -> None:
     np.testing.assert_array_equal(found, np.rot90(PIXELS, -1))
 
 
+def test_a_phones_photo_is_its_first_image() -> None:
+    """A JPEG that a smaller second image follows, which all viewers pass over."""
+    photo, preview = Image.fromarray(PIXELS), Image.new("RGB", (16, 8), "red")
+    found = read_picture(file_of(photo, "MPO", save_all=True, append_images=[preview]))
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(read_picture(file_of(photo, "JPEG"))))
+
+
 @pytest.mark.parametrize(("tag", "kind"), [(0x011A, 2), (0x0100, 7)])
 def test_an_image_is_turned_whatever_else_its_exif_says(tag: int, kind: int) -> None:
     """A resolution and a width that are text: Pillow reads them, and cannot write them again."""
