@@ -206,12 +206,12 @@ class View(_Masked):
 
 
 def write(view: Link) -> None:
-    """Keep the URL true to the view, the texts only where the link brought them all."""
+    """Keep the URL true to the view, the texts only where a link brought them all, or they are the page's own."""
     bare, whole = _with_and_without(view)
-    state, linked = st.session_state, dict[str, str]()
+    state, linked = st.session_state, {name: type(view).model_fields[name].default for name in view.TYPED}
     for name in (view.TEXT, *view.TYPED):
         linked |= state.get(f"linked_{name}") or {}
-    unchanged = view.TEXT in linked and all(state.get(name) == text for name, text in linked.items())
+    unchanged = view.TEXT in linked and all(state.get(name, text) == text for name, text in linked.items())
     (whole if unchanged and whole.fits() else bare).write()
 
 

@@ -49,6 +49,16 @@ def test_two_masks(story: Model) -> None:
     np.testing.assert_allclose(page.shown("head_b"), weights(story, FIRST, MaskSpec(), 0, 3), atol=1e-6)
 
 
+def test_a_text_typed_on_a_page_that_came_without_it_is_in_no_address() -> None:
+    page = Explore(text="The owl sat on the tree, and the owl sat")
+    page.go("pages/compare.py").set(differs="text")
+    assert page.url == {"text": page["text"], "differs": "text"}
+    page.set(b_text="A private one")
+    assert page.url == {"differs": "text"}
+    page.go("app.py")
+    assert page.url == {"text": page["text"]}
+
+
 def test_two_texts(story: Model) -> None:
     page = Compare(differs="text")
     expected = weights(story, OTHER_TEXT, MaskSpec())
