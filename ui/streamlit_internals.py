@@ -195,7 +195,8 @@ def keep_texts_for_the_next_page() -> None:
             sent = {one.id: one for one in widgets if one.WhichOneof("value") == "string_value"}
             page_before, before, typed = last.get(self, (page, {}, {}))
             typed = {} if self._scriptrunner is None else typed  # or they have been read
-            typed |= {name: one for name, one in sent.items() if one != before.get(name)}
+            now = {name: one for name, one in sent.items() if one != before.get(name)}
+            typed = now | {name: one for name, one in typed.items() if name not in now}  # the last one first
             if page != page_before:
                 widgets.extend(one for name, one in typed.items() if name not in sent)
             last[self] = page, sent, typed

@@ -10,13 +10,12 @@ weekday says nothing, even a wrong one. A month's name may have one letter wrong
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date
-from functools import lru_cache
 from typing import Literal
 
+from model.cross_attention.several_days import month_of, one_by_one, overlapping
 from model.cross_attention.written_dates import (
     FIRST_DAY,
     LAST_DAY,
-    MONTHS,
     ORDINALS,
     SHORT_WEEKDAYS,
     WEEKDAYS,
@@ -32,7 +31,6 @@ MOST_LETTERS = 3  # that are named
 _SKIPPED = "|".join(
     (*(name.lower() for name in (*WEEKDAYS, *SHORT_WEEKDAYS)), "the", "of", "day", "in", "year", "ad", "utc", "gmt")
 )
-_WEEKDAY = re.compile(rf"(?<![a-z])(?:{'|'.join((*WEEKDAYS, *SHORT_WEEKDAYS))})(?![a-z])[.,]*", re.IGNORECASE)
 _BETWEEN = rf"(?:[\s,./_'’;()*-]|(?<![a-z])(?:{_SKIPPED})(?![a-z]))*"
 _DAY = r"(?<![0-9])(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?(?![0-9])"
 _ORDINAL = r"(?<![0-9])(?P<day>[0-9]{1,2})(?:st|nd|rd|th)"
@@ -56,33 +54,6 @@ _YEAR_FIRST = re.compile(
     rf"(?P<day>[0-9]{{1,2}}){_ENDED}"
 )
 _JOINED = re.compile(r"(?<![0-9])(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})(?![0-9])")
-_WORD_AND = r"\s*&\s*|\s+(?:to|until|till|through|and/or|and|or)\s+"
-_AND = rf"(?:[-–—−/]|{_WORD_AND})(?:the\s+)?"
-_APART_AND = rf"(?:\s*[-–—−/]\s*|{_WORD_AND})(?:the\s+)?"  # may join other numbers too: "Room 3 - 4 May 2021"
-_OF_MONTH = r"\s+(?:of\s+)?(?P<{}>[a-z]{{3,11}})\.?"
-_ONE, _OTHER = (rf"(?P<{name}>[0-9]{{1,2}})(?:st|nd|rd|th|\.)?" for name in ("one", "other"))
-_FIRST = r"(?<![0-9./-])"
-_TWO_DAYS = rf"{_FIRST}{_ONE}(?:{_OF_MONTH.format('first_month')})?{_AND}{_OTHER}(?![0-9])"
-_YEAR_AFTER = r"\W+(?:[0-9]{4}|[0-9]{2})(?![0-9])"
-_LAST = rf"(?={_OF_MONTH.format('month')}{_YEAR_AFTER})"
-_TWO = [  # two days of a month that is named, or of two, or two years
-    re.compile(rf"{_TWO_DAYS}{_LAST}"),
-    re.compile(rf"^\W*(?:from\s+|between\s+)?(?:the\s+)?{_ONE}(?:{_APART_AND}|\s*,\s*){_OTHER}{_LAST}"),
-    re.compile(rf"{_FIRST}{_ONE}{_OF_MONTH.format('first_month')}{_APART_AND}{_OTHER}{_LAST}"),
-    re.compile(rf"(?<![a-z])(?P<first_month>[a-z]{{3,11}})\.?\s+(?:the\s+)?{_ONE}{_APART_AND}{_OTHER}{_LAST}"),
-    re.compile(
-        rf"(?<![a-z])(?P<first_month>[a-z]{{3,11}})\.?\s+(?:the\s+)?{_ONE}{_APART_AND}(?P<month>[a-z]{{3,11}})\.?\s+"
-        rf"(?:the\s+)?{_OTHER}(?={_YEAR_AFTER})"
-    ),
-    re.compile(rf"(?<![a-z])(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}(?={_YEAR_AFTER})"),
-    re.compile(rf"(?<![0-9])[0-9]{{4}}\s+(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_TWO_DAYS}"),
-    re.compile(rf"(?<![0-9])[0-9]{{4}}\s+(?P<month>[a-z]{{3,11}})\s+(?:the\s+)?{_ONE}{_APART_AND}{_OTHER}\W*$"),
-    re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
-    re.compile(
-        rf"{_FIRST}(?P<one>[0-9]{{1,2}}[./][0-9]{{1,2}})\.?{_APART_AND}(?P<other>[0-9]{{1,2}}[./][0-9]{{1,2}})"
-        r"(?=[./](?:[0-9]{4}|[0-9]{2})(?![0-9]))"
-    ),
-]
 _APART = r"\W+(?:(?:of|the|de)\W+)*"
 _ANY_DAY = r"(?<!\d)\d{1,2}(?:st|nd|rd|th|er|º|ª)?"
 _ANY_WORD = rf"(?<![^\W\d_])(?!(?:{_SKIPPED})\b)(?P<word>[^\W\d_]{{3,20}})"
@@ -99,8 +70,6 @@ _TIME = re.compile(
     r"(?: ?[ap]\.?m\b\.?|z\b)?(?: ?(?:utc|gmt)?[+-][0-9]{2}:?[0-9]{2}(?![0-9]))?"
     r"|(?<![0-9])[0-9]{1,2} ?[ap]\.?m\b\.?|(?<=[0-9])t[0-9]{4,6}z?(?![0-9])|(?<=[0-9])_[0-9]{6}z?(?![0-9])"
 )
-_MONTH_OF = {name.lower(): number for number, name in enumerate(MONTHS, 1)}
-_MONTH_OF |= {name[:3]: number for name, number in _MONTH_OF.items()} | {"sept": 9}
 _IN_DIGITS = {word.replace("-", " "): f"{number}th" for number, word in enumerate(ORDINALS, 1)}
 _DAYS = list(_IN_DIGITS)
 _IN_DIGITS |= {
@@ -124,7 +93,7 @@ def read(text: str) -> tuple[date, ...]:
 
     Of a text that names several days, none: which one is meant?"""
     plain = _plain(text)
-    if len(_one_by_one(plain)) > 1:
+    if len(one_by_one(plain)) > 1:
         return ()
     for written in _written(plain):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
         dates = (dict.fromkeys(day for one in readings if (day := possible(*one))) for readings in written)
@@ -139,7 +108,7 @@ def read(text: str) -> tuple[date, ...]:
 
 def why_none(text: str) -> tuple[Why, str]:
     """Of a text that `read` finds no day in: why, and the word or the letters in question ("" for other reasons)."""
-    every = [readings for one in _one_by_one(_plain(text)) for written in _written(one) for readings in written]
+    every = [readings for one in one_by_one(_plain(text)) for written in _written(one) for readings in written]
     numbers = [number for readings in every for number in readings]
     if any(possible(*one) for one in numbers):
         return "several", ""
@@ -167,7 +136,7 @@ def _plain(text: str) -> str:
 
 def _written(plain: str) -> Iterator[set[Readings]]:
     """The readings of each date in the text, on the calendar or not: of whole years, then of those of two digits."""
-    last = [found[0] for found in _overlapping(_DAY_LAST, plain) if month_of(found["month"])]
+    last = [found[0] for found in overlapping(_DAY_LAST, plain) if month_of(found["month"])]
     if last:  # or the number before the month might pass for its day
         plain = last[-1]
     named = [
@@ -191,48 +160,9 @@ def _written(plain: str) -> Iterator[set[Readings]]:
         }
 
 
-def _one_by_one(plain: str) -> list[str]:
-    """The text with each of two days, or years, that it joins: "3 May 2021" and "4 May 2021" of "3-4 May 2021"."""
-    plain = _WEEKDAY.sub(" ", plain)
-    for pattern in _TWO:
-        for found in pattern.finditer(plain):
-            months = [month_of(found[name]) for name in ("month", "first_month") if found.groupdict().get(name)]
-            parts = [found["one"], found["other"]]
-            if all(months) and all(map(_may_stand, parts)) and (parts[0] != parts[1] or len(set(months)) > 1):
-                return [
-                    plain[: found.start("one")] + found[name] + plain[found.end("other") :] for name in ("one", "other")
-                ]
-    return [plain]
-
-
-def _may_stand(numbers: str) -> bool:
-    """Whether this is a day of a month, a day and a month in either order, or a year of four digits."""
-    least, *more = sorted(int(number) for number in re.split("[./]", numbers))
-    if more:
-        return 1 <= least <= 12 and more[0] <= 31
-    return len(numbers) == 4 or 1 <= least <= 31
-
-
-@lru_cache(maxsize=4_096)
-def month_of(word: str) -> int:
-    """The month's number, of a name with at most one letter wrong; 0 where it is none."""
-    if word in _MONTH_OF:
-        return _MONTH_OF[word]
-    near = [name for name in MONTHS if len(word) > 3 < len(name) and _one_apart(word, name.lower())]
-    return MONTHS.index(near[0]) + 1 if len(near) == 1 else 0
-
-
-def _overlapping(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """All matches, also those that begin within another one."""
-    found = pattern.search(text)
-    while found:
-        yield found
-        found = pattern.search(text, found.start() + 1)
-
-
 def _matches(pattern: re.Pattern[str], text: str) -> list[dict[str, str]]:
     """Their parts, of those whose numbers are parted by the same sign twice, or by spaces where the year is whole."""
-    found = [match.groupdict() for match in _overlapping(pattern, text)]
+    found = [match.groupdict() for match in overlapping(pattern, text)]
     signs = [(one.get("one", "").strip(), one.get("other", "").strip()) for one in found]
     return [
         one
@@ -243,14 +173,3 @@ def _matches(pattern: re.Pattern[str], text: str) -> list[dict[str, str]]:
 
 def _whole(year: str) -> int:
     return int(year) if len(year) == 4 else int(year) + (1900 if int(year) >= 50 else 2000)
-
-
-def _one_apart(word: str, name: str) -> bool:
-    """One letter too many, too few or wrong, or two neighbours swapped; the first letter is right."""
-    if word[:1] != name[:1] or abs(len(word) - len(name)) > 1:
-        return False
-    pairs = zip(word, name, strict=False)
-    begin = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(word), len(name)))
-    rest, right = word[begin:], name[begin:]
-    swapped = rest[1::-1] + rest[2:]
-    return rest[1:] in (right, right[1:]) or rest == right[1:] or swapped == right

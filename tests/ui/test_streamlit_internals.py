@@ -185,6 +185,9 @@ def test_a_text_of_a_run_that_another_page_ends_comes_with_that_page(monkeypatch
     assert send(one, "second", True) == {"text": "new"}
     assert send(one, "third", True) == {"text": "new"}, "the second was not run either"
     assert send(one, "first", False) == {}, "it was read"
+    send(one, "first", False, text="older")
+    send(one, "second", True, second_text="newer")
+    assert list(send(one, "third", True).items()) == [("second_text", "newer"), ("text", "older")], "the last one first"
     send(one, "first", False, text="newer")
     assert send(one, "second", True, text="its own") == {"text": "its own"}
     AppSession.request_rerun(one, ClientState(is_auto_rerun=True))  # type: ignore[arg-type]

@@ -5,7 +5,8 @@ from datetime import date
 
 import pytest
 
-from model.cross_attention.reading import month_of, read, why_none
+from model.cross_attention.reading import read, why_none
+from model.cross_attention.several_days import month_of
 from model.cross_attention.written_dates import (
     CHARACTERS,
     DAYS,
@@ -99,6 +100,23 @@ class TestRules:
             ("3. - 5. Mar 2021", ("several", "")),
             ("3.5. - 4.5.2021", ("several", "")),
             ("3.5.2021 and March 5, 2021", ("several", "")),
+            ("2021, May 3 - 4", ("several", "")),
+            ("2021 May 3, 4", ("several", "")),
+            ("2021 May 3, June 4", ("several", "")),
+            ("2021, 3-4 May", ("several", "")),
+            ("3 May; 4 May 2021", ("several", "")),
+            ("3 May 4 May 2021", ("several", "")),
+            ("May 3, May 4, 2021", ("several", "")),
+            ("May 3 June 3 2021", ("several", "")),
+            ("May 3 - 3 June 2021", ("several", "")),
+            ("3, 4, 5 May 2021", ("several", "")),
+            ("3-5-7 May 2021", ("several", "")),
+            ("3\u20114 May 2021", ("several", "")),
+            ("3~4 May '21", ("several", "")),
+            ("Paris, 3, 4 May 2021", ("several", "")),
+            ("May 3 thru 4, 2021", ("several", "")),
+            ("30 - 31 February 2021", ("calendar", "")),
+            ("3-4 May 1776", ("years", "")),
             ("the 5th of May 1999 or 2000", ("several", "")),
             ("2021年3月3日", ("letters", "年, 月, 日")),
             ("le 5 juin 2020", ("month", "juin")),
@@ -129,6 +147,14 @@ class TestRules:
             "99 to 4 May 2021",
             "May 4th 2021 at 10-11",
             "4 or 4 May 2021",
+            "Chapter 2, 4 May 2021",
+            "$5 - 4 May 2021",
+            "3rd floor, 4 May 2021",
+            "page 3-5, May 4 2021",
+            "2021 May 4, 5 people",
+            "May 4, 2021, 12 people",
+            "4 May 21, May 4 2021",
+            "the 3 of us met on 4 May 2021",
         ],
     )
     def test_other_numbers_are_no_second_day(self, text: str) -> None:

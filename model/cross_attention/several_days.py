@@ -1,0 +1,147 @@
+"""Texts that name several days, such as "from 3 to 5 May 2021", and the names of months.
+
+A text is taken as a row of kinds, a letter for each of its words, numbers and signs. Patterns of kinds tell days that
+share a month or a year from a number that happens to stand before a date: "Room 3 - 4 May 2021".
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from model.cross_attention.written_dates import MONTHS, SHORT_WEEKDAYS, WEEKDAYS
+
+Token = tuple[str, re.Match[str]]  # its kind, and where it stands
+
+_WEEKDAY = re.compile(rf"(?<![a-z])(?:{'|'.join((*WEEKDAYS, *SHORT_WEEKDAYS))})(?![a-z])[.,]*", re.IGNORECASE)
+_TOKEN = re.compile(r"[0-9]+(?:\.[0-9]+)*[^\W\d_]*|[^\W\d_]+|[^\w\s]")
+_NUMBER = re.compile(r"([0-9]{1,4})(st|nd|rd|th)?")
+_SIGNS = "-‐‑–—−/~+;&"
+_JOINING = {"to", "until", "till", "thru", "through", "and", "or", *_SIGNS}
+_SKIPPED = {"of", "the", "day", "days", "in", "year", "ad", "on", "from", "between", "both", "either", *".'’"}
+_DAY, _YEAR = "[dD]", "c?[yDn]"
+_AND_DAY = f"(?:m?[jc]+m?|m){_DAY}"
+_SEVERAL = [  # days that are joined, and how the month and the year stand
+    re.compile(f"(?P<days>{_DAY}(?:{_AND_DAY})+m){_YEAR}"),  # 3 - 4 May 2021
+    re.compile(f"(?<!{_DAY})(?P<days>m{_DAY}(?:{_AND_DAY})+m?){_YEAR}"),  # May 3 - 4, 2021
+    re.compile(f"yc?(?P<days>m{_DAY}(?:{_AND_DAY})+)(?![xyn])"),  # 2021 May 3 - 4
+    re.compile(f"yc?(?P<days>{_DAY}(?:{_AND_DAY})+m)(?!{_YEAR})"),  # 2021, 3 - 4 May
+]
+_AND = rf"(?:[{re.escape(_SIGNS)}]|\s*&\s*|\s+(?:to|until|till|thru|through|and/or|and|or)\s+)(?:the\s+)?"
+_TWO = [  # years, and days of numbers alone
+    re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
+    re.compile(
+        rf"(?<![0-9./-])(?P<one>[0-9]{{1,2}}[./][0-9]{{1,2}})\.?(?:{_AND}|\s*[{re.escape(_SIGNS)}]\s*)"
+        r"(?P<other>[0-9]{1,2}[./][0-9]{1,2})(?=[./](?:[0-9]{4}|[0-9]{2})(?![0-9]))"
+    ),
+]
+_MONTH_OF = {name.lower(): number for number, name in enumerate(MONTHS, 1)}
+_MONTH_OF |= {name[:3]: number for name, number in _MONTH_OF.items()} | {"sept": 9}
+
+
+def one_by_one(text: str) -> list[str]:
+    """A text of small letters, once for each of the days, or years, that it joins, which are all different: "3 may
+    2021" and "4 may 2021" of "3-4 may 2021". The text as it is where it joins none."""
+    text = _WEEKDAY.sub(" ", text)
+    days = _days(text)
+    if len(days) > 1:
+        return days
+    for pattern in _TWO:
+        for found in pattern.finditer(text):
+            if found["one"] != found["other"] and all(_may_stand(found[name]) for name in ("one", "other")):
+                return [
+                    text[: found.start("one")] + found[name] + text[found.end("other") :] for name in ("one", "other")
+                ]
+    return [text]
+
+
+def _days(text: str) -> list[str]:
+    tokens = [(kind, found) for found in _TOKEN.finditer(text) if (kind := _kind(found[0]))]
+    kinds = "".join(kind for kind, _ in tokens)
+    for pattern in _SEVERAL:
+        for found in overlapping(pattern, kinds):
+            first, last = found.span("days")
+            if not _attached(tokens, first):
+                places = [place for place in range(first, last) if kinds[place] in "dD"]
+                months = [_month_at(place, first, last, kinds) for place in places]
+                year = tokens[found.start() if kinds[found.start()] == "y" else found.end() - 1]
+                named = {
+                    (int(_digits(tokens[place])), month_of(tokens[month][1][0])): f"{_digits(tokens[place])} "
+                    f"{tokens[month][1][0]} {_digits(year)}"
+                    for place, month in zip(places, months, strict=True)
+                }
+                if len(named) > 1:
+                    return list(named.values())
+    return []
+
+
+def _kind(token: str) -> str:
+    """d, a day; D, a day or a year; n, a year of two digits; y, of four; m, a month; j, what joins two days; c, a
+    comma; x, a word or number of another kind; s, such a sign; none for what says nothing."""
+    if number := _NUMBER.fullmatch(token):
+        digits, ordinal = number.groups()
+        if len(digits) < 3 and 1 <= int(digits) <= 31:
+            return "d" if ordinal or len(digits) == 1 else "D"
+        return {2: "n", 4: "y"}.get(len(digits), "x")
+    if token in _SKIPPED:
+        return ""
+    if token in _JOINING:
+        return "j"
+    if month_of(token):
+        return "m"
+    return "c" if token == "," else "x" if token[0].isalnum() or token in "#№$€£" else "s"
+
+
+def _attached(tokens: list[Token], place: int) -> bool:
+    """Whether a day belongs to the word before it, as in "Room 3 - 4 May 2021", but not in "on May 3-4, 2021"."""
+    if place == 0 or tokens[place - 1][0] not in "xn" or tokens[place][0] == "m":
+        return False
+    (_, day), (kind, sign), (_, after) = tokens[place : place + 3]
+    loose = day.end() < sign.start() or sign.end() < after.start()
+    return kind == "c" or (kind == "j" and sign[0] in _SIGNS.replace("&", "") and loose)
+
+
+def _month_at(day: int, first: int, last: int, kinds: str) -> int:
+    """Where the month of a day stands, from first up to last: beside it, or else with the first or the last day."""
+    sides = (day - 1, day + 1) if kinds[first] == "m" else (day + 1, day - 1)
+    for side in sides:
+        if first <= side < last and kinds[side] == "m":
+            return side
+    return kinds.rfind("m", first, day) if kinds[first] == "m" else kinds.find("m", day)
+
+
+def _digits(token: Token) -> str:
+    return re.sub("[^0-9]", "", token[1][0])
+
+
+def _may_stand(numbers: str) -> bool:
+    """Whether this is a day and a month in either order, or a year of four digits."""
+    least, *more = sorted(int(number) for number in re.split("[./]", numbers))
+    return not more or (1 <= least <= 12 and more[0] <= 31)
+
+
+def overlapping(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """All matches, also those that begin within another one."""
+    found = pattern.search(text)
+    while found:
+        yield found
+        found = pattern.search(text, found.start() + 1)
+
+
+@lru_cache(maxsize=4_096)
+def month_of(word: str) -> int:
+    """The month's number, of a name with at most one letter wrong; 0 where it is none."""
+    if word in _MONTH_OF:
+        return _MONTH_OF[word]
+    near = [name for name in MONTHS if len(word) > 3 < len(name) and _one_apart(word, name.lower())]
+    return MONTHS.index(near[0]) + 1 if len(near) == 1 else 0
+
+
+def _one_apart(word: str, name: str) -> bool:
+    """One letter too many, too few or wrong, or two neighbours swapped; the first letter is right."""
+    if word[:1] != name[:1] or abs(len(word) - len(name)) > 1:
+        return False
+    pairs = zip(word, name, strict=False)
+    begin = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(word), len(name)))
+    rest, right = word[begin:], name[begin:]
+    swapped = rest[1::-1] + rest[2:]
+    return rest[1:] in (right, right[1:]) or rest == right[1:] or swapped == right
