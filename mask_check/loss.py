@@ -1,54 +1,51 @@
 """Does a target influence its own prediction? Asked of a loss function, whatever computes it.
 
-A prediction that does not know its target is one distribution: over all ids v that could stand at a position,
-exp(-loss) sums to 1. Where the sum is more, the loss was lowered by what it was to predict. Where logits are returned
-beside the loss, they must not move at all when targets are changed.
+No prediction may change with its target or with what follows it. Logits beside a loss show that at once. So do the
+losses of each token: none may change with later tokens, nor with its own among the ids that are read. What the loss
+itself does with its target shows in a sum: over all ids v that could stand at a position, exp(-loss) is one
+distribution's. Where it sums to more than 1, the loss was lowered by what it was to predict.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from i18n import N_, msg, msg_all
+from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
-from mask_check.loss_at_position import (
-    IDS,
-    SLACK,
-    TARGETS,
-    LossAtPosition,
-    Row,
-    Run,
-    as_ids,
-    first_target,
-    reads_targets,
-    tied_ids,
-)
+from mask_check.loss_row import AT_ONCE, IDS, SAME, TARGETS, LossPerTarget, LossRow, Returned, Row, spread
 from mask_check.prepare import generator_of
 from model.errors import first_line, index, items
 from model.spec import MOST_POSITIONS
 
 MOST_IDS = 2048
 MOST_NAMED = 5  # targets that a loss ignores
+MOST_FORWARDS = 256  # to try all ids at as many places as that allows
+MOST_BATCHES = 64  # by whose number a loss may be divided
+BISECTIONS = 60
+SLACK = 1e-3  # of a sum that is to be 1: where rounding is more, nothing is told
 LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
     "the loss is divided or weighted."
 )
-MEAN_LEAKS = N_(
-    "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
-    "the mean is divided, weighted or masked, or predictions read later tokens, as a masked language model's do. "
-    "Return the loss of each token, or logits beside the loss, to tell."
+ELSEWHERE = N_("Not judged, because the loss does not depend on the target there: positions {rows}.")
+NEARLY_ONE = N_(
+    "the probabilities of all targets at position {row} sum to {total}, where rounding explains {limit}: its target "
+    "may influence its own prediction a little. Return logits beside the loss to tell."
 )
 READ = N_(
     "the probabilities of the targets at position {row} sum to {total}, and to {cut} in a row that ends there: a "
     "prediction reads its own target."
 )
-ELSEWHERE = N_(
-    "the probabilities of all targets sum to 1, so no target influences its own prediction. Not judged, because the "
-    "loss does not depend on the target there: positions {rows}."
+MEAN_LEAKS = N_(
+    "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
+    "the mean is divided, weighted or masked. Return the loss of each token, or logits beside the loss, to tell."
+)
+ONE = N_(
+    "no loss changes with later tokens ({tried} positions tried), and the probabilities of all targets at a position "
+    "sum to 1 ({summed} positions): no target influences its own prediction."
 )
 SCALED = N_(
     "the probabilities of all targets sum to 1 if the loss is multiplied by {factor}: return it without its division "
@@ -64,11 +61,20 @@ MOVED_BOTH = N_(
     "the ids that are read hold the targets too: changing both from position {place} on changes the logits of position "
     "{row}, which predict the token there or an earlier one."
 )
+MOVED_LOSS = N_("changing targets from position {place} on changes the loss at the earlier position {row}.")
+SEVERAL = N_(
+    "the target at position {place} changes the loss at the earlier position {row} and no later one: its prediction "
+    "reads that target, or the loss there is of several targets. Return logits beside the loss to tell."
+)
+MOVED_BY_IDS = N_(
+    "the ids that are read hold the targets too: changing them from the target at position {place} on, and no target, "
+    "changes the loss at position {row}."
+)
 UNSHIFTED = N_(
     "the targets are the tokens that {name} holds at their own positions, and the loss does not shift them: a "
-    "decoder's predictions have then read their targets, and an encoder may. Targets changed alone influence no "
-    "prediction of them."
+    "decoder's predictions have then read their targets, and an encoder may."
 )
+NOT_COUNTED = N_("the loss counts no target of the row that is tried.")
 IGNORES = N_(
     "the loss ignores these targets: {ignored}. The probabilities of all others sum to at most 1. Return logits "
     "beside the loss to compare them."
@@ -108,40 +114,15 @@ def check_loss(
     largest = max(int(max(one.max() for one in tensors)), 1)  # of a batch of zeros too there is another id
     name = "number of ids"  # not shown
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
-    run, generator = partial(_run, fn, make), generator_of(seed)
-    logits, losses = run(first)
-    if not all(map(_alike, (logits, losses), run(first))):
+    row = LossRow(fn, make, first, which)
+    whole = row.returned(first)
+    if not whole.alike(row.returned(first)):
         return Finding(CANNOT_TELL, msg(RANDOM), None, SLACK)
     try:
-        finding = _judged(run, first, which, count, generator, (logits, losses))
-        both = _read_too(run, first, which, count, generator, (logits, losses)) if finding.obeys else None
+        return _Trial(row, whole, count, generator_of(seed)).finding()
     except (IndexError, RuntimeError) as error:
         words = N_("with other ids its function raised “{error}”: is vocabulary, {count:,}, the number of ids?")
         raise CannotCheck(msg(words, error=first_line(error), count=count)) from None
-    return both or finding
-
-
-def _judged(
-    run: Run, first: Row, which: Any, count: int, generator: torch.Generator, found: tuple[Tensor | None, Any]
-) -> Finding:
-    """found: the logits and losses of the row as it is."""
-    logits, losses = found
-    if logits is not None and not reads_targets(first, which):
-        return _moved(logits, _with_others(run, first, which, count, generator), 0, MOVED)
-    if losses is None:
-        raise CannotCheck("expected a loss where ids are their own targets, got logits alone")  # not shown
-    if losses.isnan().any() or losses.isinf().all():
-        return Finding(CANNOT_TELL, msg(NO_LOSS), None, SLACK)
-    loss = LossAtPosition(run, first, which, _ids_tried(first[which], count, generator), count, losses)
-    finding = _judge(loss)
-    factor = None if finding.obeys else loss.factor()
-    if factor is None or not _judge(loss.multiplied(factor)).obeys:
-        return finding
-    return unknown(msg(SCALED, factor=f"{factor:.4g}"), finding)  # a leak that is the same everywhere may do so too
-
-
-def _alike(one: Tensor | None, again: Tensor | None) -> bool:
-    return one is None or again is None or torch.allclose(one, again, 1e-3, 1e-4, equal_nan=True)
 
 
 def _targets(named: Row, asked: str | int | None) -> Any:
@@ -156,47 +137,76 @@ def _targets(named: Row, asked: str | int | None) -> Any:
     return which
 
 
-def _read_too(
-    run: Run, first: Row, which: Any, count: int, generator: torch.Generator, found: tuple[Tensor | None, Any]
-) -> Finding | None:
-    """What is wrong where the ids that are read hold the same tokens as the targets, and are changed with them."""
-    tied = tied_ids(first, which)
-    if tied is None:
+class _Trial:
+    """A row, what the loss function returns for it, and other tokens for it, out of so many ids."""
+
+    def __init__(self, row: LossRow, whole: Returned, count: int, generator: torch.Generator) -> None:
+        self.row, self.whole, self.count = row, whole, count
+        own = row.targets.unique().cpu()  # an id that the loss ignores may be among them
+        self.tried = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
+        shift = 1 + torch.randint(count - 1, row.targets.shape, generator=generator).to(row.targets)
+        self.others = (row.targets + shift) % count
+        self.shifts, self.tied = row.shifts(whole, self.tried), row.tied()
+
+    def finding(self) -> Finding:
+        logits, losses = self.whole.logits, self.whole.losses
+        if logits is not None:
+            if not logits.amax(-1).isfinite().all():
+                return Finding(CANNOT_TELL, msg(NO_NUMBERS), None, SLACK)
+        elif losses is None or losses.isnan().any() or losses.isinf().all():
+            return Finding(CANNOT_TELL, msg(NO_LOSS), None, SLACK)
+        found = self._of_logits(logits) if logits is not None else self._of_losses()
+        unshifted = [name for name, later in self.tied.items() if not later and not self.shifts]
+        if unshifted and found.verdict != CANNOT_TELL:
+            name = unshifted[0]
+            return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
+        return found
+
+    def _of_logits(self, logits: Tensor) -> Finding:
+        """Logits must not change with targets at their own position or later, in the targets alone and in what is
+        read."""
+        found = _moved(self, logits, {}, MOVED)
+        return _moved(self, logits, self.tied, MOVED_BOTH) if found.obeys and self.tied else found
+
+    def _of_losses(self) -> Finding:
+        try:
+            each = LossPerTarget(self.row, self.whole, self.shifts, self.tried)
+        except CannotCheck as error:
+            return Finding(CANNOT_TELL, error.args[0], None, SLACK)
+        if not each.places:
+            return Finding(CANNOT_TELL, msg(NOT_COUNTED), None, SLACK)
+        moved = self._moved_losses(each, {}, True, MOVED_LOSS)
+        if moved is None and self.tied:
+            moved = self._moved_losses(each, self.tied, False, MOVED_BY_IDS)
+        return moved or _summed(each, self.tried, len(self.tried) >= self.count)
+
+    def _moved_losses(self, each: LossPerTarget, names: dict[Any, int], targets: bool, moves: str) -> Finding | None:
+        """Where a loss changes with later tokens; in the ids alone (not targets), with those at its own place too."""
+        losses = each.of(self.row.tensors)
+        finite = losses[losses.isfinite()].abs()
+        tolerance = 8 * torch.finfo(each.dtype).eps * max(float(finite.max()) if len(finite) else 0.0, 1.0)
+        places = torch.tensor(each.places)
+        for place in spread(each.places, MOST_PLACES):
+            other = each.of(self.row.with_tokens(self.others, place, names, targets=targets))
+            moved = (other - losses).abs().where(places < place if targets else places <= place, 0)
+            moved = moved.where(~(other.isnan() & losses.isnan()), 0).nan_to_num(math.inf, math.inf)
+            if float(moved.max()) > tolerance:
+                at = int(places[moved.argmax()])
+                found = Finding.at((at, at), moves, float(moved.max()), tolerance, place=place)
+                return self._unless_of_several(found, each, place, at) if targets else found
         return None
-    name, offset = tied
-    row, run_both = as_ids(run, first, which, name, offset)
-    logits, losses = found
-    if losses is None and not offset:
-        return None
-    if not offset and not first_target(run, first, which, torch.arange(count), losses):
-        return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
-    if logits is not None:
-        counted = (first[which][0, 1 - offset :] >= 0)[
-            : logits.shape[1], None
-        ]  # rows that predict a target of the loss
-        kept, others = logits[:, : len(counted)], _with_others(run_both, row, name, count, generator)
-        cut = lambda place: others(place)[:, : len(counted)].where(counted, 0)  # noqa: E731
-        both = _moved(kept.where(counted, 0), cut, 1, MOVED_BOTH)
-    elif losses.numel() == 1 and bool((first[which] < 0).any()):  # how many targets the mean has is not known
-        return None
-    else:
-        tried = _ids_tried(row[name], count, generator)
-        both = _judge(LossAtPosition(run_both, row, name, tried, count, run_both(row)[1]))
-    return None if both.obeys or both.pair is None else both
 
-
-def _ids_tried(ids: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    own = ids.unique().cpu()  # an id that the loss ignores may be among them
-    found: Tensor = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
-    return found
-
-
-def _with_others(run: Run, first: Row, which: Any, count: int, generator: torch.Generator) -> Callable[[int], Any]:
-    """A function of a position that gives logits [1,T,V] with other ids from there on."""
-    shift = 1 + torch.randint(count - 1, first[which].shape, generator=generator).to(first[which])
-    other = (first[which] + shift) % count
-
-    return lambda place: run(first | {which: torch.cat([first[which][:, :place], other[:, place:]], 1)})[0]
+    def _unless_of_several(self, found: Finding, each: LossPerTarget, place: int, at: int) -> Finding:
+        """What reads a target reads it for all later losses too; a loss of the next two targets counts it in two."""
+        targets = self.row.targets.clone()
+        targets[:, place] = self.others[:, place]
+        later = torch.tensor(each.places) > place
+        losses, other = (
+            each.of(row)[later] for row in (self.row.tensors, self.row.tensors | {self.row.which: targets})
+        )
+        if later.any() and torch.allclose(losses, other, SAME, 0, equal_nan=True):
+            return unknown(msg(SEVERAL, place=place, row=at), found)
+        return found
 
 
 def _shown(logits: Tensor) -> Tensor:
@@ -204,31 +214,36 @@ def _shown(logits: Tensor) -> Tensor:
     return (logits > logits.amax(-1, keepdim=True) - NEVER) | (logits > MASKED)
 
 
-def _moved(logits: Tensor, other: Callable[[int], Tensor], begin: int, moves: str) -> Finding:
-    """Of logits [1,T,V], and those with other targets from a position on. begin: the first target, 0 or 1. moves: what
-    is said where logits at that target's position, or before it, change."""
-    if not logits.amax(-1).isfinite().all():
-        return Finding(CANNOT_TELL, msg(NO_NUMBERS), None, SLACK)
-    shown = _shown(logits)
+def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> Finding:
+    """Of logits [1,R,V], with other targets from each of many positions on, also in the ids of these names."""
+    row, shown = trial.row, _shown(logits)
     tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(shown, 0).max() * 8)
+    predicted = torch.arange(logits.shape[1]) + (
+        row.length - logits.shape[1] or int(trial.shifts)
+    )  # target of each row
+    judged = (predicted >= 0) & (predicted < row.length)
+    if names or row.reads_targets:  # a row that predicts nothing may read all, as a prefix language model's
+        judged &= row.counted.cpu()[predicted.clamp(0, row.length - 1)]
+    if not judged.any():
+        return Finding(CANNOT_TELL, msg(NOT_COUNTED), None, tolerance)
 
     def moved_by(place: int) -> Tensor:
-        """[T], infinite where an entry is masked under the one and not under the other targets."""
-        found = other(place)
+        """[R], infinite where an entry is masked under the one and not under the other targets."""
+        found = row.returned(row.with_tokens(trial.others, place, names, targets=True)).logits
+        assert found is not None
         moved = (found - logits).abs().nan_to_num(math.inf, math.inf)
-        return moved.where(shown | _shown(found), 0).amax(-1)[0]
+        return moved.where(shown | _shown(found), 0).amax(-1)[0].cpu()
 
     amount = float(moved_by(0).max())
     if amount <= tolerance:
         return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
-    length, most = logits.shape[1], 0.0
-    places = sorted({max(length * part // MOST_PLACES, begin) for part in range(MOST_PLACES)})
+    most, places = 0.0, spread(list(range(row.length)), MOST_PLACES)
     for place in places:
-        moved = moved_by(place)[: place + 1 - begin]
+        moved = moved_by(place).where(judged & (predicted <= place), 0)
         most = max(most, float(moved.max()))
         if most > tolerance:
-            row = int((moved > tolerance).nonzero()[0])
-            return Finding.at((row, row), moves, most, tolerance, place=place)
+            at = int((moved > tolerance).nonzero()[0])
+            return Finding.at((at, at), moves, most, tolerance, place=place)
     words = N_(
         "logits change with earlier targets, as a decoder's do, and with none at their own position or later ({tried} "
         "positions tried)."
@@ -236,59 +251,86 @@ def _moved(logits: Tensor, other: Callable[[int], Tensor], begin: int, moves: st
     return Finding(OBEYS, msg(words, tried=len(places)), most, tolerance)
 
 
-def _judge(loss: "LossAtPosition") -> Finding:
-    most, rounding, length, left_out = 0.0, 0.0, loss.length, list[int]()
-    places = sorted({length - 1, length // 2, max(length // 2 - 1, 1), 1}, reverse=True)
+def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
+    """What the probabilities of these ids sum to at some of the positions: 1, for a prediction that does not know its
+    target."""
+    most, limit, left_out = 0.0, 0.0, list[int]()
+    forwards = len(tried) if each.is_mean else math.ceil(len(tried) / AT_ONCE)
+    places = spread(each.places, max(MOST_FORWARDS // forwards, 2))
     for place in places:
-        found = loss.summed(place)
-        if found.left_out:
-            left_out = [place, *left_out]
+        losses = each.at(place, tried)
+        if losses.isnan().all() or not losses.any():
+            left_out.append(place)
             continue
-        if not math.isfinite(found.total):
-            return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
-        if found.total > 1 + SLACK + found.rounding:
-            size = f"{found.total:.4g}"  # 1.001 is not written as 1
-            if loss.is_mean:  # of which targets, and with which weights, is not known
-                words = msg(MEAN_LEAKS, row=place, total=size)
-                return Finding(CANNOT_TELL, words, found.total - 1, SLACK, (place, place))
-            return Finding.at((place, place), LEAKS, found.total - 1, SLACK, total=size)
-        if found.ignored:
-            more = [msg("{count} more", count=len(found.ignored) - MOST_NAMED)][: len(found.ignored) > MOST_NAMED]
-            some = msg_all([*map(str, found.ignored[:MOST_NAMED]), *more])
-            return Finding(CANNOT_TELL, msg(IGNORES, ignored=some), abs(found.total - 1), SLACK)
-        whole = loss.summed_in_row(place, found)
-        if abs(whole.total - found.total) > SLACK + whole.rounding:
-            sums = {"total": f"{whole.total:.4g}", "cut": f"{found.total:.4g}"}
-            return Finding.at((place, place), READ, abs(whole.total - found.total), SLACK, **sums)
-        most, rounding = max(most, abs(found.total - 1)), max(rounding, found.rounding)
+        again = each.at(place, tried.flip(0)).flip(0)
+        noise = float(((-losses).exp() * (losses - again).abs()).nansum())
+        scale, total = 16 * float(((-losses).exp() * (1 + losses.abs())).nansum()), float((-losses).exp().nansum())
+        tolerance, off = 2 * noise + scale * torch.finfo(each.dtype).eps, abs(total - 1)
+        if SLACK < 2 * noise + scale * _eps(losses, each.dtype) >= off > min(tolerance, SLACK):
+            words = msg("the loss is rounded too much ({dtype}): return it in float32.", dtype=str(each.dtype)[6:])
+            return Finding(CANNOT_TELL, words, off, SLACK)
+        if not off <= min(tolerance, SLACK) or losses.isnan().any():
+            scaled = _scaled(each, places, tried, losses) if all_are_tried else None
+            return scaled or _not_one(each, place, losses, tried, tolerance)
+        most, limit = max(most, off), max(limit, tolerance)
     if len(left_out) == len(places):
         words = msg("the loss does not depend on the target at the positions tried.")
         return Finding(CANNOT_TELL, words, None, SLACK)
-    if most <= SLACK:
-        words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
-        if left_out:
-            words = msg(ELSEWHERE, rows=msg_all([*map(str, left_out)]))
-        return Finding(OBEYS, words, most, SLACK)
-    if rounding > SLACK:
-        words = msg("the loss is rounded too much ({dtype}): return it in float32.", dtype=loss.dtype)
-        return Finding(CANNOT_TELL, words, most, SLACK)
-    words = msg("the probabilities of the {tried:,} targets tried sum to less than 1.", tried=len(loss.tried))
-    return Finding(CANNOT_TELL, words, most, SLACK)
+    words = msg(ONE, tried=min(len(each.places), MOST_PLACES), summed=len(places) - len(left_out))
+    if left_out:
+        words = msg_together([words, msg(ELSEWHERE, rows=msg_all([*map(str, left_out)]))])
+    return Finding(OBEYS, words, most, limit)
 
 
-def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tuple[Tensor | None, Any]:
-    """Logits and losses, None where there are none."""
-    with torch.no_grad():
-        found = fn(make(row))
-    parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if _floats(one)]
-    logits = getattr(found, "logits", next((one for one in parts if one.ndim == 3), None))
-    losses = getattr(found, "loss", next((one for one in parts if one.ndim < 3), None))
-    if isinstance(logits, Tensor) and not _floats(logits):
-        raise CannotCheck(msg("expected logits of floating point, got {got}", got=logits.dtype))
-    if logits is None and losses is None:
-        raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
-    return logits, losses
+def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tolerance: float) -> Finding:
+    """What it means that probabilities exp(-losses) of the ids tried do not sum to 1."""
+    total, ignored = float((-losses).exp().nansum()), (losses == 0) | losses.isnan()
+    if not math.isfinite(total):
+        return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
+    if ignored.any() and float((-losses[~ignored]).exp().sum()) <= 1 + tolerance:
+        names = tried[ignored].tolist()
+        more = [msg("{count} more", count=len(names) - MOST_NAMED)][: len(names) > MOST_NAMED]
+        words = msg(IGNORES, ignored=msg_all([*map(str, names[:MOST_NAMED]), *more]))
+        return Finding(CANNOT_TELL, words, abs(total - 1), SLACK)
+    size, pair = f"{total:.4g}", (place, place)
+    if each.row.reads_targets and (cut := _sum_of_cut(each, place, tried)) and abs(cut - 1) <= SLACK < abs(total - 1):
+        return Finding.at(pair, READ, abs(total - cut), SLACK, total=size, cut=f"{cut:.4g}")
+    if total > 1 + SLACK:  # of which targets a mean is, and with which weights, is not known
+        leaks = Finding.at(pair, MEAN_LEAKS if each.is_mean else LEAKS, total - 1, SLACK, total=size)
+        return unknown(leaks.words, leaks) if each.is_mean else leaks
+    if total > 1 - SLACK:
+        words = msg(NEARLY_ONE, row=place, total=f"{total:.7g}", limit=f"{tolerance:.1g}")
+        return Finding(CANNOT_TELL, words, abs(total - 1), tolerance, pair)
+    words = msg("the probabilities of the {tried:,} targets tried sum to less than 1.", tried=len(tried))
+    return Finding(CANNOT_TELL, words, abs(total - 1), tolerance)
 
 
-def _floats(one: Any) -> bool:
-    return isinstance(one, Tensor) and one.is_floating_point()
+def _sum_of_cut(each: LossPerTarget, place: int, tried: Tensor) -> float | None:
+    """What they sum to in a row that ends there; None where the function does not take one."""
+    try:
+        losses = each.at(place, tried, cut=True)
+    except Exception:  # noqa: BLE001  # whatever it raises of a row that is shorter
+        return None
+    return float((-losses).exp().nansum())
+
+
+def _scaled(each: LossPerTarget, places: list[int], tried: Tensor, losses: Tensor) -> Finding | None:
+    """Where a whole number, or 1 divided by one, times the loss makes the sums 1 at all places: a leak that is the same
+    everywhere may do so too."""
+    low, high = 1 / MOST_BATCHES, float(MOST_BATCHES)
+    for _ in range(BISECTIONS):  # the sum falls as the factor grows
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if float((-losses * middle).exp().sum()) > 1 else (low, middle)
+    whole = max(round(low), 1) if low > 1 else 1 / max(round(1 / low), 1)
+    if whole == 1 or not math.isclose(low, whole, rel_tol=SLACK / 10):
+        return None
+    sums = [float((-each.at(place, tried) * whole).exp().sum()) for place in places]
+    if any(abs(one - 1) > SLACK for one in sums):
+        return None
+    return Finding(CANNOT_TELL, msg(SCALED, factor=f"{whole:.4g}"), abs(float((-losses).exp().sum()) - 1), SLACK)
+
+
+def _eps(losses: Tensor, dtype: torch.dtype) -> float:
+    """Of the type that the losses were rounded to, which may be narrower than theirs."""
+    narrow = [one for one in (torch.bfloat16, torch.float16) if bool((losses.to(one).double() == losses).all())]
+    return float(torch.finfo(narrow[0] if narrow else dtype).eps)

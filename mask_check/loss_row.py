@@ -1,0 +1,269 @@
+"""A row of a batch for a loss function: which of its tensors hold its tokens, and the same row with other tokens."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from i18n import N_, msg
+from mask_check.findings import CannotCheck
+
+TARGETS = ("labels", "targets", "target", "y")
+IDS = ("input_ids", "idx", "tokens", "x")
+NO_IDS = ("mask", "position", "type", "segment")  # in the names of tensors that only look like ids
+IGNORED = -100  # F.cross_entropy's ignore_index
+AT_ONCE = 64  # rows in one forward
+SAME = 1e-6  # of a loss that another target leaves as it was
+LEAST_TIED = 3  # targets that are all found among other ids
+FAR = 0.1  # from 1
+MOST_ALONE = 8  # targets whose losses a mean is asked for
+ONLY_A_MEAN = N_(
+    "a mean does not tell what influences each loss, and the others are not left out by targets of -100: return the "
+    "loss of each token, or logits beside the loss."
+)
+Row = dict[Any, Any]  # one row of a batch, by name or number
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What a loss function returns for some rows: logits [B, T, V] and losses, None where there are none."""
+
+    logits: Tensor | None
+    losses: Tensor | None
+
+    @property
+    def is_mean(self) -> bool:
+        return self.losses is not None and self.losses.numel() == 1
+
+    def alike(self, other: "Returned") -> bool:
+        pairs = ((self.logits, other.logits), (self.losses, other.losses))
+        return all(
+            one is None or again is None or torch.allclose(one, again, 1e-3, 1e-4, equal_nan=True)
+            for one, again in pairs
+        )
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """A loss function's row. fn: gets what `make` makes of a row. tensors: all of the batch, by name or number, those
+    of many rows cut to their first. which: the one that holds the targets [1, T]."""
+
+    fn: Callable[[Any], Any]
+    make: Callable[[Row], Any]
+    tensors: Row
+    which: Any
+
+    @property
+    def targets(self) -> Tensor:
+        found: Tensor = self.tensors[self.which]
+        return found
+
+    @property
+    def length(self) -> int:
+        return self.targets.shape[1]
+
+    @property
+    def counted(self) -> Tensor:
+        """bool [T]: which targets the loss may count."""
+        return self.targets[0] >= 0
+
+    @property
+    def reads_targets(self) -> bool:
+        """Whether what is read is its own target: each id is predicted from those before it."""
+        return self.which in (*IDS, 0) or (len(self.tensors) == 1 and self.which not in TARGETS)
+
+    def tied(self) -> dict[Any, int]:
+        """Which other ids hold the same tokens as the targets, and how many places later: 0 where the loss shifts
+        them, 1 where each target stands beside the token before it."""
+        found = {}
+        for name, ids in self.tensors.items():
+            if name == self.which or not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
+                continue
+            if ids.shape == self.targets.shape and not any(part in str(name) for part in NO_IDS):
+                later = [places for places in (0, 1) if self._stands_in(ids[:, places:])]
+                if len(later) == 1:  # both, where all tokens are the same
+                    found[name] = later[0]
+        return found
+
+    def _stands_in(self, ids: Tensor) -> bool:
+        beside, counted = self.targets[:, : ids.shape[1]], self.counted[: ids.shape[1]]
+        return int(counted.sum()) >= LEAST_TIED and bool((ids == beside)[0, counted].all())
+
+    def returned(self, row: Row) -> Returned:
+        """Logits also of [B, V, T]. Raises CannotCheck for what is neither a loss nor logits."""
+        with torch.no_grad():
+            found = self.fn(self.make(row))
+        parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if _floats(one)]
+        named = dict(found) if isinstance(found, Mapping) else {}
+        logits = named.get("logits", next((one for one in parts if self._are_logits(one, parts)), None))
+        losses = named.get("loss", next((one for one in parts if one.ndim < 3 and one is not logits), None))
+        if isinstance(logits, Tensor) and not _floats(logits):
+            raise CannotCheck(msg("expected logits of floating point, got {got}", got=logits.dtype))
+        if logits is None and losses is None:
+            raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
+        if logits is not None and logits.ndim == 2:
+            logits = logits[None]
+        elif logits is not None and logits.shape[1] not in self._lengths and logits.shape[2] in self._lengths:
+            logits = logits.mT
+        return Returned(logits, losses)
+
+    @property
+    def _lengths(self) -> tuple[int, int]:
+        return self.length, self.length - 1
+
+    def _are_logits(self, part: Tensor, parts: list[Tensor]) -> bool:
+        """[1, T, V], or [T, V] beside a loss."""
+        beside = len(parts) > 1 and part.ndim == 2 and len(part) in self._lengths
+        return part.ndim == 3 or (beside and len(part) > 1)
+
+    def with_tokens(self, others: Tensor, begin: int, names: dict[Any, int], *, targets: bool) -> Row:
+        """The row with other tokens [1, T] from the target at a position on: in its targets if they are asked for, and
+        in the ids of these names, which hold them so many places later."""
+        row = dict(self.tensors)
+        if targets:
+            later = torch.arange(self.length, device=self.targets.device) >= begin
+            row[self.which] = torch.where(later & (self.targets >= 0), others.to(self.targets), self.targets)
+        for name, places in names.items():
+            row[name] = row[name].clone()
+            row[name][:, begin + places :] = others[:, begin : self.length - places].to(row[name])
+        return row
+
+    def changed_by(self, places: slice, tried: Tensor) -> Tensor:
+        """bool, of each loss: whether it is another with other targets there, counted or not. tried: some ids."""
+        found = []
+        for one in [*self.targets[0, self.counted][:3].tolist(), *tried[-3:].tolist()]:
+            targets = self.targets.clone()
+            targets[:, places] = one
+            losses = self.returned(self.tensors | {self.which: targets}).losses
+            assert losses is not None
+            found.append(losses.flatten())
+        return torch.stack([~torch.isclose(one, found[0], SAME, 0, equal_nan=True) for one in found]).any(0)
+
+    def shifts(self, whole: Returned, tried: Tensor) -> bool:
+        """Whether a prediction is of the target one place later: the loss does not count the first one, but others."""
+        if whole.logits is not None and whole.logits.shape[1] != self.length:
+            return whole.logits.shape[1] < self.length
+        if self.reads_targets:
+            return True
+        if whole.logits is not None and whole.losses is not None:
+            off = [self._off_cross_entropy(whole.logits[0], whole.losses, places) for places in (0, 1)]
+            if min(off) < 1e-4 and min(off) < max(off) / 4:
+                return off[1] < off[0]
+        if whole.losses is None or not self.changed_by(slice(1, None), tried).any():
+            return 0 in self.tied().values()
+        return not bool(self.changed_by(slice(1), tried).any())
+
+    def _off_cross_entropy(self, logits: Tensor, losses: Tensor, shift: int) -> float:
+        """How far losses are from those of logits [T, V] as predictions of the targets so many places later."""
+        targets = self.targets[0, shift:].masked_fill(~self.counted[shift:], IGNORED)
+        found = F.cross_entropy(logits[: len(targets)].float(), targets.long(), ignore_index=IGNORED)
+        mean = float(losses.float().sum()) / max(int(losses.count_nonzero()), 1)
+        return abs(float(found) - mean) / max(abs(mean), 1e-6)
+
+    def cut(self, length: int) -> "LossRow":
+        """The row up to a position."""
+        short = {
+            name: one[:, :length] if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] == self.length else one
+            for name, one in self.tensors.items()
+        }
+        return LossRow(self.fn, self.make, short, self.which)
+
+
+class LossPerTarget:
+    """The loss of each target of a row. places: of those that have one. shifts: see LossRow.
+
+    A mean gives them too, where it is of a single target and the others are ignored. Raises CannotCheck where it is no
+    such mean."""
+
+    def __init__(self, row: LossRow, whole: Returned, shifts: bool, tried: Tensor) -> None:
+        assert whole.losses is not None
+        self.row, self.is_mean, self.dtype = row, whole.is_mean, whole.losses.dtype
+        counted, many = row.counted.nonzero()[:, 0].tolist(), whole.losses.numel()
+        counted = [place for place in counted if place or not shifts]
+        self._first = row.length - many  # target that has a loss
+        self._factor = 1
+        if self._first < 0:
+            raise CannotCheck(
+                msg("expected the loss of each of {length} tokens, got {many}", length=row.length, many=many)
+            )
+        if self.is_mean:
+            counted = spread(counted, MOST_ALONE)
+            self._require_a_mean(counted, tried)
+        elif many == row.length and shifts and not row.reads_targets:
+            last = row.changed_by(slice(row.length - 1, None), tried).nonzero().flatten().tolist()
+            self._first = row.length - 1 - last[0] if len(last) == 1 else 0
+        self.places = [place for place in counted if self.is_mean or 0 <= place - self._first < many]
+
+    def _require_a_mean(self, counted: list[int], tried: Tensor) -> None:
+        if self.row.reads_targets or len(counted) < 2:
+            raise CannotCheck(msg(ONLY_A_MEAN))
+        one, other = counted[0], counted[-1]
+        apart = [self._alone(self.row.tensors, place) for place in (one, other)]
+        total, both = sum(apart), self._kept(self.row.tensors, [one, other])
+        rounding = 16 * torch.finfo(self.dtype).eps  # no more, or the other targets are read although they do not count
+        if not any(math.isclose(both, wanted, rel_tol=rounding) for wanted in (total, total / 2)):
+            raise CannotCheck(msg(ONLY_A_MEAN))
+        if math.isclose(both, total, rel_tol=rounding) and float((-self.at(one, tried)).exp().sum()) > 1 + FAR:
+            self._factor = int(self.row.counted.sum())  # a sum that is divided by the number of all
+
+    def _alone(self, row: Row, place: int) -> float:
+        return self._kept(row, [place])
+
+    def _kept(self, row: Row, places: list[int]) -> float:
+        """The mean where all targets but these are ignored."""
+        targets = torch.full_like(row[self.row.which], IGNORED)
+        targets[:, places] = row[self.row.which][:, places]
+        try:
+            losses = self.row.returned(row | {self.row.which: targets}).losses
+        except (IndexError, RuntimeError):  # of a loss that takes -100 for an id
+            raise CannotCheck(msg(ONLY_A_MEAN)) from None
+        assert losses is not None
+        return float(losses) * self._factor
+
+    def of(self, row: Row) -> Tensor:
+        """float64 [places]."""
+        if self.is_mean:
+            return torch.tensor([self._alone(row, place) for place in self.places], dtype=torch.float64)
+        losses = self.row.returned(row).losses
+        assert losses is not None
+        return losses.double().flatten()[[place - self._first for place in self.places]].cpu()
+
+    def at(self, place: int, ids: Tensor, cut: bool = False) -> Tensor:
+        """float64 [N]: of each of these ids, were it the target there, or the last one of a row that is cut there."""
+        row, which = (self.row.cut(place + 1) if cut else self.row).tensors, self.row.which
+        if self.is_mean:
+            rows = ({which: _with_id(row[which], place, one)} for one in ids.split(1))
+            return torch.tensor([self._alone(row | one, place) for one in rows], dtype=torch.float64)
+        found = []
+        for some in ids.split(AT_ONCE):
+            wide = {
+                name: one.repeat(len(some), *[1] * (one.ndim - 1))
+                if isinstance(one, Tensor) and one.ndim > 1 and len(one) == 1
+                else one
+                for name, one in row.items()
+            }
+            losses = self.row.returned(wide | {which: _with_id(row[which], place, some)}).losses
+            assert losses is not None
+            found.append(losses.double().reshape(len(some), -1)[:, place - self._first])
+        return torch.cat(found).cpu()
+
+
+def spread(places: list[int], most: int) -> list[int]:
+    """At most so many of them, the first and the last among them."""
+    if len(places) <= most:
+        return places
+    return [places[round(part * (len(places) - 1) / (most - 1))] for part in range(most)]
+
+
+def _with_id(targets: Tensor, place: int, ids: Tensor) -> Tensor:
+    wide = targets.repeat(len(ids), 1)
+    wide[:, place] = ids.to(wide)
+    return wide
+
+
+def _floats(one: Any) -> bool:
+    return isinstance(one, Tensor) and one.is_floating_point()

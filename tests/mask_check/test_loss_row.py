@@ -1,0 +1,144 @@
+"""Loss functions of a small Transformer, by how their batch holds tokens and what they return."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import unmask
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
+
+V, B, T = 41, 3, 16
+IDS = torch.randint(1, V, (B, T + 1), generator=torch.Generator().manual_seed(1))
+X, Y = IDS[:, :-1], IDS[:, 1:]
+
+
+class Decoder(torch.nn.Module):
+    """With weights as models begin with. later: how many later tokens a query reads; source: tokens that all read."""
+
+    def __init__(self, later: int, wide: int = 24) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.later = later
+        self.embedding, self.position = torch.nn.Embedding(V, wide), torch.nn.Embedding(2 * T, wide)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(wide, 3 * wide) for _ in range(2))
+        self.head = torch.nn.Linear(wide, V)
+        for weight in self.parameters():
+            weight.data.normal_(0, 0.02)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, source: Tensor | None = None) -> Tensor:
+        length = ids.shape[1]
+        x = self.embedding(ids) + self.position.weight[:length]
+        if source is not None:
+            x = x + self.embedding(source).mean(1, keepdim=True)
+        mask = torch.ones(length, length, dtype=torch.bool).tril(self.later) if mask is None else mask
+        for layer in self.layers:
+            q, k, v = layer(F.layer_norm(x, x.shape[-1:])).chunk(3, -1)
+            x = x + F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], attn_mask=mask)[:, 0]
+        found: Tensor = self.head(F.layer_norm(x, x.shape[-1:]))
+        return found
+
+
+def each(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.mT, targets, reduction="none")
+
+
+def verdict(fn: Callable[[Any], Any], batch: Any) -> str:
+    return unmask.check_loss(fn, batch, vocabulary=V).verdict
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (1, BROKEN), (T, BROKEN)])
+def test_a_small_leak_of_a_network_that_was_just_made(later: int, wanted: str) -> None:
+    network = Decoder(later)
+    assert verdict(lambda given: each(network(given["x"]), given["y"]), {"x": X, "y": Y}) == wanted
+    assert verdict(lambda given: each(network(given["in"]), given["targets"]), {"in": X, "targets": Y}) == wanted
+    same = {"input_ids": IDS, "labels": IDS.clone()}
+    assert verdict(lambda given: each(network(given["input_ids"])[:, :-1], given["labels"][:, 1:]), same) == wanted
+    assert verdict(lambda given: network(given["input_ids"]), same) == wanted
+    alone = verdict(lambda given: each(network(given[0])[:, :-1], given[0][:, 1:]), (IDS,))
+    assert alone == wanted if later != 1 else alone in (BROKEN, CANNOT_TELL)
+    assert verdict(lambda given: F.cross_entropy(network(given[0]).mT, given[1]), (X, Y)) == wanted
+
+
+@pytest.mark.parametrize("place", [0, 3, 5, 10, 15])
+def test_a_leak_at_one_position(place: int) -> None:
+    others = torch.randint(1, V, (B, T), generator=torch.Generator().manual_seed(2))
+
+    def leaking(given: dict[str, Tensor]) -> Tensor:
+        logits = Decoder(0)(given["x"])
+        logits[:, place] += 3 * F.one_hot(given["y"][:, place], V)
+        return each(logits, given["y"])
+
+    report = unmask.check_loss(leaking, {"x": X, "y": others}, vocabulary=V)
+    assert (report.verdict, report.pair) == (BROKEN, (place, place)), report
+
+
+@pytest.mark.parametrize("later", [0, T])
+@pytest.mark.parametrize("returned", ["each", "logits", "both"])
+def test_an_encoder_decoder_that_shifts_its_targets(later: int, returned: str) -> None:
+    network, source = Decoder(later), torch.flip(X, (1,))[:, :7]
+
+    def loss(given: dict[str, Tensor]) -> Any:
+        logits = network(given["tgt"][:, :-1], source=given["src"])
+        losses = each(logits, given["tgt"][:, 1:])
+        return {"each": losses, "logits": logits, "both": (losses.mean(), logits)}[returned]
+
+    report = unmask.check_loss(loss, {"src": source, "tgt": IDS}, targets="tgt", vocabulary=V)
+    assert report.verdict == (BROKEN if later else OBEYS), report
+
+
+@pytest.mark.parametrize("later", [0, T])
+def test_logits_in_other_shapes(later: int) -> None:
+    network = Decoder(later)
+
+    def flat(given: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        logits = network(given[0]).flatten(0, 1)
+        return logits, F.cross_entropy(logits, given[1].flatten())
+
+    wanted = BROKEN if later else OBEYS
+    assert verdict(flat, (X, Y)) == wanted
+    assert verdict(lambda given: network(given[0]).mT, (X, Y)) == wanted
+    assert verdict(lambda given: {"loss": flat(given)[1], "logits": network(given[0])}, (X, Y)) == wanted
+    alone = {"labels": IDS}
+    shifted = lambda logits, ids: F.cross_entropy(logits[:, :-1].mT, ids[:, 1:])  # noqa: E731
+    assert (
+        verdict(lambda given: (shifted(network(given["labels"]), given["labels"]), network(given["labels"])), alone)
+        == wanted
+    )
+
+
+def test_a_mask_of_every_pair_in_the_batch() -> None:
+    network, causal = Decoder(0), torch.ones(B, T, T, dtype=torch.bool).tril()
+    for mask, wanted in ((causal, OBEYS), (torch.ones_like(causal), BROKEN)):
+        batch = {"x": X, "y": Y, "mask": mask[:, None]}
+        assert verdict(lambda given: each(network(given["x"], given["mask"]), given["y"]), batch) == wanted
+
+
+def test_a_loss_of_two_targets_at_each_position() -> None:
+    def loss(given: dict[str, Tensor]) -> Tensor:
+        found = each(Decoder(0)(given["x"]), given["y"])
+        return found + F.pad(found[:, 1:], (0, 1))
+
+    report = unmask.check_loss(loss, {"x": X, "y": Y}, vocabulary=V)
+    assert (report.verdict, "or the loss there is of several targets" in str(report)) == (CANNOT_TELL, True), report
+    with_both = unmask.check_loss(
+        lambda given: torch.cat([loss(given), loss(given)], 1), {"x": X, "y": Y}, vocabulary=V
+    )
+    assert f"expected the loss of each of {T} tokens, got {2 * T}" in str(with_both)
+
+
+def test_targets_that_stand_where_they_are_read() -> None:
+    """decoder_input_ids that were not shifted."""
+    network = Decoder(0)
+    batch = {"labels": IDS, "decoder_input_ids": IDS.clone()}
+    for fn in (
+        lambda given: each(network(given["decoder_input_ids"]), given["labels"]),
+        lambda given: F.cross_entropy(network(given["decoder_input_ids"]).mT, given["labels"]),
+    ):
+        report = unmask.check_loss(fn, batch, vocabulary=V)
+        assert (report.verdict, "that decoder_input_ids holds at their own" in str(report)) == (CANNOT_TELL, True), (
+            report
+        )
