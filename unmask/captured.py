@@ -30,6 +30,7 @@ MOST_BYTES = 2**30  # of the weights and scores of all heads
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # of F.scaled_dot_product_attention
 PATTERN = re.compile(r"blocks\.(\d+)\.attn\.hook_pattern")
 NEVER = -1e4  # an additive mask below it blocks
+LOST = -1e15  # beside it a score is lost in float64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -180,8 +181,11 @@ def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
         return allowed & mask, None
     seen = allowed & (mask > NEVER)
     none = ~seen.any(-1, keepdim=True)  # a query whose every key has -1e9 or so attends to them all
-    allowed = seen | (none & allowed & (mask > -math.inf))
-    bias = mask.float().masked_fill(~allowed, 0)
+    most = mask.masked_fill(~allowed, -math.inf).amax(-1, keepdim=True)
+    allowed = seen | (none & allowed & (mask > -math.inf) & (mask - most > NEVER))
+    if mask.dtype == torch.float64:  # in which scores are not lost beside -1e9, as they are beside -1e300
+        mask = mask - most.masked_fill(~none | (most < LOST), 0)
+    bias = mask.clamp(min=torch.finfo(torch.float32).min).float().masked_fill(~allowed, 0)
     return allowed, bias if bias.any() else None
 
 

@@ -260,7 +260,7 @@ def _made_by(file: Path, name: str) -> nn.Module:
     try:
         found = runpy.run_path(str(file)).get(name)
         made = found if isinstance(found, nn.Module) or not callable(found) else found()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit(main()) at the end of a script
         why = f"{type(error).__name__}: {first_line(error)}"
         raise CannotCheck(f"{file.name} raised {why} where {name[:40]} was made") from error
     finally:

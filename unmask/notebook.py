@@ -86,7 +86,8 @@ def load(
             raise ValueError(f"expected gguf_file with a repository or a folder, got one with {str(model)!r}")
         asked = f"{model}/{gguf_file}" if gguf_file else catalog.at_step(str(model), step)
         own = {"device": device, "precision": precision, "device_map": device_map}
-        chosen: dict[str, Any] = {name: value for name, value in own.items() if value not in ("auto", "")}
+        unset = {"device": "auto", "precision": "auto", "device_map": ""}
+        chosen: dict[str, Any] = {name: value for name, value in own.items() if value != unset[name]}
         others = [name for name, value in chosen.items() if value not in ("cpu", "float32")]
         chosen |= {} if tokens is None else {"tokens": tokens}
         settings = Settings.of(Settings.from_environment().model_dump() | chosen)

@@ -26,7 +26,7 @@ BY: tuple[By, ...] = ("tokens", "words", "sentences")
 LONGEST_LABEL = 80  # characters of a group's
 TAIL = 12  # characters of a group that tell whether the next token belongs to it
 MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n", "⇥": "\t"})  # of spaces, in tokens' labels
-SPECIAL = re.compile(r"<[^<>\s]+>|\[/?([A-Z]+|unused)[0-9]*\]")  # <s>, <|endoftext|>, [CLS], [unused1] …
+SPECIAL = re.compile(r"<[^<>\s]+>|\[/?([A-Z][A-Z_]*|[gs]MASK|unused)[0-9]*\]")  # <s>, [CLS], [TOOL_CALLS] …
 PART_OF_A_CHARACTER = re.compile("(⟨[89A-F][0-9A-F]( [89A-F][0-9A-F])*⟩)+")  # as model/text.py labels it
 APOSTROPHES = ("'", "’")
 NO_SPACES = re.compile(  # scripts that put none between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese
@@ -133,19 +133,30 @@ def _same_sentence(before: str, span: str, _after: str) -> bool:
 
 def merged(view: HeadView, rows: np.ndarray, columns: np.ndarray) -> HeadView:
     """A whole view with a row for each group of queries and a column for each group of keys. A cell's score is the
-    log-sum-exp of its keys', which the softmax takes to the sum of their weights, averaged over its queries."""
-    with np.errstate(invalid="ignore"):  # scores that are not known are NaN
-        scaled = np.add.reduceat(np.logaddexp.reduceat(view.scaled, columns, axis=1), rows, axis=0)
-    sizes = np.diff(np.append(rows, len(view.queries)))
+    log-sum-exp of its open keys', which the softmax takes to the sum of their weights, averaged over the queries that
+    have one; of all its keys where none is open."""
+    scaled = _merged_scores(np.where(view.any_blocked(), -np.inf, view.scaled), rows, columns)
+    closed = np.isnan(scaled)
+    if closed.any():
+        scaled = np.where(closed, _merged_scores(view.scaled, rows, columns), scaled)
     return replace(
         view,
         weights=merged_weights(view.weights, rows, columns),
-        scaled=(scaled / sizes[:, None]).astype(np.float32),
+        scaled=scaled.astype(np.float32),
         blocked=merged_masks(view.blocked, rows, columns),
         queries=merged_labels(view.queries, rows),
         keys=merged_labels(view.keys, columns),
         merged=True,
     )
+
+
+def _merged_scores(scores: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """[Q,K] -> [R,C], NaN where a cell has no finite score."""
+    with np.errstate(invalid="ignore"):
+        by_query = np.logaddexp.reduceat(scores, columns, axis=1)
+        known = np.isfinite(by_query)
+        sums = np.add.reduceat(np.where(known, by_query, 0), rows, axis=0)
+        return sums / np.add.reduceat(known.astype(np.float64), rows, axis=0)
 
 
 def merged_masks(blocked: dict[str, np.ndarray], rows: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:

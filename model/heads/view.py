@@ -190,15 +190,18 @@ def cropped(view: HeadView, rows: Span, columns: Span) -> HeadView:
 
 
 def coarser(view: HeadView, most: int = MOST_CELLS, *, step: int = 0) -> HeadView:
-    """The view with at most `most` rows and columns: the largest weight of each patch of step × step cells, which is
-    blocked only when all of its cells are: by every mask that blocks some of them."""
+    """The view with at most `most` rows and columns: of each patch of step × step cells the largest weight, and
+    the largest score of those that are open. It is blocked only when all of its cells are: by every mask that blocks
+    some of them."""
     step = step or step_of(view, most)
     if step == 1:
         return view
-    whole = reduced(view.any_blocked(), step, np.logical_and, True)
+    closed = view.any_blocked()
+    whole = reduced(closed, step, np.logical_and, True)
+    scaled = reduced(np.where(closed, -np.inf, view.scaled), step, np.maximum, -np.inf)
     return HeadView(
         weights=reduced(view.weights, step, np.maximum, 0.0),
-        scaled=reduced(view.scaled, step, np.maximum, -np.inf),
+        scaled=np.where(whole, reduced(view.scaled, step, np.maximum, -np.inf), scaled),
         blocked={name: whole & reduced(mask, step, np.logical_or, False) for name, mask in view.blocked.items()},
         queries=_joined(view.queries, step),
         keys=_joined(view.keys, step),

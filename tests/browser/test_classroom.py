@@ -280,6 +280,22 @@ def test_a_draft_too_long_for_a_link_outlives_a_reload_and_gives_way_to_a_link(o
     expect(source).to_have_value(short)
 
 
+def test_what_was_just_typed_is_in_the_lesson_that_is_opened_and_after_a_reload(open_page: Open) -> None:
+    page = open_page("lessons?edit=true")
+    source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
+    expect(said).to_have_text("2 steps run, no mistakes.")
+    source.press("Control+End")
+    source.press_sequentially("\nJust typed.")
+    page.locator(".st-key-lesson_use button").click()
+    expect(page.get_by_text("Another mask")).to_be_visible()
+    page.go_back()
+    expect(source).to_have_value(re.compile("Just typed\\.$"))
+    source.press("Control+End")
+    source.press_sequentially(" And more")
+    page.reload()
+    expect(source).to_have_value(re.compile("And more$"))
+
+
 def selected(area: Locator) -> str:
     text: str = area.evaluate("area => area.value.slice(area.selectionStart, area.selectionEnd)")
     return text

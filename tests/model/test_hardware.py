@@ -55,6 +55,7 @@ def test_without_a_gpu_all_is_on_the_cpu_and_a_device_asked_for_is_missed_in_wor
     ("story", {"precision": "bfloat16"}),
     ("induction", {"step": 50, "device": "cuda"}),
     ("story", {"device": "cpu", "precision": "float16"}),
+    ("story", {"device_map": "auto"}),
 ])  # fmt: skip
 def test_models_that_ship_take_no_other_device_or_precision(name: str, own: dict) -> None:
     with pytest.raises(ValueError, match=f"expected no {list(own)[-1]} for '{name}.* in float32 on the CPU"):

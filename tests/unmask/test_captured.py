@@ -105,6 +105,33 @@ def test_causal_masks_of_torch_which_hold_no_numbers(make: Callable[[int, int], 
     assert (found.closed == closed.numpy()).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("masked", [-1e4, -1e9, torch.finfo(torch.float64).min])
+def test_masks_that_add_up_and_rows_that_all_are_masked_are_as_torch_sees_them(
+    masked: float, dtype: torch.dtype
+) -> None:
+    """Padding on the left and the causal mask, each a number, as many models add them."""
+    least = torch.finfo(dtype).min
+    later = torch.zeros(TOKENS, TOKENS, dtype=torch.float64).masked_fill(
+        torch.ones(TOKENS, TOKENS).triu(1).bool(), masked
+    )
+    padding = torch.zeros(TOKENS, dtype=torch.float64)
+    padding[:2] = masked
+    bias = (later + padding).clamp(min=least).to(dtype)
+
+    class Padded(nn.Module):
+        def forward(self, q: Tensor) -> Tensor:
+            self.out = F.scaled_dot_product_attention(q, q, q, bias)
+            return self.out
+
+    net, given = Padded(), torch.randn(1, HEADS, TOKENS, WIDTH, generator=torch.Generator().manual_seed(0)).to(dtype)
+    found = unmask.capture(net, given)
+    np.testing.assert_allclose(found.numpy()[0] @ given[0].numpy(), net.out[0], atol=1e-6)
+    if masked > -1e300:  # twice that is another number
+        twice = np.arange(TOKENS) == 1
+        assert (found.closed[0][:, 0] == twice).all()
+
+
 @pytest.mark.parametrize("masked", [-1e9, torch.finfo(torch.float32).min])
 def test_a_query_whose_every_key_is_masked_by_a_number_attends_to_all(masked: float) -> None:
     """As to torch: padding on the left, with a mask that adds a number."""

@@ -99,6 +99,14 @@ def test_a_file_may_import_what_is_beside_it(tmp_path: Path) -> None:
     assert sys.path == before
 
 
+def test_a_file_that_ends_the_program_is_a_sentence(tmp_path: Path) -> None:
+    """As a script without `if __name__` does: its exit status would be that of the check."""
+    file = tmp_path / "script.py"
+    file.write_text("import sys\ndef make(): ...\nsys.exit(0)\n")
+    with pytest.raises(unmask.CannotCheck, match=r"script\.py raised SystemExit: 0 where make was made"):
+        unmask.check(f"{file}:make")
+
+
 def test_assert_causal_asks_for_causal_whatever_is_declared() -> None:
     encoder = SmallDecoder(SmallConfig(is_causal=False))
     assert unmask.check(encoder).obeys

@@ -33,7 +33,7 @@ _source = st.components.v2.component(
 def open_with(text: str) -> None:
     """Edit this source."""
     state = st.session_state
-    version = state.get("lesson_draft_version", 0) + 1
+    version = max(state.get("lesson_draft_version", 0), 0) + 1
     state.update(lesson_edit=True, lesson_draft=text, lesson_draft_version=version, lesson_step=1)
     forget(DRAFT)
 
@@ -54,7 +54,7 @@ def show(found: list[Shelved]) -> None:
     with guarded():
         if "lesson_draft" not in state:
             open_with(shelves.unpacked(state.lesson_packed) if state.lesson_packed else _templates()[USUAL][1])
-            state.lesson_draft_version = int(bool(state.lesson_packed))  # 0: the browser's own goes before it
+            state.lesson_draft_version = -1 if state.lesson_packed else 0  # 0: the browser's own goes before
         text = state.lesson_draft
     names = [one.name for one in found]
     lesson, problems = _read(text, names)

@@ -37,6 +37,11 @@ function kept(text) {
   }
 }
 
+// Whether the browser was asked for this page again, whose link may be older than what was typed.
+function reloaded() {
+  return performance.getEntriesByType("navigation")[0]?.type === "reload";
+}
+
 function number(parts, problems) {
   const wrong = new Set(problems.map(([line]) => line));
   const count = parts.area.value.split("\n").length;
@@ -68,7 +73,6 @@ function edit({ data, parentElement, setTriggerValue }) {
     const told = JSON.stringify([area.value, step]);
     if (told === parts.sent) return;
     parts.sent = told;
-    kept(area.value);
     setTriggerValue("typed", { text: area.value, step });
   };
   const wait = () => {
@@ -76,9 +80,10 @@ function edit({ data, parentElement, setTriggerValue }) {
     parts.later = setTimeout(send, PAUSE);
   };
   if (parts.version !== data.version) {
-    area.value = (data.version === 0 && kept()) || data.text;
+    area.value = (data.version === 0 || (data.version < 0 && reloaded()) ? kept() : "") || data.text;
     parts.sent = JSON.stringify([data.text, data.step]);
     parts.version = data.version;
+    if (data.version > 0) kept(area.value); // a file or a template that was just taken
     if (area.value !== data.text) send();
   }
   area.maxLength = data.most;
@@ -94,8 +99,10 @@ function edit({ data, parentElement, setTriggerValue }) {
   if (!data.problems.length) found.textContent = data.fine;
   area.oninput = () => {
     number(parts, []);
+    kept(area.value);
     wait();
   };
+  area.onblur = send; // before the click on a button is
   area.onclick = area.onkeyup = wait;
   area.onscroll = () => (lines.scrollTop = area.scrollTop);
   return () => clearTimeout(parts.later);

@@ -1,5 +1,7 @@
 """Tokens merged into words and sentences. Run: python -m pytest tests/model/heads/test_merging.py"""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -91,13 +93,15 @@ def test_the_special_tokens_of_a_chat_template_stand_alone() -> None:
         "<|start|>",
         "ai",
         "[/INST]",
+        "[TOOL_CALLS]",
+        "[gMASK]",
     ]
     labels = tuple(part.replace(" ", "·") for part in parts)
     ends = tuple(len("".join(parts[:count])) for count in range(1, len(parts) + 1))
     ids = torch.zeros(1, len(parts), dtype=torch.long)
     batch = TokenBatch(ids, ids == 0, (labels,), texts=("".join(parts),), ends=(ends,))
     assert groups_of(batch, 0, "words").tolist() == list(range(len(parts)))
-    assert groups_of(batch, 0, "sentences").tolist() == [0, 1, 2, 3, 4, 8, 9, 10, 11]
+    assert groups_of(batch, 0, "sentences").tolist() == [0, 1, 2, 3, 4, 8, 9, 10, 11, 12, 13]
 
 
 def test_unknown_words_are_words_of_their_sentence() -> None:
@@ -126,6 +130,16 @@ def test_a_merged_cell_is_the_sum_over_keys_and_the_mean_over_queries() -> None:
     assert found.keys == ["ab", "c", "de"]
     scores = np.log(np.exp(VIEW.scaled[1:3, :2]).sum(1)).mean()  # what the softmax takes to the sum of their weights
     assert found.scaled[1, 0] == pytest.approx(scores, rel=1e-6)
+
+
+def test_a_merged_score_is_of_its_open_cells() -> None:
+    """Else a word on itself, half of which it does not see, has a larger score than one with more weight."""
+    view = replace(VIEW, scaled=np.where(CAUSAL, 50, VIEW.scaled).astype(np.float32))
+    found = merged(view, np.array([0, 1, 3]), np.array([0, 1, 3]))
+    one, both = view.scaled[1, 1], np.log(np.exp(view.scaled[2, 1:3]).sum())
+    assert found.scaled[1, 1] == pytest.approx((one + both) / 2, rel=1e-6)
+    assert found.scaled[0, 1] == pytest.approx(50 + np.log(2)), "all are blocked"
+    np.testing.assert_allclose(over_queries(view, [1, 2]).scaled[0, 2], view.scaled[2, 2], rtol=1e-6)
 
 
 def test_a_merged_cell_is_blocked_only_where_all_of_its_cells_are() -> None:
