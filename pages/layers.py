@@ -1,5 +1,7 @@
 """Across layers: what each layer would predict, and where tokens look once heads and layers are put together."""
 
+from typing import Any
+
 import streamlit as st
 
 from i18n import N_, say
@@ -34,9 +36,9 @@ if section != "lens":
     with over_slot:
         flows = section == "token" and st.session_state.by == "tokens"
         offered = [one for one in layers.OVER if one != "flow" or flows]
-        over = st.session_state.over if st.session_state.over in offered else "rollout"
-        name = lambda one: say(layers.OVER[one])  # noqa: E731
-        st.selectbox(say("Over heads"), offered, format_func=name, help=say(layers.HELP), **bound("over", over))
+        look = bound("over", st.session_state.over if st.session_state.over in offered else "rollout")
+        look |= {"format_func": lambda name: say(layers.OVER[name]), "help": say(layers.HELP)}
+        over: Any = st.selectbox(say("Over heads"), offered, **look)
 if section == "all":
     with layer_slot:
         layer = catalog.first_head(model)[0] if st.session_state.layer is None else st.session_state.layer

@@ -43,7 +43,7 @@ def picture_of(source: Any) -> Image.Image:
         return read_picture(source)
     if isinstance(source, Image.Image):
         if source.mode in ("I", "F"):  # whose black and white nothing says
-            raise ValueError(msg(NO_PICTURE, got=f"Pillow's of mode {source.mode}"))
+            raise ValueError(msg(NO_PICTURE, got=f"mode {source.mode}"))
         return _decoded(lambda: source)
     levels = np.asarray(source)
     if levels.dtype != np.uint8 or levels.ndim not in (2, 3) or levels.shape[2:] not in ((), (3,), (4,)):

@@ -52,7 +52,7 @@ def test_an_image_is_a_path_pillows_or_an_array(kind: str, run: ImageRun, folder
     ("image", "words"),
     [
         (SVG, "PNG, JPEG or WebP"), (BROKEN[:-30], "damaged"), (ANIMATED, "animated"),
-        (Image.new("I", (9, 14)), "got Pillow's of mode I"), (Image.new("F", (9, 14)), "got Pillow's of mode F"),
+        (Image.new("I", (9, 14)), "got mode I"), (Image.new("F", (9, 14)), "got mode F"),
         (png_header(60_000, 60_000), "25"), (Image.new("RGB", (1, 10_000)), "1 × 10000"),
         (np.zeros((9, 9, 7), np.uint8), "an array"), (np.full((9, 9), np.nan), "an array"), (7, "an array"),
         (np.zeros((0, 9), np.uint8), "at least 8 pixels"),
