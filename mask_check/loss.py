@@ -15,13 +15,13 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
-from mask_check.loss_row import AT_ONCE, IDS, SAME, TARGETS, LossPerTarget, LossRow, Returned, Row, spread
+from mask_check.loss_row import AT_ONCE, IDS, TARGETS, LossPerTarget, LossRow, Returned, Row, spread
 from mask_check.prepare import generator_of
 from model.errors import first_line, index, items
 from model.spec import MOST_POSITIONS
 
 MOST_IDS = 2048
-MOST_NAMED = 5  # targets that a loss ignores
+MOST_NAMED = 5  # numbers in a sentence
 MOST_FORWARDS = 256  # to try all ids at as many places as that allows
 MOST_BATCHES = 64  # by whose number a loss may be divided
 BISECTIONS = 60
@@ -45,16 +45,18 @@ MEAN_LEAKS = N_(
 )
 ONE = N_(
     "no loss changes with later tokens ({tried} positions tried), and the probabilities of all targets at a position "
-    "sum to 1 ({summed} positions): no target influences its own prediction."
+    "sum to 1 ({summed} positions): there, no target influences its own prediction."
 )
 SCALED = N_(
     "the probabilities of all targets sum to 1 if the loss is multiplied by {factor}: return it without its division "
     "by a number of batches."
 )
+IF_COUNTED = N_("That is a leak if the loss counts that prediction: return the loss of each token to tell.")
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
 NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
 NO_LOSS = N_("its loss is NaN at some position, or infinite at all of them.")
 NEVER, MASKED = 104.0, -9e3  # so far below the largest logit of its position, and below this, an entry is masked
+NEAR = 1e-3  # from a cross-entropy
 MOST_PLACES = 64  # from which targets are changed
 MOVED = N_("changing targets from position {place} on changes the logits of position {row}.")
 MOVED_BOTH = N_(
@@ -62,13 +64,13 @@ MOVED_BOTH = N_(
     "{row}, which predict the token there or an earlier one."
 )
 MOVED_LOSS = N_("changing targets from position {place} on changes the loss at the earlier position {row}.")
-SEVERAL = N_(
-    "the target at position {place} changes the loss at the earlier position {row} and no later one: its prediction "
-    "reads that target, or the loss there is of several targets. Return logits beside the loss to tell."
-)
 MOVED_BY_IDS = N_(
     "the ids that are read hold the targets too: changing them from the target at position {place} on, and no target, "
     "changes the loss at position {row}."
+)
+SAME_FOR_ALL = N_(
+    "changing tokens from position {place} on changes the loss at position {row}, and as much whatever its target is: "
+    "a term of it reads them, as a router's loss does, or is of another target. Return logits beside the loss to tell."
 )
 UNSHIFTED = N_(
     "the targets are the tokens that {name} holds at their own positions, and the loss does not shift them: a "
@@ -147,6 +149,8 @@ class _Trial:
         shift = 1 + torch.randint(count - 1, row.targets.shape, generator=generator).to(row.targets)
         self.others = (row.targets + shift) % count
         self.shifts, self.tied = row.shifts(whole, self.tried), row.tied()
+        own = row.counted if whole.losses is None else row.with_loss(whole.losses)
+        self.own_others = self.others.where(own, row.targets)  # what has no loss may be read, as a masked model reads
 
     def finding(self) -> Finding:
         logits, losses = self.whole.logits, self.whole.losses
@@ -174,7 +178,8 @@ class _Trial:
         except CannotCheck as error:
             return Finding(CANNOT_TELL, error.args[0], None, SLACK)
         if not each.places:
-            return Finding(CANNOT_TELL, msg(NOT_COUNTED), None, SLACK)
+            words = msg("the loss does not depend on the target at the positions tried.")
+            return Finding(CANNOT_TELL, words if each.left_out else msg(NOT_COUNTED), None, SLACK)
         moved = self._moved_losses(each, {}, True, MOVED_LOSS)
         if moved is None and self.tied:
             moved = self._moved_losses(each, self.tied, False, MOVED_BY_IDS)
@@ -185,28 +190,41 @@ class _Trial:
         losses = each.of(self.row.tensors)
         finite = losses[losses.isfinite()].abs()
         tolerance = 8 * torch.finfo(each.dtype).eps * max(float(finite.max()) if len(finite) else 0.0, 1.0)
-        places = torch.tensor(each.places)
+        places, others = torch.tensor(each.places), self.own_others if targets else self.others
         for place in spread(each.places, MOST_PLACES):
-            other = each.of(self.row.with_tokens(self.others, place, names, targets=targets))
-            moved = (other - losses).abs().where(places < place if targets else places <= place, 0)
-            moved = moved.where(~(other.isnan() & losses.isnan()), 0).nan_to_num(math.inf, math.inf)
-            if float(moved.max()) > tolerance:
-                at = int(places[moved.argmax()])
-                found = Finding.at((at, at), moves, float(moved.max()), tolerance, place=place)
-                return self._unless_of_several(found, each, place, at) if targets else found
+            changed = self.row.with_tokens(others, place, names, targets=targets)
+            moved = (each.of(changed) - losses).where(places < place if targets else places <= place, 0)
+            moved = moved.where(~(moved.isnan() & losses.isnan()), 0).nan_to_num(math.inf, math.inf)
+            if float(moved.abs().max()) > tolerance:
+                at = int(moved.abs().argmax())
+                row = each.places[at]
+                found = Finding.at((row, row), moves, float(moved[at].abs()), tolerance, place=place)
+                is_term = self._is_a_term(each, changed, at, float(moved[at]), 4 * tolerance)
+                return unknown(msg(SAME_FOR_ALL, place=place, row=row), found) if is_term else found
         return None
 
-    def _unless_of_several(self, found: Finding, each: LossPerTarget, place: int, at: int) -> Finding:
-        """What reads a target reads it for all later losses too; a loss of the next two targets counts it in two."""
-        targets = self.row.targets.clone()
+    def _is_a_term(self, each: LossPerTarget, changed: Row, at: int, by: float, tolerance: float) -> bool:
+        """Whether a loss moves as much with another target: probabilities sum to 1, and cannot all rise or fall."""
+        row, base = each.places[at], self.row.tensors
+        pair = [one | {self.row.which: self._with_other(one[self.row.which], row)} for one in (base, changed)]
+        before, after = (float(each.of(one)[at]) for one in pair)
+        return abs(after - before - by) <= tolerance
+
+    def _with_other(self, targets: Tensor, place: int) -> Tensor:
+        targets = targets.clone()
         targets[:, place] = self.others[:, place]
-        later = torch.tensor(each.places) > place
-        losses, other = (
-            each.of(row)[later] for row in (self.row.tensors, self.row.tensors | {self.row.which: targets})
-        )
-        if later.any() and torch.allclose(losses, other, SAME, 0, equal_nan=True):
-            return unknown(msg(SEVERAL, place=place, row=at), found)
-        return found
+        return targets
+
+    def counts(self, place: int) -> bool | None:
+        """Whether the loss counts a target; None where nothing tells."""
+        row, losses, logits = self.row, self.whole.losses, self.whole.logits
+        if losses is None or logits is None:
+            return True
+        if not row.reads_targets:
+            return bool(row.changed_by(slice(place, place + 1), self.tried).any())
+        if losses.numel() > 1:
+            return bool(row.with_loss(losses)[place])
+        return row.off_cross_entropy(logits[0], losses, int(self.shifts)) < NEAR or None
 
 
 def _shown(logits: Tensor) -> Tensor:
@@ -216,7 +234,7 @@ def _shown(logits: Tensor) -> Tensor:
 
 def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> Finding:
     """Of logits [1,R,V], with other targets from each of many positions on, also in the ids of these names."""
-    row, shown = trial.row, _shown(logits)
+    row, shown, others = trial.row, _shown(logits), trial.others if names else trial.own_others
     tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(shown, 0).max() * 8)
     predicted = torch.arange(logits.shape[1]) + (
         row.length - logits.shape[1] or int(trial.shifts)
@@ -229,7 +247,7 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
 
     def moved_by(place: int) -> Tensor:
         """[R], infinite where an entry is masked under the one and not under the other targets."""
-        found = row.returned(row.with_tokens(trial.others, place, names, targets=True)).logits
+        found = row.returned(row.with_tokens(others, place, names, targets=True)).logits
         assert found is not None
         moved = (found - logits).abs().nan_to_num(math.inf, math.inf)
         return moved.where(shown | _shown(found), 0).amax(-1)[0].cpu()
@@ -240,10 +258,15 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
     most, places = 0.0, spread(list(range(row.length)), MOST_PLACES)
     for place in places:
         moved = moved_by(place).where(judged & (predicted <= place), 0)
+        for at in (moved > tolerance).nonzero().flatten().tolist():
+            if trial.counts(int(predicted[at])) is False:
+                judged[at], moved[at] = False, 0
         most = max(most, float(moved.max()))
         if most > tolerance:
             at = int((moved > tolerance).nonzero()[0])
-            return Finding.at((at, at), moves, most, tolerance, place=place)
+            counts = trial.counts(int(predicted[at]))
+            found = Finding.at((at, at), moves, most, tolerance, place=place)
+            return found if counts else unknown(msg_together([found.words, msg(IF_COUNTED)]), found)
     words = N_(
         "logits change with earlier targets, as a decoder's do, and with none at their own position or later ({tried} "
         "positions tried)."
@@ -254,16 +277,14 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
 def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
     """What the probabilities of these ids sum to at some of the positions: 1, for a prediction that does not know its
     target."""
-    most, limit, left_out = 0.0, 0.0, list[int]()
+    most, limit, apart = 0.0, 0.0, None
     forwards = len(tried) if each.is_mean else math.ceil(len(tried) / AT_ONCE)
     places = spread(each.places, max(MOST_FORWARDS // forwards, 2))
     for place in places:
         losses = each.at(place, tried)
-        if losses.isnan().all() or not losses.any():
-            left_out.append(place)
-            continue
-        again = each.at(place, tried.flip(0)).flip(0)
-        noise = float(((-losses).exp() * (losses - again).abs()).nansum())
+        if apart is None:  # by how much the same loss differs in another row of a batch
+            apart = (losses - each.at(place, tried.flip(0)).flip(0)).abs().nan_to_num()
+        noise = float(((-losses).exp() * apart).nansum())
         scale, total = 16 * float(((-losses).exp() * (1 + losses.abs())).nansum()), float((-losses).exp().nansum())
         tolerance, off = 2 * noise + scale * torch.finfo(each.dtype).eps, abs(total - 1)
         if SLACK < 2 * noise + scale * _eps(losses, each.dtype) >= off > min(tolerance, SLACK):
@@ -273,12 +294,9 @@ def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
             scaled = _scaled(each, places, tried, losses) if all_are_tried else None
             return scaled or _not_one(each, place, losses, tried, tolerance)
         most, limit = max(most, off), max(limit, tolerance)
-    if len(left_out) == len(places):
-        words = msg("the loss does not depend on the target at the positions tried.")
-        return Finding(CANNOT_TELL, words, None, SLACK)
-    words = msg(ONE, tried=min(len(each.places), MOST_PLACES), summed=len(places) - len(left_out))
-    if left_out:
-        words = msg_together([words, msg(ELSEWHERE, rows=msg_all([*map(str, left_out)]))])
+    words = msg(ONE, tried=min(len(each.places), MOST_PLACES), summed=len(places))
+    if each.left_out:
+        words = msg_together([words, msg(ELSEWHERE, rows=_some(each.left_out))])
     return Finding(OBEYS, words, most, limit)
 
 
@@ -288,9 +306,7 @@ def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tol
     if not math.isfinite(total):
         return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
     if ignored.any() and float((-losses[~ignored]).exp().sum()) <= 1 + tolerance:
-        names = tried[ignored].tolist()
-        more = [msg("{count} more", count=len(names) - MOST_NAMED)][: len(names) > MOST_NAMED]
-        words = msg(IGNORES, ignored=msg_all([*map(str, names[:MOST_NAMED]), *more]))
+        words = msg(IGNORES, ignored=_some(tried[ignored].tolist()))
         return Finding(CANNOT_TELL, words, abs(total - 1), SLACK)
     size, pair = f"{total:.4g}", (place, place)
     if each.row.reads_targets and (cut := _sum_of_cut(each, place, tried)) and abs(cut - 1) <= SLACK < abs(total - 1):
@@ -303,6 +319,11 @@ def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tol
         return Finding(CANNOT_TELL, words, abs(total - 1), tolerance, pair)
     words = msg("the probabilities of the {tried:,} targets tried sum to less than 1.", tried=len(tried))
     return Finding(CANNOT_TELL, words, abs(total - 1), tolerance)
+
+
+def _some(numbers: list[int]) -> str:
+    more = [msg("{count} more", count=len(numbers) - MOST_NAMED)][: len(numbers) > MOST_NAMED]
+    return msg_all([*map(str, numbers[:MOST_NAMED]), *more])
 
 
 def _sum_of_cut(each: LossPerTarget, place: int, tried: Tensor) -> float | None:

@@ -78,20 +78,22 @@ class LossRow:
 
     def tied(self) -> dict[Any, int]:
         """Which other ids hold the same tokens as the targets, and how many places later: 0 where the loss shifts
-        them, 1 where each target stands beside the token before it."""
+        them, 1 where each target stands beside the token before it; -1, beside the one after it."""
         found = {}
         for name, ids in self.tensors.items():
             if name == self.which or not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
                 continue
             if ids.shape == self.targets.shape and not any(part in str(name) for part in NO_IDS):
-                later = [places for places in (0, 1) if self._stands_in(ids[:, places:])]
-                if len(later) == 1:  # both, where all tokens are the same
+                later = [places for places in (0, 1, -1) if self._stands_in(ids, places)]
+                if len(later) == 1:  # all, where all tokens are the same
                     found[name] = later[0]
         return found
 
-    def _stands_in(self, ids: Tensor) -> bool:
-        beside, counted = self.targets[:, : ids.shape[1]], self.counted[: ids.shape[1]]
-        return int(counted.sum()) >= LEAST_TIED and bool((ids == beside)[0, counted].all())
+    def _stands_in(self, ids: Tensor, places: int) -> bool:
+        first, last = max(0, -places), min(self.length, self.length - places)
+        beside, counted = self.targets[0, first:last], self.counted[first:last]
+        same = ids[0, first + places : last + places] == beside
+        return int(counted.sum()) >= LEAST_TIED and bool(same[counted].all())
 
     def returned(self, row: Row) -> Returned:
         """Logits also of [B, V, T]. Raises CannotCheck for what is neither a loss nor logits."""
@@ -129,7 +131,8 @@ class LossRow:
             row[self.which] = torch.where(later & (self.targets >= 0), others.to(self.targets), self.targets)
         for name, places in names.items():
             row[name] = row[name].clone()
-            row[name][:, begin + places :] = others[:, begin : self.length - places].to(row[name])
+            first, last = max(begin, -places), min(self.length, self.length - places)
+            row[name][:, first + places : last + places] = others[:, first:last].to(row[name])
         return row
 
     def changed_by(self, places: slice, tried: Tensor) -> Tensor:
@@ -147,22 +150,29 @@ class LossRow:
         """Whether a prediction is of the target one place later: the loss does not count the first one, but others."""
         if whole.logits is not None and whole.logits.shape[1] != self.length:
             return whole.logits.shape[1] < self.length
-        if self.reads_targets:
-            return True
         if whole.logits is not None and whole.losses is not None:
-            off = [self._off_cross_entropy(whole.logits[0], whole.losses, places) for places in (0, 1)]
+            off = [self.off_cross_entropy(whole.logits[0], whole.losses, places) for places in (0, 1)]
             if min(off) < 1e-4 and min(off) < max(off) / 4:
                 return off[1] < off[0]
+        if self.reads_targets:
+            return True
         if whole.losses is None or not self.changed_by(slice(1, None), tried).any():
             return 0 in self.tied().values()
         return not bool(self.changed_by(slice(1), tried).any())
 
-    def _off_cross_entropy(self, logits: Tensor, losses: Tensor, shift: int) -> float:
+    def off_cross_entropy(self, logits: Tensor, losses: Tensor, shift: int) -> float:
         """How far losses are from those of logits [T, V] as predictions of the targets so many places later."""
-        targets = self.targets[0, shift:].masked_fill(~self.counted[shift:], IGNORED)
+        targets = self.targets[0, shift:].masked_fill(~self.with_loss(losses)[shift:], IGNORED)
         found = F.cross_entropy(logits[: len(targets)].float(), targets.long(), ignore_index=IGNORED)
         mean = float(losses.float().sum()) / max(int(losses.count_nonzero()), 1)
         return abs(float(found) - mean) / max(abs(mean), 1e-6)
+
+    def with_loss(self, losses: Tensor) -> Tensor:
+        """bool [T]: the targets that have a loss, of what was returned."""
+        counted, many = self.counted.clone(), losses.numel()
+        if many > 1 and many in self._lengths:
+            counted[self.length - many :] &= losses.flatten().to(counted.device) != 0
+        return counted
 
     def cut(self, length: int) -> "LossRow":
         """The row up to a position."""
@@ -174,7 +184,8 @@ class LossRow:
 
 
 class LossPerTarget:
-    """The loss of each target of a row. places: of those that have one. shifts: see LossRow.
+    """The loss of each target of a row. places: of those that have one; left_out: of some whose loss is always 0.
+    shifts: see LossRow.
 
     A mean gives them too, where it is of a single target and the others are ignored. Raises CannotCheck where it is no
     such mean."""
@@ -184,19 +195,35 @@ class LossPerTarget:
         self.row, self.is_mean, self.dtype = row, whole.is_mean, whole.losses.dtype
         counted, many = row.counted.nonzero()[:, 0].tolist(), whole.losses.numel()
         counted = [place for place in counted if place or not shifts]
-        self._first = row.length - many  # target that has a loss
         self._factor = 1
-        if self._first < 0:
-            raise CannotCheck(
-                msg("expected the loss of each of {length} tokens, got {many}", length=row.length, many=many)
-            )
         if self.is_mean:
             counted = spread(counted, MOST_ALONE)
             self._require_a_mean(counted, tried)
-        elif many == row.length and shifts and not row.reads_targets:
-            last = row.changed_by(slice(row.length - 1, None), tried).nonzero().flatten().tolist()
-            self._first = row.length - 1 - last[0] if len(last) == 1 else 0
-        self.places = [place for place in counted if self.is_mean or 0 <= place - self._first < many]
+        else:
+            self._index = self._indices(counted, many, shifts, tried)
+            counted = [place for place in counted if place in self._index]
+        some = torch.cat([row.targets[0].cpu()[counted[:1]], tried[-2:]])
+        idle = [place for place in counted if not (found := self.at(place, some)).any() or found.isnan().all()]
+        self.places, self.left_out = [place for place in counted if place not in idle], idle
+
+    def _indices(self, counted: list[int], many: int, shifts: bool, tried: Tensor) -> dict[int, int]:
+        """Which of so many losses each counted target has: by its place, counted from the last, or, where there are no
+        others, by its rank."""
+        row = self.row
+        by_place = {place: place - row.length + many for place in range(row.length - many, row.length)}
+        by_rank = {place: rank for rank, place in enumerate(counted)}
+        fitting = [by_place] * (many in (row.length, row.length - 1)) + [by_rank] * (many == len(counted))
+        if not fitting:
+            raise CannotCheck(
+                msg("expected the loss of each of {length} tokens, got {many}", length=row.length, many=many)
+            )
+        if many == row.length and shifts:
+            fitting.append({place: place - 1 for place in counted})  # a loss that shifts, and is filled up
+        if row.reads_targets or not counted:
+            return fitting[0]
+        changed = {place: row.changed_by(slice(place, place + 1), tried) for place in (counted[0], counted[-1])}
+        fits = lambda one: all(place in one and bool(moved[one[place]]) for place, moved in changed.items())  # noqa: E731
+        return next(filter(fits, fitting), fitting[0])
 
     def _require_a_mean(self, counted: list[int], tried: Tensor) -> None:
         if self.row.reads_targets or len(counted) < 2:
@@ -230,7 +257,7 @@ class LossPerTarget:
             return torch.tensor([self._alone(row, place) for place in self.places], dtype=torch.float64)
         losses = self.row.returned(row).losses
         assert losses is not None
-        return losses.double().flatten()[[place - self._first for place in self.places]].cpu()
+        return losses.double().flatten()[[self._index[place] for place in self.places]].cpu()
 
     def at(self, place: int, ids: Tensor, cut: bool = False) -> Tensor:
         """float64 [N]: of each of these ids, were it the target there, or the last one of a row that is cut there."""
@@ -248,7 +275,7 @@ class LossPerTarget:
             }
             losses = self.row.returned(wide | {which: _with_id(row[which], place, some)}).losses
             assert losses is not None
-            found.append(losses.double().reshape(len(some), -1)[:, place - self._first])
+            found.append(losses.double().reshape(len(some), -1)[:, self._index[place]])
         return torch.cat(found).cpu()
 
 

@@ -20,7 +20,10 @@ choices.LessonLink.restore()
 state = st.session_state
 screen.listen()
 choices.listen()
-st.html(css(STYLE + (PRESENTED if state.lesson_present else "")))
+presented = state.lesson_present and (
+    state.lesson or state.lesson_own or state.lesson_packed
+)  # not the list of lessons
+st.html(css(STYLE + (PRESENTED if presented else "")))
 problem = state.pop("lesson_wrong", None)
 if problem:
     st.warning(lines([say("This lesson file has an error:"), *problem.splitlines()]))

@@ -185,7 +185,8 @@ def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
     allowed = seen | (none & allowed & (mask > -math.inf) & (mask - most > NEVER))
     if mask.dtype == torch.float64:  # in which scores are not lost beside -1e9, as they are beside -1e300
         mask = mask - most.masked_fill(~none | (most < LOST), 0)
-    bias = mask.clamp(min=torch.finfo(torch.float32).min).float().masked_fill(~allowed, 0)
+        mask = mask.clamp(min=torch.finfo(torch.float32).min)
+    bias = mask.float().masked_fill(~allowed, 0)
     return allowed, bias if bias.any() else None
 
 

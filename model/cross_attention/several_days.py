@@ -47,7 +47,8 @@ def one_by_one(text: str) -> list[str]:
         return days
     for pattern in _TWO:
         for found in pattern.finditer(text):
-            if found["one"] != found["other"] and all(_may_stand(found[name]) for name in ("one", "other")):
+            parts = found["one"], found["other"]
+            if parts[0] != parts[1] and all(map(_may_stand, parts)) and (pattern is not _TWO[0] or _of_a_date(found)):
                 return [
                     text[: found.start("one")] + found[name] + text[found.end("other") :] for name in ("one", "other")
                 ]
@@ -58,9 +59,12 @@ def _days(text: str) -> list[str]:
     tokens = [(kind, found) for found in _TOKEN.finditer(text) if (kind := _kind(found[0]))]
     kinds = "".join(kind for kind, _ in tokens)
     for pattern in _SEVERAL:
+        barred = 0
         for found in overlapping(pattern, kinds):
             first, last = found.span("days")
-            if not _attached(tokens, first):
+            if end := _attached(tokens, first, last):
+                barred = max(barred, end)
+            elif first >= barred:
                 places = [place for place in range(first, last) if kinds[place] in "dD"]
                 months = [_month_at(place, first, last, kinds) for place in places]
                 year = tokens[found.start() if kinds[found.start()] == "y" else found.end() - 1]
@@ -91,13 +95,18 @@ def _kind(token: str) -> str:
     return "c" if token == "," else "x" if token[0].isalnum() or token in "#№$€£" else "s"
 
 
-def _attached(tokens: list[Token], place: int) -> bool:
-    """Whether a day belongs to the word before it, as in "Room 3 - 4 May 2021", but not in "on May 3-4, 2021"."""
-    if place == 0 or tokens[place - 1][0] not in "xn" or tokens[place][0] == "m":
-        return False
-    (_, day), (kind, sign), (_, after) = tokens[place : place + 3]
-    loose = day.end() < sign.start() or sign.end() < after.start()
-    return kind == "c" or (kind == "j" and sign[0] in _SIGNS.replace("&", "") and loose)
+def _attached(tokens: list[Token], first: int, last: int) -> int:
+    """Where the numbers end that belong to the word before the first of some days, as in "Room 3 - 4 May 2021" and
+    "Part 1 and 2, 4 May 2021": at a comma, or a sign with spaces. 0 where they do not, as in "on May 3-4, 2021"."""
+    kinds = "".join(kind for kind, _ in tokens)
+    if first == 0 or kinds[first - 1] not in "xndD" or "m" in kinds[first : first + 2]:
+        return 0
+    for place in range(first + 1, last - 1):
+        (_, before), (kind, sign), (_, after) = tokens[place - 1 : place + 2]
+        loose = before.end() < sign.start() or sign.end() < after.start()
+        if kind == "c" or (kind == "j" and sign[0] in _SIGNS.replace("&", "") and loose):
+            return place
+    return 0
 
 
 def _month_at(day: int, first: int, last: int, kinds: str) -> int:
@@ -111,6 +120,13 @@ def _month_at(day: int, first: int, last: int, kinds: str) -> int:
 
 def _digits(token: Token) -> str:
     return re.sub("[^0-9]", "", token[1][0])
+
+
+def _of_a_date(years: re.Match[str]) -> bool:
+    """Whether a day or a month stands right before two years, or a month after them."""
+    before = re.search(r"([^\W\d_]+|(?<![0-9])[0-9]{1,2})[.,]?\s*$", years.string[: years.start()])
+    after = re.match(r",?\s*([^\W\d_]+)", years.string[years.end() :])
+    return bool(before and (before[1].isdigit() or month_of(before[1]))) or bool(after and month_of(after[1]))
 
 
 def _may_stand(numbers: str) -> bool:

@@ -216,6 +216,7 @@ def test_a_presenter_s_remote_turns_and_escape_leaves(visit: Visit) -> None:
     page.press("PageDown")
     assert page.title() != first
     assert "present" not in page.page.url
+    assert visit("present=true", height=720, kind=Lessons).page.get_by_test_id("stSidebar").is_visible(), "the list"
 
 
 def test_keys_go_on_after_a_click_on_a_toggle_and_on_the_language(visit: Visit) -> None:

@@ -123,7 +123,7 @@ def test_a_loss_of_two_targets_at_each_position() -> None:
         return found + F.pad(found[:, 1:], (0, 1))
 
     report = unmask.check_loss(loss, {"x": X, "y": Y}, vocabulary=V)
-    assert (report.verdict, "or the loss there is of several targets" in str(report)) == (CANNOT_TELL, True), report
+    assert (report.verdict, "as much whatever its target is" in str(report)) == (CANNOT_TELL, True), report
     with_both = unmask.check_loss(
         lambda given: torch.cat([loss(given), loss(given)], 1), {"x": X, "y": Y}, vocabulary=V
     )
@@ -142,3 +142,66 @@ def test_targets_that_stand_where_they_are_read() -> None:
         assert (report.verdict, "that decoder_input_ids holds at their own" in str(report)) == (CANNOT_TELL, True), (
             report
         )
+
+
+@pytest.mark.parametrize("prompt", [7, 9])
+def test_a_prompt_that_a_mask_of_the_loss_leaves_out(prompt: int) -> None:
+    """Read in both directions, as a prefix language model reads it; the loss begins at position 7."""
+    mask = torch.ones(T, T, dtype=torch.bool).tril()
+    mask[:prompt, :prompt] = True
+    counted = (torch.arange(T) >= 7).float().expand(B, T)
+
+    def losses(given: Any) -> tuple[Tensor, Tensor]:
+        logits = Decoder(0)(given[0], mask)
+        return each(logits, given[1]) * given[2], logits
+
+    wanted = OBEYS if prompt == 7 else BROKEN
+    assert verdict(lambda given: losses(given)[0], (X, Y, counted)) == wanted
+    assert verdict(lambda given: (losses(given)[0].mean(), losses(given)[1]), (X, Y, counted)) == wanted
+
+
+def test_a_masked_language_model_that_masks_its_own_input() -> None:
+    chosen = torch.zeros(1, T, dtype=torch.bool)
+    chosen[:, [2, 3, 7, 11]] = True
+
+    def losses(ids: Tensor, peek: bool) -> tuple[Tensor, Tensor]:
+        logits = Decoder(T)(ids.masked_fill(chosen & (not peek), 0))
+        return each(logits, ids) * chosen, logits
+
+    for peek, wanted in ((False, (OBEYS,)), (True, (BROKEN, CANNOT_TELL))):
+        assert verdict(lambda given, peek=peek: losses(given["input_ids"], peek)[0], {"input_ids": X}) in wanted
+        assert verdict(lambda given, peek=peek: losses(given["input_ids"], peek), {"input_ids": X}) in wanted
+
+
+def test_a_term_that_reads_later_tokens_and_no_target() -> None:
+    def mean(given: dict[str, Tensor], later: int = 0) -> Tensor:
+        logits = Decoder(later)(given["x"])
+        return F.cross_entropy(logits.mT, given["y"]) + logits.logsumexp(-1).square().mean() / 100
+
+    report = unmask.check_loss(mean, {"x": X, "y": Y}, vocabulary=V)
+    assert (report.verdict, "as much whatever its target is" in str(report)) == (CANNOT_TELL, True), report
+    assert unmask.check_loss(lambda given: mean(given, 1), {"x": X, "y": Y}, vocabulary=V).verdict != OBEYS
+
+
+@pytest.mark.parametrize("ignored", [slice(None, 4), slice(5, 9), slice(11, None), slice(3, 4)])
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (1, BROKEN)])
+def test_the_losses_of_counted_tokens_alone(ignored: slice, later: int, wanted: str) -> None:
+    labels = Y.clone()
+    labels[:, ignored] = -100
+
+    def loss(given: tuple[Tensor, Tensor]) -> Tensor:
+        counted = given[1] >= 0
+        return F.cross_entropy(Decoder(later)(given[0])[counted], given[1][counted], reduction="none")
+
+    assert verdict(loss, (X, labels)) == wanted
+
+
+def test_inputs_and_targets_the_wrong_way_round() -> None:
+    network = Decoder(0)
+    for fn in (
+        lambda given: each(network(given[0]), given[1]),
+        lambda given: F.cross_entropy(network(given[0]).mT, given[1]),
+        lambda given: (network(given[0]), each(network(given[0]), given[1]).mean()),
+    ):
+        assert verdict(fn, (X, Y)) == OBEYS
+        assert verdict(fn, (Y, X)) == BROKEN
