@@ -52,6 +52,9 @@ SCALED = N_(
     "by a number of batches."
 )
 IF_COUNTED = N_("That is a leak if the loss counts that prediction: return the loss of each token to tell.")
+UNTIED = N_(
+    "No other ids of the batch are the targets, at their positions or one beside: what is read was left as it is."
+)
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
 NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
 NO_LOSS = N_("its loss is NaN at some position, or infinite at all of them.")
@@ -164,7 +167,8 @@ class _Trial:
         if unshifted and found.verdict != CANNOT_TELL:
             name = unshifted[0]
             return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
-        return found
+        untied = found.obeys and not self.tied and not self.row.reads_targets
+        return found.because(msg(UNTIED)) if untied else found
 
     def _of_logits(self, logits: Tensor) -> Finding:
         """Logits must not change with targets at their own position or later, in the targets alone and in what is

@@ -205,3 +205,13 @@ def test_inputs_and_targets_the_wrong_way_round() -> None:
     ):
         assert verdict(fn, (X, Y)) == OBEYS
         assert verdict(fn, (Y, X)) == BROKEN
+
+
+def test_what_is_read_and_was_not_changed_is_said() -> None:
+    noised = X.clone()
+    noised[:, 5] = (noised[:, 5] + 1) % V
+    for read, said in ((X, False), (noised, True)):
+        report = unmask.check_loss(
+            lambda given: each(Decoder(0)(given["x"]), given["y"]), {"x": read, "y": Y}, vocabulary=V
+        )
+        assert (report.verdict, "what is read was left as it is" in str(report)) == (OBEYS, said), report
