@@ -147,8 +147,8 @@ class _Trial:
 
     def __init__(self, row: LossRow, whole: Returned, count: int, generator: torch.Generator) -> None:
         self.row, self.whole, self.count = row, whole, count
-        own = row.targets.unique().cpu()  # an id that the loss ignores may be among them
-        self.tried = torch.cat([own[own >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
+        ids = row.targets.unique().cpu()  # one that the loss ignores may be among them
+        self.tried = torch.cat([ids[ids >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
         shift = 1 + torch.randint(count - 1, row.targets.shape, generator=generator).to(row.targets)
         self.others = (row.targets + shift) % count
         self.shifts, self.tied = row.shifts(whole, self.tried), row.tied()
@@ -240,9 +240,8 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
     """Of logits [1,R,V], with other targets from each of many positions on, also in the ids of these names."""
     row, shown, others = trial.row, _shown(logits), trial.others if names else trial.own_others
     tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(shown, 0).max() * 8)
-    predicted = torch.arange(logits.shape[1]) + (
-        row.length - logits.shape[1] or int(trial.shifts)
-    )  # target of each row
+    later = row.length - logits.shape[1] or int(trial.shifts)
+    predicted = torch.arange(logits.shape[1]) + later  # the target of each row
     judged = (predicted >= 0) & (predicted < row.length)
     if names or row.reads_targets:  # a row that predicts nothing may read all, as a prefix language model's
         judged &= row.counted.cpu()[predicted.clamp(0, row.length - 1)]

@@ -202,9 +202,14 @@ class LossPerTarget:
         else:
             self._index = self._indices(counted, many, shifts, tried)
             counted = [place for place in counted if place in self._index]
-        some = torch.cat([row.targets[0].cpu()[counted[:1]], tried[-2:]])
-        idle = [place for place in counted if not (found := self.at(place, some)).any() or found.isnan().all()]
-        self.places, self.left_out = [place for place in counted if place not in idle], idle
+        self.places = counted
+        none = [
+            place
+            for place, loss in zip(counted, self.of(row.tensors).tolist(), strict=True)
+            if not loss or math.isnan(loss)
+        ]
+        self.left_out = [place for place in none if not self.at(place, tried[-2:]).nan_to_num().any()]
+        self.places = [place for place in counted if place not in self.left_out]
 
     def _indices(self, counted: list[int], many: int, shifts: bool, tried: Tensor) -> dict[int, int]:
         """Which of so many losses each counted target has: by its place, counted from the last, or, where there are no

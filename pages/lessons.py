@@ -20,9 +20,8 @@ choices.LessonLink.restore()
 state = st.session_state
 screen.listen()
 choices.listen()
-presented = state.lesson_present and (
-    state.lesson or state.lesson_own or state.lesson_packed
-)  # not the list of lessons
+a_lesson = state.lesson or state.lesson_own or state.lesson_packed  # or the list of all
+presented = state.lesson_present and a_lesson
 st.html(css(STYLE + (PRESENTED if presented else "")))
 problem = state.pop("lesson_wrong", None)
 if problem:

@@ -75,6 +75,11 @@ class Link(BaseModel):
         return set(cls.model_fields) - set(View.model_fields)
 
     @classmethod
+    def untyped(cls) -> dict[str, Any]:
+        """The other texts where none of them was typed."""
+        return {name: cls.model_fields[name].default for name in cls.TYPED}
+
+    @classmethod
     def first(cls) -> dict[str, Any]:
         """The page's own choices as it is first opened; texts that were typed stay where the link has none."""
         linked, state = cls.read(), st.session_state
@@ -154,8 +159,7 @@ class TextLink(Link):
 
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults; of the texts all or none."""
-        untyped = {name: type(self).model_fields[name].default for name in self.TYPED}
-        shared = self if self.text is not None else self.model_copy(update=untyped)
+        shared = self if self.text is not None else self.model_copy(update=self.untyped())
         return super(TextLink, shared).parameters()
 
 
@@ -208,7 +212,7 @@ class View(_Masked):
 def write(view: Link) -> None:
     """Keep the URL true to the view, the texts only where a link brought them all, or they are the page's own."""
     bare, whole = _with_and_without(view)
-    state, linked = st.session_state, {name: type(view).model_fields[name].default for name in view.TYPED}
+    state, linked = st.session_state, view.untyped()
     for name in (view.TEXT, *view.TYPED):
         linked |= state.get(f"linked_{name}") or {}
     unchanged = view.TEXT in linked and all(state.get(name, text) == text for name, text in linked.items())

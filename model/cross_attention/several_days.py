@@ -16,7 +16,7 @@ _WEEKDAY = re.compile(rf"(?<![a-z])(?:{'|'.join((*WEEKDAYS, *SHORT_WEEKDAYS))})(
 _TOKEN = re.compile(r"[0-9]+(?:\.[0-9]+)*[^\W\d_]*|[^\W\d_]+|[^\w\s]")
 _NUMBER = re.compile(r"([0-9]{1,4})(st|nd|rd|th)?")
 _SIGNS = "-‐‑–—−/~+;&"
-_JOINING = {"to", "until", "till", "thru", "through", "and", "or", *_SIGNS}
+_JOINING = ("to", "until", "till", "thru", "through", "and", "or")
 _SKIPPED = {"of", "the", "day", "days", "in", "year", "ad", "on", "from", "between", "both", "either", *".'’"}
 _DAY, _YEAR = "[dD]", "c?[yDn]"
 _AND_DAY = f"(?:m?[jc]+m?|m){_DAY}"
@@ -26,7 +26,7 @@ _SEVERAL = [  # days that are joined, and how the month and the year stand
     re.compile(f"yc?(?P<days>m{_DAY}(?:{_AND_DAY})+)(?![xyn])"),  # 2021 May 3 - 4
     re.compile(f"yc?(?P<days>{_DAY}(?:{_AND_DAY})+m)(?!{_YEAR})"),  # 2021, 3 - 4 May
 ]
-_AND = rf"(?:[{re.escape(_SIGNS)}]|\s*&\s*|\s+(?:to|until|till|thru|through|and/or|and|or)\s+)(?:the\s+)?"
+_AND = rf"(?:[{re.escape(_SIGNS)}]|\s*&\s*|\s+(?:and/or|{'|'.join(_JOINING)})\s+)(?:the\s+)?"
 _TWO = [  # years, and days of numbers alone
     re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
     re.compile(
@@ -88,7 +88,7 @@ def _kind(token: str) -> str:
         return {2: "n", 4: "y"}.get(len(digits), "x")
     if token in _SKIPPED:
         return ""
-    if token in _JOINING:
+    if token in _JOINING or token in _SIGNS:
         return "j"
     if month_of(token):
         return "m"

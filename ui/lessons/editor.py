@@ -54,7 +54,7 @@ def show(found: list[Shelved]) -> None:
     with guarded():
         if "lesson_draft" not in state:
             open_with(shelves.unpacked(state.lesson_packed) if state.lesson_packed else _templates()[USUAL][1])
-            state.lesson_draft_version = -1 if state.lesson_packed else 0  # 0: the browser's own goes before
+            state.lesson_draft_version = -1 if state.lesson_packed else 0  # 0: the browser's draft wins
         text = state.lesson_draft
     names = [one.name for one in found]
     lesson, problems = _read(text, names)
