@@ -257,7 +257,7 @@ def test_mistakes_are_said_while_one_types_and_the_step_at_the_cursor_is_shown(o
     expect(page.locator(".st-key-lesson_preview h4").first).to_have_text("Another mask")
     assert accessible(page) == []
     with page.expect_download() as saved:
-        page.locator(".st-key-lesson_save button").click()
+        page.locator(".lesson_editor .save").click()
     assert saved.value.suggested_filename == "write_a_lesson.en.md"
     assert Path(saved.value.path()).read_text(encoding="utf-8") == written.replace("query: 4", "query: 5", 1)
 
@@ -280,12 +280,16 @@ def test_a_draft_too_long_for_a_link_outlives_a_reload_and_gives_way_to_a_link(o
     expect(source).to_have_value(short)
 
 
-def test_what_was_just_typed_is_in_the_lesson_that_is_opened_and_after_a_reload(open_page: Open) -> None:
+def test_what_was_just_typed_is_in_the_file_the_lesson_that_is_opened_and_after_a_reload(open_page: Open) -> None:
     page = open_page("lessons?edit=true")
     source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
     expect(said).to_have_text("2 steps run, no mistakes.")
     source.press("Control+End")
-    source.press_sequentially("\nJust typed.")
+    source.press_sequentially("\nJust")
+    with page.expect_download() as saved:
+        source.press("Control+s")
+    assert Path(saved.value.path()).read_text(encoding="utf-8").endswith("\nJust")
+    source.press_sequentially(" typed.")
     page.locator(".st-key-lesson_use button").click()
     expect(page.get_by_text("Another mask")).to_be_visible()
     page.go_back()

@@ -16,7 +16,7 @@ from ui.lessons.choices import DRAFT, forget
 from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css
-from ui.widgets import bound, component_value, download, whole
+from ui.widgets import bound, component_value, whole
 from viz.components import source
 
 USUAL = "lessons"  # the template to begin with
@@ -65,10 +65,10 @@ def show(found: list[Shelved]) -> None:
         if missing:
             fine = together([fine, say("Not run, for the model is not loaded: {models}.", models=say_all(missing))])
     st.html(css(f"<style>{source('editor.css')}</style>"))
-    _buttons(text, lesson)
+    _buttons(lesson)
     left, right = st.columns([1, 1.15], gap="medium")
     with left:
-        _show_source(text, problems, fine)
+        _show_source(text, lesson, problems, fine)
     state.lesson_packed = shelves.packed(text)
     with right, st.container(key="lesson_preview"):
         if lesson and not problems:
@@ -132,7 +132,7 @@ def _at_hand(name: str) -> bool:
     return name in OF_PAGES or (entry is not None and entry.repo is None) or models.loaded().find(name) is not None
 
 
-def _buttons(text: str, lesson: Lesson | None) -> None:
+def _buttons(lesson: Lesson | None) -> None:
     title, row = st.columns([1, 2], vertical_alignment="bottom")
     title.markdown("### " + say("Lesson editor"))
     with row, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
@@ -141,8 +141,6 @@ def _buttons(text: str, lesson: Lesson | None) -> None:
         look: Any = {"format_func": lambda name: templates[name][0], "placeholder": say("Begin with …"), "width": 260}
         look |= {"index": None, "help": say(HELP), "label_visibility": "collapsed"}
         st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, take), **look)
-        name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""
-        download(say("Save"), text, f"{name or 'lesson'}.{language()}.md", "text/markdown", key="lesson_save")
 
         def use() -> None:
             own = state.lesson_draft
@@ -153,7 +151,7 @@ def _buttons(text: str, lesson: Lesson | None) -> None:
         st.button("", key="lesson_close", icon=":material/close:", help=say("Close the editor"), on_click=close)
 
 
-def _show_source(text: str, problems: list[str], fine: str) -> None:
+def _show_source(text: str, lesson: Lesson | None, problems: list[str], fine: str) -> None:
     state, key = st.session_state, "lesson_source"
 
     def take() -> None:
@@ -168,4 +166,6 @@ def _show_source(text: str, problems: list[str], fine: str) -> None:
     lines = [re.search(r"\d+", one[:12]) for one in problems]  # that a mistake is in; 1 for one without
     placed = [[int(line[0]) if line else 1, one] for line, one in zip(lines, problems, strict=True)]
     told |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}
+    name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""
+    told |= {"save": say("Save"), "file": f"{name or 'lesson'}.{language()}.md"}
     _source(data=told, key=key, on_typed_change=take)

@@ -20,11 +20,13 @@ function build(root) {
   const frame = make("div", "source");
   const lines = frame.appendChild(document.createElement("div"));
   const area = frame.appendChild(document.createElement("textarea"));
-  const found = make("div", "problems");
+  const below = make("div", "below");
+  const found = below.appendChild(Object.assign(document.createElement("div"), { className: "problems" }));
+  const save = below.appendChild(Object.assign(document.createElement("button"), { className: "save", type: "button" }));
   Object.assign(lines, { className: "lines", ariaHidden: "true" });
   Object.assign(area, { spellcheck: false, wrap: "off", autocapitalize: "off" });
   found.setAttribute("role", "status");
-  return { lines, area, found, version: null, sent: "", later: 0 };
+  return { lines, area, found, save, version: null, sent: "", later: 0 };
 }
 
 // Keeps the text, or returns what is kept; null where the browser keeps nothing.
@@ -56,6 +58,14 @@ function number(parts, problems) {
   parts.lines.scrollTop = parts.area.scrollTop;
 }
 
+// What is in the text area, the last words too, which the server may not have yet.
+function download(text, name) {
+  const link = Object.assign(document.createElement("a"), { download: name });
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/markdown" }));
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 function goTo(area, line) {
   const begin = area.value.split("\n").slice(0, line - 1).join("\n").length + (line > 1);
   const end = area.value.indexOf("\n", begin);
@@ -67,7 +77,7 @@ function goTo(area, line) {
 function edit({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".lesson_editor");
   const parts = (root.parts ??= build(root));
-  const { area, found, lines } = parts;
+  const { area, found, lines, save } = parts;
   const send = () => {
     const step = stepAt(area.value, area.selectionStart);
     const told = JSON.stringify([area.value, step]);
@@ -97,6 +107,13 @@ function edit({ data, parentElement, setTriggerValue }) {
     }),
   );
   if (!data.problems.length) found.textContent = data.fine;
+  save.textContent = data.save;
+  save.onclick = () => download(area.value, data.file);
+  area.onkeydown = (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.key !== "s") return;
+    event.preventDefault();
+    save.click();
+  };
   area.oninput = () => {
     number(parts, []);
     kept(area.value);
