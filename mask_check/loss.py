@@ -15,7 +15,7 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
-from mask_check.loss_row import AT_ONCE, IDS, TARGETS, LossPerTarget, LossRow, Returned, Row, spread
+from mask_check.loss_row import AT_ONCE, IDS, TARGETS, LossPerTarget, LossRow, Returned, Row, looks_like_ids, spread
 from mask_check.prepare import generator_of
 from model.errors import first_line, index, items
 from model.spec import MOST_POSITIONS
@@ -97,8 +97,9 @@ def check_loss(
 ) -> Finding:
     """fn: called with a batch, returns the loss of each token [B,T] or their mean, or logits [B,T,V] with it.
 
-    batch: tensors [B,T] by name or in a row. targets: which of them; "labels", "targets", "target", "y" or the second
-    unless given, and else the ids themselves, of which each is predicted from those before it. vocabulary: how many ids
+    batch: tensors [B,T] by name or in a row. targets: which of them; unless given "labels", "targets", "target", "y", a
+    name with "label" or "target" in it, the second, or what holds the next token of other ids, and else the ids
+    themselves, of which each is predicted from those before it. vocabulary: how many ids
     there are; one more than the largest in the batch unless given. Its first row is used. What is found has a pair, the
     position whose target influences its prediction, twice, and as its amount how far the sum is from 1 or logits moved.
 
@@ -119,7 +120,7 @@ def check_loss(
     largest = max(int(max(one.max() for one in tensors)), 1)  # of a batch of zeros too there is another id
     name = "number of ids"  # not shown
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
-    row = LossRow(fn, make, first, which)
+    row = LossRow(fn, make, first, which, count)
     whole = row.returned(first)
     if not whole.alike(row.returned(first)):
         return Finding(CANNOT_TELL, msg(RANDOM), None, SLACK)
@@ -132,14 +133,29 @@ def check_loss(
 
 def _targets(named: Row, asked: str | int | None) -> Any:
     """Which of the batch's tensors holds the targets. Raises CannotCheck where none does."""
-    only = list(named) if len(named) == 1 else []
-    known = (asked,) if asked is not None else (*TARGETS, *([1] if 1 in named else []), *IDS, 0, *only)
+    alike = [name for name in named if any(part in str(name).lower() for part in ("label", "target"))]
+    known = [*TARGETS, *filter(looks_like_ids, alike), *([1] if 1 in named else []), *_next_tokens(named), *IDS, 0]
+    known = [asked] if asked is not None else known + list(named) * (len(named) == 1)
     which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
     if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
         found = ", ".join(f"{name} {list(getattr(one, 'shape', []))}" for name, one in named.items())
         wanted = f"{asked!r} [B, T]" if asked is not None else "targets [B, T], named by targets="
         raise CannotCheck(f"expected {wanted}, of three tokens or more, in the batch, got {found:.200}")  # not shown
     return which
+
+
+def _next_tokens(named: Row) -> list[Any]:
+    """Names of ids that hold, at each place of the first row, the token that other ids hold one place later."""
+    ids = {
+        name: one[0]
+        for name, one in named.items()
+        if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] > 2 and looks_like_ids(name)
+    }
+    return [
+        name
+        for name, one in ids.items()
+        if any(other is not one and other[1:].equal(one[:-1]) and not other.equal(one) for other in ids.values())
+    ]
 
 
 class _Trial:

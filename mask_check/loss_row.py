@@ -50,12 +50,13 @@ class Returned:
 @dataclass(frozen=True)
 class LossRow:
     """A loss function's row. fn: gets what `make` makes of a row. tensors: all of the batch, by name or number, those
-    of many rows cut to their first. which: the one that holds the targets [1, T]."""
+    of many rows cut to their first. which: the one that holds the targets [1, T]. count: of ids."""
 
     fn: Callable[[Any], Any]
     make: Callable[[Row], Any]
     tensors: Row
     which: Any
+    count: int
 
     @property
     def targets(self) -> Tensor:
@@ -83,7 +84,7 @@ class LossRow:
         for name, ids in self.tensors.items():
             if name == self.which or not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
                 continue
-            if ids.shape == self.targets.shape and not any(part in str(name) for part in NO_IDS):
+            if ids.shape == self.targets.shape and looks_like_ids(name):
                 later = [places for places in (0, 1, -1) if self._stands_in(ids, places)]
                 if len(later) == 1:  # all, where all tokens are the same
                     found[name] = later[0]
@@ -101,7 +102,9 @@ class LossRow:
             found = self.fn(self.make(row))
         parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if _floats(one)]
         named = dict(found) if isinstance(found, Mapping) else {}
-        logits = named.get("logits", next((one for one in parts if self._are_logits(one, parts)), None))
+        logits = named.get(
+            "logits", next((one for one in parts if self._are_logits(one, parts, len(row[self.which]))), None)
+        )
         losses = named.get("loss", next((one for one in parts if one.ndim < 3 and one is not logits), None))
         if isinstance(logits, Tensor) and not _floats(logits):
             raise CannotCheck(msg("expected logits of floating point, got {got}", got=logits.dtype))
@@ -117,10 +120,11 @@ class LossRow:
     def _lengths(self) -> tuple[int, int]:
         return self.length, self.length - 1
 
-    def _are_logits(self, part: Tensor, parts: list[Tensor]) -> bool:
-        """[1, T, V], or [T, V] beside a loss."""
-        beside = len(parts) > 1 and part.ndim == 2 and len(part) in self._lengths
-        return part.ndim == 3 or (beside and len(part) > 1)
+    def _are_logits(self, part: Tensor, parts: list[Tensor], rows: int) -> bool:
+        """[rows, T, V], or [T, V] beside a loss. A hidden state or weights of attention may stand there too."""
+        beside = len(parts) > 1 and part.ndim == 2 and len(part) in self._lengths and len(part) > 1
+        whole = part.ndim == 3 and len(part) == rows and min(part.shape[1:]) > 1
+        return (whole or beside) and max(part.shape[-2:]) >= self.count
 
     def with_tokens(self, others: Tensor, begin: int, names: dict[Any, int], *, targets: bool) -> Row:
         """The row with other tokens [1, T] from the target at a position on: in its targets if they are asked for, and
@@ -180,7 +184,7 @@ class LossRow:
             name: one[:, :length] if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] == self.length else one
             for name, one in self.tensors.items()
         }
-        return LossRow(self.fn, self.make, short, self.which)
+        return LossRow(self.fn, self.make, short, self.which, self.count)
 
 
 class LossPerTarget:
@@ -282,6 +286,10 @@ class LossPerTarget:
             assert losses is not None
             found.append(losses.double().reshape(len(some), -1)[:, self._index[place]])
         return torch.cat(found).cpu()
+
+
+def looks_like_ids(name: Any) -> bool:
+    return not any(part in str(name).lower() for part in NO_IDS)
 
 
 def spread(places: list[int], most: int) -> list[int]:

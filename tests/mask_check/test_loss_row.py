@@ -215,3 +215,26 @@ def test_what_is_read_and_was_not_changed_is_said() -> None:
             lambda given: each(Decoder(0)(given["x"]), given["y"]), {"x": read, "y": Y}, vocabulary=V
         )
         assert (report.verdict, "what is read was left as it is" in str(report)) == (OBEYS, said), report
+
+
+@pytest.mark.parametrize("name", ["label_ids", "target_ids", "lm_labels", "Labels", "next", "tgt"])
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (1, BROKEN)])
+def test_targets_by_other_names(name: str, later: int, wanted: str) -> None:
+    network = Decoder(later)
+    for batch in ({"input_ids": X, name: Y}, {name: Y, "input_ids": X, "target_mask": torch.ones_like(Y)}):
+        assert verdict(lambda given: each(network(given["input_ids"]), given[name]), batch) == wanted
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (T, BROKEN)])
+@pytest.mark.parametrize("shape", [(1, None, 2 * V), (2, None, 2 * V), (None, T, T), (None, 2, T, T)])
+def test_a_hidden_state_or_weights_beside_a_loss_are_no_logits(later: int, wanted: str, shape: tuple) -> None:
+    network = Decoder(later)
+
+    def loss(given: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        beside = torch.ones([len(given[0]) if size is None else size for size in shape])
+        return each(network(given[0]), given[1]), beside
+
+    assert verdict(loss, (X, Y)) == wanted
+    assert verdict(lambda given: (loss(given)[0].mean(), loss(given)[1]), (X, Y)) == wanted
+    with pytest.raises(unmask.CannotCheck, match="expected a loss or logits, got Tensor"):
+        verdict(lambda given: torch.stack([loss(given)[0]] * 2, 2), (X, Y))
