@@ -15,7 +15,18 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
-from mask_check.loss_row import AT_ONCE, IDS, TARGETS, LossPerTarget, LossRow, Returned, Row, looks_like_ids, spread
+from mask_check.loss_row import (
+    AT_ONCE,
+    IDS,
+    LEAST_TIED,
+    TARGETS,
+    LossPerTarget,
+    LossRow,
+    Returned,
+    Row,
+    looks_like_ids,
+    spread,
+)
 from mask_check.prepare import generator_of
 from model.errors import first_line, index, items
 from model.spec import MOST_POSITIONS
@@ -54,6 +65,10 @@ SCALED = N_(
 IF_COUNTED = N_("That is a leak if the loss counts that prediction: return the loss of each token to tell.")
 UNTIED = N_(
     "No other ids of the batch are the targets, at their positions or one beside: what is read was left as it is."
+)
+FEW = N_(
+    "too few targets in the row ({count}) to find them among the ids that are read: begin the batch with a row of "
+    "{least} or more."
 )
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
 NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
@@ -183,8 +198,11 @@ class _Trial:
         if unshifted and found.verdict != CANNOT_TELL:
             name = unshifted[0]
             return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
-        untied = found.obeys and not self.tied and not self.row.reads_targets
-        return found.because(msg(UNTIED)) if untied else found
+        if not found.obeys or self.tied or self.row.reads_targets:
+            return found
+        counted = int(self.row.counted.sum())
+        few = counted <= LEAST_TIED and self.row.other_ids  # the last may stand beside their end
+        return unknown(msg(FEW, count=counted, least=LEAST_TIED + 1)) if few else found.because(msg(UNTIED))
 
     def _of_logits(self, logits: Tensor) -> Finding:
         """Logits must not change with targets at their own position or later, in the targets alone and in what is

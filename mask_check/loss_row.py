@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,7 @@ ONLY_A_MEAN = N_(
     "a mean does not tell what influences each loss, and the others are not left out by targets of -100: return the "
     "loss of each token, or logits beside the loss."
 )
+One = TypeVar("One")
 Row = dict[Any, Any]  # one row of a batch, by name or number
 
 
@@ -81,14 +83,24 @@ class LossRow:
         """Which other ids hold the same tokens as the targets, and how many places later: 0 where the loss shifts
         them, 1 where each target stands beside the token before it; -1, beside the one after it."""
         found = {}
-        for name, ids in self.tensors.items():
-            if name == self.which or not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
-                continue
-            if ids.shape == self.targets.shape and looks_like_ids(name):
-                later = [places for places in (0, 1, -1) if self._stands_in(ids, places)]
-                if len(later) == 1:  # all, where all tokens are the same
-                    found[name] = later[0]
+        for name in self.other_ids:
+            later = [places for places in (0, 1, -1) if self._stands_in(self.tensors[name], places)]
+            if len(later) == 1:  # all, where all tokens are the same
+                found[name] = later[0]
         return found
+
+    @property
+    def other_ids(self) -> list[Any]:
+        """Names of what may hold the targets too."""
+        return [
+            name
+            for name, one in self.tensors.items()
+            if name != self.which
+            and isinstance(one, Tensor)
+            and one.shape == self.targets.shape
+            and not (one.is_floating_point() or one.dtype == torch.bool)
+            and looks_like_ids(name)
+        ]
 
     def _stands_in(self, ids: Tensor, places: int) -> bool:
         first, last = max(0, -places), min(self.length, self.length - places)
@@ -197,14 +209,13 @@ class LossPerTarget:
     def __init__(self, row: LossRow, whole: Returned, shifts: bool, tried: Tensor) -> None:
         assert whole.losses is not None
         self.row, self.is_mean, self.dtype = row, whole.is_mean, whole.losses.dtype
-        counted, many = row.counted.nonzero()[:, 0].tolist(), whole.losses.numel()
-        counted = [place for place in counted if place or not shifts]
+        counted = [place for place in row.counted.nonzero()[:, 0].tolist() if place or not shifts]
         self._factor = 1
         if self.is_mean:
-            counted = spread(counted, MOST_ALONE)
             self._require_a_mean(counted, tried)
+            counted = spread(counted, MOST_ALONE)
         else:
-            self._index = self._indices(counted, many, shifts, tried)
+            self._index = self._indices(counted, whole.losses.flatten(), shifts, tried)
             counted = [place for place in counted if place in self._index]
         self.places = counted
         none = [
@@ -215,10 +226,10 @@ class LossPerTarget:
         self.left_out = [place for place in none if not self.at(place, tried[-2:]).nan_to_num().any()]
         self.places = [place for place in counted if place not in self.left_out]
 
-    def _indices(self, counted: list[int], many: int, shifts: bool, tried: Tensor) -> dict[int, int]:
-        """Which of so many losses each counted target has: by its place, counted from the last, or, where there are no
+    def _indices(self, counted: list[int], losses: Tensor, shifts: bool, tried: Tensor) -> dict[int, int]:
+        """Which of the losses each counted target has: by its place, counted from the last, or, where there are no
         others, by its rank."""
-        row = self.row
+        row, many = self.row, len(losses)
         by_place = {place: place - row.length + many for place in range(row.length - many, row.length)}
         by_rank = {place: rank for rank, place in enumerate(counted)}
         fitting = [by_place] * (many in (row.length, row.length - 1)) + [by_rank] * (many == len(counted))
@@ -227,7 +238,8 @@ class LossPerTarget:
                 msg("expected the loss of each of {length} tokens, got {many}", length=row.length, many=many)
             )
         if many == row.length and shifts:
-            fitting.append({place: place - 1 for place in counted})  # a loss that shifts, and is filled up
+            filled = {place: place - 1 for place in counted}  # a loss that shifts, and is filled up
+            fitting.insert(0 if losses[0] and not losses[-1] else len(fitting), filled)
         if row.reads_targets or not counted:
             return fitting[0]
         changed = {place: row.changed_by(slice(place, place + 1), tried) for place in (counted[0], counted[-1])}
@@ -237,13 +249,19 @@ class LossPerTarget:
     def _require_a_mean(self, counted: list[int], tried: Tensor) -> None:
         if self.row.reads_targets or len(counted) < 2:
             raise CannotCheck(msg(ONLY_A_MEAN))
-        one, other = counted[0], counted[-1]
-        apart = [self._alone(self.row.tensors, place) for place in (one, other)]
-        total, both = sum(apart), self._kept(self.row.tensors, [one, other])
-        rounding = 16 * torch.finfo(self.dtype).eps  # no more, or the other targets are read although they do not count
-        if not any(math.isclose(both, wanted, rel_tol=rounding) for wanted in (total, total / 2)):
-            raise CannotCheck(msg(ONLY_A_MEAN))
-        if math.isclose(both, total, rel_tol=rounding) and float((-self.at(one, tried)).exp().sum()) > 1 + FAR:
+        neighbors = list(pairwise(counted))  # what a decoder reads of its targets
+        adds = True
+        for pair in [(counted[0], counted[-1]), *spread(neighbors, MOST_ALONE)]:
+            apart = [self._alone(self.row.tensors, place) for place in pair]
+            if 0 in apart:  # of an id that the loss ignores
+                continue
+            both, total = self._kept(self.row.tensors, [*pair]), sum(apart)
+            # no more, or the other targets are read although they do not count
+            close = [math.isclose(both, one, rel_tol=16 * torch.finfo(self.dtype).eps) for one in (total, total / 2)]
+            adds &= close[0]
+            if not any(close):
+                raise CannotCheck(msg(ONLY_A_MEAN))
+        if adds and float((-self.at(counted[0], tried)).exp().sum()) > 1 + FAR:
             self._factor = int(self.row.counted.sum())  # a sum that is divided by the number of all
 
     def _alone(self, row: Row, place: int) -> float:
@@ -292,7 +310,7 @@ def looks_like_ids(name: Any) -> bool:
     return not any(part in str(name).lower() for part in NO_IDS)
 
 
-def spread(places: list[int], most: int) -> list[int]:
+def spread(places: list[One], most: int) -> list[One]:
     """At most so many of them, the first and the last among them."""
     if len(places) <= most:
         return places

@@ -238,3 +238,41 @@ def test_a_hidden_state_or_weights_beside_a_loss_are_no_logits(later: int, wante
     assert verdict(lambda given: (loss(given)[0].mean(), loss(given)[1]), (X, Y)) == wanted
     with pytest.raises(unmask.CannotCheck, match="expected a loss or logits, got Tensor"):
         verdict(lambda given: torch.stack([loss(given)[0]] * 2, 2), (X, Y))
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (1, BROKEN)])
+def test_ids_alone_whose_shifted_losses_are_filled_up(later: int, wanted: str) -> None:
+    def loss(given: dict[str, Tensor]) -> Tensor:
+        ids = given["input_ids"]
+        return each(Decoder(later)(ids), F.pad(ids[:, 1:], (0, 1), value=-100))
+
+    found = verdict(loss, {"input_ids": X})
+    assert found == wanted if later == 0 else found in (BROKEN, CANNOT_TELL)
+
+
+@pytest.mark.parametrize("many", [1, 2, 3, 4])
+def test_too_few_targets_to_be_found_among_the_ids(many: int) -> None:
+    labels = Y.where(torch.arange(T) >= T - many, -100)
+
+    def loss(given: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        logits = Decoder(T)(given[0])
+        return F.cross_entropy(logits.mT, given[1]), logits
+
+    report = unmask.check_loss(loss, (X, labels), vocabulary=V)
+    wanted = (BROKEN, False) if many == 4 else (CANNOT_TELL, True)
+    assert (report.verdict, f"too few targets in the row ({many})" in str(report)) == wanted, report
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("later", [-1, 1])
+def test_a_mean_whose_decoder_reads_neighboring_targets(later: int, reduction: str) -> None:
+    """later 1: each reads the one after it, which is no target any more where the others are ignored."""
+    network = Decoder(0)
+
+    def loss(given: dict[str, Tensor]) -> Tensor:
+        read = F.pad(given["labels"].clamp(min=0), (-later, later))
+        logits = network(read, torch.eye(T, dtype=torch.bool), given["source"])
+        return F.cross_entropy(logits.mT, given["labels"], reduction=reduction)
+
+    report = unmask.check_loss(loss, {"source": X[:, :5], "labels": Y}, vocabulary=V)
+    assert (report.verdict, "a mean does not tell" in str(report)) == (CANNOT_TELL, True), report
