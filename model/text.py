@@ -161,14 +161,19 @@ class BatchTokenizer:
         if empty:
             raise ValueError(msg("expected text in every row, got none in row {row}", row=empty[0]))
         rows = [[*self.start, *ids, *self.end] for ids, _, _ in encoded]
-        batch = self.batch(rows, pad_side, tuple(cut for _, _, cut in encoded))
-        every = []
-        for row, (_, ends, _) in enumerate(encoded):  # at 0 before a text's tokens, at its end behind them
-            before = [0] * (batch.real(row).start + len(self.start))
-            every.append((*before, *ends, *[ends[-1]] * (batch.ids.shape[1] - len(before) - len(ends))))
-        return replace(batch, texts=tuple(texts), ends=tuple(every))
+        batch = self._batch(rows, pad_side, tuple(cut for _, _, cut in encoded))
+        return self._with_texts(batch, texts, [ends for _, ends, _ in encoded])
 
-    def batch(self, rows: list[list[int]], pad_side: str, cut: tuple[str, ...] = ()) -> TokenBatch:
+    def written(self, rows: list[list[int]], pad_side: str) -> TokenBatch:
+        """As encode, of what a model wrote behind the start of every text: rows of ids, and the texts that they say."""
+        decode = lambda ids: self._tokenizer.decode(ids, skip_special_tokens=True)  # noqa: E731
+        lengths = [[len(decode(row[:last])) for last in range(1, len(row) + 1)] for row in rows]
+        # of a character of several tokens, or before a full stop, a beginning may be longer than what goes on with it
+        ends = [np.minimum.accumulate(some[::-1])[::-1].tolist() for some in lengths]
+        batch = self._batch([[*self.start, *row] for row in rows], pad_side, ("",) * len(rows))
+        return self._with_texts(batch, [decode(row) for row in rows], ends)
+
+    def _batch(self, rows: list[list[int]], pad_side: str, cut: tuple[str, ...]) -> TokenBatch:
         """Rows of ids, padded on one side to the longest, with what to show for each."""
         ids, keep = padded(rows, self.pad, pad_side)
         pieces = []
@@ -176,6 +181,15 @@ class BatchTokenizer:
             padding, shown = [PAD_PIECE] * (ids.shape[1] - len(row)), [self.label(token) for token in row]
             pieces.append(tuple(padding + shown if pad_side == "left" else shown + padding))
         return TokenBatch(ids, keep, tuple(pieces), pad_side, cut)
+
+    def _with_texts(self, batch: TokenBatch, texts: list[str], ends: list[list[int]]) -> TokenBatch:
+        """ends: of each text's own tokens; 0 before them, its end behind them."""
+        every = []
+        for row, own in enumerate(ends):
+            before = [0] * (batch.real(row).start + len(self.start))
+            last = own[-1] if own else 0  # a model may write nothing
+            every.append((*before, *own, *[last] * (batch.ids.shape[1] - len(before) - len(own))))
+        return replace(batch, texts=tuple(texts), ends=tuple(every))
 
     def byte_level_tables(self) -> dict[str, Any] | None:
         """For components/bpe.js: the vocabulary, "" where an id has no token; the merges, "a b", the first one first;

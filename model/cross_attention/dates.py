@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as as_safetensors
 from tokenizers import Regex, Tokenizer
+from tokenizers.decoders import Fuse
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor
@@ -74,6 +75,7 @@ class DatesModel(Model):
             bytes_per_token=24 * config.width * (3 * config.decoder_layers + 1),
         )
         self.network = network
+        tokenizer.decoder = Fuse()  # each token is a character
         self._sources = BatchTokenizer(tokenizer, config.context, pad=PAD)
         self._targets = BatchTokenizer(tokenizer, config.context, pad=PAD, start=[START])
 
@@ -82,8 +84,8 @@ class DatesModel(Model):
         Raises ValueError for targets that are not one a text, and for what Encoder.encode does."""
         source = self._sources.encode(texts, pad_side)
         if targets is None:
-            rows = [[START, *row] for row in map(_until_end, self.write(source).ids)]
-            return replace(self._targets.batch(rows, pad_side, ("",) * len(texts)), source=source)
+            rows = [*map(_until_end, self.write(source).ids)]
+            return replace(self._targets.written(rows, pad_side), source=source)
         check_targets(targets, texts)
         return replace(self._targets.encode(targets, pad_side), source=source)
 

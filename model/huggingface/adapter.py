@@ -111,7 +111,7 @@ class HuggingFaceModel(Model):
         if targets is None and not self.predicts:
             written = writer.encode(texts, pad_side)  # as a classifier made of an encoder-decoder does
         elif targets is None:
-            written = writer.batch(self._write(batch), pad_side, tuple("" for _ in texts))
+            written = writer.written(self._write(batch), pad_side)
         else:
             check_targets(targets, texts)
             written = writer.encode(targets, pad_side)
@@ -308,7 +308,7 @@ class HuggingFaceModel(Model):
             if ended.all():
                 break
         written = rows[:, len(begin) :].tolist()
-        return [[*begin, *takewhile(lambda token: token not in tokens.ends, row)] for row in written]
+        return [[*takewhile(lambda token: token not in tokens.ends, row)] for row in written]
 
     def readout(self, states: Tensor) -> Tensor:
         """Raises NotSupported for a model without a language-model head."""

@@ -85,14 +85,14 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
     said = captions(monkeypatch)
     Export(causal="false", palette="magma")
     Export()
-    Export(causal="false", scope="layer")
+    Export(causal="false", scope="layer", layer="3", picture="every")
     (lifted, one), (plain, other), (only, _) = said
     assert "Masks: padding; off: causal. Rows are queries 0–" in lifted
     assert one.of[1] is not None
     assert one.of[2].palette == "magma"
     assert "Masks: causal, padding. " in plain
     assert other.of[1] is None
-    assert "off: causal, in this layer only." in only
+    assert "off: causal, in L3 only." in only
 
 
 @pytest.mark.parametrize("picture", ["head", "every", "tokens"])

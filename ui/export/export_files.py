@@ -85,7 +85,8 @@ class ExportSubject:
     @property
     def masks(self) -> str:
         held, lifted = self._held_and_lifted()
-        return masks_said(held, lifted, only_layer=bool(self.now.masks.layers))
+        layer = self.name.split()[0] if self.now.masks.layers else ""
+        return masks_said(held, lifted, layer)
 
     def _held_and_lifted(self) -> Iterator[list[str]]:
         """Of the masks that this attention can have."""

@@ -52,7 +52,7 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
             **{"heads": atlas.layers * atlas.heads, "model": name, "tokens": atlas.read},
         )
         which = say("Texts: {which}.", which=say(TEXTS[texts]))
-        held = say("Masks: {masks}.", masks=words.masks_said(on, lifted, only_layer=False))
+        held = say("Masks: {masks}.", masks=words.masks_said(on, lifted))
         return together([what, which, held, *words.of_atlas(atlas, x, y), f"Unmask {version()}."])
 
     of = atlas, x, y, chosen

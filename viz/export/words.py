@@ -47,13 +47,13 @@ TERMS = N_(
 )
 
 
-def masks_said(on: Sequence[str], lifted: Sequence[str], *, only_layer: bool) -> str:
-    """Which masks hold and which are lifted."""
+def masks_said(on: Sequence[str], lifted: Sequence[str], layer: str = "") -> str:
+    """Which masks hold and which are lifted. layer: the only one in which they are, "L3", or "" where it is in all."""
     held, up = (listed(map(mask_name, names)) for names in (on, lifted))
     if not up:
         return held or say("none")
-    words = N_("{on}; off: {lifted}, in this layer only") if only_layer else N_("{on}; off: {lifted}")
-    return say(words, on=held or say("none"), lifted=up)
+    words = N_("{on}; off: {lifted}, in {layer} only") if layer else N_("{on}; off: {lifted}")
+    return say(words, on=held or say("none"), lifted=up, layer=layer)
 
 
 def caption(what: str, how: Sequence[str], *, masks: str, hashes: tuple[str, str], version: str) -> str:
