@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,13 +55,10 @@ def check(asked: argparse.Namespace) -> int:
         except ValueError as error:
             return _could_not(str(error))
     try:
-        progress = _progress if asked.download else None
-        module = network_of(asked.model, getattr(torch, asked.dtype), download=asked.download, progress=progress)
-        kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
-        options = {name: getattr(asked, name) for name in OPTIONS}
-        title = f"{Path(asked.model).name} ({type(module).__name__})"
-        with stopped_after(asked.seconds + GRACE):
-            report = measure(module, name=title, kernels=kernels, **options)
+        with redirect_stdout(sys.stderr):  # what a file and its module print, apart from the report
+            report = _measured(asked)
+    except SystemExit as error:  # in a forward: its status would be that of the check
+        return _could_not(f"{asked.model} could not be checked: it called sys.exit({error.code!r})")
     except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
         words = _words_of(error).removeprefix(f"{asked.model}: ")
         return _could_not(f"{asked.model} could not be checked: {words}")
@@ -73,6 +70,16 @@ def check(asked: argparse.Namespace) -> int:
             failed = _could_not(f"{asked.junit} was not written ({error.strerror})")
     failed |= to_stdout(findings.as_json(report) if asked.json else findings.as_text(report, picture=asked.picture))
     return report.exit_code or failed
+
+
+def _measured(asked: argparse.Namespace) -> findings.CheckReport:
+    progress = _progress if asked.download else None
+    module = network_of(asked.model, getattr(torch, asked.dtype), download=asked.download, progress=progress)
+    kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
+    options = {name: getattr(asked, name) for name in OPTIONS}
+    title = f"{Path(asked.model).name} ({type(module).__name__})"
+    with stopped_after(asked.seconds + GRACE):
+        return measure(module, name=title, kernels=kernels, **options)
 
 
 def _writes(what: str, make: Callable[[Any], None], asked: Any) -> int:

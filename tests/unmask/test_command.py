@@ -60,6 +60,28 @@ def test_a_leak_is_status_1(capsys: pytest.CaptureFixture, tmp_path: Path) -> No
     )
 
 
+MODULE = """import sys, torch
+class Mine(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Embedding(7, 5), torch.nn.Linear(5, 7))
+        print("number of parameters: 0.00M")
+class Ends(Mine):
+    def forward(self, ids):
+        sys.exit(0)
+"""
+
+
+def test_what_a_module_prints_is_not_in_the_report(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MODULE)
+    status = main(["check", f"{file}:Mine", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["obeys"] == (status == 0)
+    assert "number of parameters" in printed.err
+    assert main(["check", f"{file}:Ends"]) == 2
+    assert f"{file}:Ends could not be checked: it called sys.exit(0)." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("model", "status", "verdict"), [("sample:sdpa", 1, 1), ("story", 2, 0)])
 def test_a_report_that_cannot_be_written_is_printed(
     model: str, status: int, verdict: int, capsys: pytest.CaptureFixture, tmp_path: Path
