@@ -15,18 +15,8 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
-from mask_check.loss_row import (
-    AT_ONCE,
-    IDS,
-    LEAST_TIED,
-    TARGETS,
-    LossPerTarget,
-    LossRow,
-    Returned,
-    Row,
-    looks_like_ids,
-    spread,
-)
+from mask_check.loss_per_target import AT_ONCE, LossPerTarget, spread
+from mask_check.loss_row import LEAST_TIED, LossRow, Returned, Row, targets_of
 from mask_check.prepare import generator_of
 from model.errors import first_line, index, items
 from model.spec import MOST_POSITIONS
@@ -125,7 +115,7 @@ def check_loss(
         raise CannotCheck(f"expected a function of a batch, and targets by name or number, got {what}")  # not shown
     wanted = "a batch as tensors by name or in a row"  # not shown
     named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(items(wanted, batch)))
-    which = _targets(named, targets)
+    which = targets_of(named, targets)
     rows = len(named[which])
     first = {name: one[:1] if isinstance(one, Tensor) and len(one) == rows else one for name, one in named.items()}
     make: Callable[..., Any] = dict if isinstance(batch, Mapping) else lambda row: type(batch)(row.values())  # type: ignore
@@ -144,33 +134,6 @@ def check_loss(
     except (IndexError, RuntimeError) as error:
         words = N_("with other ids its function raised “{error}”: is vocabulary, {count:,}, the number of ids?")
         raise CannotCheck(msg(words, error=first_line(error), count=count)) from None
-
-
-def _targets(named: Row, asked: str | int | None) -> Any:
-    """Which of the batch's tensors holds the targets. Raises CannotCheck where none does."""
-    alike = [name for name in named if any(part in str(name).lower() for part in ("label", "target"))]
-    known = [*TARGETS, *filter(looks_like_ids, alike), *([1] if 1 in named else []), *_next_tokens(named), *IDS, 0]
-    known = [asked] if asked is not None else known + list(named) * (len(named) == 1)
-    which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
-    if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
-        found = ", ".join(f"{name} {list(getattr(one, 'shape', []))}" for name, one in named.items())
-        wanted = f"{asked!r} [B, T]" if asked is not None else "targets [B, T], named by targets="
-        raise CannotCheck(f"expected {wanted}, of three tokens or more, in the batch, got {found:.200}")  # not shown
-    return which
-
-
-def _next_tokens(named: Row) -> list[Any]:
-    """Names of ids that hold, at each place of the first row, the token that other ids hold one place later."""
-    ids = {
-        name: one[0]
-        for name, one in named.items()
-        if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] > 2 and looks_like_ids(name)
-    }
-    return [
-        name
-        for name, one in ids.items()
-        if any(other is not one and other[1:].equal(one[:-1]) and not other.equal(one) for other in ids.values())
-    ]
 
 
 class _Trial:

@@ -1,32 +1,22 @@
 """A row of a batch for a loss function: which of its tensors hold its tokens, and the same row with other tokens."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from i18n import N_, msg
+from i18n import msg
 from mask_check.findings import CannotCheck
 
 TARGETS = ("labels", "targets", "target", "y")
 IDS = ("input_ids", "idx", "tokens", "x")
 NO_IDS = ("mask", "position", "type", "segment")  # in the names of tensors that only look like ids
 IGNORED = -100  # F.cross_entropy's ignore_index
-AT_ONCE = 64  # rows in one forward
 SAME = 1e-6  # of a loss that another target leaves as it was
 LEAST_TIED = 3  # targets that are all found among other ids
-FAR = 0.1  # from 1
-MOST_ALONE = 8  # targets whose losses a mean is asked for
-ONLY_A_MEAN = N_(
-    "a mean does not tell what influences each loss, and the others are not left out by targets of -100: return the "
-    "loss of each token, or logits beside the loss."
-)
-One = TypeVar("One")
 Row = dict[Any, Any]  # one row of a batch, by name or number
 
 
@@ -199,128 +189,35 @@ class LossRow:
         return LossRow(self.fn, self.make, short, self.which, self.count)
 
 
-class LossPerTarget:
-    """The loss of each target of a row. places: of those that have one; left_out: of some whose loss is always 0.
-    shifts: see LossRow.
+def targets_of(named: Row, asked: str | int | None) -> Any:
+    """Which of the batch's tensors holds the targets. Raises CannotCheck where none does."""
+    alike = [name for name in named if any(part in str(name).lower() for part in ("label", "target"))]
+    known = [*TARGETS, *filter(looks_like_ids, alike), *([1] if 1 in named else []), *_next_tokens(named), *IDS, 0]
+    known = [asked] if asked is not None else known + list(named) * (len(named) == 1)
+    which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
+    if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
+        found = ", ".join(f"{name} {list(getattr(one, 'shape', []))}" for name, one in named.items())
+        wanted = f"{asked!r} [B, T]" if asked is not None else "targets [B, T], named by targets="
+        raise CannotCheck(f"expected {wanted}, of three tokens or more, in the batch, got {found:.200}")  # not shown
+    return which
 
-    A mean gives them too, where it is of a single target and the others are ignored. Raises CannotCheck where it is no
-    such mean."""
 
-    def __init__(self, row: LossRow, whole: Returned, shifts: bool, tried: Tensor) -> None:
-        assert whole.losses is not None
-        self.row, self.is_mean, self.dtype = row, whole.is_mean, whole.losses.dtype
-        counted = [place for place in row.counted.nonzero()[:, 0].tolist() if place or not shifts]
-        self._factor = 1
-        if self.is_mean:
-            self._require_a_mean(counted, tried)
-            counted = spread(counted, MOST_ALONE)
-        else:
-            self._index = self._indices(counted, whole.losses.flatten(), shifts, tried)
-            counted = [place for place in counted if place in self._index]
-        self.places = counted
-        none = [
-            place
-            for place, loss in zip(counted, self.of(row.tensors).tolist(), strict=True)
-            if not loss or math.isnan(loss)
-        ]
-        self.left_out = [place for place in none if not self.at(place, tried[-2:]).nan_to_num().any()]
-        self.places = [place for place in counted if place not in self.left_out]
-
-    def _indices(self, counted: list[int], losses: Tensor, shifts: bool, tried: Tensor) -> dict[int, int]:
-        """Which of the losses each counted target has: by its place, counted from the last, or, where there are no
-        others, by its rank."""
-        row, many = self.row, len(losses)
-        by_place = {place: place - row.length + many for place in range(row.length - many, row.length)}
-        by_rank = {place: rank for rank, place in enumerate(counted)}
-        fitting = [by_place] * (many in (row.length, row.length - 1)) + [by_rank] * (many == len(counted))
-        if not fitting:
-            raise CannotCheck(
-                msg("expected the loss of each of {length} tokens, got {many}", length=row.length, many=many)
-            )
-        if many == row.length and shifts:
-            filled = {place: place - 1 for place in counted}  # a loss that shifts, and is filled up
-            fitting.insert(0 if losses[0] and not losses[-1] else len(fitting), filled)
-        if row.reads_targets or not counted:
-            return fitting[0]
-        changed = {place: row.changed_by(slice(place, place + 1), tried) for place in (counted[0], counted[-1])}
-        fits = lambda one: all(place in one and bool(moved[one[place]]) for place, moved in changed.items())  # noqa: E731
-        return next(filter(fits, fitting), fitting[0])
-
-    def _require_a_mean(self, counted: list[int], tried: Tensor) -> None:
-        if self.row.reads_targets or len(counted) < 2:
-            raise CannotCheck(msg(ONLY_A_MEAN))
-        neighbors = list(pairwise(counted))  # what a decoder reads of its targets
-        adds = True
-        for pair in [(counted[0], counted[-1]), *spread(neighbors, MOST_ALONE)]:
-            apart = [self._alone(self.row.tensors, place) for place in pair]
-            if 0 in apart:  # of an id that the loss ignores
-                continue
-            both, total = self._kept(self.row.tensors, [*pair]), sum(apart)
-            # no more, or the other targets are read although they do not count
-            close = [math.isclose(both, one, rel_tol=16 * torch.finfo(self.dtype).eps) for one in (total, total / 2)]
-            adds &= close[0]
-            if not any(close):
-                raise CannotCheck(msg(ONLY_A_MEAN))
-        if adds and float((-self.at(counted[0], tried)).exp().sum()) > 1 + FAR:
-            self._factor = int(self.row.counted.sum())  # a sum that is divided by the number of all
-
-    def _alone(self, row: Row, place: int) -> float:
-        return self._kept(row, [place])
-
-    def _kept(self, row: Row, places: list[int]) -> float:
-        """The mean where all targets but these are ignored."""
-        targets = torch.full_like(row[self.row.which], IGNORED)
-        targets[:, places] = row[self.row.which][:, places]
-        try:
-            losses = self.row.returned(row | {self.row.which: targets}).losses
-        except (IndexError, RuntimeError):  # of a loss that takes -100 for an id
-            raise CannotCheck(msg(ONLY_A_MEAN)) from None
-        assert losses is not None
-        return float(losses) * self._factor
-
-    def of(self, row: Row) -> Tensor:
-        """float64 [places]."""
-        if self.is_mean:
-            return torch.tensor([self._alone(row, place) for place in self.places], dtype=torch.float64)
-        losses = self.row.returned(row).losses
-        assert losses is not None
-        return losses.double().flatten()[[self._index[place] for place in self.places]].cpu()
-
-    def at(self, place: int, ids: Tensor, cut: bool = False) -> Tensor:
-        """float64 [N]: of each of these ids, were it the target there, or the last one of a row that is cut there."""
-        row, which = (self.row.cut(place + 1) if cut else self.row).tensors, self.row.which
-        if self.is_mean:
-            rows = ({which: _with_id(row[which], place, one)} for one in ids.split(1))
-            return torch.tensor([self._alone(row | one, place) for one in rows], dtype=torch.float64)
-        found = []
-        for some in ids.split(AT_ONCE):
-            wide = {
-                name: one.repeat(len(some), *[1] * (one.ndim - 1))
-                if isinstance(one, Tensor) and one.ndim > 1 and len(one) == 1
-                else one
-                for name, one in row.items()
-            }
-            losses = self.row.returned(wide | {which: _with_id(row[which], place, some)}).losses
-            assert losses is not None
-            found.append(losses.double().reshape(len(some), -1)[:, self._index[place]])
-        return torch.cat(found).cpu()
+def _next_tokens(named: Row) -> list[Any]:
+    """Names of ids that hold, at each place of the first row, the token that other ids hold one place later."""
+    ids = {
+        name: one[0]
+        for name, one in named.items()
+        if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] > 2 and looks_like_ids(name)
+    }
+    return [
+        name
+        for name, one in ids.items()
+        if any(other is not one and other[1:].equal(one[:-1]) and not other.equal(one) for other in ids.values())
+    ]
 
 
 def looks_like_ids(name: Any) -> bool:
     return not any(part in str(name).lower() for part in NO_IDS)
-
-
-def spread(places: list[One], most: int) -> list[One]:
-    """At most so many of them, the first and the last among them."""
-    if len(places) <= most:
-        return places
-    return [places[round(part * (len(places) - 1) / (most - 1))] for part in range(most)]
-
-
-def _with_id(targets: Tensor, place: int, ids: Tensor) -> Tensor:
-    wide = targets.repeat(len(ids), 1)
-    wide[:, place] = ids.to(wide)
-    return wide
 
 
 def _floats(one: Any) -> bool:
