@@ -7,18 +7,20 @@ distribution's. Where it sums to more than 1, the loss was lowered by what it wa
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from copy import copy
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from i18n import N_, msg, msg_all, msg_together
-from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
 from mask_check.loss_per_target import AT_ONCE, LossPerTarget, spread
-from mask_check.loss_row import LEAST_TIED, LossRow, Returned, Row, targets_of
+from mask_check.loss_row import LEAST_TIED, LossRow, NotPerTarget, Returned, Row, targets_of
 from mask_check.prepare import generator_of
-from model.errors import first_line, index, items
+from model.errors import index, items
 from model.spec import MOST_POSITIONS
 
 MOST_IDS = 2048
@@ -52,6 +54,10 @@ SCALED = N_(
     "the probabilities of all targets sum to 1 if the loss is multiplied by {factor}: return it without its division "
     "by a number of batches."
 )
+FACTOR = N_(
+    "changing tokens from position {place} on multiplies the loss at position {row}, by as much whatever its target "
+    "is: the loss is divided or weighted by what it counts. Return it undivided, or logits beside it, to tell."
+)
 IF_COUNTED = N_("That is a leak if the loss counts that prediction: return the loss of each token to tell.")
 UNTIED = N_(
     "No other ids of the batch are the targets, at their positions or one beside: what is read was left as it is."
@@ -60,6 +66,7 @@ FEW = N_(
     "too few targets in the row ({count}) to find them among the ids that are read: begin the batch with a row of "
     "{least} or more."
 )
+TAKEN = N_("There is no loss beside the logits: those at a position are taken to predict the target at the next.")
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
 NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
 NO_LOSS = N_("its loss is NaN at some position, or infinite at all of them.")
@@ -118,22 +125,27 @@ def check_loss(
     which = targets_of(named, targets)
     rows = len(named[which])
     first = {name: one[:1] if isinstance(one, Tensor) and len(one) == rows else one for name, one in named.items()}
-    make: Callable[..., Any] = dict if isinstance(batch, Mapping) else lambda row: type(batch)(row.values())  # type: ignore
     tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
     if named[which].is_floating_point():
         raise CannotCheck(f"expected ids as targets, got {named[which].dtype}")  # not shown
     largest = max(int(max(one.max() for one in tensors)), 1)  # of a batch of zeros too there is another id
     name = "number of ids"  # not shown
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
-    row = LossRow(fn, make, first, which, count)
+    row = LossRow(fn, partial(_like, batch), first, which, count)
     whole = row.returned(first)
     if not whole.alike(row.returned(first)):
         return Finding(CANNOT_TELL, msg(RANDOM), None, SLACK)
-    try:
-        return _Trial(row, whole, count, generator_of(seed)).finding()
-    except (IndexError, RuntimeError) as error:
-        words = N_("with other ids its function raised “{error}”: is vocabulary, {count:,}, the number of ids?")
-        raise CannotCheck(msg(words, error=first_line(error), count=count)) from None
+    return _Trial(row, whole, count, generator_of(seed)).finding()
+
+
+def _like(batch: Batch, row: Row) -> Any:
+    """The row as the function takes a batch: also a BatchEncoding, or a named tuple."""
+    if isinstance(batch, MutableMapping):
+        made = copy(batch)
+        made.update(row)
+        return made
+    kind: Any = type(batch)
+    return dict(row) if isinstance(batch, Mapping) else getattr(kind, "_make", kind)(row.values())
 
 
 class _Trial:
@@ -156,11 +168,16 @@ class _Trial:
                 return Finding(CANNOT_TELL, msg(NO_NUMBERS), None, SLACK)
         elif losses is None or losses.isnan().any() or losses.isinf().all():
             return Finding(CANNOT_TELL, msg(NO_LOSS), None, SLACK)
-        found = self._of_logits(logits) if logits is not None else self._of_losses()
+        try:
+            found = self._of_logits(logits) if logits is not None else self._of_losses()
+        except NotPerTarget as error:
+            return Finding(CANNOT_TELL, error.args[0], None, SLACK)
         unshifted = [name for name, later in self.tied.items() if not later and not self.shifts]
-        if unshifted and found.verdict != CANNOT_TELL:
+        if unshifted and found.verdict == BROKEN:
             name = unshifted[0]
             return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
+        if losses is None and 0 in self.tied.values() and self.row.length == self.whole.logits_of_each:
+            return found.because(msg(TAKEN))
         if not found.obeys or self.tied or self.row.reads_targets:
             return found
         counted = int(self.row.counted.sum())
@@ -174,10 +191,7 @@ class _Trial:
         return _moved(self, logits, self.tied, MOVED_BOTH) if found.obeys and self.tied else found
 
     def _of_losses(self) -> Finding:
-        try:
-            each = LossPerTarget(self.row, self.whole, self.shifts, self.tried)
-        except CannotCheck as error:
-            return Finding(CANNOT_TELL, error.args[0], None, SLACK)
+        each = LossPerTarget(self.row, self.whole, self.shifts, self.tried)
         if not each.places:
             words = msg("the loss does not depend on the target at the positions tried.")
             return Finding(CANNOT_TELL, words if each.left_out else msg(NOT_COUNTED), None, SLACK)
@@ -200,16 +214,22 @@ class _Trial:
                 at = int(moved.abs().argmax())
                 row = each.places[at]
                 found = Finding.at((row, row), moves, float(moved[at].abs()), tolerance, place=place)
-                is_term = self._is_a_term(each, changed, at, float(moved[at]), 4 * tolerance)
-                return unknown(msg(SAME_FOR_ALL, place=place, row=row), found) if is_term else found
+                own = self._own_of_the_loss(each, changed, at, (float(losses[at]), float(moved[at])), 4 * tolerance)
+                return unknown(msg(own, place=place, row=row), found) if own else found
         return None
 
-    def _is_a_term(self, each: LossPerTarget, changed: Row, at: int, by: float, tolerance: float) -> bool:
-        """Whether a loss moves as much with another target: probabilities sum to 1, and cannot all rise or fall."""
-        row, base = each.places[at], self.row.tensors
+    def _own_of_the_loss(
+        self, each: LossPerTarget, changed: Row, at: int, was_and_by: tuple[float, float], tolerance: float
+    ) -> str | None:
+        """What moved a loss if it moves one of another target as much, or by the same factor: no leak, for the
+        probabilities of all targets sum to 1, and cannot all rise or fall."""
+        (was, by), row, base = was_and_by, each.places[at], self.row.tensors
         pair = [one | {self.row.which: self._with_other(one[self.row.which], row)} for one in (base, changed)]
         before, after = (float(each.of(one)[at]) for one in pair)
-        return abs(after - before - by) <= tolerance
+        if abs(after - before - by) <= tolerance:
+            return SAME_FOR_ALL
+        factor = (was + by) / was if was else math.nan
+        return FACTOR if abs(after - factor * before) <= tolerance * max(factor, 1.0) < abs(by) else None
 
     def _with_other(self, targets: Tensor, place: int) -> Tensor:
         targets = targets.clone()
@@ -237,7 +257,7 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
     """Of logits [1,R,V], with other targets from each of many positions on, also in the ids of these names."""
     row, shown, others = trial.row, _shown(logits), trial.others if names else trial.own_others
     tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(shown, 0).max() * 8)
-    later = row.length - logits.shape[1] or int(trial.shifts)
+    later = row.later(logits.shape[1], trial.shifts)
     predicted = torch.arange(logits.shape[1]) + later  # the target of each row
     judged = (predicted >= 0) & (predicted < row.length)
     if names or row.reads_targets:  # a row that predicts nothing may read all, as a prefix language model's

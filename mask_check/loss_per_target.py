@@ -9,7 +9,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from mask_check.findings import CannotCheck
-from mask_check.loss_row import IGNORED, LossRow, Returned, Row
+from mask_check.loss_row import IGNORED, LossRow, NotPerTarget, Returned, Row, as_many
 
 AT_ONCE = 64  # rows in one forward
 FAR = 0.1  # from 1
@@ -25,12 +25,12 @@ class LossPerTarget:
     """The loss of each target of a row. places: of those that have one; left_out: of some whose loss is always 0.
     shifts: see LossRow.
 
-    A mean gives them too, where it is of a single target and the others are ignored. Raises CannotCheck where it is no
+    A mean gives them too, where it is of a single target and the others are ignored. Raises NotPerTarget where it is no
     such mean."""
 
     def __init__(self, row: LossRow, whole: Returned, shifts: bool, tried: Tensor) -> None:
         assert whole.losses is not None
-        self.row, self.is_mean, self.dtype = row, whole.is_mean, whole.losses.dtype
+        self.row, self.is_mean, self.dtype, self._many = row, whole.is_mean, whole.losses.dtype, whole.losses.numel()
         counted = [place for place in row.counted.nonzero()[:, 0].tolist() if place or not shifts]
         self._factor = 1
         if self.is_mean:
@@ -56,7 +56,7 @@ class LossPerTarget:
         by_rank = {place: rank for rank, place in enumerate(counted)}
         fitting = [by_place] * (many in (row.length, row.length - 1)) + [by_rank] * (many == len(counted))
         if not fitting:
-            raise CannotCheck(
+            raise NotPerTarget(
                 msg("expected the loss of each of {length} tokens, got {many}", length=row.length, many=many)
             )
         if many == row.length and shifts:
@@ -69,8 +69,10 @@ class LossPerTarget:
         return next(filter(fits, fitting), fitting[0])
 
     def _require_a_mean(self, counted: list[int], tried: Tensor) -> None:
-        if self.row.reads_targets or len(counted) < 2:
-            raise CannotCheck(msg(ONLY_A_MEAN))
+        if self.row.reads_targets:
+            raise NotPerTarget(msg(ONLY_A_MEAN))
+        if len(counted) < 2:  # the mean is the loss of that target
+            return
         neighbors = list(pairwise(counted))  # what a decoder reads of its targets
         adds = True
         for pair in [(counted[0], counted[-1]), *spread(neighbors, MOST_ALONE)]:
@@ -82,7 +84,7 @@ class LossPerTarget:
             close = [math.isclose(both, one, rel_tol=16 * torch.finfo(self.dtype).eps) for one in (total, total / 2)]
             adds &= close[0]
             if not any(close):
-                raise CannotCheck(msg(ONLY_A_MEAN))
+                raise NotPerTarget(msg(ONLY_A_MEAN))
         if adds and float((-self.at(counted[0], tried)).exp().sum()) > 1 + FAR:
             self._factor = int(self.row.counted.sum())  # a sum that is divided by the number of all
 
@@ -95,8 +97,8 @@ class LossPerTarget:
         targets[:, places] = row[self.row.which][:, places]
         try:
             losses = self.row.returned(row | {self.row.which: targets}).losses
-        except (IndexError, RuntimeError):  # of a loss that takes -100 for an id
-            raise CannotCheck(msg(ONLY_A_MEAN)) from None
+        except CannotCheck:  # of a loss that takes -100 for an id
+            raise NotPerTarget(msg(ONLY_A_MEAN)) from None
         assert losses is not None
         return float(losses) * self._factor
 
@@ -106,7 +108,7 @@ class LossPerTarget:
             return torch.tensor([self._alone(row, place) for place in self.places], dtype=torch.float64)
         losses = self.row.returned(row).losses
         assert losses is not None
-        return losses.double().flatten()[[self._index[place] for place in self.places]].cpu()
+        return as_many(losses.double(), self._many)[[self._index[place] for place in self.places]].cpu()
 
     def at(self, place: int, ids: Tensor, cut: bool = False) -> Tensor:
         """float64 [N]: of each of these ids, were it the target there, or the last one of a row that is cut there."""
@@ -124,7 +126,8 @@ class LossPerTarget:
             }
             losses = self.row.returned(wide | {which: _with_id(row[which], place, some)}).losses
             assert losses is not None
-            found.append(losses.double().reshape(len(some), -1)[:, self._index[place]])
+            many = losses.numel() // len(some) if cut else self._many
+            found.append(as_many(losses.double(), len(some) * many).reshape(len(some), -1)[:, self._index[place]])
         return torch.cat(found).cpu()
 
 

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from mask_check.findings import CannotCheck
+from model.errors import first_line
 
 TARGETS = ("labels", "targets", "target", "y")
 IDS = ("input_ids", "idx", "tokens", "x")
@@ -26,6 +27,11 @@ class Returned:
 
     logits: Tensor | None
     losses: Tensor | None
+
+    @property
+    def logits_of_each(self) -> int:
+        """For how many positions there are logits."""
+        return 0 if self.logits is None else self.logits.shape[1]
 
     @property
     def is_mean(self) -> bool:
@@ -99,24 +105,39 @@ class LossRow:
         return int(counted.sum()) >= LEAST_TIED and bool(same[counted].all())
 
     def returned(self, row: Row) -> Returned:
-        """Logits also of [B, V, T]. Raises CannotCheck for what is neither a loss nor logits."""
-        with torch.no_grad():
-            found = self.fn(self.make(row))
+        """Logits also of [B, V, T]. Raises CannotCheck for what is neither a loss nor logits, and what the function
+        raises: CannotCheck with other tokens than its own."""
+        try:
+            with torch.no_grad():
+                found = self.fn(self.make(row))
+        except (IndexError, RuntimeError) as error:
+            if row is self.tensors:
+                raise
+            words = N_("with other ids its function raised “{error}”: is vocabulary, {count:,}, the number of ids?")
+            raise CannotCheck(msg(words, error=first_line(error), count=self.count)) from None
         parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if _floats(one)]
         named = dict(found) if isinstance(found, Mapping) else {}
         logits = named.get(
             "logits", next((one for one in parts if self._are_logits(one, parts, len(row[self.which]))), None)
         )
         losses = named.get("loss", next((one for one in parts if one.ndim < 3 and one is not logits), None))
-        if isinstance(logits, Tensor) and not _floats(logits):
-            raise CannotCheck(msg("expected logits of floating point, got {got}", got=logits.dtype))
+        for one in (logits, losses):
+            if one is not None and not _floats(one):
+                got = one.dtype if isinstance(one, Tensor) else type(one).__name__
+                raise CannotCheck(msg("expected a loss and logits of floating point, got {got}", got=got))
         if logits is None and losses is None:
             raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
+        if logits is not None and logits.ndim > 2 and (logits.ndim > 3 or len(logits) != len(row[self.which])):
+            words = N_("expected logits [B, T, V] with B = {rows}, got {shape}")
+            raise CannotCheck(msg(words, rows=len(row[self.which]), shape=list(logits.shape)))
         if logits is not None and logits.ndim == 2:
             logits = logits[None]
-        elif logits is not None and logits.shape[1] not in self._lengths and logits.shape[2] in self._lengths:
+        elif logits is not None and logits.shape[2] in self._lengths and self._vocabulary_first(logits):
             logits = logits.mT
         return Returned(logits, losses)
+
+    def _vocabulary_first(self, logits: Tensor) -> bool:
+        return logits.shape[1] not in self._lengths or logits.shape[2] < self.count
 
     @property
     def _lengths(self) -> tuple[int, int]:
@@ -143,19 +164,19 @@ class LossRow:
 
     def changed_by(self, places: slice, tried: Tensor) -> Tensor:
         """bool, of each loss: whether it is another with other targets there, counted or not. tried: some ids."""
-        found = []
+        found: list[Tensor] = []
         for one in [*self.targets[0, self.counted][:3].tolist(), *tried[-3:].tolist()]:
             targets = self.targets.clone()
             targets[:, places] = one
             losses = self.returned(self.tensors | {self.which: targets}).losses
             assert losses is not None
-            found.append(losses.flatten())
+            found.append(as_many(losses, found[0].numel() if found else losses.numel()))
         return torch.stack([~torch.isclose(one, found[0], SAME, 0, equal_nan=True) for one in found]).any(0)
 
     def shifts(self, whole: Returned, tried: Tensor) -> bool:
         """Whether a prediction is of the target one place later: the loss does not count the first one, but others."""
-        if whole.logits is not None and whole.logits.shape[1] != self.length:
-            return whole.logits.shape[1] < self.length
+        if 0 < whole.logits_of_each < self.length:
+            return True
         if whole.logits is not None and whole.losses is not None:
             off = [self.off_cross_entropy(whole.logits[0], whole.losses, places) for places in (0, 1)]
             if min(off) < 1e-4 and min(off) < max(off) / 4:
@@ -166,10 +187,15 @@ class LossRow:
             return 0 in self.tied().values()
         return not bool(self.changed_by(slice(1), tried).any())
 
+    def later(self, many: int, shifts: bool) -> int:
+        """How many places after those of so many logits the targets stand: below 0 behind a prompt of vectors."""
+        return self.length - many + int(shifts and many >= self.length)
+
     def off_cross_entropy(self, logits: Tensor, losses: Tensor, shift: int) -> float:
-        """How far losses are from those of logits [T, V] as predictions of the targets so many places later."""
-        targets = self.targets[0, shift:].masked_fill(~self.with_loss(losses)[shift:], IGNORED)
-        found = F.cross_entropy(logits[: len(targets)].float(), targets.long(), ignore_index=IGNORED)
+        """How far losses are from those of logits [R, V] as predictions of the targets so many places later."""
+        later = self.later(len(logits), bool(shift))
+        targets = self.targets[0].masked_fill(~self.with_loss(losses), IGNORED)[max(later, 0) :].long()
+        found = F.cross_entropy(logits[max(-later, 0) :][: len(targets)].float(), targets, ignore_index=IGNORED)
         mean = float(losses.float().sum()) / max(int(losses.count_nonzero()), 1)
         return abs(float(found) - mean) / max(abs(mean), 1e-6)
 
@@ -214,6 +240,18 @@ def _next_tokens(named: Row) -> list[Any]:
         for name, one in ids.items()
         if any(other is not one and other[1:].equal(one[:-1]) and not other.equal(one) for other in ids.values())
     ]
+
+
+class NotPerTarget(CannotCheck):
+    """Losses of which it is not known what each is of."""
+
+
+def as_many(losses: Tensor, many: int) -> Tensor:
+    """The losses as a row. Raises NotPerTarget where there are others with other targets."""
+    if losses.numel() != many:
+        words = N_("the function returns {many} losses, and {got} with other targets: return one for each token.")
+        raise NotPerTarget(msg(words, many=many, got=losses.numel()))
+    return losses.flatten()
 
 
 def looks_like_ids(name: Any) -> bool:

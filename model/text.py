@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -166,7 +166,7 @@ class BatchTokenizer:
 
     def written(self, rows: list[list[int]], pad_side: str) -> TokenBatch:
         """As encode, of what a model wrote behind the start of every text: rows of ids, and the texts that they say."""
-        decode = lambda ids: self._tokenizer.decode(ids, skip_special_tokens=True)  # noqa: E731
+        decode: Callable[[list[int]], str] = partial(self._tokenizer.decode, skip_special_tokens=True)
         lengths = [[len(decode(row[:last])) for last in range(1, len(row) + 1)] for row in rows]
         # of a character of several tokens, or before a full stop, a beginning may be longer than what goes on with it
         ends = [np.minimum.accumulate(some[::-1])[::-1].tolist() for some in lengths]

@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from sentencepiece import SentencePieceProcessor
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when it is imported
-from tokenizers import PreTokenizedString, Token, Tokenizer
+from tokenizers import PreTokenizedString, Token, Tokenizer, decoders
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
@@ -201,6 +201,9 @@ class _Cutter:
 def _tokenizer(cutter: _Cutter, ids: dict[str, int], start: list[str], end: list[str]) -> Tokenizer:
     tokenizer = Tokenizer(WordLevel(ids))
     tokenizer.pre_tokenizer = PreTokenizer.custom(cutter)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     if special := [(piece, ids[piece]) for piece in (*start, *end)]:
         tokenizer.post_processor = TemplateProcessing(single=[*start, "$A", *end], special_tokens=special)
     return tokenizer

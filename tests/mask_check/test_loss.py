@@ -216,7 +216,7 @@ def test_no_targets(batch: dict[str, Tensor]) -> None:
         (
             (lambda batch: hf.modeling_outputs.CausalLMOutput(logits=IDS[..., None]), PAIR),
             {},
-            "expected logits of floating point, got torch.int64",
+            "expected a loss and logits of floating point, got torch.int64",
         ),
         ((each, 3), {}, "expected a batch as tensors by name or in a row, got 3"),
         ((each, {"labels": torch.zeros(2, 5)}), {}, "expected ids as targets, got torch.float32"),

@@ -1,11 +1,12 @@
 """Loss functions of a small Transformer, by how their batch holds tokens and what they return."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import Tensor
 
 import unmask
@@ -276,3 +277,105 @@ def test_a_mean_whose_decoder_reads_neighboring_targets(later: int, reduction: s
 
     report = unmask.check_loss(loss, {"source": X[:, :5], "labels": Y}, vocabulary=V)
     assert (report.verdict, "a mean does not tell" in str(report)) == (CANNOT_TELL, True), report
+
+
+@pytest.mark.parametrize("later", [0, T])
+def test_losses_divided_by_the_number_of_those_that_count(later: int) -> None:
+    """More targets count where others stand in place of the padding."""
+
+    def loss(given: tuple[Tensor, Tensor], divides: bool) -> Tensor:
+        losses = F.cross_entropy(Decoder(later)(given[0]).mT, given[1], reduction="none", ignore_index=0)
+        return losses / (given[1] != 0).sum(-1, keepdim=True) if divides else losses
+
+    padded = (X.where(torch.arange(T) < T - 3, 0), Y.where(torch.arange(T) < T - 4, 0))
+    report = unmask.check_loss(lambda given: loss(given, True), padded, vocabulary=V)
+    assert (report.verdict, "multiplies the loss at position 0" in str(report)) == (CANNOT_TELL, True), report
+    alone = unmask.check_loss(lambda given: loss(given, False), padded, vocabulary=V)
+    assert (alone.verdict == BROKEN) == (later > 0), alone
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (T, BROKEN)])
+def test_a_prompt_of_vectors_before_the_logits(later: int, wanted: str) -> None:
+    """As PEFT's: the labels are filled up by -100, and shifted."""
+
+    def loss(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        ids, labels = F.pad(given["input_ids"], (4, 0), value=1), F.pad(given["labels"], (4, 0), value=-100)
+        logits = Decoder(later)(ids)
+        return F.cross_entropy(logits[:, :-1].mT, labels[:, 1:]), logits
+
+    assert verdict(loss, {"input_ids": X, "labels": X.clone()}) == wanted
+
+
+def test_a_network_that_shifts_its_input_has_not_read_its_targets() -> None:
+    def loss(given: dict[str, Tensor], by: int) -> Tensor:
+        return each(Decoder(0)(F.pad(given["input_ids"], (by, 0))[:, :T]), given["labels"])
+
+    same = {"input_ids": X, "labels": X.clone()}
+    assert verdict(lambda given: loss(given, 1), same) == OBEYS
+    report = unmask.check_loss(lambda given: loss(given, 0), same, vocabulary=V)
+    assert (report.verdict, "holds at their own positions" in str(report)) == (CANNOT_TELL, True), report
+
+
+def test_logits_alone_are_taken_to_predict_the_next_token() -> None:
+    same = {"input_ids": X, "labels": X.clone()}
+    for later, wanted in ((0, OBEYS), (1, BROKEN)):
+        report = unmask.check_loss(lambda given: Decoder(later)(given["input_ids"]), same, vocabulary=V)  # noqa: B023
+        assert (report.verdict, "no loss beside the logits" in str(report)) == (wanted, True), report
+        both = unmask.check_loss(
+            lambda given: (Decoder(later)(given["x"]), each(Decoder(later)(given["x"]), given["y"]).mean()),  # noqa: B023
+            {"x": X, "y": Y},
+            vocabulary=V,
+        )
+        assert (both.verdict, "no loss beside the logits" in str(both)) == (wanted, False), both
+
+
+class Pair(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+def test_a_named_tuple_and_a_batch_encoding() -> None:
+    network = Decoder(0)
+    assert verdict(lambda given: each(network(given.x), given.y), Pair(X, Y)) == OBEYS
+    encoding = transformers.BatchEncoding({"input_ids": X, "labels": Y})
+    assert verdict(lambda given: each(network(given.input_ids), given.labels), encoding) == OBEYS
+    assert encoding["labels"] is Y
+
+
+@pytest.mark.parametrize("returned", [1.5, [1.5], (torch.ones(2),)])
+def test_what_is_no_tensor_of_a_loss(returned: Any) -> None:
+    with pytest.raises(unmask.CannotCheck, match="expected a loss and logits of floating point, got "):
+        verdict(lambda given: {"loss": returned, "logits": Decoder(0)(given[0])}, (X, Y))
+
+
+def test_fewer_losses_with_other_targets() -> None:
+    def kept(given: tuple[Tensor, Tensor]) -> Tensor:
+        return each(Decoder(0)(given[0]), given[1])[given[1] != 7]
+
+    targets = Y.where(Y != 7, 8)
+    report = unmask.check_loss(kept, (X, targets), vocabulary=V)
+    assert (report.verdict, "return one for each token" in str(report)) == (CANNOT_TELL, True), report
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (T, BROKEN)])
+def test_a_mean_of_one_target(later: int, wanted: str) -> None:
+    source = IDS[:, :T].flip(1)
+    labels = Y.where(torch.arange(T) == T - 2, -100)
+    batch = {"long": torch.cat([source, X], 1), "labels": labels}
+
+    def loss(given: dict[str, Tensor]) -> Tensor:
+        logits = Decoder(0)(given["long"])[:, T:] + 3.0 * F.one_hot(given["labels"].clamp(min=0), V) * (later > 0)
+        return F.cross_entropy(logits.mT, given["labels"])
+
+    assert (verdict(loss, batch) == OBEYS) == (wanted == OBEYS)
+
+
+@pytest.mark.parametrize("dim", [0, 2])
+def test_logits_of_several_heads_are_none_of_one(dim: int) -> None:
+    def loss(given: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+        logits = Decoder(0)(given[0])
+        stacked = torch.cat([logits] * 2) if dim == 0 else torch.stack([logits] * 2, dim)
+        return {"loss": each(logits, given[1]), "logits": stacked}
+
+    with pytest.raises(unmask.CannotCheck, match=r"expected logits \[B, T, V\] with B = 1, got \[[12], "):
+        verdict(loss, (X, Y))

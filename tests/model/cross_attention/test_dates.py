@@ -129,6 +129,14 @@ class TestEncoding:
         assert given.pieces[1][:5] == ("<start>", "1", "9", "9", "8")
         assert given.keep.sum(-1).tolist() == [11, 5]
 
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_what_it_wrote_is_read_as_if_it_had_been_typed(self, model: DatesModel, side: str) -> None:
+        texts, targets = [*LINES, "2021"], ["2021-03-03", "1998-09-23", "none"]
+        wrote, typed = model.encode(texts, side), model.encode(texts, side, targets)
+        assert wrote.ids.equal(typed.ids)
+        assert [wrote.read(row) for row in range(3)] == [typed.read(row) for row in range(3)] == targets
+        assert wrote.ends == typed.ends
+
     def test_targets_must_be_one_a_text(self, model: DatesModel) -> None:
         with pytest.raises(ValueError, match="one target for each text, got 1 for 2"):
             model.encode(LINES, targets=["2021-03-03"])

@@ -95,6 +95,16 @@ class TestMarian:
         assert "".join(batch.source.pieces[0]).replace("·", " ") == " The <unk></s>"
         assert "".join(batch.pieces[0]).replace("·", " ") == "<pad> Die Katze"
 
+    def test_what_it_writes_is_read_as_text(self, folder: Path) -> None:
+        model, reference = load(folder), MarianTokenizer.from_pretrained(folder)
+        batch = model.encode(["the cat", "the old king and the cat"], "left")
+        for row in range(2):
+            ids = batch.ids[row][batch.real(row)][1:].tolist()
+            text = batch.read(row)
+            assert text == reference.decode(ids, skip_special_tokens=True)
+            assert batch.ends[row][-1] == len(text)
+            assert list(batch.ends[row]) == sorted(batch.ends[row])
+
     def test_typed_special_tokens_are_text(self, folder: Path) -> None:
         model = load(folder)
         batch = model.encode(["the </s> <pad>"], targets=["<pad></s>"])
