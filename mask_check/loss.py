@@ -111,9 +111,9 @@ def check_loss(
 
     batch: tensors [B,T] by name or in a row. targets: which of them; unless given "labels", "targets", "target", "y", a
     name with "label" or "target" in it, the second, or what holds the next token of other ids, and else the ids
-    themselves, of which each is predicted from those before it. vocabulary: how many ids
-    there are; one more than the largest in the batch unless given. Its first row is used. What is found has a pair, the
-    position whose target influences its prediction, twice, and as its amount how far the sum is from 1 or logits moved.
+    themselves, of which each is predicted from those before it. vocabulary: how many ids there are; one more than the
+    largest in the batch unless given. Its first row is used. What is found has a pair, the position whose target
+    influences its prediction, twice, and as its amount how far the sum is from 1 or logits moved.
 
     Raises CannotCheck, a ValueError, for a batch without targets and for what is no loss, ValueError for no batch.
     """

@@ -112,6 +112,8 @@ class Cancelled(Exception):
 
 def nbytes(value: Any) -> int:
     """The memory of a result, in bytes, about: of its arrays, texts and parts."""
+    if type(value) in (int, float, bool):  # most parts of most results
+        return getsizeof(value)
     own = getattr(value, "nbytes", None)  # a tensor's and an array's; a method of ours
     if own is not None:
         return own() if callable(own) else own

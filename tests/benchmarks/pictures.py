@@ -13,7 +13,7 @@ from tests.benchmarks.readers import SWITCHES, own_text
 from tests.benchmarks.report import Ratio
 from tests.browser.running import running
 
-TURNS, VISITS, BAR = 3, 3, 1.3
+TURNS, VISITS, BAR = 3, 10, 1.3
 COLD, WARM = "app start → first picture", "a visit → first picture"
 Times = dict[str, dict[str, list[float]]]
 
