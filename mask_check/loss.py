@@ -8,6 +8,7 @@ distribution's. Where it sums to more than 1, the loss was lowered by what it wa
 
 import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Any
@@ -135,15 +136,19 @@ def check_loss(
     whole = row.returned(first)
     if not whole.alike(row.returned(first)):
         return Finding(CANNOT_TELL, msg(RANDOM), None, SLACK)
-    return _Trial(row, whole, count, generator_of(seed)).finding()
+    try:
+        return _Trial(row, whole, count, generator_of(seed)).finding()
+    except NotPerTarget as error:
+        return Finding(CANNOT_TELL, error.args[0], None, SLACK)
 
 
 def _like(batch: Batch, row: Row) -> Any:
     """The row as the function takes a batch: also a BatchEncoding, or a named tuple."""
-    if isinstance(batch, MutableMapping):
-        made = copy(batch)
-        made.update(row)
-        return made
+    with suppress(Exception):  # what takes no other rows
+        if isinstance(batch, MutableMapping):
+            made = copy(batch)
+            made.update(row)
+            return made
     kind: Any = type(batch)
     return dict(row) if isinstance(batch, Mapping) else getattr(kind, "_make", kind)(row.values())
 
@@ -154,7 +159,9 @@ class _Trial:
     def __init__(self, row: LossRow, whole: Returned, count: int, generator: torch.Generator) -> None:
         self.row, self.whole, self.count = row, whole, count
         ids = row.targets.unique().cpu()  # one that the loss ignores may be among them
-        self.tried = torch.cat([ids[ids >= 0], torch.randperm(count, generator=generator)[:MOST_IDS]]).unique()
+        self.tried = torch.cat(
+            [ids[(ids >= 0) & (ids < count)], torch.randperm(count, generator=generator)[:MOST_IDS]]
+        ).unique()
         shift = 1 + torch.randint(count - 1, row.targets.shape, generator=generator).to(row.targets)
         self.others = (row.targets + shift) % count
         self.shifts, self.tied = row.shifts(whole, self.tried), row.tied()
@@ -168,10 +175,7 @@ class _Trial:
                 return Finding(CANNOT_TELL, msg(NO_NUMBERS), None, SLACK)
         elif losses is None or losses.isnan().any() or losses.isinf().all():
             return Finding(CANNOT_TELL, msg(NO_LOSS), None, SLACK)
-        try:
-            found = self._of_logits(logits) if logits is not None else self._of_losses()
-        except NotPerTarget as error:
-            return Finding(CANNOT_TELL, error.args[0], None, SLACK)
+        found = self._of_logits(logits) if logits is not None else self._of_losses()
         unshifted = [name for name, later in self.tied.items() if not later and not self.shifts]
         if unshifted and found.verdict == BROKEN:
             name = unshifted[0]
@@ -228,7 +232,9 @@ class _Trial:
         before, after = (float(each.of(one)[at]) for one in pair)
         if abs(after - before - by) <= tolerance:
             return SAME_FOR_ALL
-        factor = (was + by) / was if was else math.nan
+        if min(abs(was), abs(before)) <= tolerance:  # of a target that is ignored
+            return None
+        factor = (was + by) / was
         return FACTOR if abs(after - factor * before) <= tolerance * max(factor, 1.0) < abs(by) else None
 
     def _with_other(self, targets: Tensor, place: int) -> Tensor:
@@ -268,7 +274,8 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
     def moved_by(place: int) -> Tensor:
         """[R], infinite where an entry is masked under the one and not under the other targets."""
         found = row.returned(row.with_tokens(others, place, names, targets=True)).logits
-        assert found is not None
+        if found is None or found.shape != logits.shape:
+            raise NotPerTarget(msg("the function returns logits of another shape with other targets."))
         moved = (found - logits).abs().nan_to_num(math.inf, math.inf)
         return moved.where(shown | _shown(found), 0).amax(-1)[0].cpu()
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from mask_check.findings import CannotCheck
-from mask_check.loss_row import IGNORED, LossRow, NotPerTarget, Returned, Row, as_many
+from mask_check.loss_row import IGNORED, SAME, LossRow, NotPerTarget, Returned, Row, as_many
 
 AT_ONCE = 64  # rows in one forward
 FAR = 0.1  # from 1
@@ -61,12 +61,24 @@ class LossPerTarget:
             )
         if many == row.length and shifts:
             filled = {place: place - 1 for place in counted}  # a loss that shifts, and is filled up
-            fitting.insert(0 if losses[0] and not losses[-1] else len(fitting), filled)
+            fitting.insert(0 if losses[0] and not losses[-1] and self._is_filled(losses) else len(fitting), filled)
         if row.reads_targets or not counted:
             return fitting[0]
         changed = {place: row.changed_by(slice(place, place + 1), tried) for place in (counted[0], counted[-1])}
         fits = lambda one: all(place in one and bool(moved[one[place]]) for place, moved in changed.items())  # noqa: E731
         return next(filter(fits, fitting), fitting[0])
+
+    def _is_filled(self, losses: Tensor) -> bool:
+        """Whether other tokens from a place on change the loss before it, and none that is earlier."""
+        row, many = self.row, len(losses)
+        both = ((losses[:-1] != 0) & (losses[1:] != 0)).nonzero()[:, 0]
+        if not len(both):
+            return False
+        place = int(both[len(both) // 2]) + 1
+        changed = row.returned(row.with_tokens((row.targets + 1) % row.count, place, {}, targets=True)).losses
+        assert changed is not None
+        moved = (~torch.isclose(as_many(changed, many), losses, SAME, 0)).nonzero()[:, 0]
+        return bool(len(moved)) and int(moved[0]) == place - 1
 
     def _require_a_mean(self, counted: list[int], tried: Tensor) -> None:
         if self.row.reads_targets:
@@ -77,7 +89,7 @@ class LossPerTarget:
         adds = True
         for pair in [(counted[0], counted[-1]), *spread(neighbors, MOST_ALONE)]:
             apart = [self._alone(self.row.tensors, place) for place in pair]
-            if 0 in apart:  # of an id that the loss ignores
+            if any(not one or math.isnan(one) for one in apart):  # of an id that the loss ignores
                 continue
             both, total = self._kept(self.row.tensors, [*pair]), sum(apart)
             # no more, or the other targets are read although they do not count

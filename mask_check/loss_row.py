@@ -68,7 +68,7 @@ class LossRow:
     @property
     def counted(self) -> Tensor:
         """bool [T]: which targets the loss may count."""
-        return self.targets[0] >= 0
+        return (self.targets[0] >= 0) & (self.targets[0] < self.count)
 
     @property
     def reads_targets(self) -> bool:
@@ -94,8 +94,7 @@ class LossRow:
             if name != self.which
             and isinstance(one, Tensor)
             and one.shape == self.targets.shape
-            and not (one.is_floating_point() or one.dtype == torch.bool)
-            and looks_like_ids(name)
+            and _are_ids(name, one)
         ]
 
     def _stands_in(self, ids: Tensor, places: int) -> bool:
@@ -127,9 +126,10 @@ class LossRow:
                 raise CannotCheck(msg("expected a loss and logits of floating point, got {got}", got=got))
         if logits is None and losses is None:
             raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
-        if logits is not None and logits.ndim > 2 and (logits.ndim > 3 or len(logits) != len(row[self.which])):
+        rows = len(row[self.which])
+        if logits is not None and logits.ndim != 2 and (logits.ndim != 3 or len(logits) != rows):
             words = N_("expected logits [B, T, V] with B = {rows}, got {shape}")
-            raise CannotCheck(msg(words, rows=len(row[self.which]), shape=list(logits.shape)))
+            raise CannotCheck(msg(words, rows=rows, shape=list(logits.shape)))
         if logits is not None and logits.ndim == 2:
             logits = logits[None]
         elif logits is not None and logits.shape[2] in self._lengths and self._vocabulary_first(logits):
@@ -155,7 +155,7 @@ class LossRow:
         row = dict(self.tensors)
         if targets:
             later = torch.arange(self.length, device=self.targets.device) >= begin
-            row[self.which] = torch.where(later & (self.targets >= 0), others.to(self.targets), self.targets)
+            row[self.which] = torch.where(later & self.counted, others.to(self.targets), self.targets)
         for name, places in names.items():
             row[name] = row[name].clone()
             first, last = max(begin, -places), min(self.length, self.length - places)
@@ -216,10 +216,8 @@ class LossRow:
 
 
 def targets_of(named: Row, asked: str | int | None) -> Any:
-    """Which of the batch's tensors holds the targets. Raises CannotCheck where none does."""
-    alike = [name for name in named if any(part in str(name).lower() for part in ("label", "target"))]
-    known = [*TARGETS, *filter(looks_like_ids, alike), *([1] if 1 in named else []), *_next_tokens(named), *IDS, 0]
-    known = [asked] if asked is not None else known + list(named) * (len(named) == 1)
+    """Which of the batch's tensors holds the targets. Raises CannotCheck where none does, or several may."""
+    known = [asked] if asked is not None else _likely_targets(named)
     which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
     if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
         found = ", ".join(f"{name} {list(getattr(one, 'shape', []))}" for name, one in named.items())
@@ -228,18 +226,29 @@ def targets_of(named: Row, asked: str | int | None) -> Any:
     return which
 
 
-def _next_tokens(named: Row) -> list[Any]:
-    """Names of ids that hold, at each place of the first row, the token that other ids hold one place later."""
-    ids = {
-        name: one[0]
-        for name, one in named.items()
-        if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] > 2 and looks_like_ids(name)
-    }
-    return [
-        name
-        for name, one in ids.items()
-        if any(other is not one and other[1:].equal(one[:-1]) and not other.equal(one) for other in ids.values())
-    ]
+def _likely_targets(named: Row) -> list[Any]:
+    """Names, the likeliest first."""
+    if usual := [name for name in TARGETS if isinstance(named.get(name), Tensor)]:
+        return usual
+    ids = {name: one for name, one in named.items() if isinstance(one, Tensor) and _are_ids(name, one)}
+    alike = [name for name in ids if any(part in str(name).lower() for part in ("label", "target"))]
+    after = [name for name, one in ids.items() if any(_stands_after(one, other) for other in ids.values())]
+    if alike:
+        return [name for name in after if name in alike] or (alike if len(alike) == 1 else [])
+    return [*([1] if 1 in named else []), *after, *IDS, 0, *(list(named) * (len(named) == 1))]
+
+
+def _are_ids(name: Any, one: Tensor) -> bool:
+    whole = not (one.is_floating_point() or one.dtype == torch.bool)
+    return whole and one.ndim == 2 and one.shape[1] > 2 and looks_like_ids(name)
+
+
+def _stands_after(one: Tensor, other: Tensor) -> bool:
+    """Whether the first row holds, at each place, the token that the other holds one place later."""
+    if one is other or one.shape != other.shape or one.device != other.device or one[0].equal(other[0]):
+        return False
+    counted = one[0, :-1] >= 0
+    return bool(counted.any()) and bool((one[0, :-1] == other[0, 1:])[counted].all())
 
 
 class NotPerTarget(CannotCheck):

@@ -24,6 +24,7 @@ class LiveHead:
         strokes = tuple(map(stroke_of, (change.new or {}).get("strokes", [])))
         self.run = self.run.under(replace(self.run.masks, drawn=strokes))
         self.head.packet = self.run.head(*self._place).canvas().packet
+        self.head.query = None  # the new picture has its own, and a click on the former one is a change
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
         from ipywidgets import HBox  # anywidget brings it

@@ -10,7 +10,7 @@ from string import ascii_letters
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browser.explore import TIMEOUT
 from tests.browser.running import running
@@ -96,6 +96,20 @@ def test_phones_follow_answer_and_see_what_the_class_chose(open_page: Open) -> N
     expect(late.locator("h1")).to_have_text("Turn it off")
     expect(first.locator(".question button").first).to_be_enabled()
     assert accessible(first) == []
+
+
+def test_an_answer_that_came_too_late_does_not_count(open_page: Open) -> None:
+    teacher, held = open_page("lessons?lesson=causal_mask"), list[Route]()
+    phone = open_page(room_of(teacher), **PHONE)
+    phone.route("**/answer", lambda route: held.append(route))  # noqa: PLW0108  # playwright asks for a function
+    phone.locator("button[data-choice='1']").tap()
+    teacher.locator(".st-key-reveal button").click()
+    expect(phone.locator("#said")).to_contain_text("That is right")
+    held[0].fulfill(status=409)
+    expect(phone.locator("#status")).to_have_text("This question no longer accepts answers.")
+    expect(phone.locator("#said")).to_contain_text("The answer is")
+    kept = phone.evaluate("JSON.parse(localStorage.getItem(`unmask ${location.pathname}`))")
+    assert (kept["given"], kept["right"]) == ({}, {})
 
 
 def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Open) -> None:

@@ -194,6 +194,10 @@ def test_its_pictures_are_those_of_the_model_which_runs_in_the_page(visit: Open)
         for causal, shown in ((False, now), (True, before)):
             losses = model.run(texts, causal=causal, row=row).losses
             assert float(shown) == pytest.approx(np.nanmean(losses), abs=0.006)
+    page.get_by_role("button", name="Change the text and the masks").click()  # those of this step
+    expect(page.locator("#status")).to_contain_text("Tokens: ")
+    assert page.locator("#text").input_value().split("\n") == texts
+    assert not page.locator("[data-mask=causal]").is_checked()
 
 
 def test_two_models_and_one_that_needs_the_app(visit: Open) -> None:

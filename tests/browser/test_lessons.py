@@ -84,6 +84,22 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit) -> None:
     assert page.page.get_by_test_id("stSidebar").is_visible()
 
 
+def test_space_on_a_control_of_a_picture_does_not_turn_the_page(visit: Visit) -> None:
+    page = visit("lesson=what_attention_is&step=5&present=true", kind=Lessons)
+    control = page.page.locator(".overview :is(select, input, button)").first
+    for key in (" ", "PageDown"):
+        prevented = control.evaluate(
+            """(one, key) => {
+              const event = new KeyboardEvent("keydown", { key, bubbles: true, composed: true, cancelable: true });
+              one.dispatchEvent(event);
+              return event.defaultPrevented;
+            }""",
+            key,
+        )
+        assert not prevented
+    assert page.title() == "All heads at once"
+
+
 def test_nothing_sticks_out_on_a_phone_and_then_on_a_large_screen(visit: Visit) -> None:
     """A question, presented too, in Chinese."""
     for query in ("lesson=causal_mask&step=5", "lesson=why_training&step=1&present=true&lang=zh"):

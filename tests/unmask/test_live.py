@@ -39,7 +39,9 @@ def test_a_live_head_follows_what_is_drawn(story: LoadedModel) -> None:
     drawn = story.run(TEXT, masks={"drawn": [["block", 5, 0, 9, 0]]})
     np.testing.assert_array_equal(live.run.numpy(), drawn.numpy())
     assert live.head.packet == drawn.head(4, 0).canvas().packet != run.head(4, 0).canvas().packet
+    live.head.query = 2  # as a click sets it
     live.mask.drawn = {"number": 2, "epoch": 0, "strokes": []}
+    assert live.head.query is None
     assert live.head.packet == run.head(4, 0).canvas().packet
 
 

@@ -121,7 +121,7 @@ function show(element, cells, own, onPick) {
     light();
   };
 
-  middle.onpointermove = (event) => {
+  middle.onpointerdown = middle.onpointermove = (event) => {
     const box = middle.getBoundingClientRect();
     const down = fall(Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1));
     const off = (line) => Math.abs(place(line.query) + (place(line.key) - place(line.query)) * down - (event.clientY - box.top));
@@ -145,7 +145,7 @@ function show(element, cells, own, onPick) {
       };
     });
   }
-  picture.onpointerleave = () => point(null);
+  picture.onpointerleave = ({ pointerType }) => pointerType === "touch" || point(null); // what was touched stays lit
   moveByKeys(picture, own, (key) => steppedQuery(key, own.query, cells.among), () => point(null), onPick);
   slider.oninput = () => {
     own.least = Number((10 ** slider.value).toPrecision(2));
@@ -158,9 +158,7 @@ function show(element, cells, own, onPick) {
     tell(own, "hide_first", own.hide_first, onPick);
   };
 
-  const had = element.getRootNode().activeElement?.classList?.contains("picture");
-  element.replaceChildren(tools, count, picture, said);
-  if (had) picture.focus({ preventScroll: true });
+  replaceParts(element, tools, count, picture, said);
   paint();
   own.resized?.disconnect();
   own.resized = new ResizeObserver(paint);

@@ -42,14 +42,16 @@ async function present() {
     const [own, other] = await Promise.all([found.now, found.beside].map((one) => one && openModel(one.model)));
     if (scene !== found) return;
     const beside = found.beside && { ...found.beside, model: other };
-    if (found.show === "texts") return await showTexts(found, [{ ...found.now, model: own }, beside].filter(Boolean));
-    [model, scene, shown] = [own, { ...found, beside }, null];
+    [model, shown] = [own, null];
     Object.assign(state, { layer: found.head[0], head: found.head[1], query: found.query, pins: [] });
     control("text").value = found.now.lines.join("\n");
     control("side").value = found.side;
     texts();
     control("row").selectedIndex = found.row;
-    take(readSpec(found.now.masks));
+    takeMasks(readSpec(found.now.masks));
+    if (found.show === "texts") return await showTexts(found, [{ ...found.now, model: own }, beside].filter(Boolean));
+    scene = { ...found, beside };
+    refresh();
   } catch (error) {
     if (scene === found) tell(fill(course.words.failed, { problem: error.message }));
   }

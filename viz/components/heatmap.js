@@ -159,6 +159,7 @@ function show(element, cells, onPick) {
   };
   canvas.onclick = (event) => pick(cellAt(canvas, cells, event));
   canvas.onkeydown = (event) => {
+    if (isShortcut(event)) return;
     if (event.key in STEPS) {
       const row = Math.min(Math.max(cells.query - cells.first, 0), cells.rows - 1);
       const from = cursor || { query: row, key: Math.min(row, cells.columns - 1) };

@@ -120,6 +120,7 @@ function viewer(canvas, root) {
   canvas.onblur = () => at(null);
   canvas.onclick = (event) => send(spot(event));
   canvas.onkeydown = (event) => {
+    if (isShortcut(event)) return;
     const boxes = self.page?.boxes ?? [];
     const wide = boxes.filter(([, top]) => top === boxes[0][1]).length;
     if (event.key in STEPS && wide) {

@@ -8,7 +8,7 @@ const NARROW = 640; // pixels, as in viz/lessons/screen.py
 
 function listen({ data, setTriggerValue }) {
   const key = (event) => {
-    const { target } = event;
+    const [target] = event.composedPath(); // within a view too, whose own root hides it
     if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.closest?.(TYPED)) return;
     const main = document.querySelector(data.main);
     if (!data.presented && (event.key === "Escape" || main?.scrollHeight > main?.clientHeight)) return;

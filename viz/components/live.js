@@ -114,7 +114,7 @@ function show() {
 function heard(what, value) {
   if (what === "pins") state.pins = value.split(",").filter(Boolean).map(Number);
   else state[what] = value;
-  if (what === "query") showHead();
+  if (what === "query" || what === "pins") showHead(); // a view waits for the answer
 }
 
 // The chosen head, the mask, and what is said of both.
@@ -179,13 +179,17 @@ function drawnOrChosen(what, value) {
 
 // Put the masks into the controls: a drawing that the page itself takes away begins anew.
 function take(spec) {
+  takeMasks(spec);
+  refresh();
+}
+
+function takeMasks(spec) {
   if (state.spec.drawn !== spec.drawn) Object.assign(state, { number: 0, epoch: state.epoch + 1 });
   state.spec = spec;
   for (const one of switches) {
     if (one.type === "checkbox") one.checked = spec[one.dataset.mask];
     else one.value = spec[one.dataset.mask];
   }
-  refresh();
 }
 
 for (const one of switches) {

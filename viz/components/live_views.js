@@ -117,10 +117,12 @@ function brightest(weights) {
   return most > 0 && most < FAINTEST ? most : 1;
 }
 
-// From which weight on lines are drawn at first: so that there is one for every second query.
+// From which weight on lines are drawn at first, as least_line in viz/heads/tokens.py: one for every second query.
 function leastLine(weights, rows) {
-  const enough = weights.slice().sort().at(-1 - Math.floor(rows / 2)) || LEAST_LINE[1];
-  return Math.max(Math.min(Number(enough.toPrecision(1)), LEAST_LINE[0]), LEAST_LINE[1]);
+  const enough = weights.slice().sort().slice(-1 - Math.floor(rows / 2)).find((weight) => weight > 0) ?? LEAST_LINE[0];
+  if (enough >= LEAST_LINE[0]) return LEAST_LINE[0];
+  const digit = 10 ** Math.floor(Math.log10(enough));
+  return Math.max(Number((Math.floor(enough / digit) * digit).toFixed(4)), LEAST_LINE[1]);
 }
 
 // The composed mask to draw on, as viz/mask_lab/canvas.py packs it. number, epoch: see mask.js.

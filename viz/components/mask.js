@@ -173,7 +173,7 @@ function studio(canvas, root) {
   canvas.onpointercancel = () => { self.from = null; if (self.mask) show(); };
   canvas.onpointerleave = (event) => { if (!self.from && self.mask && event.pointerType !== "touch") point(null); };
   canvas.onkeydown = (event) => {
-    if (!self.mask) return;
+    if (!self.mask || (isShortcut(event) && event.key !== "z")) return;
     const at = self.cursor && self.cursor.q >= 0 && self.cursor.k >= 0 ? self.cursor : { q: 0, k: 0 };
     if (event.key in STEPS) {
       const [q, k] = stepped(event.key, at.q, at.k, self.mask.height, self.mask.width);

@@ -234,7 +234,7 @@ export function draw(element, data, onPick) {
   canvas.onpointerleave = () => packet && point(null);
   canvas.onclick = (event) => packet && pick(cellAt(canvas, packet, event, by.order));
   canvas.onkeydown = (event) => {
-    if (!packet) return;
+    if (!packet || isShortcut(event)) return;
     if (event.key in STEPS) {
       const from = cursor || packet;
       const [layer, column] = stepped(event.key, from.layer, by.order[from.layer].indexOf(from.head), packet.layers, packet.heads);

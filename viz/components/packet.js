@@ -120,6 +120,7 @@ function prepareNumbers(pen, { color, fontFamily }) {
 const accentOf = (style) => style.getPropertyValue("--st-primary-color") || "#d33";
 
 const isPress = ({ key }) => key === "Enter" || key === " ";
+const isShortcut = ({ ctrlKey, altKey, metaKey }) => ctrlKey || altKey || metaKey; // the browser's: Ctrl+R, Alt+←
 
 // Unpack the data and take(packet), unless later data has come for the element by then. Returns what ends it.
 function receive(element, data, take) {

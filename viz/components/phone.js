@@ -20,6 +20,10 @@ function read() {
 
 function keep() {
   for (const name of ["given", "right"]) kept[name] = { ...read()?.[name], ...kept[name] }; // of another tab
+  write();
+}
+
+function write() {
   try {
     localStorage.setItem(store, JSON.stringify(kept));
   } catch {
@@ -111,14 +115,18 @@ async function give(choice) {
     const body = JSON.stringify({ phone: kept.phone, step: name, choice });
     const answer = await fetch(`${here}/answer`, { method: "POST", body });
     if (answer.ok) return keep();
-    delete kept.given[name];
-    say();
-    tell(answer.status === 409 ? words.late : words.lost);
+    refused(name, answer.status === 409 ? words.late : words.lost);
   } catch {
-    delete kept.given[name];
-    say();
-    tell(words.lost);
+    refused(name, words.lost);
   }
+}
+
+// The next step may have come before the server's answer, and told what would have been right.
+function refused(name, why) {
+  for (const one of [kept.given, kept.right]) delete one[name];
+  write();
+  say();
+  tell(why);
 }
 
 keep();

@@ -177,7 +177,7 @@ function easel(canvas, root) {
   canvas.onpointerup = canvas.onpointercancel = () => { self.painting = false; };
   canvas.onpointerleave = () => { if (self.painting === false) { self.cursor = null; self.show(); } };
   canvas.onkeydown = (event) => {
-    if (!self.page) return;
+    if (!self.page || isShortcut(event)) return;
     const { page } = self;
     const at = self.cursor ?? Math.max(page.chosen, 0);
     const [rows, columns] = page.mode === "heads" ? [page.rows, page.columns] : [SIDE, SIDE];

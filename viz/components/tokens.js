@@ -102,10 +102,11 @@ function show(element, cells, own, onPick) {
     said.textContent = summary(cells, from);
     for (const one of ways.children) one.setAttribute("aria-pressed", String(one.dataset.way === own.towards));
     values.setAttribute("aria-pressed", String(Boolean(own.values)));
-    const isPinned = own.pins.includes(own.query);
+    const isPinned = own.pins.includes(toPin());
     pin.textContent = fill(isPinned ? words.unpin : words.pin, { token: queryName(cells, inSight(own.query)) });
     pin.disabled = !isPinned && own.pins.length >= MOST_PINS;
   };
+  const toPin = () => cells.first + inSight(own.query);
   const togglePin = (position) => {
     if (own.pins.includes(position)) own.pins = own.pins.filter((one) => one !== position);
     else if (own.pins.length < MOST_PINS) own.pins = [...own.pins, position];
@@ -145,7 +146,7 @@ function show(element, cells, own, onPick) {
   queries.list.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
-    togglePin(own.query);
+    togglePin(toPin());
   });
   for (const one of ways.children) {
     one.onclick = () => {
@@ -161,11 +162,9 @@ function show(element, cells, own, onPick) {
     paintPins();
     tell(own, "values", own.values, onPick);
   };
-  pin.onclick = () => togglePin(own.query);
+  pin.onclick = () => togglePin(toPin());
 
-  const had = element.getRootNode().activeElement?.closest?.(".text");
-  element.replaceChildren(tools, ...texts.map((text) => text.list), said, pinned);
-  if (had) queries.list.focus();
+  replaceParts(element, tools, ...texts.map((text) => text.list), said, pinned);
   refresh();
   paintPins();
 }
