@@ -18,6 +18,7 @@ NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted
 SEEN = 0.01  # nats; a smaller change may not show in the two digits of a loss
 MUCH = 0.25  # a share of attention that makes a pattern
 DIFFERENT = 0.005  # a weight's change that shows in two digits
+ROUNDING = 1e-6  # of a difference of two weights
 LENGTHS = N_("A and B have different lengths ({a} and {b} cells): both are shown, without a difference.")
 SAME = N_("No weight differs by {least} or more between A and B.")
 MOST = N_("A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.3f} in A, {b:.3f} in B.")
@@ -194,18 +195,19 @@ def weights_sentence(one: HeadView, other: HeadView) -> str:
         a, b = (f"{view.weights.shape[0]:,} × {view.weights.shape[1]:,}" for view in (one, other))
         return say(LENGTHS, a=a, b=b)
     change = other.weights - one.weights
-    query, key = divmod(int(np.abs(change).argmax()), change.shape[1])
+    most = np.abs(change).max() - ROUNDING  # the first of those that are as large: two cells of a row change alike
+    query, key = divmod(int(np.flatnonzero(np.abs(change) >= most)[0]), change.shape[1])
     if abs(change[query, key]) < DIFFERENT:
         return say(SAME, least=DIFFERENT)
     cell = {"query_at": _both(f"{one.first + query}", f"{other.first + query}")}
     cell |= {"key_at": _both(f"{one.first_key + key}", f"{other.first_key + key}")}
     cell |= {"query": escape(_both(one.queries[query], other.queries[query]))}
     cell |= {"key": escape(_both(one.keys[key], other.keys[key]))}
-    most = say(MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)
+    said = say(MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)
     attend = (one.weights.max(1) > 0) & (other.weights.max(1) > 0)  # a row with nothing to attend to agrees with none
     same = attend & (one.weights.argmax(1) == other.weights.argmax(1))
     agreeing = N_("Queries that attend most to the same position in both: {same:,} of {queries:,}.")
-    return together([most, say(agreeing, same=int(same.sum()), queries=len(same))])
+    return together([said, say(agreeing, same=int(same.sum()), queries=len(same))])
 
 
 def prediction_sentence(one: Sequence[Candidate], other: Sequence[Candidate]) -> str:

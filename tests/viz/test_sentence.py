@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 
 from model.atlas.result import LEAST_QUERIES
@@ -135,3 +136,12 @@ def test_heads_of_other_lengths_are_not_subtracted() -> None:
     one, other = view_of((3, 3)), view_of((2, 2))
     assert not comparable(one, other)
     assert "different lengths (3 × 3 and 2 × 2 cells)" in weights_sentence(one, other)
+
+
+@pytest.mark.parametrize("rounding", [0.0, 2e-7, -2e-7])
+def test_of_two_cells_that_change_alike_the_first_is_named(rounding: float) -> None:
+    """As both of a row with two keys do, but for rounding, which differs between machines."""
+    one, other = view_of((2, 2)), view_of((2, 2))
+    one = replace(one, weights=np.array([[1, 0], [0.994, 0.006]], np.float32))
+    other = replace(other, weights=np.array([[1, 0], [0.974, 0.026 + rounding]], np.float32))
+    assert "0.994 in A, 0.974 in B" in weights_sentence(one, other)
