@@ -116,9 +116,8 @@ class LossRow:
             raise CannotCheck(msg(words, error=first_line(error), count=self.count)) from None
         parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if _floats(one)]
         named = dict(found) if isinstance(found, Mapping) else {}
-        logits = named.get(
-            "logits", next((one for one in parts if self._are_logits(one, parts, len(row[self.which]))), None)
-        )
+        rows = len(row[self.which])
+        logits = named.get("logits", next((one for one in parts if self._are_logits(one, parts, rows)), None))
         losses = named.get("loss", next((one for one in parts if one.ndim < 3 and one is not logits), None))
         for one in (logits, losses):
             if one is not None and not _floats(one):
@@ -126,18 +125,17 @@ class LossRow:
                 raise CannotCheck(msg("expected a loss and logits of floating point, got {got}", got=got))
         if logits is None and losses is None:
             raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
-        rows = len(row[self.which])
-        if logits is not None and logits.ndim != 2 and (logits.ndim != 3 or len(logits) != rows):
+        return Returned(None if logits is None else self._by_position(logits, rows), losses)
+
+    def _by_position(self, logits: Tensor, rows: int) -> Tensor:
+        """[B, T, V] of logits in that shape, [T, V] or [B, V, T]."""
+        if logits.ndim == 2:
+            return logits[None]
+        if logits.ndim != 3 or len(logits) != rows:
             words = N_("expected logits [B, T, V] with B = {rows}, got {shape}")
             raise CannotCheck(msg(words, rows=rows, shape=list(logits.shape)))
-        if logits is not None and logits.ndim == 2:
-            logits = logits[None]
-        elif logits is not None and logits.shape[2] in self._lengths and self._vocabulary_first(logits):
-            logits = logits.mT
-        return Returned(logits, losses)
-
-    def _vocabulary_first(self, logits: Tensor) -> bool:
-        return logits.shape[1] not in self._lengths or logits.shape[2] < self.count
+        _, first, last = logits.shape
+        return logits.mT if last in self._lengths and (first not in self._lengths or last < self.count) else logits
 
     @property
     def _lengths(self) -> tuple[int, int]:

@@ -34,8 +34,9 @@ class TokenBatch:
     ids: int64 [B,T]. keep: bool [B,T], True = a real token, False = padding.
     pieces: [B][T] what to show for each token. cut: [B] the end of each text that did not fit ("" = all of it did).
     source: for an encoder-decoder's target texts, the texts they were written from; None everywhere else.
-    texts: [B] what the tokens were read from, and ends: [B][T] where each token ends in it, in characters; both empty
-    where no text was read. positions: int64 [B,T], where the tokens stand, in place of those counted over real tokens.
+    texts: [B] what the tokens were read from, or say, and ends: [B][T] where each token ends in it, in characters; both
+    empty where there is no text. positions: int64 [B,T], where the tokens stand, in place of those counted over real
+    tokens.
     patches: float32 [B,T,N], for a model that reads images: what each image token is made from.
     """
 

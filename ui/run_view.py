@@ -95,8 +95,8 @@ class RunView:
         found: HeadView = self.ask(merged_head if merge else head_view, layer, head, *merge)
         return found
 
-    def name(self, layer: int, head: int) -> str:
-        """The head's: "L3 H2", the layer numbered as in the network."""
+    def name(self, layer: int, head: int | None = None) -> str:
+        """The head's, or its layer's: "L3 H2", "L3", numbered as in the network."""
         return name_of(self.model, self.run.attention, layer, head)
 
     def number(self, layer: int) -> int:

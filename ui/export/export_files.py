@@ -85,8 +85,7 @@ class ExportSubject:
     @property
     def masks(self) -> str:
         held, lifted = self._held_and_lifted()
-        layer = self.name.split()[0] if self.now.masks.layers else ""
-        return masks_said(held, lifted, layer)
+        return masks_said(held, lifted, "".join(map(self.now.name, self.now.masks.layers)))  # one layer at most
 
     def _held_and_lifted(self) -> Iterator[list[str]]:
         """Of the masks that this attention can have."""

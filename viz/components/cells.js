@@ -56,6 +56,14 @@ function hatchImages(cells) {
 
 const CHOICES = ["query", "pins", "towards", "values", "least", "hide_first"]; // those of them that a packet has
 
+// Put other parts into a view: what had the focus is made anew for each packet, and its successor gets it.
+function replaceParts(element, ...parts) {
+  const controls = () => [...element.querySelectorAll("button, input, [tabindex]")];
+  const place = controls().indexOf(element.getRootNode().activeElement);
+  element.replaceChildren(...parts);
+  controls()[place]?.focus({ preventScroll: true });
+}
+
 // Unpack the cells and show(cells, own) them. own: what a view remembers from one packet to the next, and the choices of the
 // packet. Returns what ends it.
 function drawCells(element, data, show) {

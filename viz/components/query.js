@@ -28,14 +28,6 @@ function heed(own, choice, value) {
   if (choice !== "query" || !(own.held || own.waiting)) own[choice] = value;
 }
 
-// Put other parts into a view: what had the focus is made anew for each packet, and its successor gets it.
-function replaceParts(element, ...parts) {
-  const controls = () => [...element.querySelectorAll("button, input, [tabindex]")];
-  const place = controls().indexOf(element.getRootNode().activeElement);
-  element.replaceChildren(...parts);
-  controls()[place]?.focus({ preventScroll: true });
-}
-
 // Show another query at once, and tell the page after so many milliseconds without a further one.
 function chooseSoon(own, position, rest, onPick) {
   own.query = position;
