@@ -140,7 +140,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
     if not across:
         later[begin] = False  # the first token has nothing but itself to look at
         much_later[begin : begin + 2] = False  # to the second, the token before is the first
-    repeats = (measures.followers(keys.ids[row]) >= 0) & later & (weights.sum(-1) > 0) if not across else real
+    repeats = (measures.followers(keys.distinct_ids(row)) >= 0) & later & (weights.sum(-1) > 0) if not across else real
     off = [name for name in model.describe().sizes if not getattr(now.masks, name)]
     missed = {name for name in off if now.ask(mask_changes_cells, layer, head, name)}
     return HeadScene(

@@ -56,8 +56,9 @@ class BatchFacts:
         """punctuation: bool [B,T], True where a token is nothing else."""
         self.keep = batch.keep
         self.position = torch.arange(batch.ids.shape[1])
-        self.followers = measures.followers(batch.ids)  # [B,T]
-        self.same_before = measures.same_before(batch.ids) & batch.keep[:, None, :] & batch.keep[:, :, None]
+        ids = batch.ids.where(batch.keep, -1)  # whatever padding is filled with
+        self.followers = measures.followers(ids)  # [B,T]
+        self.same_before = measures.same_before(ids) & batch.keep[:, :, None]
         self.punctuation = punctuation & batch.keep
         near = [self.position - 1, self.position, self.followers]  # what previous, same and induction ask about
         self._near = torch.stack(torch.broadcast_tensors(*near), -1).clamp(min=0)  # [B,T,3]

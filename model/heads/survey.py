@@ -172,9 +172,12 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | No
     def of_head(layer: int, head: int) -> np.ndarray:
         context = trace.layers[layer].context
         if context.is_long:
-            parts = (context.of(slice(*edge)).allowed_in_row(spec, row, head) for edge in _edges(context.queries, tall))
-            one_by_one = (blocked_thumbnail(~part.numpy(), 1, wide) for part in parts)  # one part in memory at a time
-            return np.concatenate([*one_by_one])
+            rows, columns = groups or (np.arange(context.queries), np.arange(context.keep.shape[1]))
+            at = [*rows.tolist(), context.queries]
+            slices = [slice(at[first], at[last]) for first, last in _edges(len(rows), tall)]
+            parts = (context.of(some).allowed_in_row(spec, row, head).numpy() for some in slices)
+            closed = (np.logical_and.reduceat(~part.any(0, keepdims=True), columns, axis=1) for part in parts)
+            return np.concatenate([blocked_thumbnail(one, 1, wide) for one in closed])  # one part in memory at a time
         allowed = trace.allowed(layer, row, spec, head=head)
         key = np.packbits(allowed.numpy()).tobytes()
         if key not in made:

@@ -60,7 +60,7 @@ class RunScores:
 def run_scores(trace: Trace, row: int) -> RunScores:
     """Raises ValueError for a text in which no token follows an earlier copy of the one before it, three or more tokens
     later. See measures.followers."""
-    ids = trace.batch.ids[row].cpu()
+    ids = trace.batch.distinct_ids(row)
     after = measures.followers(ids)[:-1]  # of each token but the last, what followed its earlier copy
     foretold = (after >= 0) & (ids[after.clamp(min=0)] == ids[1:])
     if not foretold.any():

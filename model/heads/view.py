@@ -176,16 +176,16 @@ def cropped(view: HeadView, rows: Span, columns: Span) -> HeadView:
     if (rows, columns) == tuple((0, size) for size in view.weights.shape):
         return view
     part = slice(*rows), slice(*columns)
-    return HeadView(
-        view.weights[part],
-        view.scaled[part],
-        {name: mask[part] for name, mask in view.blocked.items()},
-        view.queries[part[0]],
-        view.keys[part[1]],
+    return replace(
+        view,
+        weights=view.weights[part],
+        scaled=view.scaled[part],
+        blocked={name: mask[part] for name, mask in view.blocked.items()},
+        queries=view.queries[part[0]],
+        keys=view.keys[part[1]],
         first=rows[0],
         first_key=columns[0],
         whole=view,
-        merged=view.merged,
     )
 
 
@@ -199,17 +199,15 @@ def coarser(view: HeadView, most: int = MOST_CELLS, *, step: int = 0) -> HeadVie
     closed = view.any_blocked()
     whole = reduced(closed, step, np.logical_and, True)
     scaled = reduced(np.where(closed, -np.inf, view.scaled), step, np.maximum, -np.inf)
-    return HeadView(
+    return replace(
+        view,
         weights=reduced(view.weights, step, np.maximum, 0.0),
         scaled=np.where(whole, reduced(view.scaled, step, np.maximum, -np.inf), scaled),
         blocked={name: whole & reduced(mask, step, np.logical_or, False) for name, mask in view.blocked.items()},
         queries=_joined(view.queries, step),
         keys=_joined(view.keys, step),
-        first=view.first,
-        first_key=view.first_key,
         step=step,
         whole=view,
-        merged=view.merged,
     )
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from model.base import CHECKPOINTS, files_key
 from model.decoder import DecoderModel
 from model.gpt2 import load_network
+from model.heads import merging
 from model.heads.view import HeadView, head_view
 from model.images import scenes
 from model.images.patches import grid_tokens
@@ -227,15 +228,6 @@ def under_masks(model: CaptionerModel, count: int, *, unseen: bool = False) -> n
 def folded_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> HeadView:
     """A head with the image tokens as one: what they attend to on average, and what they all are attended to."""
     view = head_view(trace, row, masks, layer, head)
-
-    def merged(values: np.ndarray, rows: np.ufunc, columns: np.ufunc) -> np.ndarray:
-        above = np.concatenate([rows.reduce(values[:PATCHES], keepdims=True), values[PATCHES:]])
-        left = columns.reduce(above[:, :PATCHES], axis=1, keepdims=True)
-        return np.concatenate([left, above[:, PATCHES:]], axis=1)
-
-    weights = merged(view.weights, np.add, np.add)
-    weights[0] /= PATCHES
-    blocked = {name: merged(mask, np.logical_and, np.logical_and) for name, mask in view.blocked.items()}
+    begins = np.array([0, *range(PATCHES, len(view.queries))])
     labels = [f"image ×{PATCHES}", *view.queries[PATCHES:]]
-    scaled = merged(view.scaled, np.maximum, np.maximum)
-    return replace(view, weights=weights, scaled=scaled, blocked=blocked, queries=labels, keys=labels)
+    return replace(merging.merged(view, begins, begins), queries=labels, keys=labels)

@@ -32,7 +32,7 @@ function sharesOf(weights, { ids, keep }) {
     for (let key = 0; key < rows; key++) {
       if (!keep[key]) padding += row[key];
       else if (key > query) future += row[key];
-      if (key < query && ids[key] === ids[query]) [duplicate, last] = [duplicate + row[key], key];
+      if (key < query && keep[key] && ids[key] === ids[query]) [duplicate, last] = [duplicate + row[key], key];
     }
     add("future", future);
     add("padding", padding);

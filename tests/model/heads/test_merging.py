@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from model import trace
+from model import masks, trace
 from model.base import Model
 from model.heads.merging import (
     BY,
@@ -21,7 +21,7 @@ from model.heads.merging import (
     over_queries,
 )
 from model.heads.survey import every_weight, survey, thumbnails
-from model.heads.view import HeadView, cropped
+from model.heads.view import HeadView, coarser, cropped
 from model.masks import MaskSpec
 from model.text import TokenBatch
 
@@ -54,6 +54,7 @@ def split(labels: list[str], by: By) -> list[str]:
         (["##", "·My", "·head", "ing", "⏎", "·here"], ["##", "·My", "·heading", "⏎", "·here"]),
         (["·မ", "ြန်", "·ខ", "្មែរ", "·𠀀", "𠀁"], ["·မြန်", "·ខ្មែរ", "·𠀀", "𠀁"]),
         (["·o", "'", "clock", "·'", "a", "'", "."], ["·o'clock", "·'", "a", "'."]),
+        (["Ġthe", "</s>", "", "😀", "Ġb"], ["Ġthe", "</s>", "😀", "Ġb"]),
     ],
 )
 def test_words_by_the_labels_of_several_tokenizers(labels: list[str], words: list[str]) -> None:
@@ -64,6 +65,28 @@ def test_sentences_end_at_a_stop_before_a_space_and_at_a_line_s_end() -> None:
     labels = ["<s>", "Pi", "·is", "·3", ".", "14", "!", "·No", "⏎", "Yes", "·。"]
     assert split(labels, "sentences") == ["<s>", "Pi·is·3.14!", "·No⏎", "Yes·。"]
     assert split(["·好", "。", "吃", "饭", "！", "”", "你"], "sentences") == ["·好。", "吃饭！”", "你"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("वह घर गया। मैं यहाँ हूँ। ठीक है।", 3),
+        ("هل أنت بخير؟ نعم أنا بخير.", 2),
+        ("وہ گھر گیا۔ میں یہاں ہوں۔", 2),
+        ("Բարեւ։ Ինչպես ես։", 2),
+        ("他走了｡他來了｡", 2),
+        ("သူ သွားပြီ။ သူ လာပြီ။", 2),
+    ],
+)
+def test_sentences_end_at_the_stops_of_other_scripts(text: str, sentences: int) -> None:
+    labels = ["·" if one == " " else one for one in text]
+    assert len(groups_of_labels(labels, "sentences")) == sentences
+
+
+def test_a_part_of_a_view_keeps_what_the_view_says_of_itself() -> None:
+    rows = replace(VIEW, layers=True, merged=True, group=3, available=frozenset({"causal"}))
+    for made in (cropped(rows, (0, 2), (1, 4)), coarser(rows, 2)):
+        assert (made.layers, made.merged, made.group, made.available) == (True, True, 3, {"causal"})
 
 
 @pytest.mark.parametrize("decoder", ["bytes", "characters"])
@@ -217,3 +240,15 @@ def test_no_block_is_held_longer_than_its_group() -> None:
     assert [(some.start, some.stop) for some, _ in parts if some.start < some.stop] == [(0, 1), (1, 2), (2, 3)]
     found = torch.cat([part for _, part in parts], 1).numpy()
     np.testing.assert_allclose(found, merged_weights(weights.numpy(), rows, columns), atol=1e-6)
+
+
+def test_a_long_texts_thumbnails_are_blocked_where_its_sentences_are(story: Model) -> None:
+    """Sentences of very different lengths, and a window that some of them lie outside of."""
+    trace = story.run(story.encode(["A cat, a dog, a bird and a fox ran to the old man. I ran. No. He saw."]))
+    spec = MaskSpec(sliding=4)
+    whole = survey(trace, 0, spec, "sentences").blocked
+    assert whole.any()
+    assert not whole.all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(masks, "LONG", 7)
+        np.testing.assert_array_equal(survey(trace, 0, spec, "sentences").blocked, whole)

@@ -79,3 +79,14 @@ def test_what_looks_across_has_no_later_and_earlier(tiny: Model, batch: TokenBat
     found = survey(across, 1)
     assert np.isnan(found.future).all()
     assert np.isfinite(found.padding).all()
+
+
+def test_padding_is_no_earlier_copy_of_a_token_whatever_fills_it(tiny: Model, batch: TokenBatch) -> None:
+    """Where a tokenizer has no token for padding, an ordinary one fills it: here one that the row's text has."""
+    row, ids = 1, batch.ids.clone()
+    real = batch.real(row)
+    ids[row, : real.start] = ids[row, real.start + 2]
+    alone = survey(tiny.run(batch.without_padding(row)), 0).shares
+    padded = survey(tiny.run(replace(batch, ids=ids)), row).shares
+    for name in ("duplicate", "induction"):
+        np.testing.assert_allclose(padded[name], alone[name], atol=1e-6, err_msg=name)

@@ -1,6 +1,7 @@
 """The captioner: its patches, its masks, and what its card says of the three versions that ship."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,6 +146,15 @@ def test_a_folded_head_keeps_every_rows_sum(tiny: captioner.CaptionerModel) -> N
     np.testing.assert_allclose(view.weights.sum(1), 1, rtol=1e-5)
     np.testing.assert_allclose(view.weights[1:, 0], whole[PATCHES:, :PATCHES].sum(1), rtol=1e-5)
     np.testing.assert_array_equal(view.blocked["prefix_lm"], np.triu(np.ones((4, 4), bool), 1))
+
+
+def test_a_folded_image_that_two_masks_block_together_is_blocked(tiny: captioner.CaptionerModel) -> None:
+    """A window leaves a word the end of the image, and that end is removed."""
+    spec = captioner.without(replace(MASKS["window"], sliding=PATCHES // 2), range(PATCHES // 3, PATCHES))
+    trace = tiny.run(encode(render([SCENE]), "down", ["a", "small"]), spec)
+    whole, view = trace.allowed(0).numpy(), captioner.folded_head(trace, 0, spec, 0, 0)
+    np.testing.assert_array_equal(view.any_blocked()[1:, 0], ~whole[PATCHES:, :PATCHES].any(1))
+    assert view.any_blocked()[1:, 0].any()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
