@@ -32,6 +32,7 @@ REACH_SECONDS = 1.5
 PATIENCE = 30.0  # seconds in which a chunk of a download must arrive
 LOOK_SECONDS = 0.2  # between two calls of progress while none does
 constants.DOWNLOAD_CHUNK_SIZE = 2**18  # bytes; its default of 10 MB may take longer than PATIENCE
+constants.HF_HUB_DISABLE_XET = True  # hf_xet reports in a thread of its own: what progress raises would not stop it
 
 Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in all)
 Answer = TypeVar("Answer")
@@ -110,6 +111,7 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
     def report(*far: str | int) -> None:
         reports.put(far)  # type: ignore[arg-type]
         if not go_on.get():
+            go_on.put(False)  # for every later report
             raise Stopped
 
     def fetch() -> None:

@@ -118,6 +118,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 self.send_response(206 if begin else 200)
                 self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
                 self.send_header("X-Repo-Commit", COMMIT)
+                self.send_header("X-Xet-Hash", "0" * 64)  # as nearly all weights on the Hub have
+                self.send_header("X-Xet-Refresh-Route", "/no/such/storage")
                 self.send_header("Content-Length", str(len(content) - begin))
                 if begin:
                     self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")

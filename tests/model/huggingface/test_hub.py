@@ -5,15 +5,17 @@ is possible. The hub is a faked one, on this machine.
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 
-from model.errors import NotAvailable
+from model.errors import NotAvailable, Stopped
 from model.huggingface import hub
 from tests.model.huggingface.fake_hub import COMMIT, FakeHub, cache, no_network
 
@@ -93,6 +95,28 @@ class TestDownload:
             hub.download("some/model", FILES, stop)
         assert hub.cached("some/model", FILES) is None
         assert hub.cached("some/model", FILES[:1]) is not None
+
+    def test_a_client_that_reports_again_after_it_was_stopped(
+        self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class StopError(Exception):
+            pass
+
+        def stop(*_: object) -> None:
+            raise StopError
+
+        def deaf(repo: str, name: str, tqdm_class: Callable[..., Any], token: bool) -> str:
+            for _ in range(2):
+                with suppress(Stopped):
+                    tqdm_class(total=2).update(1)
+            ended.set()
+            return name
+
+        ended = threading.Event()
+        monkeypatch.setattr(hub, "hf_hub_download", deaf)
+        with pytest.raises(StopError):
+            hub.download("some/model", FILES, stop)
+        assert ended.wait(5), "its thread waits for ever, with the lock of the file"
 
     def test_a_broken_connection_is_said(self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the client waits between its own tries
