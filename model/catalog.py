@@ -15,7 +15,7 @@ from model.decoder import DecoderModel
 from model.errors import CheckpointError, panics_caught
 from model.files import read_regular
 from model.gpt2 import AS_WE_DO, load_transformer
-from model.text import BatchTokenizer
+from model.text import BatchTokenizer, added_around
 from serving.settings import Settings
 
 if TYPE_CHECKING:
@@ -274,7 +274,8 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
     start, pad = (tokenizer.token_to_id(token) for token in ("<start>", "<pad>"))
     pad = known - 1 if pad is None else pad
     most = min(network.config.context, settings.tokens)
-    texts = BatchTokenizer(tokenizer, most, pad=pad, start=[] if start is None else [start])
+    before, end = added_around(tokenizer)
+    texts = BatchTokenizer(tokenizer, most, pad=pad, start=before if start is None else [start], end=end)
     return DecoderModel(name, network, texts, hardware=computes)
 
 
@@ -284,7 +285,9 @@ def _tokenizer(folder: Path) -> Tokenizer:
     try:
         if whole.exists():
             with panics_caught():
-                return Tokenizer.from_file(str(whole))
+                found = Tokenizer.from_file(str(whole))
+                added_around(found)  # raises an error for one that cannot encode the letter that this takes
+                return found
         for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
             if (folder / vocabulary).exists() and (folder / merges).exists():
                 pair = ByteLevelBPETokenizer(str(folder / vocabulary), str(folder / merges))

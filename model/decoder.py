@@ -41,6 +41,7 @@ class DecoderModel(Model):
         )
         self.network, self.hardware = network, hardware
         self._tokenizer = tokenizer
+        self.added_after = 0 if tokenizer is None else len(tokenizer.end)
 
     @property
     def tokenizer(self) -> BatchTokenizer:

@@ -257,6 +257,8 @@ class BatchTokenizer:
 
 def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """The ids that a tokenizer's own post-processor puts before and after a text: <s>, or [CLS] and [SEP], or </s> …"""
+    if not tokenizer.num_special_tokens_to_add(False):
+        return [], []
     encoded = tokenizer.encode("a")
     marks, ids = encoded.special_tokens_mask, encoded.ids
     if 0 not in marks:  # "a" is nothing to this tokenizer: then what stands around it cannot be told apart

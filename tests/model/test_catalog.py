@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 from model import catalog
 from model.base import MOST_ROWS, TRACE_BYTES, Model, tokenize
@@ -122,6 +125,26 @@ class TestTokenizers:
         assert batch.pieces[0][0] == "the"
         assert batch.ids[0, -1] == TINY.vocabulary - 1
         assert not batch.keep[0, -1]
+
+    def test_what_its_post_processor_puts_around_a_text_is_read(self, folder: Path) -> None:
+        path = folder / "tokenizer.json"
+        tokenizer = Tokenizer.from_str(path.read_text().replace("<start>", "[CLS]").replace("<pad>", "[SEP]"))
+        marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
+        tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=marks)
+        tokenizer.save(str(path))
+        model = catalog.load(str(folder))
+        theirs = PreTrainedTokenizerFast(tokenizer_file=str(path))(TEXT).input_ids
+        assert (theirs[0], theirs[-1]) == tuple(number for _, number in marks)
+        assert model.encode([TEXT]).ids[0].tolist() == theirs
+        assert model.added_after == 1  # generation continues before it
+
+    def test_one_without_letters_is_read_unless_it_adds_tokens(self, folder: Path) -> None:
+        digits = Tokenizer(WordLevel({"0": 0, "1": 1, "<s>": 2}))
+        digits.save(str(folder / "tokenizer.json"))
+        assert catalog.load(str(folder)).encode(["1"]).ids.tolist() == [[1]]
+        digits.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)])
+        digits.save(str(folder / "tokenizer.json"))
+        self.refused(folder, "expected a tokenizer, found a damaged one .*WordLevel error")
 
     @staticmethod
     def refused(folder: Path, message: str) -> None:
