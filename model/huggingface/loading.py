@@ -35,7 +35,11 @@ MOST_SHARING = 4096  # numbers of 4 bits that have one scale
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 BEFORE, LORA_A, LORA_B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
 NO_ADAPTER = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
-NOT_PLAIN = re.compile("use_dora|rank_pattern|alpha_pattern|modules_to_save|layer_replication|trainable_token_indices")
+NOT_PLAIN = re.compile(
+    "use_dora|rank_pattern|alpha_pattern|modules_to_save|layer_replication|trainable_token_indices"
+    "|alora_invocation_tokens|arrow_config"
+)
+KEEP_BASE = ("gaussian", "orthogonal", "eva")  # ways to initialize; peft changes the base's weights for the others
 CANNOT_MERGE = N_(
     "{model} contains an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
     "merge_and_unload), save the result, and choose that."
@@ -268,6 +272,9 @@ def _lora_scale(config: dict[str, Any]) -> float:
     used = [field for field, value in config.items() if value and NOT_PLAIN.fullmatch(field)]
     if config.get("bias", "none") != "none" or config.get("lora_bias"):
         used.append("bias")
+    init = config.get("init_lora_weights")
+    if isinstance(init, str) and init.lower() not in KEEP_BASE:
+        used.append("init_lora_weights")
     if used:
         raise ValueError(", ".join(used))
     alpha, rank = config.get("lora_alpha"), config.get("r")

@@ -107,6 +107,9 @@ def test_peft_puts_no_adapter_in_a_second_time(folder: Path, monkeypatch: pytest
         ({"use_dora": True}, "use_dora"),
         ({"rank_pattern": {"q_proj": 8}}, "rank_pattern"),
         ({"bias": "all"}, "bias"),
+        ({"alora_invocation_tokens": [5, 6]}, "alora_invocation_tokens"),
+        ({"init_lora_weights": "pissa_niter_16"}, "init_lora_weights"),
+        ({"init_lora_weights": "olora"}, "init_lora_weights"),
         ({"peft_type": "IA3"}, "the kind IA3"),
         ({"r": 0}, "no rank and alpha"),
     ],
@@ -115,6 +118,13 @@ def test_an_adapter_of_another_kind_is_refused_by_what_it_is(folder: Path, confi
     add_adapter(folder, {QUERY: (24, 24)}, **config)
     with pytest.raises(CheckpointError, match=rf"cannot merge \({said}\)"):
         logits(folder)
+
+
+@pytest.mark.parametrize("initialized", [True, False, None, "gaussian", "EVA", "orthogonal"])
+def test_an_adapter_that_leaves_its_base_as_it_is_is_merged(folder: Path, initialized: Any) -> None:
+    alone = logits(folder)
+    add_adapter(folder, {QUERY: (40, 24)}, init_lora_weights=initialized)
+    assert not torch.equal(logits(folder), alone)
 
 
 @pytest.mark.parametrize(
