@@ -170,7 +170,8 @@ def one_token(model: Model) -> int:
 
 
 def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: float) -> str:
-    """Why this server is not ready; "" when the first model that is offered ran within `seconds`."""
+    """Why this server is not ready; "" when a model ran within `seconds`: the first one offered that is in memory,
+    or else the first one offered, whose load goes on for the next check."""
     end = monotonic() + seconds
 
     def in_time(words: str = "") -> None:
@@ -178,7 +179,9 @@ def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: f
             raise TimeoutError(f"no answer within {seconds:g} seconds")  # not shown
 
     try:
-        model = engine.models.load(catalog.offered(settings)[0], settings, in_time)
+        names = catalog.offered(settings)
+        in_memory = next(filter(None, map(engine.models.find, names)), None)
+        model = in_memory or engine.models.load(names[0], settings, in_time, keep=True)
         scheduler.ask(Job(one_token, (ModelRef.of(model),)), READER, in_time)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
         return str(error) or type(error).__name__

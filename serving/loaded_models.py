@@ -43,9 +43,9 @@ class Loads:
         self._loads: dict[str, Load] = {}
         self._lock = Lock()
 
-    def get(self, name: str, make: Callable[[Report], Model], show: Callable[[str], None]) -> Model:
+    def get(self, name: str, make: Callable[[Report], Model], show: Callable[[str], None], keep: bool = False) -> Model:
         """The model that make gives. show: called with what is being done; when it raises, its caller no longer waits.
-        Raises what make raises, and what show raises."""
+        keep: whether the load goes on even then. Raises what make raises, and what show raises."""
         while True:
             with self._lock:
                 load = self._loads.get(name)
@@ -62,7 +62,7 @@ class Loads:
                 continue
             finally:
                 with self._lock:
-                    load.waiting -= 1
+                    load.waiting -= not keep
 
     def _run(self, name: str, load: Load, make: Callable[[Report], Model]) -> None:
         try:
@@ -97,13 +97,19 @@ class LoadedModels:
             return model
 
     def load(
-        self, name: str, settings: Settings | None = None, show: Callable[[str], None] = lambda words: None
+        self,
+        name: str,
+        settings: Settings | None = None,
+        show: Callable[[str], None] = lambda words: None,
+        *,
+        keep: bool = False,
     ) -> Model:
         """One load at a time; users who want the same model share it. Raises what catalog.load raises.
 
-        show: called with what is being done; what it raises ends the waiting, and the load once nobody waits for it.
+        show: called with what is being done; what it raises ends the waiting, and the load once nobody waits for it,
+        unless keep.
         """
-        return self._loads.get(name, lambda report: self._load(name, settings, report), show)
+        return self._loads.get(name, lambda report: self._load(name, settings, report), show, keep)
 
     def own(self, name: str) -> Model:
         """One of OF_PAGES: small and never evicted; does not wait for other loads. Raises CheckpointError."""

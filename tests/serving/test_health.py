@@ -3,11 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
 
+from model import catalog
 from serving import backends, health
 from serving.health import Observed
 from serving.job import Job
@@ -15,6 +17,7 @@ from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Scheduler
 from serving.settings import Settings
 from tests.serving import jobs
+from tests.serving.test_loaded_models import Making
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
 MARKED = "a text of a reader's"
@@ -85,6 +88,43 @@ class TestReady:
         engine.models.load("story")
         assert health.trouble(engine, home, Settings(), 0.3) == "no answer within 0.3 seconds"
         assert home.waiting() == 0
+
+    def test_a_load_that_takes_longer_than_a_check_goes_on(
+        self, engine: Engine, home: Scheduler, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        story, making = catalog.load("story"), Making()
+        monkeypatch.setattr(catalog, "load", lambda *_, report, **__: making(report) and story)
+        for _ in range(2):
+            assert health.trouble(engine, home, Settings(models=("story",)), 0.3) == "no answer within 0.3 seconds"
+            assert not making.stopped.wait(0.2)
+        making.may_end.set()
+        assert health.trouble(engine, home, Settings(models=("story",)), 30.0) == ""
+        assert making.made == 1
+
+    def test_one_whose_users_read_other_models_loads_none_for_it(
+        self, engine: Engine, home: Scheduler, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        offered = Settings(models=("story", "dates", "induction"))
+        others = [engine.models.load(name, offered) for name in offered.models[1:]]
+        with monkeypatch.context() as patch:
+            patch.setattr(catalog, "load", lambda *_, **__: pytest.fail("a model was loaded"))
+            assert health.trouble(engine, home, offered, 30.0) == ""
+        assert [engine.models.find(name) for name in offered.models] == [None, *others]
+
+    def test_one_that_loads_another_model_meanwhile_is(
+        self, engine: Engine, home: Scheduler, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine.models.load("story")
+        making = Making()
+        monkeypatch.setattr(catalog, "load", lambda *_, report, **__: making(report))
+        with ThreadPoolExecutor(1) as readers:
+            readers.submit(engine.models.load, "dates", Settings())
+            while not making.made:
+                jobs.wait(0.01)
+            try:
+                assert health.trouble(engine, home, Settings(), 5.0) == ""
+            finally:
+                making.may_end.set()
 
 
 def test_every_query_of_the_dashboard_names_metrics_that_exist(home: Scheduler) -> None:
