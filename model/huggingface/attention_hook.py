@@ -290,7 +290,10 @@ class OwnAttention(TorchFunctionMode):
         return result if values.ndim == 4 else result.flatten(0, 1)
 
     def _attend(self, scores: _Scores, v: Tensor) -> Tensor:
-        return attend_in_run(Call(None, scores.q, scores.k, v, scores.added, scores.scale, ScoreTerms()))
+        # GPT-J and its kin keep queries and keys in float32 beside values of 16 bits
+        wide = v.to(scores.q.dtype)
+        call = Call(None, scores.q, scores.k, wide, scores.added, scores.scale, ScoreTerms())
+        return attend_in_run(call).to(v.dtype)
 
 
 def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, rows: int) -> _Scores | None:

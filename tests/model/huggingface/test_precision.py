@@ -15,7 +15,7 @@ from model import hardware
 from model.huggingface import adapter, checkpoint_files
 from model.masks import MaskSpec
 from serving.settings import Settings
-from tests.model.huggingface import families
+from tests.model.huggingface import families, more_families
 from tests.tensors import largest_difference
 from ui.sidebar.models import model_found
 
@@ -29,7 +29,7 @@ def keeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def saved(name: str, folder: Path) -> PreTrainedModel:
-    config = copy.deepcopy(families.ALL[name])
+    config = copy.deepcopy((families.ALL | more_families.OWN_CODE)[name])
     if name == "gpt_oss":  # all experts: of two that are as likely, one rounding chooses another, and all is different
         config.num_experts_per_tok = config.num_local_experts
     network = families.random_network(name, config).to(torch.bfloat16)
@@ -60,6 +60,22 @@ def test_kept_in_bfloat16_it_gives_its_own_logits_and_pads_without_a_trace(name:
                 theirs = theirs.logits[0].float()
         off = largest_difference(trace.logits[row, batch.real(row)], theirs)
         assert off <= ROUNDING * float(theirs.abs().max())
+
+
+@pytest.mark.usefixtures("keeps")
+@pytest.mark.parametrize("name", ["gptj", "gpt_neo", "codegen"])
+def test_one_whose_queries_and_keys_are_float32_and_its_values_not(name: str, tmp_path: Path) -> None:
+    saved(name, tmp_path)
+    network = hf.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16, attn_implementation="eager")
+    model = adapter.load(str(tmp_path), settings=Settings())
+    trace = model.run(model.encode(TEXTS[:1]))
+    assert (trace.layers[0].q.dtype, trace.states.dtype) == (torch.float32, torch.bfloat16)
+    with torch.inference_mode():
+        theirs = network(trace.batch.ids, output_attentions=True, use_cache=False)  # a cache rounds keys
+    for head, expected in enumerate(theirs.attentions[0][0].float()):  # later layers read rounded states
+        assert largest_difference(trace.weights(0, head), expected) <= 2**-9  # half a step of 8 bits
+    expected = theirs.logits[0].float()
+    assert largest_difference(trace.logits[0], expected) <= ROUNDING * float(expected.abs().max())
 
 
 @pytest.mark.usefixtures("keeps")
