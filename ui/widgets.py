@@ -179,15 +179,16 @@ def by_layer(names: Sequence[str], measure: Callable[[int], Made], line: DeltaGe
 def restore(name: str, first: Callable[[], dict[str, Any]], typed: Sequence[str] = ()) -> None:
     """Call before any widget is drawn: put every choice of the copy `name` where its widget will find it.
 
-    first: the choices, by their keys, where there is no copy yet, and where Back or Forward brought another link.
+    first: the choices, by their keys, where there is no copy yet, and where Back, Forward or a lesson brought a link.
     typed: the keys of those that are texts. One that is left by a click on another page comes with that click, or after
     it, from the page that was left.
     """
     state = st.session_state
     visits = state.setdefault("visit_of_copy", {})
-    if name not in state or name in state.to_reread:
+    newly = visits.get(name) != state.visit
+    if name not in state or name in state.to_reread or (newly and state.linked):
         kept = first()
-    elif visits.get(name) != state.visit:
+    elif newly:
         sent = streamlit_internals.sent_widgets()
         kept = state[name] | {key: _text_in(sent, key, state[name][key]) for key in typed}
     else:
@@ -221,7 +222,9 @@ def begin_page(title: str) -> None:
     if "page" not in state or state.brought:  # or again: a click ended the first run before all was drawn
         _take_note_of_browser()
     if state.get("page") != title:
-        state.update(page=title, visit=state.get("visit", 0) + 1, came_with=st.query_params.to_dict(), came_as=None)
+        given = st.query_params.to_dict()
+        linked = "text" in given and given != state.get("written_link")  # a sidebar's link has no text: choices stay
+        state.update(page=title, visit=state.get("visit", 0) + 1, came_with=given, came_as=None, linked=linked)
         return
     if state.came_as and state.came_with == st.query_params.to_dict():
         st.query_params.from_dict(state.came_as)

@@ -257,16 +257,17 @@ def test_a_step_opens_the_page_that_shows_the_same() -> None:
         (
             {"packed": packed(OWN.replace("ask: sees", 'masks: {"causal": false}\npage: explore'))},
             "app.py",
-            {"causal": False},
+            {"causal": False, "text": "one two three"},
         ),
     ],
 )
 def test_a_step_opens_its_section_under_its_masks(query: dict[str, str], script: str, shown: dict[str, object]) -> None:
     page = Lessons(**query)
     links = [one.proto.query_string for one in page.app.get("page_link") if "Open this" in one.proto.label]
-    page.app.query_params.clear()
-    page.app.query_params.update(parse_qsl(links[0]))
-    page.go(script)
+    for address in ("", links[0]):  # opened from the sidebar first: the page has choices of its own
+        page.go("pages/lessons.py").app.query_params.clear()
+        page.app.query_params.update(parse_qsl(address))
+        page.go(script)
     assert {name: page.app.session_state[name] for name in shown} == shown
 
 
