@@ -11,7 +11,7 @@ import streamlit as st
 from model.base import Model
 from model.circuits.patching import Patch, PatchMetric, PatchPair
 from model.inference.calls import continuation_ids
-from model.masks import MaskSpec
+from model.masks import MaskSpec, Stroke
 from tests.model.circuits.test_patching import head_effects, position_effects
 from tests.pages.explore import array
 from tests.pages.test_compare import Compare
@@ -115,9 +115,14 @@ def test_pairs_from_a_file(story: Model, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_knockout_is_a_mask_in_the_mask_lab() -> None:
-    page = Patching(patching="true", **TEXTS).press("patch_knockout")
-    assert json.loads(page["masks"])["drawn"][0][0] == "block"
-    assert page["page"] == "Mask Lab"
+    page = Patching(patching="true", **TEXTS)
+    for query in (9, 5):  # the second one with the Mask Lab's choices of the first
+        page.set(query=query).press("patch_knockout")
+        assert (page["page"], page["mask_where"]) == ("Mask Lab", "head")
+        ((kind, *cells),) = json.loads(page["masks"])["drawn"]
+        assert (kind, cells[0]) == ("block", query)
+        assert page["mask_drawn"] == (Stroke("block", *cells),)
+        page.go("pages/compare.py")
 
 
 def test_which_masks_other_heads_get_in_a_knockout_is_said_where_it_matters() -> None:

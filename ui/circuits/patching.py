@@ -134,6 +134,7 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
         cell = position - a.real.start, int(row.argmax())
         mask = replace(a.masks, drawn=(Stroke("block", *cell, *cell),), layers=(head[0],), heads=(head[1],))
         state.kept |= {"masks": mask.to_json()}
+        state.pop("kept_LabLink", None)  # so that the Mask Lab takes its masks from there again
         st.switch_page("pages/mask_lab.py")
 
 
