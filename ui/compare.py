@@ -165,7 +165,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     heads = a.name(layer, head), b.name(b_layer, b_head)
     b_position = b.real.stop - 1  # until the user picks one of A: then that of the same number, or the nearest there is
     if query.picked() is not None:
-        b_position = min(max(b.real.start + position - a.real.start, b.real.start), b.real.stop - 1)
+        b_position = _beside(a.real, b.real, position)
     positions = position, b_position
     views = _show_heads((a, b), views, titles((model, other), heads), heads, positions)
     controls.explain_by(say("Activation patching works on tokens, not on words or sentences."))
@@ -197,6 +197,17 @@ def _choose_b(
     return model, reading, row, spec
 
 
+def _beside(one: slice, other: slice, position: int) -> int:
+    """The position of the other text's token of the same number, or the nearest. one, other: where they are real."""
+    return min(max(other.start + position - one.start, other.start), other.stop - 1)
+
+
+def _pick_of_b(a: RunView, b: RunView) -> head_picture.OnPick:
+    """What a click on a row of B does."""
+    real = b.real, a.real  # no run: the page keeps what this returns
+    return lambda row, _: head_picture.choose_query(_beside(*real, row), None)
+
+
 def _show_heads(
     sides: tuple[RunView, RunView],
     views: Sequence[HeadView],
@@ -216,8 +227,8 @@ def _show_heads(
                 st.markdown(f"#### {title}")
             figure = cached_figure(head_figure, view, zmax=head_range(*shown), dark=page.is_dark(), query=at)
             alt = explain.head_alt(title if name in title else f"{title}, {name}", view, changed=False)
-            moves = query.moves(sides[0], parts[0]) if key == "a" else None
-            head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
+            hears: Any = {"moves": query.moves(sides[0], parts[0])} if key == "a" else {"on_pick": _pick_of_b(*sides)}
+            head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, **hears)
             if coarser_words(view):
                 st.caption(say(coarser_words(view)))
     return shown
@@ -234,7 +245,7 @@ def _show_differences(
             st.markdown("#### B − A")
             figure = cached_figure(difference_figure, views[1], views[0], dark=page.is_dark())
             alt = say("B minus A. {sentence}", sentence=unescape(sentences[0]))
-            head_picture.show(figure, alt, room="one", key="head_difference")
+            head_picture.show(figure, alt, room="one", key="head_difference", on_pick=_pick_of_b(*sides))
     with right, guarded(say("Predicting …")):
         found = [side.predictions(query.predicting(side, at)) for side, at in zip(sides, positions, strict=True)]
         if found[0] is not None and found[1] is not None:

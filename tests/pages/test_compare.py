@@ -12,6 +12,7 @@ from model.masks import MaskSpec
 from tests.apptest import charts
 from tests.pages.explore import Explore, array
 from ui.compare import OTHER_TEXT, like
+from ui.heads import head
 from ui.sidebar.models import FIRST
 
 TEXT = "the cat sat on a mat and then it saw the cat"
@@ -106,6 +107,20 @@ def test_the_framed_row_of_b_is_the_one_whose_next_token_is_shown() -> None:
     assert query - b_query == key - b_key == 8, "A is padded by eight"
     trace = page.figures()["head_difference"]["data"][-1]
     assert any("·cat / ·dog" in label for label in trace["y"])
+
+
+def test_a_click_on_b_chooses_the_row_of_the_same_number_in_a(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, chosen, show = {}, [], head.show
+    monkeypatch.setattr(
+        head, "show", lambda *of, **how: (heard.update({how["key"]: how.get("on_pick")}), show(*of, **how))
+    )
+    Compare(differs="text", text="the cat sat\nthe cat sat on the mat and saw a dog", b_text="the dog ran")
+    monkeypatch.setattr(head, "choose_query", lambda row, _: chosen.append(row))
+    assert heard.pop("head_a") is None  # as in all of A: its own rows
+    for pick in heard.values():
+        pick(2, 1)
+        pick(0, 1)
+    assert chosen == [10, 8, 10, 8], "A is padded by eight"
 
 
 def test_a_row_of_several_is_compared_without_its_padding() -> None:
