@@ -133,6 +133,7 @@ def _counted(by: By) -> By:
 def _from_link() -> dict[str, Any]:
     """The choices of the link; texts that were typed stay where the link brings none."""
     view, settings = link.View.read(), models.settings()
+    models.forget_failure()  # of another link's model
     known = view.model in catalog.offered(settings)
     kept = st.session_state.get("kept")
     named = settings.models and not known and "model" in view.model_fields_set

@@ -72,6 +72,13 @@ class TestModels:
         page.run()
         assert not page.said("error")
 
+    def test_back_from_a_folder_that_is_not_there_leaves_its_error_behind(self, tmp_path: Path) -> None:
+        page = self.with_folder(tmp_path / "mine")
+        assert page.said("error")
+        page.app.query_params.clear()  # the link before
+        assert page.run()["model"] == "story"
+        assert not page.said("error")
+
     def test_a_link_to_a_model_not_offered_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("UNMASK_MODELS", "story,dates")
         said = Explore(model="gpt2").said("warning")
