@@ -52,7 +52,7 @@ else:
     with guarded():
         of = now.run.model, now.run, now.row, bug.key
         pair = results.ask(compare, *of, controls.nearest_head(model, *run_view.shape_of(now))[0])
-    clinic.go_where_it_shows(now, bug, pair)
+        clinic.go_where_it_shows(now, bug, pair)
     with heads:
         layer, head = controls.choose_head(model, *run_view.shape_of(now))
     with side:
@@ -60,7 +60,7 @@ else:
         on = pair.is_seen() and st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
     st.html(page.sentence(tag("b", say("{name}.", name=bug.name)) + " " + say(bug.signs)))
     picture, told = st.columns([1.65, 1], gap="medium")
-    with picture:
+    with picture, guarded():
         explanations.show(now, bug, pair, layer, head, on=on)
     with told, guarded():
         found = results.ask(examine, *of, layer)  # by every law, which takes longer than the picture

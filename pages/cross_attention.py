@@ -57,20 +57,23 @@ for note in ours.notes(model, lines, spec, row):
     notes.caption(note)
 
 changed = spec != model.standard
-ours.alignment(model, parts["cross"], changed=changed)
+with guarded():
+    ours.alignment(model, parts["cross"], changed=changed)
 if isinstance(model, DatesModel):
     with sentence_slot, guarded(say("Writing …")):
         st.html(ours.verdict(model, lines, spec, parts["decoder"][0]))
 shown = one_of(say("Masks of the heatmaps"), ours.SHOWN, "cross_shown") if changed else "now"
-ours.heatmap(model, "cross", parts["cross"], shown)
-for column, part in zip(st.columns(2, gap="medium"), ("encoder", "decoder"), strict=True):
-    with column:
-        ours.heatmap(model, part, parts[part], shown)
+with guarded():
+    ours.heatmap(model, "cross", parts["cross"], shown)
+    for column, part in zip(st.columns(2, gap="medium"), ("encoder", "decoder"), strict=True):
+        with column:
+            ours.heatmap(model, part, parts[part], shown)
 if isinstance(model, DatesModel):
     with guarded(say("Writing {count} held-out dates …", count=ours.SAMPLE)):
         ours.what_breaks(model, lines, spec, parts["decoder"][1])
 else:
-    ours.losses(parts["decoder"], changed=changed)
+    with guarded():
+        ours.losses(parts["decoder"], changed=changed)
 if isinstance(model, DatesModel):
     usual = {"cross_beside": None} if st.session_state.cross_beside == ours.long_enough(text) else {}
     controls.share(ours.DatesLink, model, text=None, target="", **usual)

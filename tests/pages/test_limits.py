@@ -1,10 +1,14 @@
-"""What an operator's limits cut off is said, with the number: a text's characters, a row's tokens, a text's lines."""
+"""What an operator's limits cut off is said, with the number: a text's characters, a row's tokens, a text's lines;
+and a job that takes too long is said wherever it is asked for."""
 
 import pytest
 
 from model import catalog
+from serving.job import Job
+from serving.scheduler import Scheduler, TooSlow
 from serving.settings import Settings
 from tests.pages.explore import Explore
+from tests.pages.page import Page
 
 
 def test_characters_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +28,35 @@ def test_tokens(tokens: int) -> None:
     batch = model.encode(["a cat " * 300])
     assert batch.ids.shape[1] == model.context
     assert batch.cut[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "link", "job"),
+    [
+        ("app.py", {"by": "words"}, "head_view"),
+        ("pages/bug_clinic.py", {}, "head_view"),
+        ("pages/mask_lab.py", {"by": "words"}, "merged_head"),
+        ("pages/mask_lab.py", {"section": "reach"}, "reach_of"),
+        ("pages/mask_lab.py", {"section": "steps"}, "head_steps"),
+        ("pages/mask_lab.py", {"section": "fill"}, "on_a_head"),
+        ("pages/mask_lab.py", {"section": "code"}, "code_of"),
+        ("pages/cross_attention.py", {}, "logits_at"),
+        ("pages/cross_attention.py", {}, "head_view"),
+        ("pages/cross_attention.py", {"model": "t5"}, "predictions"),
+    ],
+)
+def test_a_job_that_takes_too_long_is_a_sentence(
+    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, script: str, link: dict[str, str], job: str
+) -> None:
+    ask = Scheduler.ask
+
+    def refuse(self: Scheduler, asked: Job, *more: object, **named: object) -> object:
+        if asked.function.__name__ == job:
+            raise TooSlow("This takes too long.")
+        return ask(self, asked, *more, **named)
+
+    monkeypatch.setattr(Scheduler, "ask", refuse)
+    texts = {"text": f"the {job} of {script}", "date_text": f"{len(job)} May 2099", "target": "on a mat"}
+    models = {"model": folders[link["model"]]} if "model" in link else {}
+    page = type("Opened", (Page,), {"SCRIPT": script})(**texts | link | models)
+    assert page.said("error") == ["This takes too long."]

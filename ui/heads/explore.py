@@ -54,11 +54,11 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         only_layer = layer if scope == "layer" else None
         now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=only_layer, by=by)
         views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
+        of_tokens = replace(now, by="tokens").head(layer, head)
     # of a long text the chosen head stands on the page before all are surveyed; of a short one they come together
     show_all = partial(overview.survey, overview_slot, (now, standard), layer, head)
     weights = math.prod(run_view.shape_of(now)) * views[0].weights.size
     surveys = show_all() if weights <= overview.MOMENT else None
-    of_tokens = replace(now, by="tokens").head(layer, head)
     scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, of_tokens, layer, head))
     seen = cached_figure(sentence, scene) if spec == chosen else say(ask_first.ASKING)
     sentence_slot.html(page.sentence(seen))

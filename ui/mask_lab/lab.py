@@ -11,7 +11,7 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, together
-from model.base import TokenizedText
+from model.base import Model, TokenizedText
 from model.heads.reach import answers_known, reach_of, ways_to
 from model.heads.view import HeadSteps, HeadView, MaskView, RowSteps, coarser_words, cropped, head_steps, mask_view
 from model.mask_kinds import KINDS
@@ -69,7 +69,7 @@ def show(reading: TokenizedText, row: int) -> None:
     rows, columns = head_picture.zoomed(part, part)
     with st.container(key="mask_and_head"):
         left, right = st.columns(2, gap="small")
-    with right:  # first: the canvas beside it has shown a stroke at once
+    with right, guarded():  # first: the canvas beside it has shown a stroke at once
         show_head((now, standard), (layer, head), (rows, columns), query.moves(now, part))
     with left, guarded():
         mask, text = now.ask(mask_view, layer, head), compose.text_key(batch)
@@ -83,7 +83,12 @@ def show(reading: TokenizedText, row: int) -> None:
 
     with st.sidebar:
         ask_first.switch()
-    show_section(now, standard, layer, head, chosen)
+    with guarded(on_trouble=partial(share, model, spec)):
+        show_section(now, standard, layer, head, chosen)
+    share(model, spec)
+
+
+def share(model: Model, spec: MaskSpec) -> None:
     off = compose.drawing()[1]  # in links a drawing that is switched off is, too
     linked = compose.for_link(replace(spec, drawn=off) if off else spec, model.standard)
     controls.share(compose.LabLink, model, masks=linked, mask_drawn_on=not off, **dict.fromkeys(NATIVE))
