@@ -23,7 +23,7 @@ from ui.heads import query
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.sidebar import models
+from ui.sidebar import chat, models
 from ui.widgets import bound, one_of, show_notes
 from viz.head import difference_figure, head_figure, head_range
 from viz.mask_styles import mask_name
@@ -136,8 +136,10 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     with choices, guarded():
         other, b_reading, b_row, b_spec = _choose_b(model, text, reading, row, spec)
     if b_reading is not reading:
-        notes = explain.limits(other, b_reading)
-        if st.session_state.differs == "text" and rows_of(st.session_state.b_text, 1)[1]:
+        notes, chats = explain.limits(other, b_reading), _chats(model)
+        if chats and not other.chats:
+            notes.append(say(chat.NOTE))
+        if not chats and st.session_state.differs == "text" and rows_of(st.session_state.b_text, 1)[1]:
             notes.append(say("Only the first line of B's text is read."))
         show_notes([f"B: {note}" for note in notes])
     share = partial(controls.share, CompareLink, model, masks=None, section=None, scope="model", zoom=None)
@@ -185,16 +187,26 @@ def _choose_b(
     if differs == "text":
         with st.container(width=300):
             st.text_area(say("B's text"), key="b_text", height=68)
-            line = first_line(controls.read(st.session_state.b_text))
+            b_text = controls.read(st.session_state.b_text)
+        line = first_line(b_text)
         if not line:
             raise ValueError(say("expected a text for B, got none"))
-        return model, run_view.tokenize(model, line, "left", None), 0, spec
+        found = chat.tokenize(model, b_text)[0] if _chats(model) else run_view.tokenize(model, line, "left", None)
+        return model, found, 0, spec
     if differs == "model":
         with st.container(width=240):
             other = choose_model()
-        found = run_view.tokenize(other, text, st.session_state.pad, None)
+        if _chats(model) and other.chats:
+            found = chat.tokenize(other, text)[0]
+        else:
+            found = run_view.tokenize(other, text, st.session_state.pad, None)
         return other, found, min(row, len(found.rows) - 1), like(spec, model, other)
     return model, reading, row, spec
+
+
+def _chats(a: Model) -> bool:
+    """Whether texts are messages with roles."""
+    return a.chats and st.session_state.chat
 
 
 def _beside(one: slice, other: slice, position: int) -> int:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from model import catalog
 from model.base import Model
 from model.masks import MaskSpec
 from tests.apptest import charts
+from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.compare import OTHER_TEXT, like
 from ui.heads import head
+from ui.sidebar.chat import NOTE
 from ui.sidebar.models import FIRST
 
 TEXT = "the cat sat on a mat and then it saw the cat"
@@ -135,6 +138,20 @@ def test_two_models(folders: dict[str, str]) -> None:
     other_weights = weights(other, TEXT, MaskSpec(), 2, 3)
     np.testing.assert_allclose(page.shown("head_b"), other_weights, atol=1e-5)
     assert ("head_difference" in page.figures()) == (page.shown("head_a").shape == other_weights.shape)
+
+
+def test_b_reads_chat_messages_where_a_does(folders: dict[str, str], tmp_path: Path) -> None:
+    folder = save("llama", tmp_path / "llama")
+    (folder / "chat_template.jinja").write_text("{% for one in messages %}{{ one.content }} so {% endfor %}")
+    text = "user: the cat sat\nassistant: on a mat"
+    for differs in ({"differs": "text", "b_text": text}, {"differs": "model", "b_model": str(folder)}):
+        page = Compare(model=str(folder), text=text, chat="true", **differs)
+        one, other = (page.figures()[key]["data"][-1]["y"] for key in ("head_a", "head_b"))
+        assert one == other
+        assert len(one) == 8, "the cat sat so on a mat so"
+        assert not page.said("info")
+    page = Compare(model=str(folder), text=text, chat="true", differs="model", b_model=folders["mistral"])
+    assert f":material/info: B: {NOTE}" in page.said("caption")
 
 
 def test_b_s_model_has_a_head_of_its_own(folders: dict[str, str], story: Model) -> None:

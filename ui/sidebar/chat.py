@@ -22,13 +22,21 @@ AS_IT_IS = ("Generation", "Padding", "Bug clinic", "Mask check")  # not shown: p
 NOTE = N_("This page reads the text as it is, without the chat template.")
 
 
+def tokenize(model: Model, text: str) -> tuple[TokenizedText, frozenset[int]]:
+    """The messages as the model reads them, one row; the ids of its special tokens. Raises ValueError for no message
+    or too many, and what a template raises that does not take them."""
+    messages = messages_of(text)
+    key = ("chat", model.key, digest(messages))
+    rendered = results.kept(key, lambda: models.inspected(render, model.name, messages))
+    batch, special = results.kept((*key, "tokens"), lambda: model.encode_rendered(rendered))
+    return TokenizedText([rendered], batch, 0), special
+
+
 def open_messages(model: Model, text: str) -> TokenizedText:
-    """The messages as the model reads them: one row. Ends the page where the template does not take them."""
+    """The same of the page's text, shown in the sidebar. Ends the page where the template does not take them."""
     with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
-        messages = messages_of(text)
-        key = ("chat", model.key, digest(messages))
-        rendered = results.kept(key, lambda: models.inspected(render, model.name, messages))
-        batch, special = results.kept((*key, "tokens"), lambda: model.encode_rendered(rendered))
+        reading, special = tokenize(model, text)
+    batch = reading.batch
     with st.sidebar, st.expander(say("Rendered template"), key="rendered"):
         ids, read, parts, begin = batch.ids[0].tolist(), batch.read(0), [], 0
         for token, end in zip(ids, batch.ends[0], strict=True):
@@ -38,4 +46,4 @@ def open_messages(model: Model, text: str) -> TokenizedText:
         st.html(tag("div", join(parts), style=STYLE))
         count = sum(token in special for token in ids)
         st.caption(say("Marked: special tokens, {count} of {all}", count=count, all=len(ids)))
-    return TokenizedText([rendered], batch, 0)
+    return reading
