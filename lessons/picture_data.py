@@ -20,5 +20,6 @@ def picture_data(model: Model, trace: Trace, show: str, row: int, layer: int, he
     if show == "embedding":
         return embeddings(model, trace, row)
     if show == "logits":
-        return list(model.ranked(trace.next_token(row, query), MOST_NEXT))
+        here = query if trace.queries is trace.batch else None  # where another text's tokens look: after the last
+        return list(model.ranked(trace.next_token(row, here), MOST_NEXT))
     return head_vectors(trace, row, layer, head)

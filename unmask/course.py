@@ -196,7 +196,8 @@ def _drawn(step: Step, now: StepRun, query: int, series: Series) -> Markup | Non
     if step.show not in pictures.DRAWN:
         return None
     data = picture_data(now.model, now.trace, step.show, step.row - 1, *step.head, query)
-    return pictures.picture(step.show, data, now.trace.queries.pieces[step.row - 1], query)
+    queries, keys = (batch.pieces[step.row - 1] for batch in (now.trace.queries, now.trace.keys))
+    return pictures.picture(step.show, data, queries, query, keys if step.attention == "cross" else ())
 
 
 def _losses(step: Step, now: Trace, beside: Trace) -> Markup | None:

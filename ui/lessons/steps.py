@@ -110,7 +110,8 @@ def still(step: Step, now: RunView) -> Markup:
         return pictures.training(numbers, scores, numbers.index(catalog.induction_steps()[step.model]))
     (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
     data = results.ask(picture_data, now.run.model, now.run, step.show, now.row, layer, head, query)
-    return pictures.picture(step.show, data, now.tokens, query)
+    keys = now.key_tokens if step.attention == "cross" else ()
+    return pictures.picture(step.show, data, now.tokens, query, keys)
 
 
 def _chosen(label: str, options: Sequence[str], first: str, key: str, words: Mapping[str, str] = NOTHING) -> Any:

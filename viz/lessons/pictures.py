@@ -32,15 +32,15 @@ COLOURS = {one[0]: rgb(str(one[1])) for one in diverging(dark=False)}
 _Curve = tuple[str, list[float], str]  # a line of a panel: its name, a number for each run, its colour
 
 
-def picture(show: str, data: "PictureData", labels: Sequence[str], query: int) -> Markup:
-    """What a step shows, of one row of its run. labels: its tokens."""
+def picture(show: str, data: "PictureData", labels: Sequence[str], query: int, keys: Sequence[str] = ()) -> Markup:
+    """What a step shows, of one row of its run. labels: its tokens. keys: those looked at, where another text's."""
     if isinstance(data, np.ndarray):
         about = say("Each token's vector of {count} numbers, as it enters the first layer.", count=data.shape[1])
         return _figure(_strips(labels, data, query), _about_colours(about))
     if isinstance(data, list):
         candidates = [Candidate(label, chance) for label, chance in data]
         return _figure(Markup(next_token_table(candidates, candidates, changed=False)), "")
-    return {"qkv": _qkv, "output": _output, "norms": _norms}[show](data, labels, query)
+    return {"qkv": _qkv, "output": _output, "norms": _norms}[show](data, labels, query, keys)
 
 
 def _figure(content: Markup, about: str) -> Markup:
@@ -70,16 +70,15 @@ def _strip(values: np.ndarray, reach: float) -> Markup:
     return tag("img", src=picture_uri(pixels), alt="")
 
 
-def _qkv(head: "HeadVectors", labels: Sequence[str], query: int) -> Markup:
-    parts = [
-        tag("div", tag("b", name) + _strips(labels, vectors, query))
-        for name, vectors in ((say("query q"), head.q), (say("key k"), head.k), (say("value v"), head.v))
-    ]
+def _qkv(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequence[str]) -> Markup:
+    parts = [tag("div", tag("b", say("query q")) + _strips(labels, head.q, query))]
+    for name, vectors in ((say("key k"), head.k), (say("value v"), head.v)):
+        parts.append(tag("div", tag("b", name) + _strips(keys or labels, vectors, None if keys else query)))
     about = say("Three vectors of {count} numbers for each token.", count=head.q.shape[1])
     return _figure(tag("div", join(parts), class_="three"), _about_colours(about))
 
 
-def _output(head: "HeadVectors", labels: Sequence[str], query: int) -> Markup:
+def _output(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequence[str]) -> Markup:
     """The heaviest keys of the query with weight and value; below, what they add up to."""
     weights, reach = head.weights[query], float(np.abs(head.v).max()) or 1.0
     shown = np.sort(np.argsort(-weights, kind="stable")[:MOST_KEYS])
@@ -87,19 +86,19 @@ def _output(head: "HeadVectors", labels: Sequence[str], query: int) -> Markup:
     for place in shown[weights[shown] > 0]:
         weight = float(weights[place])
         cells = [td(percent(weight), "number"), track(weight, NOW), td(_strip(head.v[place], reach), "strip")]
-        rows.append([th(shortened(labels[place], 12), "token"), *cells])
+        rows.append([th(shortened((keys or labels)[place], 12), "token"), *cells])
     rows.append([th(say("output"), colspan=3), td(_strip(head.output[query], reach), "strip")])
     words = N_("The output of “{token}”: the sum of weight × value over all keys, of which the heaviest are listed.")
     return _figure(table(rows, "strips"), _about_colours(say(words, token=labels[query])))
 
 
-def _norms(head: "HeadVectors", labels: Sequence[str], query: int) -> Markup:
+def _norms(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequence[str]) -> Markup:
     longest = float(head.norms.max()) or 1.0
     rows = [[th(say("key")), th(say("weight"), "number"), th(), th(say("length of v"), "number"), th()]]
-    for place, (weight, norm) in enumerate(zip(head.weights[query], head.norms, strict=True)):
+    for key, weight, norm in zip(keys or labels, head.weights[query], head.norms, strict=True):
         cells = [td(percent(float(weight)), "number"), track(float(weight), NOW)]
         cells += [td(fixed(norm, 1), "number"), track(float(norm) / longest, STANDARD)]
-        rows.append([th(shortened(labels[place], 12), "token"), *cells])
+        rows.append([th(shortened(key, 12), "token"), *cells])
     return _figure(
         table(rows, "strips"), say("The row of “{token}”, and the length of every key's value.", token=labels[query])
     )

@@ -1,6 +1,8 @@
-"""What phones of a class get of a step on an image, before its question is answered and after."""
+"""What phones of a class get of a step's picture, of an image before its question is answered and after."""
 
-from lessons.reading import FOLDER, shelf
+import re
+
+from lessons.reading import FOLDER, read, shelf
 from ui.lessons import classroom, steps
 
 
@@ -17,3 +19,10 @@ def test_an_image_is_sent_plain_and_then_as_the_token_attends() -> None:
     assert '<li class="query"><span>small</span>' in before.html
     assert "of its attention to the image, most to r1 c3" in after.html
     assert "r1 c3" not in before.html
+
+
+def test_the_keys_of_a_cross_attention_are_named_by_the_source() -> None:
+    settings = 'model: dates\ntext: "3 May 2021"\nattention: cross\nshow: norms'
+    step = read(f"---\ntitle: T\naim: A\nminutes: 1\n---\n## One\n\n```run\n{settings}\n```\nprose\n").steps[0]
+    html = classroom.drawn(step, *steps.pair(step), hidden=False).html
+    assert re.findall(r'<th class="token">(.*?)</th>', html) == ["3", "·", "M", "a", "y", "·", "2", "0", "2", "1"]

@@ -45,6 +45,19 @@ def test_the_output_lists_the_keys_that_weigh_and_norms_all_of_them() -> None:
     assert [length for length in ("5.0", "1.0", "13.0") if f">{length}<" in norms] == ["5.0", "1.0", "13.0"]
 
 
+@pytest.mark.parametrize(("show", "named"), [("norms", ["k0", "k1", "k2"]), ("output", ["k1", "k2"])])
+def test_keys_of_another_text_have_its_names(show: str, named: list[str]) -> None:
+    weights, v = np.array([[1.0, 0, 0], [0, 0.25, 0.75]]), np.array([[3.0, 4.0], [0, 1], [5, 12]])
+    data = HeadVectors(v[:2], v, v, weights, weights @ v)
+    html = pictures.picture(show, data, LABELS[:2], 1, ["k0", "k1", "k2"])
+    assert re.findall(r'<th class="token">(.*?)</th>', html) == named
+    assert "“&lt;b&gt;”" in html
+    vectors = pictures.picture("qkv", data, LABELS[:2], 1, ["k0", "k1", "k2"]).split("<b>")[1:]
+    rows = [re.findall(r'<th class="(.*?)">(.*?)</th>', one) for one in vectors]
+    keys = [("token", key) for key in ("k0", "k1", "k2")]
+    assert rows == [[("token", "&lt;start&gt;"), ("query", "&lt;b&gt;")], keys, keys]
+
+
 def test_a_row_of_four_tokens_is_given_without_what_is_asked() -> None:
     given, whole = pictures.numbers(ROW, None), pictures.numbers(ROW, four_token_steps(ROW))
     assert "q·k" not in given
