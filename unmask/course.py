@@ -127,16 +127,16 @@ class CourseModels:
             drawn = _losses(step, now.trace, beside.trace)
         if drawn is not None:
             given = pictures.numbers(step.numbers.plain, None) if step.numbers else tokens
-            return CourseStep(step, found, now.title, given, None, None, drawn=drawn)
+            return CourseStep(step, found, given, None, None, drawn=drawn)
         if not now.browser or not beside.browser:
             if kind == "picture":  # it is what the question is about
                 blocked = ~now.trace.allowed(step.head[0], step.row - 1, head=step.head[1]).numpy()
                 hatched = data_uri(hatch_png({"drawn": blocked}, dark=False))
                 tokens = scene_image(hatched, say("Hatched cells are blocked."))
-            return CourseStep(step, found, now.title, tokens, None, None, [*_pictures(step, now, beside, query)])
+            return CourseStep(step, found, tokens, None, None, [*_pictures(step, now, beside, query)])
         titles = run_titles(*((now.title, beside.title) if now.model is not beside.model else ()))
         scenes = self._scenes(step, now.browser, beside.browser, {"query": query, "titles": titles})
-        return CourseStep(step, found, now.title, tokens, *scenes)
+        return CourseStep(step, found, tokens, *scenes)
 
     def _scenes(self, step: Step, now: Scene, beside: Scene, more: Scene) -> tuple[Scene | None, Scene | None]:
         """What the browser draws before the answer, and after it."""

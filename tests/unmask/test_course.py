@@ -142,7 +142,7 @@ def test_models_that_pages_can_run_are_beside_them_once(site: Path) -> None:
     for name in ("translator", "other"):  # an encoder-decoder, and a model in another layout
         page = (site / f"en/{name}.html").read_text(encoding="utf-8")
         assert [run for run in runs[site / f"en/{name}.html"] if run] == []
-        assert "runs only in the app" in page
+        assert "This run needs the app." in page
     assert page.count('data-view="heatmap"') == 3
     packet = (site / runs[site / "en/mine.html"][0]["now"]["model"]).read_bytes()
     length = struct.unpack("<I", packet[:4])[0]

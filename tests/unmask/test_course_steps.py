@@ -6,7 +6,7 @@ import pytest
 
 from lessons.reading import read
 from unmask.course import CourseModels
-from viz.saved.course import CourseStep
+from viz.saved.course import CourseStep, lesson_page
 
 LESSON = "---\ntitle: T\naim: A\nminutes: 1\n---\n## One\n\n```run\n{}\n```\nprose\n"
 DATES = 'model: dates\ntext: "3 May 2021"\nattention: {}\nshow: {}'
@@ -37,3 +37,22 @@ def test_the_likeliest_tokens_of_an_encoder_follow_the_output_that_was_written(m
     last, other = (drawn(models, DATES.format("encoder", "logits") + more) for more in ("", "\nquery: 3"))
     assert last.count('class="track"') >= 10
     assert last == other
+
+
+def test_runs_of_other_lengths_are_not_compared_token_by_token_or_text_by_text(models: CourseModels) -> None:
+    text, other = "text: The king had a ring. The cat ran away.", "beside: {text: The king had a ring.}"
+    html = drawn(models, f'{text}\nmasks: {{"positions": "cells"}}\n{other}\nshow: losses')
+    assert "compared with" not in html
+    assert html.count("<tr>") == 1 + 12
+    two = "text: |\n  The king had a ring.\n  The cat ran away."
+    html = drawn(models, f'{two}\nmasks: {{"positions": "cells"}}\n{other}\nshow: texts')
+    assert "compared with" not in html
+
+
+def test_a_run_that_needs_the_app_is_not_said_to_be_of_a_model_that_does(models: CourseModels) -> None:
+    """The browser has no other positions; the same model runs there in other steps."""
+    step = made(models, 'text: The king had a ring.\nmasks: {"positions": "cells"}')
+    page = lesson_page("mine", read(LESSON.format("text: The king")), [step], {})
+    assert step.pictures
+    assert "runs only in the app" not in page
+    assert "This run needs the app." in page

@@ -241,9 +241,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int) -> Draw
         return Drawn(canvases=[(now.model.name, Canvas("overview", packet))])
     if step.show == "losses":
         one, other = now.predictions(), beside.predictions() if beside else None
-        fits = one and other and len(one.losses) == len(other.losses)
-        compared = other.losses if fits and other else None
-        title = say("loss, nats/token")
+        compared, title = other.losses if other else None, say("loss, nats/token")
         return Drawn(losses_table(now.tokens, one.losses, compared, names, title)) if one else Drawn()
     if step.show == "texts":
         title, texts = say("Mean loss of each text, in nats/token"), now.run.batch.texts

@@ -57,7 +57,7 @@ async function present() {
   }
 }
 
-// The mean loss of each line, of one run or of two.
+// The mean loss of each line, of one run or of two with as many lines.
 async function showTexts(found, runs) {
   const rows = [];
   for (const [line, text] of found.now.lines.entries()) {

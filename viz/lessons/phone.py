@@ -107,8 +107,10 @@ def losses_table(
     pieces: Sequence[str], one: np.ndarray, other: np.ndarray | None, names: tuple[str, str], title: str
 ) -> Markup:
     """Losses of tokens or of texts, in nats/token, with bars; NaN where there is none. other: of what it is compared
-    with."""
-    series = [(names[0], one, NOW)] + ([] if other is None else [(names[1], other, STANDARD)])
+    with; left out unless of as many."""
+    series = [(names[0], one, NOW)]
+    if other is not None and len(other) == len(one):
+        series.append((names[1], other, STANDARD))
     top = max(float(np.nanmax(values, initial=0.0)) for _, values, _ in series) or 1.0
     heads = [name for name, _, _ in series] if len(series) > 1 else [""]
     rows = [[th(title), *(cell for name in heads for cell in (th(name, "number"), th()))]]

@@ -59,14 +59,12 @@ NOTES = {  # on what a step shows, of its `show`
 
 @dataclass(frozen=True, eq=False)
 class CourseStep:
-    """A step as it was computed. model: its name. tokens: HTML. before, after: what components/course.js runs and shows
-    until the answer is given, and then; None for the tokens alone. pictures: the titles and packets of
-    heatmaps, or URIs of images, instead of it, of a model that only the app runs. drawn: a picture that stays as it
-    is."""
+    """A step as it was computed. tokens: HTML. before, after: what components/course.js runs and shows until the answer
+    is given, and then; None for the tokens alone. pictures: the titles and packets of heatmaps, or URIs of images,
+    instead of it, of a run that needs the app. drawn: a picture that stays as it is."""
 
     step: "Step"
     answer: "Answer | None"
-    model: str
     tokens: Markup
     before: dict[str, Any] | None
     after: dict[str, Any] | None
@@ -127,10 +125,7 @@ def _given(number: int, one: CourseStep) -> Markup:
     """What is shown of a step without running it: the row's tokens, and pictures where the browser cannot run it."""
     parts = [tag("div", one.tokens, class_="row")]
     if one.pictures is not None:
-        note = say(
-            "{model} runs only in the app. What is shown here was computed when this page was made.", model=one.model
-        )
-        figures, packets = Markup(), tag("p", note, class_="note")
+        figures, packets = Markup(), tag("p", say(COMPUTED), class_="note")
         for place, (title, packet) in enumerate(one.pictures):
             if isinstance(packet, str):
                 figures += tag("figure", tag("figcaption", title) + scene_image(packet, title))

@@ -108,6 +108,8 @@ def test_losses_are_numbers_with_bars_and_a_gap_where_there_is_none() -> None:
     assert ("width:50.0%" in both, "width:100.0%" in both) == (True, True)
     assert ("nan" in both, "then" in both) == (False, True)
     assert "then" not in losses_table(["a"], np.array([2.0]), None, ("now", "then"), "loss")
+    shorter = losses_table(["a", "b"], np.array([1.0, 2.0]), np.array([3.0]), ("now", "then"), "loss")
+    assert ("then" in shorter, "2.00" in shorter, "3.00" in shorter) == (False, True, False)
 
 
 def test_the_page_is_in_the_language_that_the_phone_asks_for() -> None:
