@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 import unmask
 from i18n import LANGUAGES
@@ -24,6 +24,15 @@ from unmask.__main__ import main
 
 AXE = "axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)"
 OVERFLOW = "[document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
+HELD = """() => {
+  const post = Worker.prototype.postMessage;
+  globalThis.held = [];  // what was asked of the worker and has not reached it
+  Worker.prototype.postMessage = function (...asked) { held.push(() => post.apply(this, asked)); };
+  globalThis.letGo = () => {
+    Worker.prototype.postMessage = post;
+    held.splice(0).forEach((send) => send());
+  };
+}"""
 OWN = """---
 title: My <b>own</b>
 aim: To see a window.
@@ -43,6 +52,17 @@ ask: sees
 ```
 
 <img src=x onerror="window.hurt = 1"> Look.
+
+## Three texts and one
+
+```run
+text: |
+  The king had a ring.
+  The cat ran away.
+  Tom sat down.
+beside: {text: The king had a ring.}
+show: texts
+```
 """
 Open = Callable[..., Page]
 
@@ -215,7 +235,7 @@ def test_two_models_and_one_that_needs_the_app(visit: Open) -> None:
     page = visit("en/translator.html#step=3")
     settled(page)
     assert page.locator(".row:visible ol.tokens").count() == 2
-    needs_app = page.locator(".shown [data-step='3']").get_by_text("The dates model runs only in the app.")
+    needs_app = page.locator(".shown [data-step='3']").get_by_text("This run needs the app.")
     expect(needs_app).to_be_hidden()
     press(page, "1")
     expect(needs_app).to_be_visible()
@@ -241,10 +261,43 @@ def test_a_teacher_s_own_lesson(visit: Open) -> None:
     settled(page)
     assert "答对了。" in verdict(page)
     press(page, "ArrowRight")
+    lines = [one.inner_text().split("\t") for one in page.locator("#texts tr").all()[1:]]
+    losses = [np.nanmean(unmask.load("story").run(text).losses) for text, _ in lines]
+    assert [float(loss) for _, loss in lines] == pytest.approx(losses, abs=0.006)
+    assert len(lines) == 3
+    press(page, "ArrowRight")
     assert page.locator("ol.seen li.right").count() == 1
     page.keyboard.press("ArrowRight")
     expect(page).to_have_url(re.compile(r"/zh/padding\.html"))
     settled(page)
+
+
+def test_nothing_can_be_changed_before_the_model_is_there(browser: Browser, visit: Open) -> None:
+    context, held = browser.new_context(), list[Route]()
+    context.route("**/models/*", lambda route: held.append(route))  # playwright asks for a function
+    page = visit("en/causal_mask.html#step=2&2=0", context)
+    change = page.get_by_role("button", name="Change the text and the masks")
+    while not held:
+        page.wait_for_timeout(20)
+    expect(change).to_be_disabled()
+    held[0].continue_()
+    settled(page)
+    expect(change).to_be_enabled()
+    context.close()
+
+
+def test_a_click_on_the_last_step_s_picture_does_not_change_the_next_one(visit: Open) -> None:
+    page = visit("en/what_attention_is.html#step=2&2=0&3=0")
+    settled(page)
+    page.evaluate(HELD)
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("held.length")
+    page.locator("[data-part=now] canvas").focus()
+    for key in ("ArrowUp", "ArrowUp", "Enter"):
+        page.keyboard.press(key)
+    page.evaluate("letGo()")
+    settled(page)
+    assert (page.locator("#after").text_content() or "").endswith("(12)")
 
 
 def test_it_works_without_a_network_once_it_was_opened(visit: Open) -> None:

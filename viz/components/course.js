@@ -36,6 +36,7 @@ async function present() {
   main.dataset.show = found?.show ?? "";
   control("try").hidden = !step?.after || isOpen(step);
   control("try").textContent = course.words.try;
+  control("try").disabled = true; // until there is a model
   tell(found ? words.loading : "");
   if (!found) return;
   try {
@@ -49,7 +50,8 @@ async function present() {
     texts();
     control("row").selectedIndex = found.row;
     takeMasks(readSpec(found.now.masks));
-    if (found.show === "texts") return await showTexts(found, [{ ...found.now, model: own }, beside].filter(Boolean));
+    control("try").disabled = false;
+    if (found.show === "texts") return await showTexts(found, [{ ...found.now, model: own }, beside].filter((one) => one?.lines.length === found.now.lines.length));
     scene = { ...found, beside };
     refresh();
   } catch (error) {

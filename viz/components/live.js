@@ -99,7 +99,7 @@ function show() {
     one.leaks = Array.from({ length: layers * heads }, (_, head) => sharesOf(at3(one.run.weights, head, one.row.ids.length), one.row));
   }
   draw("overview", part("overview"), overviewData(now.run, now.masksOf, shown.row, now.leaks, state), (what, at) => {
-    if (what !== "pick") return;
+    if (what !== "pick" || !shown) return;
     [state.layer, state.head] = at;
     if (now.only) show();
     else showHead();
@@ -111,7 +111,9 @@ function show() {
   control("signs").textContent = clauses && fill(about.clauses[0], { clauses });
 }
 
+// Not while the run of a course's next step is under way.
 function heard(what, value) {
+  if (!shown) return;
   if (what === "pins") state.pins = value.split(",").filter(Boolean).map(Number);
   else state[what] = value;
   if (what === "query" || what === "pins") showHead(); // a view waits for the answer
