@@ -194,11 +194,13 @@ class BatchTokenizer:
 
     def byte_level_tables(self) -> dict[str, Any] | None:
         """For components/bpe.js: the vocabulary, "" where an id has no token; the merges, "a b", the first one first;
-        the ids before every text, and that of padding. None for anything but GPT-2's byte-level BPE."""
+        the ids before every text, and that of padding. None for anything but GPT-2's byte-level BPE, and for one with
+        tokens that were added to it."""
         found = json.loads(self._tokenizer.to_str())
         bpe, before = found["model"], found["pre_tokenizer"] or {}
         plain = before.get("type") == "ByteLevel" and before.get("use_regex") and not before.get("add_prefix_space")
-        own = (found["normalizer"], bpe.get("dropout"), bpe.get("byte_fallback"), bpe.get("ignore_merges"), *self.end)
+        added = (not one["special"] for one in found["added_tokens"])
+        own = (found["normalizer"], *map(bpe.get, ("dropout", "byte_fallback", "ignore_merges")), *self.end, *added)
         if bpe["type"] != "BPE" or not plain or any(own) or not BYTE_OF.keys() <= bpe["vocab"].keys():
             return None
         merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in bpe["merges"]]

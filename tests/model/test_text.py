@@ -162,6 +162,15 @@ class TestLabels:
         assert [label(token) for token in range(7)] == labels
 
 
+def test_a_browser_is_not_given_a_tokenizer_with_added_tokens(gpt2_tokenizer: Tokenizer) -> None:
+    """Which are found in a text before its words are; special ones are text there and here."""
+    with_one = Tokenizer.from_str(gpt2_tokenizer.to_str())
+    with_one.add_tokens(["<user>"])
+    one, other = (BatchTokenizer(some, 1024, pad=END_OF_TEXT) for some in (gpt2_tokenizer, with_one))
+    assert one.byte_level_tables()
+    assert other.byte_level_tables() is None
+
+
 class TestBatches:
     TEXTS = ("the cat", "a", "the cat sat on the mat")
 
