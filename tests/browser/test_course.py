@@ -20,19 +20,11 @@ import unmask
 from i18n import LANGUAGES
 from lessons.reading import FOLDER, shelf
 from tests.browser.conftest import Watch
+from tests.browser.test_live_page import HELD
 from unmask.__main__ import main
 
 AXE = "axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)"
 OVERFLOW = "[document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
-HELD = """() => {
-  const post = Worker.prototype.postMessage;
-  globalThis.held = [];  // what was asked of the worker and has not reached it
-  Worker.prototype.postMessage = function (...asked) { held.push(() => post.apply(this, asked)); };
-  globalThis.letGo = () => {
-    Worker.prototype.postMessage = post;
-    held.splice(0).forEach((send) => send());
-  };
-}"""
 OWN = """---
 title: My <b>own</b>
 aim: To see a window.
@@ -291,7 +283,7 @@ def test_a_click_on_the_last_step_s_picture_does_not_change_the_next_one(visit: 
     settled(page)
     page.evaluate(HELD)
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("held.length")
+    page.evaluate("oneIsHeld()")
     page.locator("[data-part=now] canvas").focus()
     for key in ("ArrowUp", "ArrowUp", "Enter"):
         page.keyboard.press(key)

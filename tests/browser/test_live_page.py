@@ -46,6 +46,18 @@ NUMBERS = """async ([text, masks]) => {
   };
   return { ...found, weights: coded(found.weights), losses: coded(found.losses), logits: coded(found.logits) };
 }"""
+HELD = """() => {
+  const post = Worker.prototype.postMessage;
+  globalThis.held = [];  // what was asked of the worker and has not reached it
+  Worker.prototype.postMessage = function (...asked) { held.push(() => post.apply(this, asked)); };
+  globalThis.letGo = () => {
+    Worker.prototype.postMessage = post;
+    held.splice(0).forEach((send) => send());
+  };
+  globalThis.oneIsHeld = async () => {
+    while (!held.length) await new Promise(requestAnimationFrame);
+  };
+}"""
 Open = Callable[..., Page]
 
 

@@ -35,12 +35,12 @@ async function refresh() {
   going?.abort();
   const { read, left } = texts();
   document.body.classList.toggle("empty", !read.length);
-  if (!read.length) return tell(words.empty);
   const own = (going = new AbortController());
   const [began, how] = [performance.now(), { signal: going.signal, report }];
-  control("cancel").disabled = false;
-  tell(fill(words.running, { model: model.name }));
   try {
+    if (!read.length) return tell(words.empty);
+    control("cancel").disabled = false;
+    tell(fill(words.running, { model: model.name }));
     const [at, side, titles] = [control("row").selectedIndex, control("side").value, scene?.titles ?? words];
     const [row, beside] = [readRow(read, at, side), scene ? scene.beside : { masks: standardSpec() }];
     const runUnder = async (some, masks) => {
@@ -58,7 +58,7 @@ async function refresh() {
     const same = beside && String(runs[0].row.ids) === String(row.ids) && runs[0].row.model === model;
     const layer = !scene && control("scope").value === "layer";
     if (!same || masks.allowed.some((allowed, cell) => allowed !== runs[0].masks.allowed[cell])) {
-      runs.unshift({ row, masks, name: titles.now, colour: about.series[0], only: layer, run: layer ? null : await runUnder(row, masks) });
+      runs.unshift({ row, masks, masksOf: () => masks, name: titles.now, colour: about.series[0], only: layer, run: layer ? null : await runUnder(row, masks) });
     }
     if (own !== going) return;
     if (shown && String(shown.row.ids) !== String(row.ids)) Object.assign(state, { query: null, pins: [] });
@@ -92,8 +92,8 @@ function show() {
   const [now] = runs;
   if (now.only) {
     const masks = [runs.at(-1).masks, now.masks];
-    Object.assign(now, { run: withLayer(standard.run, state.layer, now.masks), masksOf: (layer) => masks[Number(layer === state.layer)] });
-  } else now.masksOf = () => now.masks;
+    Object.assign(now, { run: withLayer(runs.at(-1).run, state.layer, now.masks), masksOf: (layer) => masks[Number(layer === state.layer)] });
+  }
   for (const one of runs) {
     const { layers, heads } = one.row.model.config;
     one.leaks = Array.from({ length: layers * heads }, (_, head) => sharesOf(at3(one.run.weights, head, one.row.ids.length), one.row));

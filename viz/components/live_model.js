@@ -50,7 +50,7 @@ function readRow(texts, number, side = "left", by = model) {
     place,
     positions: padded(row.ids.map((_, at) => at), 0, row.ids.length - 1),
     keep: place.map((at) => at >= 0),
-    labels: ids.map((id) => labels[id]),
+    labels: padded(row.ids.map((id) => labels[id]), "<pad>", "<pad>"), // as model/text.py, whichever id that is
     model: by,
     ends: padded(row.ends, 0, row.ends.at(-1)),
     text: row.text,
