@@ -1,4 +1,4 @@
-"""Views alone, in a page without Streamlit: keys, focus, pins, and where lines begin."""
+"""Views alone, in a page without Streamlit: keys, focus, pins, touch, and where lines and steps begin."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,14 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 import unmask
-from model.heads.view import cropped
+from lessons.reading import read
+from model.heads.view import HeadView, cropped
 from tests.browser.test_alone import TEXT, in_base64, open_widgets
 from unmask.runs import Run
 from viz.components import FOLDER
-from viz.heads.tokens import least_line, tokens_packet
+from viz.hatch import picture_uri
+from viz.heads.tokens import arcs_packet, least_line, tokens_packet
+from viz.images import images_packet
 from viz.saved.standalone import Canvas
 
 
@@ -77,6 +80,114 @@ def test_what_is_pinned_is_what_the_button_names(run: Run, browser: Browser, tmp
     page.close()
 
 
+def test_what_a_key_says_of_the_queries_goes_when_it_is_left(browser: Browser, tmp_path: Path) -> None:
+    """Of a cross-attention whose source ends in padding."""
+    padding = np.array([[False, False, False, True]] * 3)
+    weights = np.where(padding, 0, np.float32(1 / 3))
+    view = HeadView(weights, weights, {"padding": padding}, ["q0", "q1", "q2"], ["k0", "k1", "k2", "<pad>"])
+    packet = tokens_packet(view, name="L0 H0", query=1, among=(0, 3), across=True)
+    page = browser.new_page()
+    open_widgets(page, tmp_path / "widget.html", Canvas("tokens", packet))
+    queries, keys = (page.get_by_role("listbox").nth(number) for number in (0, 1))
+    looks = "list => list.innerHTML"
+    page.get_by_role("button", name="Values").click()
+    page.mouse.move(0, 0)
+    first = queries.evaluate(looks)
+    for number in (3, 0):
+        keys.get_by_role("option").nth(number).hover()
+        assert queries.evaluate(looks) != first
+        page.mouse.move(0, 0)
+        assert queries.locator(".blocked").count() == 0
+        assert queries.locator("small").all_inner_texts() == ["", "", ""]
+        titles = queries.get_by_role("option").evaluate_all("all => all.map((one) => one.title)")
+        assert titles == ["", "", ""]
+    page.close()
+
+
+def test_lines_are_lit_again_once_others_are_drawn(browser: Browser, tmp_path: Path) -> None:
+    """After one was touched, which stays lit."""
+    weights, none = np.float32([[1, 0, 0], [0.5, 0.5, 0], [0.3, 0.3, 0.4]]), np.zeros((3, 3), bool)
+    view = HeadView(weights, weights, {"causal": none}, ["a", "b", "c"], ["a", "b", "c"])
+    packet = arcs_packet([view], ["L0 H0"], query=1, among=(0, 3), first_token=0)
+    page = browser.new_page()
+    open_widgets(page, tmp_path / "widget.html", Canvas("arcs", packet))
+    lines, picture = page.locator(".lines"), page.locator(".picture")
+    opacities = "all => all.map((one) => Number(one.getAttribute('opacity')))"
+    expect(lines.locator("path")).to_have_count(6)
+    first, box = lines.locator("path").evaluate_all(opacities), lines.bounding_box()
+    assert min(first) > 0.15
+    tap = {"pointerType": "touch", "clientX": box["x"] + box["width"] / 2, "clientY": box["y"] + 10, "bubbles": True}
+    lines.dispatch_event("pointerdown", tap)
+    picture.dispatch_event("pointerleave", {"pointerType": "touch"})
+    assert lines.locator("path").evaluate_all(opacities) == [1, *[0.04] * 5]
+    expect(page.locator(".tip")).to_be_visible()
+    page.get_by_role("slider").fill("-0.95")
+    assert lines.locator("path").evaluate_all(opacities) == first
+    expect(page.locator(".tip")).to_be_hidden()
+    page.close()
+
+
+def test_keys_come_to_the_last_row_of_tokens_which_is_shorter(browser: Browser, tmp_path: Path) -> None:
+    boxes = tuple((at % 5 / 5, at // 5 / 2, at % 5 / 5 + 0.2, at // 5 / 2 + 0.5) for at in range(7))
+    even, none = np.full((1, 1, 1, 7), 1 / 7, np.float32), np.zeros((1, 7), bool)
+    about = {"picture": picture_uri(np.zeros((2, 5, 4), np.uint8)), "smooth": False, "head": 0, "word": 0}
+    names, caption = [str(at) for at in range(7)], {"names": [str(at) for at in range(7)], "changed": [False]}
+    packet = images_packet(("cat",), np.ones(1), even, none, None, boxes, (), "remove", **about, **caption)
+    page = browser.new_page()
+    open_widgets(page, tmp_path / "widget.html", Canvas("images", packet))
+    canvas, found = page.locator("canvas").first, []
+    expect(canvas).to_have_attribute("aria-label", re.compile("7 patches"))
+    canvas.focus()
+    for key in ("Right", "Right", "Down", "Right", "Up", "Right", "Right", "Down"):
+        page.keyboard.press(f"Arrow{key}")
+        page.keyboard.press("Enter")
+        found.append(page.evaluate("saved.at(-1)[1]"))
+    assert [names[at] for at in found] == ["0", "1", "6", "6", "1", "2", "3", "6"]
+    page.close()
+
+
+STEPS = """---
+title: T
+aim: A
+minutes: 1
+text: x
+## a note to myself
+---
+
+## One
+
+~~~ run
+text: |
+  ```
+  ## no step
+~~~
+
+one
+
+## Two
+
+````
+``` python
+## no step
+```
+````
+two
+"""
+
+
+def test_the_step_at_the_cursor_is_the_one_that_python_reads(browser: Browser) -> None:
+    text = (FOLDER / "editor.js").read_text(encoding="utf-8")
+    parts = [re.search(rf"^{begin}.*?{end}", text, re.DOTALL | re.MULTILINE) for begin, end in STEP_PARTS]
+    of = "\n".join(part[0] for part in parts if part)
+    page = browser.new_page()
+    places = ["title", "a note", "One", "no step", "one", "Two", "python", "two"]
+    found = [page.evaluate(f"([text, at]) => {{ {of} return stepAt(text, at); }}", [STEPS, STEPS.index(one) + 5])
+             for one in places]  # fmt: skip
+    assert found == [1, 1, 1, 1, 1, 2, 2, 2]
+    assert [step.title for step in read(STEPS).steps] == ["One", "Two"]
+    page.close()
+
+
 @pytest.mark.parametrize(("view", "control"), [("arcs", "input[type=range]"), ("tokens", ".tools button >> nth=1")])
 def test_a_control_keeps_the_focus_when_the_page_answers(
     view: str, control: str, run: Run, browser: Browser, tmp_path: Path
@@ -109,4 +220,5 @@ def test_lines_begin_at_the_same_weight_as_in_python(browser: Browser) -> None:
     page.close()
 
 
+STEP_PARTS = (("const BLOCK", "$"), ("function stepAt", "^}"))
 PARTS = (("const LEAST_LINE = ", "$"), ("function leastLine", "^}"))

@@ -75,6 +75,7 @@ function show(element, cells, own, onPick) {
   const source = () => pointed || { side: "query", at: inSight() };
 
   const paint = () => {
+    if (pointed?.side === "line") point(null); // what was touched is drawn anew
     const hidden = own.hide_first ? cells.firstToken - cells.firstKey : -1;
     const found = linesOf(cells, threshold(), hidden);
     drawn = found.slice(0, MOST_LINES);

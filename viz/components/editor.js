@@ -3,14 +3,18 @@
 
 const PAUSE = 500; // milliseconds without a key
 const DRAFT = "unmask draft"; // what was written last in this tab: a long one is in no link
-const BLOCK = /^ {0,3}(`{3,}|~{3,})/;
+const BLOCK = /^ {0,3}(`{3,}|~{3,})\s*(\w*)/; // as lessons/reading.py's FENCE
 
-// How many steps begin up to the cursor: lines with ## outside of blocks.
+// How many steps begin up to the cursor: lines with ## after the front matter and outside of blocks.
 function stepAt(text, cursor) {
-  let [steps, inside] = [0, false];
-  for (const line of text.slice(0, cursor).split("\n")) {
-    if (BLOCK.test(line)) inside = !inside;
-    else if (!inside && line.startsWith("## ")) steps += 1;
+  let [steps, closing] = [0, ""]; // closing: what ends the block that is open
+  const lines = text.slice(0, cursor).split("\n");
+  const end = lines.findIndex((line, at) => at && line.trim() === "---");
+  for (const line of end < 0 ? [] : lines.slice(end)) {
+    const [, fence, language] = BLOCK.exec(line) ?? [];
+    if (closing) closing = fence?.startsWith(closing) && !language ? "" : closing;
+    else if (fence) closing = fence;
+    else if (line.startsWith("## ")) steps += 1;
   }
   return Math.max(steps, 1);
 }

@@ -124,8 +124,8 @@ function viewer(canvas, root) {
     const boxes = self.page?.boxes ?? [];
     const wide = boxes.filter(([, top]) => top === boxes[0][1]).length;
     if (event.key in STEPS && wide) {
-      const [row, column] = self.patch === null ? [0, 0] : stepped(event.key, Math.floor(self.patch / wide), self.patch % wide, Math.floor(boxes.length / wide), wide);
-      at(row * wide + column);
+      const [row, column] = self.patch === null ? [0, 0] : stepped(event.key, Math.floor(self.patch / wide), self.patch % wide, Math.ceil(boxes.length / wide), wide);
+      at(Math.min(row * wide + column, boxes.length - 1));
     } else if (isPress(event) && self.patch !== null) {
       const [left, top, right, bottom] = self.page.boxes[self.patch];
       send([(left + right) / 2, (top + bottom) / 2]);

@@ -69,7 +69,8 @@ function show(told) {
   drawn.forEach((end) => end());
   step.innerHTML = told.html; // written by our own server, which escapes what anybody typed
   for (const one of step.querySelectorAll("a[href]")) {
-    one.href = new URL(one.getAttribute("href"), new URL(`${here}/../..`, location).href.replace(/\/?$/, "/"));
+    const address = one.getAttribute("href");
+    if (!/^([a-z][a-z\d+.-]*:|\/\/)/i.test(address)) one.href = new URL(address, new URL(`${here}/../..`, location).href.replace(/\/?$/, "/"));
     one.target = "_blank";
   }
   drawn = [...step.querySelectorAll("[data-view]")].map((place) =>

@@ -32,6 +32,14 @@ function paint(cells, hatches, text, source, values) {
   });
 }
 
+// A token as it is before anything is said of it.
+function clear(token) {
+  token.classList.remove("blocked");
+  token.style.backgroundImage = "";
+  token.style.setProperty("--light", 0);
+  token.lastChild.textContent = token.title = "";
+}
+
 // The token above or below another, nearest to it.
 function beside(tokens, at, down) {
   const from = tokens[at];
@@ -95,7 +103,7 @@ function show(element, cells, own, onPick) {
         token.classList.toggle("query", text === queries && at === own.query - cells.first);
         token.setAttribute("aria-selected", String(text === queries && own.pins.includes(cells.first + at)));
       });
-      if (text !== lit) text.tokens.forEach((token) => token.style.setProperty("--light", 0));
+      if (text !== lit) text.tokens.forEach(clear);
     }
     paint(cells, hatches, lit, from, own.values);
     queries.list.setAttribute("aria-activedescendant", `query${inSight(own.query)}`);

@@ -1,0 +1,56 @@
+"""The page of a phone in a class, without a server: what it makes of a step."""
+
+import gzip
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from lessons.questions import Answer
+from lessons.reading import read
+from lessons.statement import Statement
+from viz.lessons.phone import PhoneStep, phone_page
+
+ROOM = "http://class.test/unmask/room/abc"
+LESSON = """---
+title: T
+aim: A
+minutes: 1
+---
+
+## One
+
+```run
+text: one two
+ask: sees
+```
+
+[no address](https://example.com:port/) [another](https://example.com/) [a page](layers?layer=2)
+"""
+
+
+@pytest.fixture
+def phone(browser: Browser) -> Iterator[Page]:
+    page, waiting = browser.new_page(), list[Route]()
+    answer = Answer((Statement("two"), Statement("three")), frozenset({1}), Statement("Count them."))
+    body = gzip.decompress(PhoneStep(read(LESSON), 1, "abc-1", answer, None).body())
+
+    def step(route: Route) -> None:
+        if waiting:  # until there is another step
+            return waiting.append(route)
+        waiting.append(route)
+        return route.fulfill(body=body, headers={"ETag": "1"})
+
+    page.route(ROOM, lambda route: route.fulfill(body=gzip.decompress(phone_page("en")), content_type="text/html"))
+    page.route(f"{ROOM}/step*", step)
+    page.route(f"{ROOM}/answer", lambda route: route.fulfill(status=204))
+    page.goto(ROOM)
+    yield page
+    page.close()
+
+
+def test_a_link_that_is_no_address_leaves_the_step_as_it_is(phone: Page) -> None:
+    phone.get_by_role("button", name="two").click()
+    expect(phone.locator("#status")).to_contain_text("Your answer is in")
+    links = phone.locator("#step a").evaluate_all("all => all.map((one) => one.href)")
+    assert links == ["https://example.com:port/", "https://example.com/", "http://class.test/unmask/layers?layer=2"]
