@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from itertools import zip_longest
 
 import numpy as np
@@ -154,7 +155,8 @@ def percent(share: float) -> str:
         return "0%" if share <= 0 else "100%"
     if share < 0.0005:
         return "<0.1%"
-    return f"{share * 100:.1f}%" if share < 0.9995 else ">99.9%"
+    tenths = Decimal(float(share) * 100).quantize(Decimal("0.1"), ROUND_HALF_UP)  # a tie as a browser's toFixed(1)
+    return f"{tenths}%" if share < 0.9995 else ">99.9%"
 
 
 def chance(probability: float) -> str:

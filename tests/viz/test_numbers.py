@@ -21,6 +21,7 @@ class TestPercent:
             (0.99999, ">99.9%"),
             (0.00042, "<0.1%"),
             (0.0006, "0.1%"),
+            (1 / 16, "6.3%"),  # a half goes up, as in the browser
             (math.nan, "–"),
         ],
     )
