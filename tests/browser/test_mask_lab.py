@@ -102,6 +102,19 @@ def test_strokes_are_taken_back_by_undo_by_clear_and_by_a_second_click(lab: Call
     np.testing.assert_array_equal(page.weights(), weights)
 
 
+def test_back_and_forward_take_strokes_off_the_canvas_and_put_them_on(visit: Visit) -> None:
+    page = visit(urlencode({"text": LINE}), kind=Lab, anew=True)
+    before = page.blocked()
+    page.drag(FIRST, LAST)
+    for move, cells, count in (
+        (page.page.go_back, before, 0),
+        (page.page.go_forward, before | rectangle(len(before)), 1),
+    ):
+        page.after(move)
+        np.testing.assert_array_equal(page.blocked(), cells)
+        assert page.mask.evaluate("canvas => canvas.studio.strokes.length") == count
+
+
 def test_a_row_a_column_and_a_cell_that_the_causal_mask_blocks_are_drawn(lab: Callable) -> None:
     page = lab()
     assert not page.page.get_by_role("button", name="Draw", exact=True).count(), "for fingers alone"

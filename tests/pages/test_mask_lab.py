@@ -210,6 +210,17 @@ def test_a_drawing_is_switched_off_and_on_again_and_drawn_over() -> None:
     assert Lab().app.toggle(key="mask_drawn_on_0").disabled
 
 
+def test_a_link_that_is_read_again_sets_the_canvas_s_drawing_anew() -> None:
+    page = Lab()
+    opened = page["mask_epoch"]
+    page.app.session_state.mask_number = 1
+    page.draw(Stroke("block", 4, 0, 6, 1))
+    page.app.query_params.clear()  # as Back does
+    page.app.query_params.update(text=TEXT)
+    assert page.run()["mask_drawn"] == ()
+    assert page["mask_epoch"] > opened, "the canvas would take it for a late answer"
+
+
 def test_a_drawing_says_when_the_text_under_it_has_changed() -> None:
     page = Lab(masks='{"drawn":[["block",4,0,6,1]]}')
     assert not page.said("warning")

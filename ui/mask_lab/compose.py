@@ -55,7 +55,7 @@ class LabLink(link.View):
     @classmethod
     def first(cls) -> dict[str, Any]:
         chosen, state = super().first(), st.session_state
-        state.update(chosen | {"mask_epoch": 0, "mask_number": 0})
+        state.update(chosen | {"mask_epoch": state.get("mask_epoch", 0), "mask_number": 0})
         linked = state.get("masks")
         try:
             load(MaskSpec.from_json(linked) if linked else MaskSpec(), native=bool(linked))
