@@ -109,7 +109,7 @@ def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
         return False
     if "Encoder" in name or type(config) in hf.MODEL_FOR_MASKED_LM_MAPPING:
         return True
-    made = vars(sys.modules[own.__module__])
+    made = getattr(sys.modules.get(own.__module__), "__dict__", {})
     both_ways, causal = ("create_bidirectional_mask" in made, "create_causal_mask" in made)
     if both_ways != causal and text_config(config) is config:  # or its text may be another file's
         return both_ways

@@ -1,12 +1,12 @@
 """check(module) for Python, notebooks and tests: a report that prints and draws itself."""
 
-import runpy
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -255,10 +255,13 @@ def _made_by(file: Path, name: str) -> nn.Module:
     """The module NAME of a Python file, or what NAME() returns. Raises CannotCheck, also for what its code raises."""
     if not file.is_file():
         raise CannotCheck(f"there is no file {str(file)[:80]}")
-    beside = str(file.resolve().parent)
+    beside, known = str(file.resolve().parent), str(file.resolve()).replace(".", "_")  # no package's
     sys.path.insert(0, beside)  # as Python does for a file that it runs
+    module = sys.modules[known] = ModuleType(known)  # for as long as its classes, which are looked up there
+    module.__file__ = str(file)
     try:
-        found = runpy.run_path(str(file)).get(name)
+        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))  # without a file of bytecode beside it
+        found = getattr(module, name, None)
         made = found if isinstance(found, nn.Module) or not callable(found) else found()
     except (Exception, SystemExit) as error:  # sys.exit(main()) at the end of a script
         why = f"{type(error).__name__}: {first_line(error)}"
@@ -268,6 +271,8 @@ def _made_by(file: Path, name: str) -> nn.Module:
             sys.path.remove(beside)
     if not isinstance(made, nn.Module):
         raise CannotCheck(f"expected {name[:40]} of {file.name} to be a torch.nn.Module or to make one")
+    if beside not in sys.path:
+        sys.path.append(beside)  # its forward may import what is beside it too
     return made
 
 

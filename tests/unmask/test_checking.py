@@ -18,6 +18,30 @@ from tests.model.huggingface.families import word_tokenizer
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
 
+OWN_MODEL = """
+import torch.nn.functional as F
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+class MyConfig(PretrainedConfig):
+    model_type = "my-lm"
+    def __init__(self, vocab_size=31, num_hidden_layers=1, **more):
+        super().__init__(**more)
+        self.vocab_size, self.num_hidden_layers = vocab_size, num_hidden_layers
+
+class MyLM(PreTrainedModel):
+    config_class = MyConfig
+    def __init__(self, config=None):
+        super().__init__(config or MyConfig())
+        self.wte, self.qkv, self.head = nn.Embedding(31, 16), nn.Linear(16, 48), nn.Linear(16, 31)
+        self.post_init()
+    def forward(self, input_ids=None, labels=None):
+        x = self.wte(input_ids)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return CausalLMOutput(logits=self.head(x + F.scaled_dot_product_attention(q, k, v, is_causal=True)))
+"""
+
 
 class Written(nn.Module):
     """What a person writes first: PyTorch's own layer, with its convention of a mask."""
@@ -87,16 +111,34 @@ def test_a_file_needs_the_name_of_what_is_in_it(tmp_path: Path) -> None:
         unmask.check(str(file))
 
 
-def test_a_file_may_import_what_is_beside_it(tmp_path: Path) -> None:
+def test_a_file_may_import_what_is_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "parts_beside.py").write_text("import torch\nsize = 7\n")
+    (tmp_path / "late_beside.py").write_text("same = abs\n")
     file = tmp_path / "mine.py"
     file.write_text(
         "import torch\nfrom parts_beside import size\ndef make():\n"
         "    return torch.nn.Sequential(torch.nn.Embedding(size, 5), torch.nn.Linear(5, size))\n"
+        "class Late(torch.nn.Sequential):\n"
+        "    def __init__(self): super().__init__(*make())\n"
+        "    def forward(self, ids):\n"
+        "        from late_beside import same\n"
+        "        return same(super().forward(ids))\n"
     )
-    before = list(sys.path)
+    before = [*sys.path]
+    monkeypatch.setattr(sys, "path", [*before])
     assert unmask.check(f"{file}:make").obeys is not None
-    assert sys.path == before
+    assert unmask.check(f"{file}:Late").obeys is not None
+    assert sys.path == [*before, str(tmp_path)]
+
+
+def test_a_file_with_a_model_of_ones_own(tmp_path: Path) -> None:
+    """Its module is there as long as its classes are: torch.compile asks for it too."""
+    file = tmp_path / "hf.py"
+    file.write_text(OWN_MODEL)
+    report = unmask.check(f"{file}:MyLM", thorough=True, tokens=30)
+    assert report.obeys
+    assert report.finding("compile").obeys
+    assert unmask.assert_causal(f"{file}:MyLM").obeys
 
 
 def test_a_file_that_ends_the_program_is_a_sentence(tmp_path: Path) -> None:
