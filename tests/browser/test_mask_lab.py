@@ -70,6 +70,19 @@ def test_a_stroke_over_tokens_and_a_click_on_a_word(lab: Callable) -> None:
     assert parse_qs(urlsplit(page.page.url).query)["query"] == ["5"], "its last token"
 
 
+def test_a_cell_of_the_mask_is_crossed_on_the_head_only_where_the_head_has_it(lab: Callable) -> None:
+    """Of words the head has rows and columns of its own."""
+    page, cross = lab(text="Peter blew his whistle"), ".st-key-head_figure .cross"
+    for by, shown in (("tokens", "block"), ("words", "none")):
+        page.page.mouse.move(1, 1)
+        if by == "words":
+            page.after(lambda: page.page.get_by_role("radio", name="words").click())
+        page.page.mouse.move(*page.place_of(4, 3))
+        page.page.wait_for_function("canvas => canvas.studio.cursor?.q === 4", arg=page.mask.element_handle())
+        lines = page.page.locator(cross).evaluate_all("lines => lines.map((line) => line.style.display)")
+        assert lines == [shown] * 2
+
+
 def test_rows_are_level_where_nothing_can_be_drawn(lab: Callable) -> None:
     page = lab(masks='{"sliding":4,"layers":[4]}')
     assert not page.page.locator(".st-key-mask_canvas").get_by_text("Block", exact=True).is_visible()

@@ -5,17 +5,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.explore import Explore
 from tests.browser.running import free_port, running
+from tests.browser.test_pixels import Pixels
 from tests.browser.why_causal import WhyCausal
 
 TEXT = "Peter lost his red hat"
 CONNECTION = """window.WebSocket = class extends WebSocket {
   constructor(...given) { super(...given); window.connection = this; }
 }"""
+LOSE = "() => { window.lost = window.connection; window.connection.close(); }"
 CONNECTED = """() => document.querySelector("[data-testid=stApp]").dataset.testConnectionState === "CONNECTED"
   && window.connection.readyState === WebSocket.OPEN && window.connection !== window.lost"""
 
@@ -45,10 +48,20 @@ def test_a_click_in_a_part_that_runs_alone_counts_in_a_new_session(page: Page, f
     causal = WhyCausal(page, f"{forgetful[0]}/why_causal?step=2")
     heads = page.locator(".sentence")
     told = heads.inner_text()
-    page.evaluate("() => { window.lost = window.connection; window.connection.close(); }")
+    page.evaluate(LOSE)
     page.wait_for_function(CONNECTED)
     causal.pick("run with the mask")
     expect(heads).not_to_have_text(told)
+
+
+def test_after_a_lost_session_the_page_goes_on_with_the_drawing_of_the_canvas(page: Page, forgetful: tuple) -> None:
+    pixels = Pixels(page, f"{forgetful[0]}/pixels?part=finish").click("canvas", 10)
+    levels = pixels.levels()
+    page.evaluate(LOSE)
+    page.wait_for_function(CONNECTED)
+    pixels.choose("Digit", "4")  # settled once the page has answered to what is on the canvas
+    np.testing.assert_array_equal(pixels.levels(), levels)
+    expect(page.get_by_role("button", name="Use this real digit")).to_be_enabled()
 
 
 def test_after_a_lost_session_text_and_click_count(page: Page, forgetful: tuple, tmp_path: Path) -> None:
@@ -60,7 +73,7 @@ def test_after_a_lost_session_text_and_click_count(page: Page, forgetful: tuple,
     explore.after(lambda: box.press("Control+Enter"))
     told = page.locator(".sentence").inner_text()
     explore.toggle("Causal")
-    page.evaluate("() => { window.lost = window.connection; window.connection.close(); }")
+    page.evaluate(LOSE)
     _click_and_expect(explore, told)
     explore.toggle("Causal")
     page.evaluate("() => { window.lost = window.connection; }")

@@ -32,10 +32,12 @@ function read({ header, body }) {
 }
 
 // The same cell on the head's picture: a cross over it, wherever the reader has zoomed to.
-function crossHead(cursor) {
+function crossHead(cursor, mask) {
   const chart = document.querySelector(HEAD);
   const [columns, rows] = chart ? ["x", "y"].map((letter) => axisOf(chart, letter)) : [];
   if (!columns || !rows) return;
+  const same = rows.names().length === mask.height && columns.names().length === mask.width;
+  if (!same) cursor = null; // its cells are words, or patches of several
   chart.cross ||= [0, 1].map(() => chart.appendChild(Object.assign(document.createElement("div"), { className: "cross" })));
   const lines = [
     [cursor && cursor.q >= 0, rows, cursor?.q, (at) => ({ left: columns.start, top: rows.start + at, width: columns.length, height: 1 })],
@@ -96,7 +98,7 @@ function studio(canvas, root) {
     const box = self.from ? rectangle(self.mask, self.from, self.to) : self.anchor && rectangle(self.mask, self.anchor, self.cursor);
     self.sheet ||= picture(canvas, self.mask, self.drawing);
     paint(canvas, self.mask, self.sheet, box, self.cursor);
-    crossHead(self.cursor);
+    crossHead(self.cursor, self.mask);
     const at = self.cursor;
     if (!at || at.q < 0 || at.k < 0) why.textContent = self.mask.most && !draws(FINGERS.matches) ? self.mask.words.press : self.mask.hint;
     else {
@@ -266,8 +268,7 @@ export function draw(element, data, onPick) {
   const end = receiveSized(canvas, data, (packet) => self.take(read(packet)), self.resized, canvas);
   return () => {
     end();
-    clearTimeout(self.leaving);
-    self.leaving = setTimeout(() => canvas.isConnected || clearTimeout(self.timer)); // another page was chosen
+    setTimeout(() => canvas.isConnected || clearTimeout(self.timer)); // another page was chosen
     document.removeEventListener("pointerover", self.hear);
   };
 }

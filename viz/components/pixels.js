@@ -206,6 +206,8 @@ function easel(canvas, root) {
     const ours = self.page && page.epoch === self.page.epoch && page.number < self.sent; // the page has not heard of all
     if (ours) page.levels = self.page.levels;
     else self.sent = page.number;
+    const lost = ours && page.number < self.page.number; // the page's session was: the next one has no drawing
+    if (lost) self.send({ number: self.sent, epoch: page.epoch, levels: page.levels });
     self.page = page;
     self.tool ??= page.greys.length - 1;
     tools.hidden = page.mode !== "draw";
