@@ -223,7 +223,11 @@ def axis_names(view: HeadView) -> dict[str, list[str]]:
 
     Names of their own keep a repeated token's columns apart, and the tooltip shows them whole.
     """
-    return {"x": _names(view.keys, view.first_key, view.step), "y": _names(view.queries, view.first, view.step)}
+    rows, columns = view.size
+    return {
+        "x": _names(view.keys, view.first_key, view.step, columns),
+        "y": _names(view.queries, view.first, view.step, rows),
+    }
 
 
 def margin(
@@ -293,9 +297,10 @@ def _score(view: HeadView, shown: str) -> str:
     return say("largest scaled score {score}", score=shown)
 
 
-def _names(labels: list[str], first: int, step: int) -> list[str]:
+def _names(labels: list[str], first: int, step: int, positions: int) -> list[str]:
     starts = range(first, first + len(labels) * step, step)
-    places = [str(start) if step == 1 else f"{start}–{start + step - 1}" for start in starts]
+    ends = [start if step == 1 else min(start + step, first + positions) - 1 for start in starts]
+    places = [f"{start}–{end}" if end > start else str(start) for start, end in zip(starts, ends, strict=True)]
     return [f"{place}: {escaped(label)}" for place, label in zip(places, labels, strict=True)]
 
 

@@ -39,7 +39,8 @@ class HeadView:
     weights: float32 [Q,K], 0 to 1, blocked cells 0. scaled: float32 [Q,K], the scores before masking.
     blocked: for each mask that is on, bool [Q,K], True = it blocks the cell.
     queries, keys: a label for each position. first, first_key: the positions of the first row and of the first column.
-    step: how many positions each row and column stands for. whole: the view that this is of, or None.
+    step: how many positions each row and column stands for; where that is more than one, size: how many positions
+    there are, of queries and of keys. whole: the view that this is of, or None.
     available: the masks that it can have. group: how many heads share its keys and values, itself included.
     merged: rows and columns stand for words, sentences or several queries (model/heads/merging.py). layers: rows stand
     for layers.
@@ -53,6 +54,7 @@ class HeadView:
     first: int = 0
     first_key: int = 0
     step: int = 1
+    size: tuple[int, int] = (0, 0)
     whole: "HeadView | None" = None
     available: frozenset[str] = frozenset()
     group: int = 1
@@ -153,7 +155,7 @@ def head_part(
         queries += part.queries
     return replace(
         part, weights=weights, scaled=scaled, blocked=blocked, queries=queries, first=rows[0], first_key=columns[0],
-        step=step, whole=None,
+        step=step, size=(rows[1] - rows[0], columns[1] - columns[0]), whole=None,
     )  # fmt: skip
 
 
@@ -207,6 +209,7 @@ def coarser(view: HeadView, most: int = MOST_CELLS, *, step: int = 0) -> HeadVie
         queries=_joined(view.queries, step),
         keys=_joined(view.keys, step),
         step=step,
+        size=view.weights.shape,
         whole=view,
     )
 

@@ -14,7 +14,7 @@ from tests.viz.views import causal, padded, view_of
 from viz.hatch import MOST_SPELLED, blocked_groups, empty_runs, reasons
 from viz.head import comparison_figure, difference_figure, head_figure, head_range
 from viz.heads.cells import changed
-from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range
+from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, axis_names, colour_range
 from viz.palette import MASK_COLOURS, WIDE
 
 TOKENS = 7
@@ -364,3 +364,8 @@ class TestCoarser:
         trace = trace_of(head_figure(view_of((MOST_CELLS * 2, 3)), dark=False), "weights")
         assert trace.y[0] == "0–1: q0q1"
         assert trace.y[-1] == f"{MOST_CELLS * 2 - 2}–{MOST_CELLS * 2 - 1}: q{MOST_CELLS * 2 - 2}q{MOST_CELLS * 2 - 1}"
+
+    @pytest.mark.parametrize(("rows", "last"), [(9, "8: q8"), (10, "8–9: q8q9"), (11, "8–10: q8q9q10")])
+    def test_the_last_patch_names_no_position_that_is_not_there(self, rows: int, last: str) -> None:
+        names = axis_names(coarser(view_of((rows, 5)), step=4))
+        assert (names["y"][-1], names["x"][-1]) == (last, "4: k4")
