@@ -100,7 +100,7 @@ class AttentionShares:
         return leak
 
 
-MOST_PIXELS = 589_824  # of all thumbnails together: 12 × 12 heads of 64 × 64
+MOST_BYTES = 593_856  # of all thumbnails and shares together: 12 × 12 heads, thumbnails of 64 × 64
 LARGEST, SMALLEST = 64, 4  # sides of a thumbnail
 
 
@@ -135,8 +135,9 @@ class Survey:
 
 
 def thumbnail_size(layers: int, heads: int) -> int:
-    """The widest thumbnail that MOST_PIXELS allow when there are this many heads."""
-    return max(min(LARGEST, int((MOST_PIXELS / (layers * heads)) ** 0.5)), SMALLEST)
+    """The widest thumbnail, a byte a pixel, that MOST_BYTES allow when there are this many heads."""
+    pixels = MOST_BYTES // (layers * heads) - 4 * len(SHARES)
+    return max(min(LARGEST, int(max(pixels, 0) ** 0.5)), SMALLEST)
 
 
 @torch.inference_mode()

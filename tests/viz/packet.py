@@ -19,7 +19,7 @@ def read(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     header, body = unpacked(packet)
     shape = (header["layers"], header["heads"], header["tall"], header["wide"])
     pixels = 3 * 255 + int(np.prod(shape))
-    assert len(body) == pixels + 2 * len(header["measures"]) * header["layers"] * header["heads"]
+    assert len(body) == pixels + 4 * len(header["measures"]) * header["layers"] * header["heads"]
     return header, body[: 3 * 255].reshape(255, 3), body[3 * 255 : pixels].reshape(shape)
 
 
@@ -27,10 +27,8 @@ def read_measures(packet: bytes) -> dict[str, np.ndarray]:
     """The overview's measures by their titles, float [L,H], NaN where there is nothing to measure."""
     header, body = unpacked(packet)
     shape = (len(header["measures"]), header["layers"], header["heads"])
-    parts = body[len(body) - 2 * int(np.prod(shape)) :].tobytes()
-    values = np.frombuffer(parts, "<u2").reshape(shape).astype(float)
-    titles = [measure["title"] for measure in header["measures"]]
-    return dict(zip(titles, np.where(values == 65535, np.nan, values / 65534), strict=True))
+    values = np.frombuffer(body[len(body) - 4 * int(np.prod(shape)) :].tobytes(), "<f4").reshape(shape)
+    return dict(zip([measure["title"] for measure in header["measures"]], values, strict=True))
 
 
 def read_cells(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:

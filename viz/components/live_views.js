@@ -67,9 +67,8 @@ function overviewData({ weights }, masksOf, row, leaks, { layer, head }) {
       }
     }
   }
-  const parts = (share) => (Number.isNaN(share) ? 65535 : Math.round(share * 65534));
   const measures = header.measures.filter(({ name }) => leaks.some((leak) => leak[name] > 0));
-  const shares = Uint16Array.from(measures.flatMap(({ name }) => leaks.map((leak) => parts(leak[name]))));
+  const shares = Float32Array.from(measures.flatMap(({ name }) => leaks.map((leak) => leak[name])));
   const whole = new Uint8Array(palette.length + pixels.length + shares.byteLength);
   whole.set(palette);
   whole.set(pixels, palette.length);

@@ -5,21 +5,20 @@
 const LABEL = 26; // css pixels for the layer and head numbers
 const GAP = 3;
 const BLOCKED = 255;
-const NOT_MEASURED = 65535;
 const LEAST_TAGGED = 22; // css pixels that a thumbnail needs for a letter
 const FAINT = 0.2; // how much is left of a head of which a measure is 0
 
 function read({ header, body }) {
   const pixels = 3 * 255 + header.layers * header.heads * header.tall * header.wide;
-  const parts = new Uint16Array(body.slice(pixels).buffer);
-  const packet = { ...header, palette: body.subarray(0, 3 * 255), pixels: body.subarray(3 * 255, pixels), parts };
+  const shares = new Float32Array(body.slice(pixels).buffer);
+  const packet = { ...header, palette: body.subarray(0, 3 * 255), pixels: body.subarray(3 * 255, pixels), shares };
   return { ...packet, drawn: pixelsOf(packet) };
 }
 
 // The share, 0 to 1, that a measure gives a head; null where there is none.
 function share(packet, measure, layer, head) {
-  const parts = packet.parts[(measure * packet.layers + layer) * packet.heads + head];
-  return parts === NOT_MEASURED ? null : parts / (NOT_MEASURED - 1);
+  const found = packet.shares[(measure * packet.layers + layer) * packet.heads + head];
+  return Number.isNaN(found) ? null : found;
 }
 
 // The clearest of the measures that heads are called by, null where none is clear.

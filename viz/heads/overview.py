@@ -19,7 +19,6 @@ from viz.heatmap import figure
 from viz.palette import stops
 
 BLOCKED = 255
-NOT_MEASURED = 65535
 CLEAR = 0.5  # the share of its attention from which on a head is called by what it does
 TAGS = {"previous": "P", "first": "F", "itself": "S", "duplicate": "D", "induction": "I"}  # on a thumbnail
 TITLES = {
@@ -53,8 +52,7 @@ def overview_packet(
     NaN or 0 everywhere are left out. by: the measure that dims heads, "" for none, and whether heads are sorted by it;
     None: the view remembers what is chosen on it.
 
-    The packet's planes: the palette's 255 RGB triples, the pixels [L,H,S,S'], and each measure's [L,H] in parts of
-    65534, uint16.
+    The packet's planes: the palette's 255 RGB triples, the pixels [L,H,S,S'], and each measure's [L,H], float32.
     """
     pixels = np.rint(np.sqrt(np.clip(thumbnails, 0, 1)) * 254).astype(np.uint8)
     pixels[np.broadcast_to(blocked, pixels.shape)] = BLOCKED
@@ -75,12 +73,8 @@ def overview_packet(
         "by": by,
         "words": words("overview"),
     }
-    return packed(header, stops(255).tobytes(), pixels.tobytes(), *map(_parts, some.values()))
-
-
-def _parts(shares: np.ndarray) -> bytes:
-    parts = np.rint(np.clip(np.nan_to_num(shares), 0, 1) * (NOT_MEASURED - 1))
-    return np.where(np.isnan(shares), NOT_MEASURED, parts).astype("<u2").tobytes()
+    shares = (np.clip(share, 0, 1).astype("<f4").tobytes() for share in some.values())
+    return packed(header, stops(255).tobytes(), pixels.tobytes(), *shares)
 
 
 def steps_figure(
