@@ -70,8 +70,7 @@ def test_a_stroke_over_tokens_and_a_click_on_a_word(lab: Callable) -> None:
     assert parse_qs(urlsplit(page.page.url).query)["query"] == ["5"], "its last token"
 
 
-def test_a_cell_of_the_mask_is_crossed_on_the_head_only_where_the_head_has_it(lab: Callable) -> None:
-    """Of words the head has rows and columns of its own."""
+def test_of_words_the_head_has_no_cell_of_the_mask_to_cross_and_no_query_that_keys_move(lab: Callable) -> None:
     page, cross = lab(text="Peter blew his whistle"), ".st-key-head_figure .cross"
     for by, shown in (("tokens", "block"), ("words", "none")):
         page.page.mouse.move(1, 1)
@@ -79,6 +78,9 @@ def test_a_cell_of_the_mask_is_crossed_on_the_head_only_where_the_head_has_it(la
             page.after(lambda: page.page.get_by_role("radio", name="words").click())
         page.page.mouse.move(*page.place_of(4, 3))
         page.page.wait_for_function("canvas => canvas.studio.cursor?.q === 4", arg=page.mask.element_handle())
+        assert page.page.locator(
+            ".st-key-one_head_figure:is([data-moves], [tabindex], [role=application])"
+        ).count() == (by == "tokens")
         lines = page.page.locator(cross).evaluate_all("lines => lines.map((line) => line.style.display)")
         assert lines == [shown] * 2
 

@@ -41,8 +41,20 @@ function letKeysMove({ data, setTriggerValue }) {
   own.hint.className = "moves";
   own.hint.setAttribute("aria-live", "polite");
   place.append(own.hint);
+  const call = (own.call = {});
   moveByKeys(place, own, (key) => steppedQuery(key, own.query, data.among), show, setTriggerValue);
   show();
+  return () => {
+    if (own.call !== call) return; // the place has another listener
+    clearTimeout(own.waiting);
+    place.onkeydown = place.onkeyup = place.onblur = null;
+    for (const name of ["tabindex", "role", "aria-label", "data-moves"]) place.removeAttribute(name);
+    own.hint.remove();
+    const chart = place.querySelector(".js-plotly-plot");
+    chart?.framed?.remove();
+    chart?.removeAttribute("data-framed");
+    delete place.reading;
+  };
 }
 
 export default unlessEnded(letKeysMove);
