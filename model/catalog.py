@@ -216,7 +216,9 @@ def _entry(name: str) -> Entry | None:
 
 
 def _is_ours(name: str, folder: Path) -> bool:
-    """Whether it holds a GPT-2 that our own Transformer computes as it should be."""
+    """Whether it holds a GPT-2 that our own Transformer computes as it should be, and a tokenizer for it."""
+    from model.huggingface import checkpoint_files
+
     try:
         config = json.loads(read_regular(folder / "config.json", MOST_CONFIG_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -230,6 +232,7 @@ def _is_ours(name: str, folder: Path) -> bool:
         and not (folder / "adapter_config.json").exists()  # it would be shown without its adapter
         and "GPT2LMHeadModel" in (config.get("architectures") or ["GPT2LMHeadModel"])  # not its body, no classifier
         and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
+        and bool(_tokenizer_files(checkpoint_files.tokenizer_folder(name, folder)))
     )
 
 
@@ -279,21 +282,22 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
     return DecoderModel(name, network, texts, hardware=computes)
 
 
+def _tokenizer_files(folder: Path) -> list[str]:
+    """tokenizer.json, or GPT-2's two files under either of their names; empty where there are none of these."""
+    known = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+    paths = ([folder / file for file in files] for files in known)
+    return next(([str(path) for path in some] for some in paths if all(path.exists() for path in some)), [])
+
+
 def _tokenizer(folder: Path) -> Tokenizer:
-    """tokenizer.json, or GPT-2's two files under either of their names."""
-    whole = folder / "tokenizer.json"
+    whole, *merges = _tokenizer_files(folder)
     try:
-        if whole.exists():
-            with panics_caught():
-                found = Tokenizer.from_file(str(whole))
-                added_around(found)  # raises an error for one that cannot encode the letter that this takes
-                return found
-        for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
-            if (folder / vocabulary).exists() and (folder / merges).exists():
-                pair = ByteLevelBPETokenizer(str(folder / vocabulary), str(folder / merges))
-                return Tokenizer.from_str(pair.to_str())
+        if merges:
+            return Tokenizer.from_str(ByteLevelBPETokenizer(whole, *merges).to_str())
+        with panics_caught():
+            found = Tokenizer.from_file(whole)
+            added_around(found)  # raises an error for one that cannot encode the letter that this takes
+            return found
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
         words = N_("{folder}: expected a tokenizer, found a damaged one ({error})")
         raise CheckpointError(msg(words, folder=folder, error=error)) from None
-    words = N_("{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none")
-    raise CheckpointError(msg(words, folder=folder))

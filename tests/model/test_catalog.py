@@ -104,7 +104,15 @@ class TestTokenizers:
 
     def test_none_is_refused(self, folder: Path) -> None:
         (folder / "tokenizer.json").unlink()
-        self.refused(folder, "expected tokenizer.json .*found none")
+        self.refused(folder, "has no tokenizer that can be read")
+
+    def test_one_of_another_kind_is_read_as_that_of_any_other_architecture(self, folder: Path) -> None:
+        (folder / "tokenizer.json").unlink()
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "中", "国"]
+        (folder / "vocab.txt").write_text("\n".join(words))
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+        found = catalog.load(str(folder)).encode(["a中国 b"])
+        assert found.pieces == (("[CLS]", "a", "中", "国", "b", "[SEP]"),)
 
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"model": {"type": "BPE"}}'])
     def test_a_damaged_one_is_refused(self, folder: Path, content: str) -> None:
