@@ -299,7 +299,11 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
     check_small_files(name, {file: size for file, size in files.items() if file in SMALL})
     if settings.model_root is not None:
         root = settings.model_root.expanduser().resolve()
-        if outside := [file for file in files if not (folder / file).resolve().is_relative_to(root)]:
+        above = tokenizer_folder(name, folder)
+        if not above.resolve().is_relative_to(root):
+            raise CheckpointError(msg(NO_TOKENIZER, model=name))
+        paths = [*(folder / file for file in files), *(above / file for file in local_files(above) if file in SMALL)]
+        if outside := [path.name for path in paths if not path.resolve().is_relative_to(root)]:
             raise CheckpointError(msg(LINK_OUTSIDE, model=name, file=outside[0]))
     numbers = numbers_in(name, folder)
     dtype = hardware.chosen(settings, stored_type(name, folder), numbers).dtype

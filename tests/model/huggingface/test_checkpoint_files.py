@@ -183,6 +183,22 @@ def test_folders_stay_inside_the_allowed_root(folder: Path, tmp_path: Path) -> N
         load(inside, settings)
 
 
+def test_a_checkpoint_s_tokenizer_above_it_stays_inside_the_allowed_root_too(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "root" / "run"
+    checkpoint = run / "checkpoint-5"
+    families.save("llama", checkpoint)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (checkpoint / file).rename(run / file)
+    (run / "notes.txt").symlink_to(folder / "config.json")  # is not read
+    assert load(checkpoint, Settings(model_root=run)).num_layers == 3
+    with pytest.raises(CheckpointError, match="has no tokenizer that can be read"):
+        load(checkpoint, Settings(model_root=checkpoint))
+    (run / "tokenizer.json").unlink()
+    (run / "tokenizer.json").symlink_to(folder / "tokenizer.json")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is a link to outside"):
+        load(checkpoint, Settings(model_root=run))
+
+
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "~nobody-of-this-name/x", "/" + "x" * 5000, "/\0"])
 def test_a_path_to_nothing(name: str) -> None:
     with pytest.raises(CheckpointError, match="is not a folder on this machine"):
