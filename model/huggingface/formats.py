@@ -145,13 +145,17 @@ def first_module(modules: Any) -> str:
 
 
 def safetensors_type(name: str, path: Path) -> str:
-    """The type of a file's weights; of 4 bits, bitsandbytes' own. Raises CheckpointError for a truncated file."""
+    """The type of most of a file's weights; bitsandbytes' own of 4 bits. Raises CheckpointError for a truncated one."""
     with _opened(name, path) as file:
         keys = list(file.keys())
         for packed in FOUR_BITS:  # in the name of what describes a weight, by which it is read whatever the config says
             if any(key.endswith(f".bitsandbytes__{packed.lower()}") for key in keys):
                 return packed
-        return str(file.get_slice(keys[0]).get_dtype()) if keys else "F32"
+        numbers: Counter[str] = Counter()
+        for part in map(file.get_slice, keys):
+            stored = part.get_dtype()
+            numbers[stored] += prod(part.get_shape()) if stored in WIDTHS else 0  # a mask may be stored too
+        return numbers.most_common(1)[0][0] if numbers else "F32"
 
 
 def safetensors_numbers(name: str, path: Path) -> int:

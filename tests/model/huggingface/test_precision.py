@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers as hf
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 import unmask
@@ -117,6 +117,17 @@ def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
 ])  # fmt: skip
 def test_what_is_stored_is_what_the_file_holds(stored: str, words: str) -> None:
     assert hardware.said(hardware.Hardware(dtype=torch.bfloat16), stored) == words
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.uint8])
+def test_a_mask_beside_the_weights_is_not_their_type(kind: torch.dtype, tmp_path: Path) -> None:
+    """As in GPT-Neo's files of before; first by name, and here of more numbers than the weights have."""
+    saved("gpt_neo", tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    mask = torch.ones(1, 1, 470, 470).tril().to(kind)
+    tensors |= {f"transformer.h.{layer}.attn.attention.bias": mask.clone() for layer in (0, 1)}
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert checkpoint_files.stored_type("x", tmp_path) == "BF16"
 
 
 def test_of_a_network_in_memory_no_stored_type_is_known() -> None:
