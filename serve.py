@@ -18,7 +18,7 @@ from serving.settings import Settings
 from ui import results
 from viz.lessons.phone import language_of, phone_page
 
-os.environ.setdefault("UNMASK_SHARED", "true")
+os.environ["UNMASK_SHARED"] = os.environ.get("UNMASK_SHARED", "").strip() or "true"  # empty counts as not set
 settings = Settings.of_server()
 
 

@@ -233,3 +233,11 @@ def test_by_default_only_its_own_pages_may_frame_it_and_no_port_is_open() -> Non
     settings = Settings.from_environment({})
     assert (settings.frame_ancestors, settings.metrics_port) == ("'self'", 0)
     assert settings.metrics_address == "127.0.0.1"
+
+
+@pytest.mark.parametrize(("given", "shared"), [("", True), (" ", True), ("false", False)])
+def test_readers_of_serve_are_others_unless_a_setting_says_no(given: str, shared: bool) -> None:
+    code = "import serve; from serving.settings import Settings; print(Settings.from_environment().shared)"
+    environment = os.environ | {"UNMASK_SHARED": given}
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert ran.stdout == f"{shared}\n", ran.stderr
