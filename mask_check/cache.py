@@ -199,7 +199,7 @@ def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Pairs:
 def _after_left_padding(trial: CheckTrial, prompt: int) -> Pairs:
     """The row's beginning, in a batch whose first row is padded on the left; nothing where that cannot be told."""
     subject = trial.subject
-    can_be_shifted = subject.takes_positions or not subject.is_transformers  # others are held to the mask alone
+    can_be_shifted = subject.takes_positions or not subject.is_of_transformers  # others are held to the mask alone
     if not subject.takes_mask or subject.kind != "decoder" or not can_be_shifted:
         return []
     pads = max(prompt // 2, 1)

@@ -16,7 +16,7 @@ from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
 from mask_check.findings import BROKEN, DECISIVE, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
 from mask_check.prepare import check_seconds, context_of, prepare
-from mask_check.subject import CheckedModule, evaluating
+from mask_check.subject import CheckedModule, evaluating, text_config
 from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
@@ -127,10 +127,11 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     if trial.subject.is_transformers:
         from model.huggingface.loading import is_language_model  # takes seconds to import
 
-        if not is_language_model(type(trial.subject.inner).__name__):
+        predicted = getattr(text_config(trial.subject.config, decoder=True), "vocab_size", None)
+        if predicted not in (None, trial.alone.shape[-1]) and not is_language_model(type(trial.subject.inner).__name__):
             words = msg("It has no language-model head: its last hidden states are compared, not logits.")
             found.append((LAWS[DECISIVE], words))
-        if not trial.asked.kernels:
+        if trial.subject.names_kernel and not trial.asked.kernels:
             found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: use --flex.")))
     return tuple(found)
 

@@ -36,7 +36,8 @@ def current(module: nn.Module) -> str:
 def described(subject: CheckedModule) -> dict[str, Any]:
     """What a report says of the module itself."""
     dtype = str(subject.dtype).removeprefix("torch.")
-    about = {"dtype": dtype, "kernel": current(subject.module), "parameters": subject.parameters}
+    kernel = current(subject.module) if subject.names_kernel else msg("its own")
+    about = {"dtype": dtype, "kernel": kernel, "parameters": subject.parameters}
     return about | {"kind": subject.kind, "forwards": subject.forwards}
 
 
@@ -65,7 +66,7 @@ def judge(trial: CheckTrial) -> Finding:
     """
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
-    if not hasattr(module, "set_attn_implementation"):
+    if not (hasattr(module, "set_attn_implementation") and trial.subject.names_kernel):
         return skipped(msg("it offers no choice of attention kernels."))
     if fixed := [name for name in asked if name != own and only_when_loaded(module, name)]:
         return skipped(msg(FIXED, own=own, name=fixed[0]))

@@ -22,6 +22,7 @@ TARGETS = "targets"  # nanoGPT's name for the ids that follow
 EMBEDS = "inputs_embeds"
 NEEDS = ("pixel_values", "input_features", "input_values", "images", "audio_values")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "in_features", "embed_dim", "normalized_shape")
+KERNELS = ("sdpa", "flash_attn", "flex_attn", "attention_backend")  # that a class of transformers' says it supports
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 IDS_OF_TABLE = 97
 NO_IDS = N_("expected a forward that takes token ids, such as forward(input_ids), got one without")
@@ -106,8 +107,20 @@ class CheckedModule:
 
     @property
     def is_transformers(self) -> bool:
-        """Whether it is a model class of transformers', whose conventions are known."""
-        return any(one.__module__.startswith("transformers.") for one in type(self.inner).__mro__)
+        """Whether its class is derived from one of transformers'."""
+        return _is_of("transformers.", self.inner)
+
+    @property
+    def is_of_transformers(self) -> bool:
+        """Whether it is one of transformers' models, or made around one: their conventions are known."""
+        models = (part for part in self.inner.modules() if hasattr(part, "get_input_embeddings"))
+        return self.is_transformers and any(_is_of("transformers.models.", one) for one in models)
+
+    @property
+    def names_kernel(self) -> bool:
+        """Whether the name of an attention kernel in its configuration is known to be one that it runs with."""
+        says = any(getattr(self.inner, f"_supports_{one}", False) for one in KERNELS)
+        return says or not self.is_transformers or self.is_of_transformers
 
     @property
     def embeddings(self) -> list[nn.Embedding]:
@@ -246,6 +259,10 @@ def logits_in(found: Any, ids: Tensor | None = None) -> Any:
         return found
     of_all = (one for one in found if isinstance(one, Tensor) and one.ndim == 3 and ids is not None)
     return next((one for one in of_all if ids is None or one.shape[:2] == ids.shape), found[0])
+
+
+def _is_of(package: str, module: nn.Module) -> bool:
+    return any(one.__module__.startswith(package) for one in type(module).__mro__)
 
 
 def unwrapped(module: Any) -> Any:
