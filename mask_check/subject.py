@@ -146,7 +146,9 @@ class CheckedModule:
     def in_float64(self) -> "CheckedModule":
         """A copy of it in float64, none of whose parameters is frozen."""
         copied = copy.copy(self)
-        copied.module = copied.inner = copy.deepcopy(self.inner).double()
+        kept = [one for part in self.inner.modules() for one in vars(part).values() if isinstance(one, Tensor)]
+        memo = {id(one): one.detach().clone() for one in kept if not one.is_leaf}  # which deepcopy refuses
+        copied.module = copied.inner = copy.deepcopy(self.inner, memo).double()
         copied.table = None if self.table is None else copy.deepcopy(self.table).double()
         copied.dtype = torch.float64
         return copied
@@ -306,6 +308,21 @@ def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     finally:
         for attribute in own:
             setattr(*attribute)
+
+
+@contextmanager
+def keeping_tensors(module: nn.Module) -> Iterator[None]:
+    """Afterwards the tensors that its parts keep of a forward, as attributes, are those from before."""
+    own = [(vars(part), {**vars(part)}) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for now, before in own:
+            for name, one in [*now.items()]:
+                if isinstance(one, Tensor) and name not in before:
+                    del now[name]
+                elif isinstance(one, Tensor):
+                    now[name] = before[name]
 
 
 @contextmanager

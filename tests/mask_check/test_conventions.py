@@ -1,4 +1,4 @@
-"""What a module may take and return: logits and a cache by name or by order, an attention mask without default."""
+"""What a module may take, keep and return: logits and a cache by name or order, an attention mask without default."""
 
 import inspect
 from typing import Any
@@ -63,6 +63,34 @@ def test_a_mask_that_an_encoder_decoder_must_be_given_is_of_its_source() -> None
     assert unmask.assert_causal(Masked()).obeys
     given, by_default = check(Masked()).findings, check(SmallPair()).findings
     assert [(one.law, one.verdict) for one in given] == [(one.law, one.verdict) for one in by_default]
+
+
+class Keeps(SmallAttention):
+    """Its attention weights are kept for a plot, and the logits once there are some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: Tensor | None = None
+
+    def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        self.shown = super().weights(scores, allowed)
+        return self.shown
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        self.logits = super().forward(input_ids)
+        return self.logits
+
+
+def test_a_module_that_keeps_tensors_of_its_forward_is_copied_and_left_as_it_was() -> None:
+    module = Keeps()
+    assert check(module).finding("derivative").verdict == OBEYS
+    assert module.shown is None
+    assert not hasattr(module, "logits")
+    module(torch.arange(7)[None])  # as in training: with a graph behind it
+    own = module.shown, module.logits
+    assert check(module).finding("derivative").verdict == OBEYS
+    assert module.shown is own[0]
+    assert module.logits is own[1]
 
 
 def test_a_dict_without_logits_is_said_with_its_names() -> None:
