@@ -121,9 +121,8 @@ def from_transformer_lens(
     qkv = [{name: some.swapaxes(0, 1) for name, some in of(layer, "qkv").items()} for layer in layers]
     queries, keys = (_labels(tokens, size) for size in weights.shape[2:])
     numbers = layers if layers != list(range(len(layers))) else ()
-    return CapturedHeads(
-        "TransformerLens", weights, queries, keys, numbers=numbers, scores=scores, qkv=qkv, closed=closed
-    )
+    about: dict[str, Any] = {"across": len(queries) != len(keys), "numbers": numbers, "scores": scores, "qkv": qkv}
+    return CapturedHeads("TransformerLens", weights, queries, keys, closed=closed, **about)
 
 
 class _Calls(TorchFunctionMode):

@@ -58,8 +58,10 @@ class DigitRun(Run):
         view = digits.seen(self.trace, 0, self.masks, pixel + 1, pixel)
         weights = view.weights[layer, head]
         most = int(weights.argmax())
-        line = f"{self.named(layer, head)} at {digits.name_of(pixel)}: attends most to "
-        line += f"{name_of(most, view.class_name)}, {weight_text(weights[most])}"
+        seen = (
+            f"most to {name_of(most, view.class_name)}, {weight_text(weights[most])}" if weights.any() else "to nothing"
+        )
+        line = f"{self.named(layer, head)} at {digits.name_of(pixel)}: attends {seen}"
 
         def canvas(heard: bool = True) -> Canvas:
             return Canvas("pixels", head_packet(view, layer, head, largest(view), heard=heard))

@@ -72,7 +72,7 @@ class ImageRun(Run):
         note = tag("p", together([line, mapping_note(lit)]))
         canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
         html = partial(page, line, [note, *canvases])
-        printed = partial(printed_file, "image", lit.heads[0], self.title, lit)
+        printed = partial(printed_file, "image", lit.heads[0], self.merged("tokens").title, lit)
         weights = lit.weights[0, lit.query]
         axes = {"image token": lit.names}
         return Picture(line, lit, weights, html, lambda: canvases[0], printed, axes)

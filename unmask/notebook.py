@@ -291,7 +291,7 @@ class Checkpoints:
             raise ValueError(f"expected checkpoints of as many layers and heads, got {sizes}")
         shares = {name: np.stack([one.shares[name] for one in found]) for name in found[0].shares}
         losses = np.array([one.loss for one in found], np.float32)
-        return OverSteps(self.folder, self.steps, losses, shares, catalog.logged_losses(self.folder))
+        return OverSteps(self.folder, self.steps, losses, shares, catalog.logged_losses(self.folder), run.numbers)
 
     def __repr__(self) -> str:
         some = self.steps
@@ -303,13 +303,14 @@ class Checkpoints:
 class OverSteps:
     """What one text measures after each of S steps. loss: mean nats per token, float32 [S]. shares: of each head's
     attention by its name ("previous", "induction" …), 0 to 1, float32 [S,L,H]. logged: what Hugging Face's Trainer
-    logged, (step, loss), by "loss" and "eval_loss"."""
+    logged, (step, loss), by "loss" and "eval_loss". numbers: of each layer in the network, where not 0, 1, 2 …"""
 
     folder: str
     steps: tuple[int, ...]
     loss: np.ndarray
     shares: dict[str, np.ndarray]
     logged: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    numbers: Sequence[int] = ()
 
     def numpy(self) -> np.ndarray:
         return self.loss
@@ -324,7 +325,7 @@ class OverSteps:
         index("head", head, heads)
         of_head = {name: shares[:, layer, head] for name, shares in self.shares.items()}
         make = partial(steps_figure, self.steps, self.loss, of_head, None, self.logged)
-        line = f"{head_name(layer, head)} over {len(self.steps)} checkpoints"
+        line = f"{head_name(self.numbers[layer] if self.numbers else layer, head)} over {len(self.steps)} checkpoints"
         printed = partial(printed_file, "chart", line, self.folder, make)
 
         def html() -> str:

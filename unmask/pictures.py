@@ -265,7 +265,7 @@ def head_picture(
         return Canvas("heatmap", packet(heads.part, name=heads.name, query=heads.query))
 
     def html() -> str:
-        note = part_words(views[0], heads.part) if form == "change" else heads.left_out
+        note = part_words(views[0].weights.shape, heads.part) if form == "change" else heads.left_out
         words = [note, light_words(heads.part) if form == "tokens" else ""]
         return page(line, [canvas(), tag("p", together(filter(None, words)))])
 

@@ -76,6 +76,7 @@ def _standard(run: Run) -> Run | None:
     the same positions."""
     if run.masks == run.model.standard:
         return None
+    run._expect_same_weights()  # or the weights would make a difference that is called the masks'
     standard, heads = run.under(run.model.standard), run.masks.heads or (0,)
     batches, row = [batch for batch in (run.trace.batch.source, run.trace.batch) if batch], run.row
     ours, theirs = (

@@ -243,14 +243,18 @@ class Run(Analyses, Checkable):
         rows, columns = (window(0, size, self.last, MOST_TOKENS) for size in self._size)
         return head_part(self.trace, self.row, self.masks, layer, head, rows, columns, MOST_TOKENS)
 
+    @property
+    def size(self) -> tuple[int, int]:
+        return self._size if self.by == "tokens" else super().size
+
     def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
         """Some queries and keys of a head, each from a position up to, but not including, another, exactly; of a text
         of any length. Raises ValueError for more than MOST_TOKENS of either, or none."""
         self._check(layer, head)
         rows, columns = (_part(*one) for one in zip((queries, keys), self._size, strict=True))
         view = head_part(self.trace, self.row, self.masks, layer, head, rows, columns, most=MOST_TOKENS)
-        query = min(max(self.last, rows[0]), rows[1] - 1)
-        return head_picture("heatmap", [self.named(layer, head)], [view], query, self.title, across=self.across)
+        query, title = min(max(self.last, rows[0]), rows[1] - 1), self.merged("tokens").title
+        return head_picture("heatmap", [self.named(layer, head)], [view], query, title, across=self.across)
 
     @property
     def _size(self) -> tuple[int, int]:
@@ -340,7 +344,7 @@ class Run(Analyses, Checkable):
         names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
         each = [(name, mean_share(shares)) for name, shares in (("later tokens", future), ("padding", padding))]
         said = [f"{percent(share)} of all attention on {name}" for name, share in each if not math.isnan(share)]
-        line = f"{self.title}: {', '.join(said) or 'no token attends to anything'}"
+        line = f"{self.merged('tokens').title}: {', '.join(said) or 'no token attends to anything'}"
         numbers = np.stack([future, padding])
         axes = {"on": ["later tokens", "padding"], **self.axes_of(future)}
         grids = [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")]

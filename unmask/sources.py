@@ -49,6 +49,12 @@ class HeadSource(ABC):
         """What pictures of all heads show of one: the whole head, or a part if it is too large."""
         return self.view(layer, head)
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many queries and keys a whole head has."""
+        queries, keys = self.view(0, 0).weights.shape
+        return queries, keys
+
     @abstractmethod
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         """Thumbnails float32 [L,H,S,S'], and bool [L, H or 1, S, S'], patches that are blocked as a whole."""
@@ -102,7 +108,7 @@ class HeadSource(ABC):
         """All heads as thumbnails, and the selected one enlarged. Its numbers are the thumbnails, float32 [L,H,S,S']:
         the largest weight of each patch; S = Q for a short text."""
         first = self.first_head()
-        heads, queries = self.all_heads([first]), len(self.shown_view(*first).queries)
+        heads, queries = self.all_heads([first]), self.size[0]
         layers, count = heads.thumbnails.shape[:2]
         line = f"{self.title}: {layer_count(layers)} × {head_count(count)}"
         html, canvas = partial(explorer_page, line, heads, absent=ABSENT), lambda: Canvas("overview", heads.overview())
@@ -122,7 +128,7 @@ class HeadSource(ABC):
         cells: room for so many of all heads; tokens: for so many of each side, those around the framed one.
         """
         about: dict[str, Any] = {"notes": self.notes(), "measures": self.measures()}
-        about |= {"numbers": self.numbers, "across": self.across}
+        about |= {"numbers": self.numbers, "across": self.across, "size": self.size}
         return all_heads(self.shown_view, *self.glance(), chosen, self.query, cells=cells, tokens=tokens, **about)
 
     def _picture(self, form: str, layer: int, heads: Sequence[int]) -> HeadPicture:

@@ -213,7 +213,8 @@ def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
 
 
 def _strongest_said(view: PixelView, weights: np.ndarray) -> str:
-    return listed(f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
+    said = listed(f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
+    return said or say("nothing")
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,6 +272,7 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
     if causal:
         weights = now.weights[layer, head]
         places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
+        places = places or say("nothing")
         words = WRITES if now.query == now.pixel else N_("{head}, from {looker}: {places}.")
         looks = say(words, head=name, looker=looker, places=places, pixel=name_of(now.pixel + 1, ""))
         rest = N_("Later pixels that are blocked: {count}. Switch Causal off to see what leaks.")

@@ -208,12 +208,12 @@ def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None
 
 def test_a_slider_is_moved_by_keys_and_the_remote_goes_on(visit: Visit) -> None:
     page = visit("lesson=induction_head&step=4&present=true&answers=4-0", height=720, kind=Lessons)
-    slider = page.page.locator(".st-key-lesson_training input")
+    slider = page.page.locator(".st-key-lesson_training_4 input")
     slider.focus()
     page.press("ArrowRight")
     assert page.title() == "Which comes first"
     assert page.page.locator(".lesson_picture figcaption").inner_text().startswith("Step 400: ")
-    track = page.page.locator(".st-key-lesson_training [data-rac]").first
+    track = page.page.locator(".st-key-lesson_training_4 [data-rac]").first
     page.after(lambda: track.click(position={"x": 20, "y": 10}))  # with the mouse, on another step
     page.press("PageDown")
     assert page.title() == "The bump"

@@ -7,6 +7,7 @@ import pytest
 
 from i18n import LANGUAGES, spoken
 from lessons.reading import GALLERY, shelf
+from model.cross_attention import dates
 from ui.page import PAGES
 from unmask.course import CourseModels
 
@@ -38,6 +39,19 @@ def test_the_languages_ask_the_same_of_the_same_runs() -> None:
         ]
         other = (GALLERY / "zh" / path.name).read_text(encoding="utf-8")
         assert runs == [re.sub(r"notice: .*", "", block) for block in re.findall(r"```run\n(.*?)```", other, re.DOTALL)]
+
+
+def test_the_row_of_a_written_character_says_where_the_next_one_is_read(models: CourseModels) -> None:
+    """Of the head that the lesson on cross-attention shows; its notice says so, in both languages."""
+    for language, says in (("en", "the next character"), ("zh", "下一个字符")):
+        step = next(one.lesson for one in shelf(GALLERY, language) if one.name == "cross_attention").steps[1]
+        assert says in step.notice
+    model = dates.load()
+    written_out = model.write(model.encode_source([step.text])).texts
+    trace = model.run(model.encode([step.text], targets=list(written_out))).select("cross")
+    (layer, head), query = step.head, step.query
+    source, written = trace.keys.pieces[0], trace.queries.pieces[0]
+    assert source[int(trace.weights(layer, head)[query].argmax())] == written[query + 1] != written[query]
 
 
 def test_the_documentation_lists_them_all() -> None:

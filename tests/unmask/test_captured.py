@@ -226,3 +226,10 @@ def test_of_some_layers_each_keeps_its_number() -> None:
     weights_alone = {name: some for name, some in cache((0,), scores=False).items() if name.endswith("pattern")}
     with pytest.raises(ValueError, match="expected q of layer 0"):
         unmask.from_transformer_lens(weights_alone).q(0)
+
+
+def test_a_cache_of_a_call_after_others_looks_at_earlier_keys() -> None:
+    """Two queries and five keys: query 0 is not key 0's token."""
+    pattern = torch.softmax(torch.randn(1, 2, 2, 5), -1)
+    assert unmask.from_transformer_lens({"blocks.0.attn.hook_pattern": pattern}).across
+    assert not unmask.from_transformer_lens({"blocks.0.attn.hook_pattern": pattern[..., :2, :2]}).across

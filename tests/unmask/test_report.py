@@ -15,7 +15,7 @@ from model.gpt2 import save_transformer
 from model.heads.view import HeadView
 from model.masks import NATIVE
 from model.transformer import Transformer, TransformerConfig
-from tests.model.huggingface.families import save
+from tests.model.huggingface.families import random_network, save, word_tokenizer
 from tests.tiny import save_tiny
 from ui import link as pages
 from ui.link import View
@@ -261,3 +261,39 @@ def test_where_no_token_has_a_loss_no_mean_is_named(monkeypatch: pytest.MonkeyPa
     assert "The next token" in page
     assert "The mean is" not in page
     assert "Loss of each token" not in page
+
+
+def test_the_heads_of_a_text_too_long_to_hold_say_of_how_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = unmask.load("story").run("The cat saw the dog. " * 18)
+    tokens = len(run.labels)
+    monkeypatch.setattr("unmask.runs.MOST_WHOLE", 60**2)
+    monkeypatch.setattr("unmask.runs.MOST_TOKENS", 48)
+    assert tokens > 100
+    shown = f"shows queries {tokens - 48}–{tokens - 1} of {tokens} and keys {tokens - 48}–{tokens - 1} of {tokens}"
+    assert shown in run.heads().page()
+    assert shown in unmask.report(run).page()
+    assert f"{tokens} queries" in run.heads().file("svg").decode()
+
+
+def test_what_is_of_tokens_does_not_say_that_words_were_merged() -> None:
+    run = unmask.load("story").run("The cat saw the dog.").merged("words")
+    assert "words" in str(run)
+    for one in (run.head_part(0, 0, (2, 5), (0, 5)).of, str(run.leak())):
+        assert "words" not in one
+
+
+def test_a_pixel_that_attends_to_nothing_says_so() -> None:
+    closed = unmask.digit(np.zeros(64, int), 3, masks={"drawn": [["block", 0, 0, 64, 64]]}).pixels(0, 0, 5)
+    assert str(closed) == "L0 H0 at r0 c5: attends to nothing"
+
+
+def test_a_report_of_a_network_that_was_trained_since_the_run_is_refused() -> None:
+    """Its standard masks would run with the new weights, and their difference be called the masks'."""
+    network = random_network("bert")
+    run = unmask.load(network, word_tokenizer()).run(["the cat saw a dog", "the cat"], row=1, padding=False)
+    assert "standard" in unmask.report(run).page()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(2)
+    with pytest.raises(ValueError, match="weights have changed"):
+        unmask.report(run)

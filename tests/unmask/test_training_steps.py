@@ -4,6 +4,7 @@ import copy
 import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,9 @@ def test_what_the_trainer_logged_is_read_with_care_and_drawn(folder: Path) -> No
     state.write_text(json.dumps({"log_history": good + odd}))
     over = unmask.checkpoints(str(folder)).measure(TEXT)
     assert repr(over).endswith(f"loss {over.loss[0]:.2f} → {over.loss[-1]:.2f} nats over {len(over.steps)} checkpoints")
+    assert str(replace(over, numbers=(3, 5)).head(1, 0)).startswith("L5 H0 over"), (
+        "by the network's number of the layer"
+    )
     assert over.logged == {"loss": [(5, 3.0), (10, 2.5)], "eval_loss": [(10, 2.75)]}
     lines = {line.name: list(line.y) for line in over.head(1, 2).view.data}
     for wrong in ((-1, 0), (0, 9), ("0", 0)):

@@ -74,7 +74,7 @@ def show(step: Step, now: RunView) -> None:
         st.html(still(step, now))
         return
     first = step.numbers
-    slot, key = st.container(), f"row_{hash(first)}"
+    slot, key = st.container(), f"row_{st.session_state.lesson_step}_{hash(first)}"
     with st.expander(say("Change the numbers"), icon=":material/edit:"):
         columns = {"k1": 0, "k2": 1, "v1": 0, "v2": 1}
         pairs = {name: [pair[one] for pair in (first.keys if name[0] == "k" else first.values)]
@@ -140,7 +140,8 @@ def training(step: Step, now: RunView) -> RunView:
     slot, found = st.container(), series(step, now)
     names = dict(zip((number for number, _ in found), catalog.induction_steps(), strict=True))
     begin = catalog.induction_steps()[step.model]
-    chosen = st.select_slider(say("Training step"), [*names], begin, key="lesson_training")
+    key = f"lesson_training_{st.session_state.lesson_step}"  # each step begins with its own
+    chosen = st.select_slider(say("Training step"), [*names], begin, key=key)
     numbers, scores = zip(*found, strict=True)
     ink = "#E6E6E6" if page.is_dark() else "#20242B"
     slot.html(pictures.training(numbers, scores, numbers.index(chosen), ink))

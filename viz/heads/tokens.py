@@ -73,7 +73,8 @@ def left_out(whole: HeadView, part: HeadView, query: int) -> str:
         words = N_("Tokens {first}–{last} of {count:,} are shown; the query, {query}, is not among them.")
         return say(words, query=query, **shown)
     keys = slice(part.first_key, part.first_key + columns)
-    beyond = float(np.delete(whole.weights[query], keys).sum(dtype=np.float64))
+    row = whole.weights[query].astype(np.float64)
+    beyond = float(np.delete(row, keys).sum() / max(row.sum(), 1))  # of a sum over queries more than 1
     words = N_("Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.")
     return say(words, share=percent(beyond), **shown)
 

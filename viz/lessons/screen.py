@@ -138,7 +138,7 @@ PRESENTED = """
   .lesson_picture { font-size: max(1.05rem, 1.25vw); }
   .katex { font-size: max(1.25rem, 1.6vw); }
   .katex-display { margin: 0; padding: .2em; }
-  .st-key-lesson_training p { font-size: max(14px, 1.1vw); }
+  [class*="st-key-lesson_training"] p { font-size: max(14px, 1.1vw); }
   $main :is(button, summary, a, label, .st-key-lesson_nav, [data-baseweb], [role=slider]) :is(p, kbd, div), $main kbd {
     font-size: max(14px, 1.1vw); }
   p.key, $caption p { font-size: max(14px, 1.2vw); }

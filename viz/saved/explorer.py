@@ -116,12 +116,14 @@ def all_heads(
     *,
     cells: int = MOST_CELLS,
     tokens: int,
+    size: tuple[int, ...] = (),
     **about: Any,
 ) -> AllHeads:
     """All heads, and in full those for which there is room, the chosen ones first.
 
-    view: gives a whole head by its layer and head. cells: room for so many of all heads; tokens: for so many of each
-    side, those around the query. The others as AllHeads'.
+    view: gives a head by its layer and head. cells: room for so many of all heads; tokens: for so many of each side,
+    those around the query. size: how many queries and keys a whole head has, where view gives a part. The others as
+    AllHeads'.
     """
     every = [(layer, head) for layer in range(thumbnails.shape[0]) for head in range(thumbnails.shape[1])]
     first = view(*chosen[0])
@@ -131,15 +133,15 @@ def all_heads(
         held[place] = around(whole, (0, len(whole.queries)), query, tokens)
         if len(held) == room_for(held[place], cells):
             break
-    part = part_words(first, held[chosen[0]])
+    part = part_words(size or first.weights.shape, held[chosen[0]])
     return AllHeads(thumbnails, blocked, held, tuple(chosen), query, part=part, **about)
 
 
-def part_words(whole: HeadView, view: HeadView) -> str:
-    """In a sentence: which queries and keys of a whole head a part of it shows; "" where that is all of them."""
-    if whole.weights.shape == view.weights.shape:
+def part_words(size: tuple[int, ...], view: HeadView) -> str:
+    """In a sentence: which of a head's queries and keys a part of it shows; "" where that is all of them."""
+    if size == view.weights.shape:
         return ""
-    (queries, keys), (rows, columns) = whole.weights.shape, view.weights.shape
+    (queries, keys), (rows, columns) = size, view.weights.shape
     places = {"first": view.first, "last": view.first + rows - 1, "queries": queries, "keys": keys}
     places |= {"first_key": view.first_key, "last_key": view.first_key + columns - 1}
     return say("The large heatmap shows queries {first}–{last} of {queries:,} and keys {first_key}–{last_key} of "
