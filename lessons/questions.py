@@ -315,7 +315,8 @@ def _typed(case: QuestionCase) -> Answer:
     of_token = N_("{what} of “{token}” is {number:decimal}.")
     why = Statement(N_("{what} is {number:decimal}.") if what == "output" else of_token, values)
     finite = (other for other in others if np.isfinite(other))
-    return number_answer(right, finite, case.asked.within, "{number:decimal}", why)
+    within = max(case.asked.within, 0.005)  # two decimal places are asked for
+    return number_answer(right, finite, within, "{number:decimal}", why)
 
 
 def _becomes(case: QuestionCase) -> Answer:

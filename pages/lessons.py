@@ -63,7 +63,7 @@ else:
         if state.lesson_present:
             label, icon = say("Exit"), ":material/close_fullscreen:"
         st.button(label, key="present", icon=icon, shortcut="P", on_click=present)
-        classroom.button()
+        classroom.button(opened.key)
     if number < last:
         screen.show(lesson, opened.key, number)
     else:

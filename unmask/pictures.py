@@ -242,11 +242,13 @@ def head_picture(
     of: str,
     *,
     across: bool = False,
+    first_token: int = 0,
     axes: Mapping[str, Sequence[Any]] | None = None,
 ) -> HeadPicture:
     """A head as "heatmap" or "tokens", what changes in one ("change"), or several of one layer as "arcs".
 
-    query: the position whose row is framed. axes: what its rows and columns are, where these are no queries.
+    query: the position whose row is framed. first_token: the key that arcs may leave out. axes: what its rows and
+    columns are, where these are no queries.
     """
     heads = ShownHeads(names, views, query, MOST_ARC_TOKENS if form == "arcs" else MOST_TOKENS, across)
     weights = views[0].weights
@@ -260,7 +262,7 @@ def head_picture(
         if form == "tokens":
             return Canvas("tokens", tokens_packet(heads.part, name=heads.name, **heads.where))
         if form == "arcs":
-            return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **heads.where))
+            return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=first_token, **heads.where))
         packet = difference_packet if form == "change" else picture_packet
         return Canvas("heatmap", packet(heads.part, name=heads.name, query=heads.query))
 

@@ -247,6 +247,11 @@ class Run(Analyses, Checkable):
     def size(self) -> tuple[int, int]:
         return self._size if self.by == "tokens" else super().size
 
+    @property
+    def first_token(self) -> int:
+        begin, groups = self.trace.keys.real(self.row).start, merge_groups(self.trace, self.row, self.by)
+        return begin if groups is None else int(np.searchsorted(groups[1], begin, side="right")) - 1
+
     def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
         """Some queries and keys of a head, each from a position up to, but not including, another, exactly; of a text
         of any length. Raises ValueError for more than MOST_TOKENS of either, or none."""

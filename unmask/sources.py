@@ -55,6 +55,11 @@ class HeadSource(ABC):
         queries, keys = self.view(0, 0).weights.shape
         return queries, keys
 
+    @property
+    def first_token(self) -> int:
+        """The first key that is no padding."""
+        return 0
+
     @abstractmethod
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         """Thumbnails float32 [L,H,S,S'], and bool [L, H or 1, S, S'], patches that are blocked as a whole."""
@@ -134,7 +139,8 @@ class HeadSource(ABC):
     def _picture(self, form: str, layer: int, heads: Sequence[int]) -> HeadPicture:
         views = [self.view(layer, head) for head in heads]
         names = [self.named(layer, head) for head in heads]
-        return head_picture(form, names, views, self.query, self.title, across=self.across)
+        about: dict[str, Any] = {"across": self.across, "first_token": self.first_token}
+        return head_picture(form, names, views, self.query, self.title, **about)
 
     def named(self, layer: int, head: int | None = None) -> str:
         """The name of the head, or of the whole layer, by the network's own number of the layer."""

@@ -167,3 +167,10 @@ def test_the_scores_of_a_run() -> None:
     assert found.induction > 0.9
     with pytest.raises(ValueError, match="a part comes again three or more tokens later"):
         run_scores(model.run(model.encode(["abcdef"])), 0)
+
+
+@pytest.mark.parametrize("within", [0, 0.001])
+def test_a_number_to_the_two_places_that_are_asked_for_is_right(ask: Ask, within: float) -> None:
+    found = ask("number", numbers=ROW, of="score", key=1, within=within)
+    assert found.typed(round(found.number, 2)) in found.right
+    assert found.typed(round(found.number, 2) + 0.02) not in found.right

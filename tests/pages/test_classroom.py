@@ -104,6 +104,26 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
     assert len(lines) == 8
 
 
+def test_a_step_that_could_not_be_sent_once_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    page, tally, failed = Teacher(lesson="causal_mask"), Rooms.tally, []
+
+    def fail_once(*given: Any) -> Any:
+        if not failed:
+            failed.append(1)
+            raise OSError(rooms.UNREACHABLE)
+        return tally(*given)
+
+    monkeypatch.setattr(Rooms, "tally", fail_once)
+    assert "said" not in page.press("reveal").phone()
+    assert failed
+    assert "said" in page.run().phone()
+
+
+def test_a_class_is_asked_what_its_teacher_has_answered_at_home() -> None:
+    page = Lessons(lesson="causal_mask").press("answer_1").press("teach")
+    assert rooms.rooms().shown(page["lesson_room"].id).choices == 4
+
+
 def test_before_the_reveal_a_screen_that_the_class_sees_has_no_bars() -> None:
     page = Teacher(lesson="causal_mask", present="true")
     assert "0 answered" in page.strip()

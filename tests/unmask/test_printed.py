@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 import unmask
+from tests.viz.packet import unpacked
 from unmask.pictures import Picture
 from unmask.runs import Run
 from viz.export.fonts import width
@@ -49,3 +50,12 @@ def test_weights_below_short_tokens_have_room(run: Run, layer: int, tmp_path: Pa
     assert lines
     for (one, text), (other, next_text) in (pair for line in lines for pair in pairwise(line)):
         assert other - one > 72 * NUMBER / LARGEST * (width(text) + width(next_text)) / 2
+
+
+def test_arcs_leave_out_the_first_token_of_the_text_not_padding() -> None:
+    run = unmask.load("story").run(["Yes.", "The cat saw the dog."], row=0, pad_side="left")
+    pads = run.labels.count("<pad>")
+    assert pads
+    for by in ("tokens", "words"):
+        header, _ = unpacked(run.arcs(0, 0, by=by).canvas().packet)
+        assert header["firstToken"] == (pads if by == "tokens" else 1)

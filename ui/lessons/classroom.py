@@ -58,8 +58,9 @@ KEPT = N_(
 )
 
 
-def button() -> None:
-    """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open."""
+def button(name: str) -> None:
+    """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open. name: what the
+    lesson's answers are kept under."""
     key = _key()
     with suppress(OSError):  # the strip says it
         if key and not rooms.rooms().is_open(key):
@@ -68,7 +69,7 @@ def button() -> None:
     opened = _key() is not None
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
-    st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open)
+    st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open, args=(name,))
     if st.session_state.pop("lesson_room_joined", False):
         st.dialog(say("Teach this lesson"))(_invitation)()
 
@@ -101,8 +102,8 @@ def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
     key, state = _key(), st.session_state
     if key is None or not lines or (monotonic() < state.get("lesson_room_again", 0) and not over):
         return
-    if _is_new(("curves", len(lines), len(lines[-1].y))):
-        _send(key, PhonePage("", 0, phone.curve_body(lines, steps)))
+    if _is_new(made := ("curves", len(lines), len(lines[-1].y))):
+        _send(key, made, PhonePage("", 0, phone.curve_body(lines, steps)))
         state.lesson_room_again = monotonic() + CURVE_EVERY
 
 
@@ -110,12 +111,13 @@ def _key() -> RoomKey | None:
     return st.session_state.get("lesson_room")
 
 
-def _open() -> None:
+def _open(name: str) -> None:
     state = st.session_state
     state.lesson_room_joined = True
     if _key() is None and rooms.served.is_set():
         try:
             state.lesson_room, state.lesson_room_shown = rooms.rooms().open(), None
+            choices.forget(name)  # of a rehearsal: the class is asked every question
         except (ValueError, OSError) as error:
             state.lesson_room_problem = error
 
@@ -123,14 +125,14 @@ def _open() -> None:
 def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidden: bool) -> Answer | None:
     """The step to all phones, unless they have it. The answer to its question."""
     if number > len(lesson.steps):
-        if _is_new((step_name, language())):
-            _send(key, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
+        if _is_new(made := (step_name, language())):
+            _send(key, made, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
         return None
     step = lesson.steps[number - 1]
     with guarded():
         now, beside = steps.pair(step)
         answer = steps.answered(step, now, beside) if step.ask else None
-        if _is_new((step_name, hidden, language())):
+        if _is_new(made := (step_name, hidden, language())):
             counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
             picture_of_step = drawn(step, now, beside, hidden=hidden and answer is not None)
             body = PhoneStep(lesson, number, step_name, answer, counts, picture_of_step).body()
@@ -139,20 +141,20 @@ def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidde
             if answer and step.ask:
                 asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
                 asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
-            _send(key, PhonePage(step_name, taken, body), asked)
+            _send(key, made, PhonePage(step_name, taken, body), asked)
     return answer
 
 
 def _is_new(made: tuple[Any, ...]) -> bool:
-    before, st.session_state.lesson_room_shown = st.session_state.get("lesson_room_shown"), made
-    return before != made
+    return st.session_state.get("lesson_room_shown") != made
 
 
-def _send(key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
+def _send(key: RoomKey, made: tuple[Any, ...], shown: PhonePage, asked: Any = None) -> None:
+    """made: what is not new any more once phones have it."""
     try:
         rooms.rooms().show(key, shown, asked)
+        st.session_state.lesson_room_shown = made
     except (ValueError, OSError) as error:
-        st.session_state.lesson_room_shown = None
         st.toast(escaped(error))
         if error.args == (rooms.GONE,):
             st.session_state.lesson_room = None
