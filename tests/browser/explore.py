@@ -88,6 +88,15 @@ class Explore:
         self._state = self._settled(before)
         return self
 
+    def swipe(self, at: tuple[float, float], up: int) -> None:
+        """A finger put somewhere on the screen and moved up by so many pixels."""
+        finger = self.page.context.new_cdp_session(self.page)
+        x, y = at
+        for event, step in (("touchStart", 0), *(("touchMove", step) for step in range(1, 9)), ("touchEnd", None)):
+            points = [] if step is None else [{"x": x, "y": y - up * step / 8}]
+            finger.send("Input.dispatchTouchEvent", {"type": event, "touchPoints": points})
+            self.page.wait_for_timeout(20)
+
     def toggle(self, name: str) -> "Explore":
         """Flip a mask switch."""
         switch = self.page.get_by_role("switch", name=name, exact=True)

@@ -58,15 +58,6 @@ class Lab(Explore):
         self.after(stroke)
         return self
 
-    def swipe(self, cell: tuple[int, int], up: int) -> None:
-        """A finger put on a cell and moved up by so many pixels."""
-        finger = self.page.context.new_cdp_session(self.page)
-        x, y = self.place_of(*cell)
-        for event, step in (("touchStart", 0), *(("touchMove", step) for step in range(1, 9)), ("touchEnd", None)):
-            points = [] if step is None else [{"x": x, "y": y - up * step / 8}]
-            finger.send("Input.dispatchTouchEvent", {"type": event, "touchPoints": points})
-            self.page.wait_for_timeout(20)
-
     def press(self, name: str) -> "Lab":
         """A button of the canvas that changes the drawing."""
         self.after(lambda: self.page.locator(".st-key-mask_canvas").get_by_text(name, exact=True).click())

@@ -235,14 +235,14 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     page = Lab(context.pages[0], f"{server}/mask_lab?{urlencode({'text': LINE})}")
     main, draw = page.page.get_by_test_id("stMain"), page.page.get_by_role("button", name="Draw", exact=True)
     before, above = page.blocked(), main.evaluate("main => main.scrollTop")
-    page.swipe((9, 1), up=90)
+    page.swipe(page.place_of(9, 1), up=90)
     page.page.wait_for_timeout(500)
     assert main.evaluate("main => main.scrollTop") > above
     assert page.mask.evaluate("canvas => canvas.studio.strokes.length") == 0
     assert "attends to 1: " in page.page.locator(".st-key-mask_canvas .why").inner_text()
     draw.tap()
     above = main.evaluate("main => main.scrollTop")
-    page.after(lambda: page.swipe((9, 1), up=60))
+    page.after(lambda: page.swipe(page.place_of(9, 1), up=60))
     drawn = page.blocked() & ~before
     assert drawn[:, 1].sum() == drawn.sum() > 1
     assert main.evaluate("main => main.scrollTop") == above

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator
+from playwright.sync_api import Browser, Locator
 
+from tests.browser.conftest import Watch
 from tests.browser.explore import Explore
 
 SIDE = 8
@@ -116,6 +117,23 @@ def test_what_is_drawn_is_what_the_model_goes_on_from(pixels: Callable) -> None:
     assert page.levels()[11] == 0
     page.page.mouse.click(*page.place_of("canvas", 40))  # below the line: the model's
     assert page.levels()[40] == 0
+
+
+def test_on_a_phone_a_swipe_scrolls_and_a_tap_picks(server: str, browser: Browser, watch: Watch) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    watch.follow(context.new_page())
+    page = Pixels(context.pages[0], f"{server}/pixels?layer=0&head=0&pixel=35")
+    for key, pixel in (("heads", 45), ("picture", 45)):
+        main, place = page.page.get_by_test_id("stMain"), page.place_of(key, pixel)
+        above, url = main.evaluate("main => main.scrollTop"), page.page.url
+        page.swipe(place, up=90)
+        page.page.wait_for_timeout(500)
+        assert main.evaluate("main => main.scrollTop") > above, key
+        assert page.page.url == url, key
+        page.after(lambda key=key, pixel=pixel: page.page.touchscreen.tap(*page.place_of(key, pixel)))
+        assert page.page.url != url, key
+    context.close()
+    assert not watch.errors
 
 
 @pytest.mark.parametrize("query", ["causal=False", "part=write&count=50", "part=finish"])

@@ -54,7 +54,7 @@ function crossHead(cursor, mask) {
 // The cell under the pointer; -1 for a whole row or column, beside or below the cells. A drag that began in a cell and
 // has left them is at the last one on its way, one that began beside a row or below a column stays there.
 function cellAt(canvas, mask, event, from) {
-  const box = canvas.getBoundingClientRect();
+  const { x, y } = pointOn(canvas, event);
   const { left, top, cell } = layout(canvas, mask);
   const at = (pixels, count, begun) => {
     const steps = Math.floor(pixels / cell);
@@ -62,8 +62,8 @@ function cellAt(canvas, mask, event, from) {
     return begun < 0 ? -1 : Math.min(Math.max(steps, 0), count - 1);
   };
   return {
-    q: at(event.clientY - box.top - top, mask.height, from?.q),
-    k: at(event.clientX - box.left - left, mask.width, from?.k),
+    q: at(y - top, mask.height, from?.q),
+    k: at(x - left, mask.width, from?.k),
   };
 }
 

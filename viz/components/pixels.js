@@ -107,9 +107,8 @@ function corner(place, page, number) {
 
 // What is under the pointer: a pixel of the one picture, or the number of one of many; null beside them.
 function under(canvas, page, event) {
-  const box = canvas.getBoundingClientRect();
   const place = layout(canvas, page);
-  const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+  const { x, y } = pointOn(canvas, event);
   const [column, row] = place.many
     ? [Math.floor((x - place.left) / place.box), Math.floor((y - LABEL) / place.tall)]
     : [Math.floor((x - 1) / place.unit), Math.floor((y - 1 - place.strip) / place.unit)];
@@ -155,15 +154,18 @@ function easel(canvas, root) {
   };
 
   canvas.onpointerdown = (event) => {
-    if (!self.page || event.button) return;
+    if (self.page?.mode !== "draw" || event.button) return;
     const at = under(canvas, self.page, event);
-    if (self.page.mode !== "draw") choose(at);
-    else if (at !== null) {
-      canvas.setPointerCapture(event.pointerId);
-      // a click on a pixel that already has the level takes it away again
-      self.painting = self.page.levels[at] === self.tool ? 0 : self.tool;
-      paint(at, self.painting);
-    }
+    if (at === null) return;
+    canvas.setPointerCapture(event.pointerId);
+    // a click on a pixel that already has the level takes it away again
+    self.painting = self.page.levels[at] === self.tool ? 0 : self.tool;
+    paint(at, self.painting);
+    self.show();
+  };
+  canvas.onclick = (event) => {
+    if (!self.page || self.page.mode === "draw") return;
+    choose(under(canvas, self.page, event)); // not as a finger comes down, which may be to scroll
     self.show();
   };
   canvas.onpointermove = (event) => {
@@ -211,6 +213,7 @@ function easel(canvas, root) {
     self.page = page;
     self.tool ??= page.greys.length - 1;
     tools.hidden = page.mode !== "draw";
+    canvas.style.touchAction = tools.hidden ? "" : "none";
     if (!tools.hidden && tools.lastChild?.textContent !== page.words.clear) furnish(tools, page); // once a language
     canvas.setAttribute("aria-label", page.alt);
     self.show();
