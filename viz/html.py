@@ -74,8 +74,13 @@ def letters(text: str) -> int:
 
 
 def shortened(label: str, most: int) -> str:
-    """So many characters at the most, the last of them "…" where some are cut."""
-    return label if len(label) <= most else label[: most - 1] + "…"
+    """A label that is so many letters wide at the most, the last of them "…" where some are cut."""
+    if letters(label) <= most:
+        return label
+    cut = label[: most - 1]
+    while letters(cut) > most - 1:
+        cut = cut[:-1]
+    return cut + "…"
 
 
 def escaped(label: str) -> str:

@@ -14,9 +14,10 @@ from lessons.reading import read
 from model.heads.view import HeadView, cropped
 from tests.browser.test_alone import TEXT, in_base64, open_widgets
 from unmask.runs import Run
-from viz.components import FOLDER
+from viz.components import FOLDER, source
 from viz.hatch import picture_uri
 from viz.heads.tokens import arcs_packet, least_line, tokens_packet
+from viz.html import shortened
 from viz.images import images_packet
 from viz.saved.standalone import Canvas
 
@@ -37,6 +38,17 @@ def takes(place: Locator, **key: Any) -> bool:
         key,
     )
     return prevented
+
+
+def test_a_name_is_cut_by_its_width_and_between_characters(browser: Browser) -> None:
+    page = browser.new_page()
+    labels = ["a" * 12, "a" * 13, "小猫看见了那", "a小猫看见了那只", "🙂" * 7]
+    found = page.evaluate(
+        f"labels => {{ {source('packet.js')}\nreturn labels.map((label) => axisLabel(label, 3, 1)); }}", labels
+    )
+    assert found == [shortened(label, 12) for label in labels]
+    assert found[-1] == "🙂" * 5 + "…"
+    page.close()
 
 
 @pytest.mark.parametrize("view", ["overview", "heatmap", "mask", "pixels"])

@@ -4,7 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from viz.heatmap import margin
+from viz import palette
+from viz.heatmap import LABEL_SIZE, margin
 from viz.palette import MARGIN
 
 ROOT = Path(__file__).parents[2]
@@ -43,4 +44,8 @@ class TestMargin:
         assert margin(["小猫"], ["a"])["l"] > margin(["ab"], ["a"])["l"]
 
     def test_has_an_upper_bound(self) -> None:
-        assert margin(["很" * 40], ["很" * 40]) == MARGIN
+        assert palette.margin(["很" * 40], ["很" * 40], LABEL_SIZE) == MARGIN
+
+    def test_has_room_for_what_is_shown_of_a_long_chinese_name(self) -> None:
+        shown = margin(["很" * 40], ["很" * 40])
+        assert shown["l"] == shown["b"] < MARGIN["l"], "nothing was capped"

@@ -4,7 +4,7 @@ import html
 
 from markupsafe import Markup
 
-from viz.html import escaped, join, swatch, table, tag, track
+from viz.html import escaped, join, letters, shortened, swatch, table, tag, track
 
 TYPED = """<b> & "x" 'y' &lt;"""
 
@@ -41,3 +41,10 @@ def test_a_swatch_is_of_its_colour() -> None:
 
 def test_plotly_reads_no_markup_in_a_label_and_shows_its_quotes() -> None:
     assert escaped(TYPED) == "&lt;b&gt; &amp; \"x\" 'y' &amp;lt;"
+
+
+def test_a_label_is_cut_by_its_width() -> None:
+    for label, expected in (("a" * 12, "a" * 12), ("a" * 13, "a" * 11 + "…"), ("小猫看见了那", "小猫看见了那")):
+        assert shortened(label, 12) == expected
+    assert shortened("小猫看见了那只", 12) == "小猫看见了…"
+    assert letters(shortened("a小猫看见了那只", 12)) == 12

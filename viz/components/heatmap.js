@@ -8,14 +8,14 @@ const BAR = 74; // css pixels beside the cells, for the colour bar
 const TALLEST = 600; // of all cells together
 const LARGEST = 40; // css pixels of a cell
 const LINE = 12; // css pixels that a token's name needs
-const LONGEST = 12; // characters of a name
+const LONGEST = 12; // letters of a name
 const COLOURS = 255;
 const ABOVE = 470; // of a page over the cells of a head that grows: its newest row is in sight where the window is tall
 const GROUND = "rgba(140, 146, 158, 0.16)"; // behind the hatching
 
 // Where the cells are: square, and as large as there is room for. small: without the tokens, which a larger one beside has.
 function layout(width, { rows, columns, queries, keys, grows, small }) {
-  const letters = (labels) => Math.min(grows ? LONGEST : Math.max(...labels.map((label) => label.length)) + 4, LONGEST);
+  const letters = (labels) => Math.min(grows ? LONGEST : Math.max(...labels.map(lettersOf)) + 4, LONGEST);
   const [left, below] = small ? [1, 0] : [queries, keys].map((labels) => EDGE + LETTER * letters(labels));
   const room = width - left - BAR;
   const cell = grows

@@ -106,9 +106,14 @@ function upright(pen, text, x, y) {
   pen.restore();
 }
 
+// How many letters wide a text is, about as viz/html.py's letters: a Chinese one, or an emoji, is two.
+const lettersOf = (text) => [...text].reduce((sum, letter) => sum + (letter < "\u2e80" ? 1 : 2), 0);
+
 // What a heatmap's row or column is called, where some are left out with its position.
 function axisLabel(label, position, every) {
-  const short = label.length > 12 ? `${label.slice(0, 11)}…` : label;
+  const cut = [...label].slice(0, 11);
+  while (lettersOf(cut) > 11) cut.pop();
+  const short = lettersOf(label) > 12 ? `${cut.join("")}…` : label;
   return every > 1 ? `${position} ${short}` : short;
 }
 
