@@ -201,12 +201,13 @@ def restore(name: str, first: Callable[[], dict[str, Any]], typed: Sequence[str]
 
 def keep(name: str) -> None:
     """Call in a part of a page that runs again alone (st.fragment) and has choices of the copy `name`: restore does not
-    run there."""
+    run there, and Streamlit forgets what one run of it has not drawn."""
     state = st.session_state
     if name in state.restored:  # the whole page runs
         state.restored.discard(name)
         return
     state[name] = {key: state.get(key, value) for key, value in state[name].items()}
+    state.update(state[name])
 
 
 def begin_page(title: str) -> None:

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from model.spec import MaskSpec
 from tests.browser.conftest import Watch
@@ -281,3 +281,30 @@ def test_both_pictures_fit_a_projector_s_first_view_and_use_their_columns(visit:
         assert first_cell[0] + side < left, "side by side"
         assert last_cell[0] - first_cell[0] == pytest.approx(side * last / (last + 1), abs=2), "cells of one size"
         assert first_cell[1] == pytest.approx(top + side / (last + 1) / 2, abs=2), "rows at one height"
+
+
+def test_what_was_typed_in_a_section_is_there_when_it_is_come_back_to(lab: Callable) -> None:
+    page = lab(section="hand")
+
+    def section(name: str) -> None:
+        page.after(lambda: page.page.locator(".st-key-section").get_by_text(name, exact=True).click())
+
+    stages = page.page.locator(".stages")
+    first = stages.inner_text()
+    page.page.locator(".st-key-hand_q .dvn-scroller").click(position={"x": 100, "y": 50})  # the first number
+    page.page.keyboard.press("Enter")
+    number = page.page.locator("#portal input")
+    number.fill("3")
+    number.press("Enter")
+    expect(stages).not_to_have_text(first, use_inner_text=True)
+    edited = stages.inner_text()
+    section("Name a mask")
+    box = page.page.get_by_role("textbox", name="Mask", exact=True)
+    box.fill("[[1,0],[1,1]]")
+    box.press("Control+Enter")
+    page.page.locator(".st-key-named").wait_for()
+    section("Compute by hand")
+    expect(stages).to_have_text(edited, use_inner_text=True)
+    assert page.is_on("Causal mask")
+    section("Name a mask")
+    assert box.input_value() == "[[1,0],[1,1]]"

@@ -27,11 +27,14 @@ def show() -> None:
     st.html(page.note(say(about)))
     masked = st.toggle(say("Causal mask"), key="hand_causal")
     columns = st.columns(len(GIVEN), gap="medium")
-    edited = []  # [T,D] as the user has it; an empty cell counts 0
+    edited, state = [], st.session_state  # [T,D] as the user has it; an empty cell counts 0
     for (name, numbers), slot in zip(GIVEN.items(), columns, strict=True):
         table = pd.DataFrame(numbers, index=list(TOKENS), columns=[f"{name}1", f"{name}2"])
         look = {one: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST, step=0.5) for one in table}
-        rows = slot.data_editor(table, key=f"hand_{name}", column_config=look)
+        first, last = f"hand_{name}_first", f"hand_{name}_last"
+        if f"hand_{name}" not in state:  # out of sight, an editor forgets what was edited
+            state[first] = state.get(last, table)
+        rows = state[last] = slot.data_editor(state[first], key=f"hand_{name}", column_config=look)
         edited.append(rows.fillna(0.0).to_numpy(np.float64))
     given = tuple(edited)
     with guarded():

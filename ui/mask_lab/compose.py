@@ -40,7 +40,8 @@ LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link
 KEYS = tuple(f"mask_{name}{end}" for name in COMPOSED for end in ("", "_on"))
 SCOPE = ("mask_restart", "mask_where", "mask_layers")
 DRAWING = ("mask_drawn_on", "mask_drawn", "mask_text", "mask_epoch", "mask_number")
-ALL_KEYS = (*KEYS, *(f"mask_{name}" for name in JOINED), *SCOPE, *DRAWING, "shown", "hand_causal", "code_kind")
+OTHERS = ("shown", "hand_causal", "code_kind", "named_mask")
+ALL_KEYS = (*KEYS, *(f"mask_{name}" for name in JOINED), *SCOPE, *DRAWING, *OTHERS)
 
 
 class LabLink(link.View):
@@ -63,6 +64,7 @@ class LabLink(link.View):
             load(MaskSpec(), native=False)
             state.mask_wrong = str(error)
         state.mask_drawn_on &= chosen["mask_drawn_on"]
+        state.setdefault("named_mask", "")  # typed: in no link
         return {name: state[name] for name in ALL_KEYS}
 
 
