@@ -1,5 +1,6 @@
 """The Generation page without a browser: stepping, other paths, the cache on and off, any text, any kind of model."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from model.sampling import Sampling, draw
 from tests.pages.generation import PROMPT, SAMPLING, Generation, written_by
 from tests.pages.page import array
 from tests.viz.spelled import number
+from ui.generation import cache_sections
 from ui.generation.writing import NEXT
 from ui.sidebar.models import EXAMPLES, FIRST
 from viz.numbers import percent
@@ -191,6 +193,21 @@ class TestTheCache:
         expected = story.run(batch_of(story, page.path.ids)).weights(4, 0)[-1].numpy()[-64:]
         for row in weights[1:]:
             np.testing.assert_allclose(row, expected, atol=1e-5)
+
+    def test_names_the_precision_that_the_model_computes_in(
+        self, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("UNMASK_PRECISION", "bfloat16")
+        folder = shutil.copytree(tiny_folder, tmp_path / "sixteen")
+        page = Generation(model=str(folder), text="the cat sat").press("step")
+        assert "logits, in bfloat16" in page.words()
+        said = page.words()
+        assert "rounding error" not in said, "nothing differs"
+        compared = cache_sections.compared
+        less = lambda *of: replace(compared(*of), logits=compared(*of).logits + 0.1)  # noqa: E731
+        monkeypatch.setattr(cache_sections, "compared", less)
+        monkeypatch.setattr(kv_cache, "fits_float64", lambda model: False)
+        assert "bfloat16 has about 2 significant digits" in page.run().words()
 
     def test_says_what_this_step_cost_either_way(self, story: Model) -> None:
         network = network_of(story)

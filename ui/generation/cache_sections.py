@@ -1,15 +1,17 @@
 """The sections about the key-value cache, one at a time: what it changes, what it saves, why it needs the mask."""
 
 from dataclasses import dataclass, replace
+from math import log10
 
 import streamlit as st
+import torch
 from markupsafe import Markup
 from torch import Tensor
 
 from i18n import N_, large, say, say_count, together
 from model import kv_cache
 from model.base import Model
-from model.hardware import rounding
+from model.hardware import precision_name, rounding
 from model.kv_cache import CacheComparison, Try, old_rows
 from model.transformer import TransformerConfig
 from serving.job import ModelRef, RunRef, digest
@@ -97,6 +99,7 @@ def show_on_and_off(
         found, exact = compared(model, ids, start), float("nan")
         if kv_cache.fits_float64(model):
             exact = float(results.ask(kv_cache.compare_in_float64, ModelRef.of(model), ids, start).logits.max())
+    kind = precision_name(model.hardware.dtype)
     cells = {"open": int(found.allowed.sum()), "blocked": int((~found.square).sum()), "cells": count**2}
     largest = max(float(found.rows.max()), float(found.probabilities.max()))
     st.html(page.sentence(say(STEP, count=count, **cells, largest=number(largest))))
@@ -106,16 +109,19 @@ def show_on_and_off(
         rows = [
             (say("rows of every head"), [float(found.rows.max())]),
             (say("probabilities of the next token"), [float(found.probabilities.max())]),
-            (say("logits, in float32 (they reach {size:.1f})", size=found.size), [float(found.logits.max())]),
+            (say("logits, in {type} (they reach {size:.1f})", type=kind, size=found.size), [float(found.logits.max())]),
             (say("logits, in float64"), [exact]),
         ]
         st.html(pictures.differences_table((what, say("cache on − off")), rows))
-        rounding = say("float32 has about 7 significant digits, and the summation order differs.")
-        if exact < EXACT:
-            rounding = say("In float64 it all but vanishes: it is rounding error from a different summation order.")
+        digits, why = round(-log10(torch.finfo(model.hardware.dtype).eps)), []
+        if largest or found.logits.any():
+            words = N_("{type} has about {digits} significant digits, and the summation order differs.")
+            why = [say(words, type=kind, digits=digits)]
+            if exact < EXACT:
+                why = [say("In float64 it all but vanishes: it is rounding error from a different summation order.")]
         full, one = (large(kv_cache.multiply_adds(config, queries, count)) for queries in (count, 1))
         work = say(WORK, size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=one, full=full)
-        st.caption(together([rounding, work]))
+        st.caption(together([*why, work]))
     with row:
 
         def draw() -> CachedFigure:
