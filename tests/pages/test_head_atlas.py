@@ -191,8 +191,9 @@ def test_an_example_is_named_with_a_gap_only_where_something_is_left_out() -> No
 
 
 def test_an_example_goes_to_explore() -> None:
-    page = HeadAtlas(layer="0", head="3")
+    page = HeadAtlas(layer="0", head="3", chat="true")
     page.press("atlas_open")
+    assert page["chat"] is False, "an example is no message"
     assert page.app.session_state["text"] in units_of_sample()[0].texts
     assert page.app.session_state["page"] == "Explore"
     assert (page.app.session_state["layer"], page.app.session_state["head"]) == (0, 3)

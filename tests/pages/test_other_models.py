@@ -166,5 +166,6 @@ def test_a_page_that_reads_no_chat_messages_says_so_where_others_do(tmp_path: Pa
     for chat in ("true", "false"):
         app = opened(model=str(folder), text="user: the cat sat\nassistant: on a mat", chat=chat)
         assert NOTE not in [one.value for one in app.caption]
-        told = [one.value for one in healthy(app.switch_page("pages/padding.py").run()).caption]
-        assert (NOTE in told) == (chat == "true")
+        for page in ("padding", "circuits", "head_atlas"):
+            told = [one.value for one in healthy(app.switch_page(f"pages/{page}.py").run()).caption]
+            assert (NOTE in told) == (chat == "true"), page
