@@ -14,7 +14,7 @@ from lessons.reading import FOLDER, shelf
 from serving import rooms
 from serving.rooms import MemoryHashes, RoomKey, Rooms
 from tests.pages.page import Page
-from ui.lessons import choices, classroom
+from ui.lessons import choices, classroom, editor
 from viz.why_causal.charts import Curve
 
 PHONES = [f"phone{number:0>20}" for number in range(5)]
@@ -259,6 +259,18 @@ def test_a_template_replaces_what_was_written() -> None:
     assert "Mask Lab" in page["lesson_draft"]
     page.press("lesson_close")
     assert [one.value for one in page.app.markdown if one.value == "### Lessons"]
+
+
+def test_a_source_that_no_version_could_be_read_of_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(editor, "_templates", lambda: {"mask_lab": ("Broken", "no lesson"), "lessons": ("", OWN)})
+    page = Lessons(edit="true")
+    readable = "The last version that could be read:"
+    page.app.session_state["lesson_draft"] = "no lesson"
+    assert readable in page.run().said("caption")
+    page.set(lesson_template="mask_lab")
+    assert page["lesson_draft"] == "no lesson"
+    assert readable not in page.said("caption")
+    assert "The screen of each step appears here once the source can be read." in page.said("info")
 
 
 def problems(page: Lessons) -> tuple[list[Any], str]:

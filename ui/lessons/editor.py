@@ -34,7 +34,7 @@ def open_with(text: str) -> None:
     """Edit this source."""
     state = st.session_state
     version = max(state.get("lesson_draft_version", 0), 0) + 1
-    state.update(lesson_edit=True, lesson_draft=text, lesson_draft_version=version, lesson_step=1)
+    state.update(lesson_edit=True, lesson_draft=text, lesson_draft_version=version, lesson_step=1, lesson_readable="")
     forget(DRAFT)
 
 
