@@ -47,6 +47,7 @@ EXAMPLES = {
 }
 FIRST = next(iter(EXAMPLES.values()))
 SPARE_BYTES = 10**9  # of the disk, left free by a download
+SMALL_FILES_SECONDS = 300.0  # for the files by which a download's size is known; the hub's PATIENCE ends a stalled one
 Found = TypeVar("Found")
 NO_NAME = msg("Enter a model: its id on the Hugging Face Hub, or a folder")
 STOPPED = N_("The loading of {model} was stopped")
@@ -70,8 +71,10 @@ def inspected(function: Callable[..., Found], name: str, *more: Hashable) -> Fou
     if name in catalog.ENTRIES:
         return function(name, given, *more)
     catalog.check_offered(name, given)
+    seconds = SMALL_FILES_SECONDS if function is catalog.download_size else None
+    job = Job(function, (name, given, *more), seconds=seconds)
     try:
-        return _inspector().ask(Job(function, (name, given, *more)), results.session(), results.still_wanted)
+        return _inspector().ask(job, results.session(), results.still_wanted)
     except (TooSlow, LostTwice):
         words = N_(
             "{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose another "
