@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
 from http.cookies import SimpleCookie
 from pathlib import Path
 from urllib.request import urlopen
@@ -26,7 +26,7 @@ from websockets.asyncio.client import connect
 from tests.benchmarks.reader import PATIENCE, Reader, Switch
 from tests.browser.running import ROOT, free_port, running
 
-READERS, TEXT = 8, "marked words"
+READERS, FRAMED, TEXT = 8, 60, "marked words"
 SWITCH = Switch("", "causal")
 
 
@@ -52,6 +52,8 @@ def main() -> None:
         assert "marked" not in log.read_text(), "the proxy's log has a text in it"
         assert "frame-ancestors 'self'" in urlopen(address).headers["Content-Security-Policy"]
         print("no text in the proxy's log; the servers' headers arrive")
+        asyncio.run(come_alike(address, FRAMED))
+        print(f"{FRAMED} users in frames of another site, alike and without a cookie, are all served")
 
 
 @contextmanager
@@ -105,6 +107,15 @@ async def come(address: str, cookies: list[str]) -> None:
             reader = Reader(line, SWITCH, TEXT)
             await reader.open()
             await reader.flip()
+
+
+async def come_alike(address: str, users: int) -> None:
+    """All at once, each with one line that stays open."""
+    url = f"{address.replace('http', 'ws')}/_stcore/stream"
+    async with AsyncExitStack() as lines:
+        for _ in range(users):
+            line = connect(url, subprotocols=["streamlit"], origin=address, open_timeout=PATIENCE)
+            await lines.enter_async_context(line)
 
 
 def replicas_in(log: Path) -> Counter:
