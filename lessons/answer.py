@@ -1,13 +1,14 @@
 """What a question about a run is made of, and its answer. Losses are natural logarithms (nats)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from i18n import N_, msg
 from lessons.statement import OTHER, Statement
 from model.base import Model
+from model.heads.survey import survey
 from model.heads.vectors import FourTokens, RunScores
 from model.heads.view import head_name
 from model.mask_kinds import KINDS
@@ -106,12 +107,21 @@ class QuestionCase:
         return Statement(N_("“{token}” at {position}"), {"position": position, "token": pieces[position]})
 
     def masks_on(self, masks: MaskSpec) -> Statement:
-        """The names of the masks that are on, of those that this attention can have."""
-        on = self.trace.layers[0].context.on(replace(masks, layers=(), heads=()))
+        """The names of the masks that are on in the head that is asked about, of those that it can have."""
+        context, head = self.trace.layers[self.asked.layer].context, self.asked.head
+        on = context.on(masks, head)
         named = [Statement(KINDS[name].phrase, {"size": size}) for name, size in on.items()]
-        if masks.drawn:
+        if masks.at(context.layer, head, context.standard).drawn:
             named.append(Statement(N_("drawn by hand")))
         return Statement("{masks}", {"masks": tuple(named)}) if named else Statement(N_("no mask"))
+
+    def shares(self) -> dict[str, float]:
+        """The head's share of attention, 0 to 1, by each of SHARES. Raises ValueError for an attention from one text to
+        another, of which only "padding" is known."""
+        if self.trace.queries is not self.trace.keys and self.asked.kind != "padding":
+            raise ValueError(msg("expected an attention of a text to itself"))
+        found = survey(self.trace, self.asked.row).shares
+        return {name: float(share[self.asked.layer, self.asked.head]) for name, share in found.items()}
 
     def loss(self, trace: Trace) -> float:
         """The mean of the row's losses. Raises ValueError where there is none."""

@@ -221,9 +221,8 @@ def _row(case: QuestionCase) -> Answer:
 
 def _head_pattern(case: QuestionCase) -> Answer:
     """What does the head attend to most?"""
-    found = survey(case.trace, case.asked.row).shares
-    shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HEAD_PATTERNS}
-    shares = {name: share for name, share in shares.items() if not np.isnan(share)}
+    found = case.shares()
+    shares = {name: found[name] for name in HEAD_PATTERNS if not np.isnan(found[name])}
     best = max(shares, key=lambda name: shares[name])
     name = case.head_name(case.asked.layer, case.asked.head)
     why = Statement(HEAD_PATTERNS[best][1], {"head": name, "share": shares[best]})
@@ -232,8 +231,7 @@ def _head_pattern(case: QuestionCase) -> Answer:
 
 def _share(case: QuestionCase) -> Answer:
     """How much of the head's attention goes to later tokens, or to padding?"""
-    found = survey(case.trace, case.asked.row).shares[case.asked.kind]
-    share = float(found[case.asked.layer, case.asked.head])
+    share = case.shares()[case.asked.kind]
     if np.isnan(share):
         raise ValueError(msg("expected a row whose tokens attend to something, got one where every cell is blocked"))
     return share_answer(share, Statement(SHARE_WORDS[case.asked.kind][share > 0], {"share": share}))

@@ -6,7 +6,9 @@ import pytest
 
 from lessons.questions import HEAD_PATTERNS, KINDS, Answer, QuestionSubject, answer
 from model.base import Model
+from model.cross_attention import dates
 from model.masks import MaskSpec
+from viz.lessons.screen import plain
 
 ONCE = "Once upon a time there was a little girl who lived in a house by the sea."
 PETER = "Peter blew his silver whistle twice, and Peter blew his silver"
@@ -163,3 +165,26 @@ def test_every_kind_is_tested_here() -> None:
         # in test_number_questions.py
         "how_many", "weight", "which_head", "norm", "number", "becomes", "earlier", "steepest",
     }  # fmt: skip
+
+
+def test_a_picture_s_masks_are_those_of_the_head_that_is_shown(story: Model) -> None:
+    """Causal is off in layer 3 alone; the head is of layer 0."""
+    other = MaskSpec(causal=False, layers=(3,))
+    found = ask(story, "picture", ONCE, other, head=(0, 3), among=(other, MaskSpec(causal=False)))
+    assert [plain(found.choices[place]) for place in (*found.right,)] == ["causal mask + padding mask"]
+    assert "causal mask + padding mask" in plain(found.why)
+    assert plain(found.choices[1]) == "padding mask"
+
+
+@pytest.mark.parametrize("kind", ["habit", "future"])
+def test_what_earlier_and_later_mean_is_not_asked_across_texts(kind: str) -> None:
+    model = dates.load()
+    trace = model.run(model.encode(["3 May 2021"], targets=["2021-05-03"])).select("cross")
+    with pytest.raises(ValueError, match="an attention of a text to itself"):
+        answer(model, trace, trace, model.name, QuestionSubject(kind, 0, 0, 3))
+
+
+def test_padding_is_asked_of_a_text_s_source_too() -> None:
+    model = dates.load()
+    trace = model.run(model.encode(["3 May 2021"], targets=["2021-05-03"])).select("cross")
+    assert right(answer(model, trace, trace, model.name, QuestionSubject("padding", 0, 0, 3)))

@@ -111,6 +111,12 @@ def test_each_model_s_copying_head_is_held_against_the_other_model(pair: TwinPai
         assert f"In the model trained {way} the mask, the highest is {most}." in " ".join(page.sentences())
 
 
+def test_what_was_seen_is_of_the_model_that_was_looked_at(pair: TwinPair) -> None:
+    page = WhyCausal(step="4").set(why_place=6, why_token=99, why_proof=False).step(5)
+    off = twins.change(pair.models[False], pair.encode(TEXT), 6, 99, causal=False).earlier()[0]
+    assert f"the largest change of a logit is {steps.amount(off)}" in seen(page)[2]
+
+
 def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3])).step(5)
     assert "the largest change of a logit is exactly 0" not in seen(page)[2]

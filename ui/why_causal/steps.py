@@ -270,7 +270,7 @@ def seen(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
         before = int(batch.ids[0, position])
         if token not in pair.words() or token == before:
             token = controls.another_token(pair, before)
-        changes = controls.change(pair, batch, True, position, token)
+        changes = controls.change(pair, batch, st.session_state.why_proof, position, token)
     losses = {name: nats(outcomes[one].loss) for name, one in ROUNDS.items()}
     loss = say(
         "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the "
