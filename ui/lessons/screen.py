@@ -219,7 +219,8 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     if other is None:
         _draw(cached_figure(head_figure, view, dark=dark, query=step.query), *alts)
     elif width() <= NARROW:  # one below the other
-        figures = [cached_figure(head_figure, one, dark=dark, query=step.query) for one in views]
+        zmax = head_range(*views)
+        figures = [cached_figure(head_figure, one, dark=dark, query=step.query, zmax=zmax) for one in views]
         figures.append(cached_figure(difference_figure, view, other, dark=dark, query=step.query))
         for number, (title, figure, alt) in enumerate(zip(titles, figures, [*alts, ""], strict=True)):
             st.caption(title)
