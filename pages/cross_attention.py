@@ -28,7 +28,8 @@ with st.sidebar:
         controls.choose_example(ours.EXAMPLES, "date_example", take)
         text, targets = controls.read(st.session_state.date_text), None
     else:
-        text, targets = controls.choose_text(), controls.choose_target(model)
+        text = controls.choose_text()
+        targets = controls.choose_target(model, text)
 controls.ask_for_text(text)
 
 title, switches = st.columns([1.4, 1], vertical_alignment="center")
@@ -53,7 +54,7 @@ with sentence_slot, guarded(say("Encoding and decoding with {model} …", model=
     parts = {part: run_view.run_pair(model, lines.reading.batch, spec, row, part) for part in ours.PARTS}
 source = parts["cross"][0].run.keys
 title.markdown(page.heading(say("Cross-attention"), explain.title_of(model), explain.size(source, row)))
-for note in ours.notes(model, lines, spec, row):
+for note in ours.notes(model, lines, row):
     notes.caption(note)
 
 changed = spec != model.standard

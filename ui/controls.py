@@ -88,7 +88,7 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
         widgets.show_notes(explain.limits(model, reading))
         return reading, 0
     with st.sidebar:
-        targets, row_place = choose_target(model), st.container()
+        targets, row_place = choose_target(model, text), st.container()
         pad_side = choose_pad_side(text)
     with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
         reading = run_view.tokenize(model, text, pad_side, targets)
@@ -220,13 +220,18 @@ def choose_pad_side(text: str) -> str:
     return st.session_state.pad
 
 
-def choose_target(model: Model) -> list[str] | None:
-    """An encoder-decoder's target texts, None where the model is to write them; None for all other models."""
+def choose_target(model: Model, text: str) -> list[str] | None:
+    """An encoder-decoder's target texts, None where the model is to write them; None for all other models. text: its
+    sources."""
     if model.kind != "encoder-decoder":
         return None
     empty = say("if empty, the model generates it")
     st.text_area(say("Target text, one per line"), key="target", height=80, placeholder=empty)
-    lines, _ = rows_of(read(st.session_state.target), Settings.from_environment().rows)
+    most = Settings.from_environment().rows
+    lines, sources = (rows_of(one, most)[0] for one in (read(st.session_state.target), text))
+    if 0 < len(sources) < len(lines):
+        words = N_("Target lines read: the first {count} of {all}, one for each source line.")
+        st.caption(say(words, count=len(sources), all=len(lines)))
     return lines or None
 
 

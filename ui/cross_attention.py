@@ -236,7 +236,7 @@ def written(model: DatesModel, lines: SourceTexts, spec: MaskSpec) -> Written:
     return results.ask(DatesModel.write, ModelRef.of(model), source, spec)
 
 
-def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[str]:
+def notes(model: Model, lines: SourceTexts, row: int) -> list[str]:
     """A sentence for everything that the user should know of the batch."""
     batch, source, count = lines.reading.batch, lines.reading.batch.source, len(lines.own_rows)
     assert source is not None

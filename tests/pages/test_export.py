@@ -137,6 +137,14 @@ def test_an_encoder_decoder_s_attentions_and_targets_are_told_apart(
     assert linked.items() >= {"model": folders["t5"], "text": "the cat sat on a mat", "target": "one old cat"}.items()
 
 
+def test_two_texts_too_long_for_a_picture_are_to_be_shortened_for_no_part_can_be_chosen(
+    folders: dict[str, str],
+) -> None:
+    page = Export(model=folders["t5"], text="the cat " * 150, target="the cat sat", attention="cross")
+    assert not page.app.get("slider")
+    assert any(one.endswith("Shorten the texts on the left.") for one in page.said("info"))
+
+
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printed, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
     assert "No font on this server has c: PNG and PDF" in " ".join(one.value for one in Export().app.caption)

@@ -59,7 +59,11 @@ def test_fewer_targets_than_texts_are_asked_for_and_more_are_left_out() -> None:
     assert said(opened(model="dates", text=texts, target="2003")).startswith(
         "expected one target for each text, got 1 for 16: write one for each, or none."
     )
-    assert not opened(model="dates", text=texts, target="2003\n" * 19).error
+    app = opened(model="dates", text=texts, target="2003\n" * 19)
+    assert not app.error
+    told = [one.value for one in opened(model="dates", text="12 May 2003", target="2003\n2004").caption]
+    assert "Target lines read: the first 1 of 2, one for each source line." in told
+    assert not any(one.value.startswith("Target lines read") for one in app.caption), "16 of each"
 
 
 def test_a_source_that_does_not_fit_is_said_to_be_cut(folders: dict[str, str]) -> None:

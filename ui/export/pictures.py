@@ -39,6 +39,8 @@ def show(subject: ExportSubject, part: Part) -> None:
         picture = PICTURES[kind][1](subject, part)
         if picture is None:
             most = N_("A picture can label at most {most} tokens per side. Choose a part of the text on the left.")
+            if len(subject.now.tokens) != len(subject.now.key_tokens):  # two texts, of which no part can be chosen
+                most = N_("A picture can label at most {most} tokens per side. Shorten the texts on the left.")
             st.info(say(most, most=drawn.MOST_SIDE))
             return
         files = st.container()

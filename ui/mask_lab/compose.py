@@ -224,14 +224,7 @@ def drawable(begin: int, end: int, query: int) -> tuple[int, int]:
 
 
 def show_canvas(
-    view: MaskView,
-    rows: tuple[int, int],
-    columns: tuple[int, int],
-    text: str,
-    query: int,
-    key: str = "mask_canvas",
-    *,
-    in_scope: bool = True,
+    view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: str, query: int, *, in_scope: bool = True
 ) -> None:
     """Draw these queries and keys of the mask, each from a position up to, without, another; strokes go to compose's
     drawing, and what is chosen with the key q becomes the choice "query".
@@ -253,6 +246,7 @@ def show_canvas(
         query=query,
         below=below,
     )
+    key = "mask_canvas"
     head_picture.make_room("one", key, canvas_margin(view, rows, columns), ABOVE)
     with st.container(key=f"one_{key}"):
         heard = {"on_drawn_change": lambda: take(key, text), "on_query_change": lambda: query_keys.take(key)}
