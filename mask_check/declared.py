@@ -4,7 +4,7 @@ A layer's mask is bool [T,T], True = may attend (row = query). What may reach wh
 a window of w in each of L layers reaches L·(w−1) back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -199,14 +199,16 @@ def _square(mask: Any, length: int) -> Tensor:
     return found.cpu()
 
 
-def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = True, earlier_read: bool = True) -> str:
-    """pairs (output, token) that leak: all of the short row, or those of some tokens of a longer row. earlier_read:
-    whether any output reads an earlier token. "" where no pattern is known."""
+def cause_of(
+    pairs: list[tuple[int, int]], declared: Declared, *, tried: Collection[int] = (), earlier_read: bool = True
+) -> str:
+    """pairs (output, token) that leak: all of the short row, or of a longer row those of some tokens, `tried`.
+    earlier_read: whether any output reads an earlier token. "" where no pattern is known."""
     layers, length = len(declared.layers), len(declared.layers[0])
     ahead = [token - output for output, token in pairs]
     if not ahead:
         return ""
-    closed_ahead = int((~declared.reach).triu(1).sum())
+    closed_ahead, short = int((~declared.reach).triu(1).sum()), not tried
     if short and length > 2 and closed_ahead and sum(one > 0 for one in ahead) == closed_ahead:
         if not earlier_read:
             return msg(
@@ -225,7 +227,8 @@ def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = 
         )
     if min(ahead) > 0:
         same = [size for size in BLOCKS if all(output // size == token // size for output, token in pairs)]
-        several = same and len({token // same[0] for _, token in pairs}) > 1
+        border = short or any(same and token and token % same[0] == 0 for token in tried)  # else none could cross it
+        several = same and border and len({token // same[0] for _, token in pairs}) > 1
         if several and same[0] < length and max(ahead) > layers:
             return msg("All of them lie within blocks of {size} tokens: what is shared in a block?", size=same[0])
     farthest = max((output - token for output, token in declared.reach.nonzero().tolist()), default=0)

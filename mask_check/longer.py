@@ -24,6 +24,7 @@ from mask_check.declared import Declared, Mask, cause_of, declare
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise, skipped, unknown, written
 from mask_check.kernels import described, what_mixes_rows
 from mask_check.prepare import (
+    MEMORY_SHARE,
     check_finite,
     check_length,
     check_seconds,
@@ -60,7 +61,6 @@ SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
 CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
 WORK = 2.5e11  # parameters · tokens · rows that one length may cost where none was asked for
 GRADIENT_WORK = 1.2e11
-MEMORY_SHARE = 0.5
 QUICK_LOGITS = 2**25  # of one forward: rows · T · V
 LEAST_CUTS = 3  # of the others, however large the vocabulary is
 ROUNDINGS = 64  # of the largest output: what the order of sums may come to in two forwards of one shape
@@ -180,7 +180,8 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
         begin, end = half.start, half.stop
     moved = _moved(trial, changed, slice(begin, end))
     pairs: list[tuple[int, int]] = []
-    for token in sorted({begin, *(one for one in CUTS if one < trial.length)}):
+    tried = sorted({begin, *(one for one in CUTS if one < trial.length)})
+    for token in tried:
         leaks = (_moved(trial, changed, slice(token, token + 1)) > trial.tolerance) & ~trial.declared.reach[:, token]
         pairs += [(one, token) for one in leaks.nonzero().flatten().tolist()]
     low, high = short, trial.length  # no leak at the one, a leak at the other
@@ -188,7 +189,7 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
         middle = (low + high) // 2
         low, high = (low, middle) if _leaks(trial, middle, begin) else (middle, high)
     found = Finding.at((row, begin), LEAK, float(moved[row]), trial.tolerance, length=trial.length, shortest=high)
-    return found.because(cause_of(pairs, trial.declared, short=False))
+    return found.because(cause_of(pairs, trial.declared, tried=tried))
 
 
 def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
@@ -351,7 +352,7 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
         pairs = [(at, parts[one].start or parts[one].stop - 1) for one, at in places]
         column, size = part.start or part.stop - 1, written(float(leaks[place, row]))
         leak = Finding.at((row, column), words, amount, tolerance, size=size)
-        return leak.because(cause_of(pairs, declared, short=False))
+        return leak.because(cause_of(pairs, declared, tried=[one.start or one.stop - 1 for one in parts[:-1]]))
     words = N_("no output changed when tokens that its mask blocks from it were changed.")
     found = Finding(OBEYS, msg(words), amount, tolerance)
     if not bool((moved[-1][others if bool(others.any()) else parts[-1]] > repeated).any()):

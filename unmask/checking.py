@@ -75,8 +75,9 @@ def check(
     module: called with input_ids [B,T], and with attention_mask, position_ids, past_key_values if it takes them;
     returns logits [B,T,V], or something that has .logits. It is left as it was. Or what `unmask.load` returned, a run
     of it, or a name that `unmask.load` takes, of a model that is on this machine ("sample:NAME": a sample module).
-    ids [T], or a text: what it reads. A module or name needs a tokenizer for a text, called as transformers' are. By
-    default, the beginning of a run's text, else random ids, `length` of them: 24, or enough to see past its window.
+    ids [T], or a text: what it reads. A module or name needs a tokenizer for a text, called as transformers' are, or a
+    function that returns ids. By default, the beginning of a run's text, else random ids, `length` of them: 24, or
+    enough to see past its window.
     mask: the mask to obey: None (that of its configuration; without one: causal), "causal", "full", "window:W",
     "chunk:C", "prefix:P", several of these with commas, one for each layer, or bool [T,T], True = may attend.
     kernels: the attention kernels to compare, by transformers' names. tokens: the longest row that is read besides: 520
@@ -94,8 +95,9 @@ def check(
     if tokenizer is not None and not callable(tokenizer):
         raise CannotCheck(f"expected a tokenizer called as transformers' are, got {type(tokenizer).__name__}")
     if text is not None and tokenizer is not None:
-        ids = list(tokenizer(text)["input_ids"])
-        pieces = [tokenizer.decode([one]) for one in ids]
+        found = tokenizer(text)
+        ids = list(found if isinstance(found, list | Tensor) else found["input_ids"])  # of an encode function
+        pieces = [tokenizer.decode([one]) for one in ids] if hasattr(tokenizer, "decode") else None
     elif isinstance(module, Checkable):
         found = module.tokens_of(text) if ids is None and (text or length is None) else None
         ids, pieces = found or (ids, None)
@@ -118,18 +120,20 @@ def assert_causal(
     seed: int = 0,
     seconds: float | None = SECONDS,
     kernels: tuple[str, ...] | None = None,
+    tokens: int | None = None,
     thorough: bool = False,
+    packing: str | None = None,
 ) -> Report:
     """For tests and training loops: fails, with a report, if a blocked token changes an output, or if none changes any.
 
     Takes at most 3 forward passes, of a few rows each; one more where outputs may be random, and one where the module
-    does not say how many tokens it reads. The arguments are those of `check`; with thorough, or with a text, a
-    tokenizer or kernels, it is `check` and tests every property. The mask is causal whatever the configuration says,
-    unless one is given.
+    does not say how many tokens it reads. The arguments are those of `check`; with thorough, a text, a tokenizer,
+    kernels, tokens or packing it is `check` and tests every property. The mask is causal whatever the configuration
+    says, unless one is given.
     """
     options: dict[str, Any] = {"ids": ids, "mask": mask, "length": length, "seed": seed, "seconds": seconds}
-    more = {"text": text, "tokenizer": tokenizer, "kernels": kernels, "thorough": thorough}
-    report = _causal_report(module, **options, **more)
+    options |= {"text": text, "tokenizer": tokenizer, "kernels": kernels, "tokens": tokens, "packing": packing}
+    report = _causal_report(module, thorough=thorough, **options)
     assert report.obeys, f"\n{report}"
     return report
 
@@ -138,7 +142,7 @@ def _causal_report(
     module: "nn.Module | Checkable | str | Path", *, mask: Mask = "causal", thorough: bool = False, **options: Any
 ) -> Report:
     """By a few forward passes, or by `check`; options: of assert_causal."""
-    needs_check = {name: options.pop(name, None) for name in ("text", "tokenizer", "kernels")}
+    needs_check = {name: options.pop(name, None) for name in ("text", "tokenizer", "kernels", "tokens", "packing")}
     if thorough or any(one is not None for one in needs_check.values()):
         return check(module, mask=mask, **needs_check, **options)
     return Report(**vars(quick(_network_and_name(module)[0], mask=mask, **{"seconds": SECONDS} | options)))

@@ -61,6 +61,21 @@ def test_a_module_keeps_the_buffers_it_had_whatever_they_are() -> None:
     assert not module.moving.any()
 
 
+class DropsByConfig(SmallDecoder):
+    """By a number in its configuration, which belongs to its user and stays as it is."""
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(super().embed(ids), self.config.dropout, self.training)
+
+
+def test_dropout_of_a_configuration_is_not_said_to_be_set_to_0() -> None:
+    module = DropsByConfig()
+    module.config.dropout = 0.5
+    found = check(module, length=8).finding("training")
+    assert found.words == "in training mode it is random, though the dropout of every part was set to 0."
+    assert module.config.dropout == 0.5
+
+
 def test_a_part_that_is_scripted_takes_no_hooks() -> None:
     module = SmallDecoder()
     with warnings.catch_warnings():

@@ -70,6 +70,32 @@ def test_what_lies_within_blocks_is_said() -> None:
     assert "All of them lie within blocks of 64 tokens" in check(ReadsAhead(64, 64)).finding("length").words
 
 
+class ReadsTwoAhead(nn.Module):
+    """Two layers, the mask of each with its diagonal two positions too far right."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.head = nn.Embedding(31, 16), nn.Linear(16, 31)
+        self.register_buffer("mask", torch.ones(length, length).tril(2))
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        mask = self.mask[: input_ids.shape[1], : input_ids.shape[1]]
+        mean = mask / mask.sum(-1, keepdim=True)
+        return self.head(mean @ mean @ self.embedding(input_ids))
+
+
+@pytest.mark.parametrize("length", [14, 15, 30, 31, 63])  # whose cuts may all be the last of a block
+def test_nothing_is_said_of_blocks_unless_their_borders_were_tried(length: int) -> None:
+    words = longer.quick(ReadsTwoAhead(length), length=length).findings[0].words
+    assert "within blocks" not in words, words
+    assert "which its mask blocks" in words
+
+
+def test_quick_names_blocks_whose_borders_were_tried() -> None:
+    assert "within blocks of 64 tokens" in longer.quick(ReadsAhead(64, 0)).findings[0].words
+
+
 def test_a_window_that_is_not_declared() -> None:
     report = check(ReadsAhead(above=9999, past=100))
     assert broken(report) == ["length"]

@@ -99,6 +99,12 @@ def test_assert_causal_calls_an_encoder_one() -> None:
     assert unmask.assert_causal(hf.ElectraForMaskedLM(config).eval(), mask="full").kind == "encoder"
 
 
+def test_assert_causal_of_more_tokens_is_the_whole_check() -> None:
+    assert unmask.assert_causal(SmallDecoder(), tokens=30).longer == (30,)
+    with pytest.raises(unmask.CannotCheck, match="expected packing None"):
+        unmask.assert_causal(SmallDecoder(), packing="documents")
+
+
 def test_a_gguf_file_is_of_a_repository_or_a_folder() -> None:
     with pytest.raises(ValueError, match="expected gguf_file with a repository or a folder, got one with 'story'"):
         unmask.load("story", gguf_file="x.gguf")
@@ -170,6 +176,8 @@ def test_a_text_with_its_tokenizer() -> None:
     assert report.pieces == ("the", "cat", "sat", "on", "a", "mat")
     with pytest.raises(unmask.CannotCheck, match="a text with its tokenizer"):
         unmask.check(SmallDecoder(), text="the cat")
+    encode = unmask.check(SmallDecoder(), text="the cat", tokenizer=lambda text: words.encode(text).ids)
+    assert encode.pieces == tuple(map(str, words.encode("the cat").ids))
 
 
 def test_it_prints_and_draws_itself() -> None:
@@ -245,5 +253,5 @@ def test_what_it_offers_is_listed_with_its_parameters() -> None:
     assert all(name in listed for name in public)
     for function in (unmask.check, unmask.assert_causal, LoadedModel.check, Run.check):
         parameters = inspect.signature(function).parameters
-        assert {"ids", "text", "mask", "length", "seed", "seconds", "kernels"} <= set(parameters)
+        assert parameters.keys() - {"module", "self"} == inspect.signature(unmask.check).parameters.keys() - {"module"}
         assert not any(one.kind == one.VAR_KEYWORD for one in parameters.values())
