@@ -13,6 +13,7 @@ from copy import copy
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -110,19 +111,25 @@ def check_loss(
 ) -> Finding:
     """fn: called with a batch, returns the loss of each token [B,T] or their mean, or logits [B,T,V] with it.
 
-    batch: tensors [B,T] by name or in a row. targets: which of them; unless given "labels", "targets", "target", "y", a
-    name with "label" or "target" in it, the second, or what holds the next token of other ids, and else the ids
-    themselves, of which each is predicted from those before it. vocabulary: how many ids there are; one more than the
-    largest in the batch unless given. Its first row is used. What is found has a pair, the position whose target
-    influences its prediction, twice, and as its amount how far the sum is from 1 or logits moved.
+    batch: tensors [B,T] by name or in a row. targets: which of them; unless given "labels", "targets", "target", "y" or
+    the one name with "label" or "target" in it, the second of two ids in a row if it holds the tokens of the first
+    or -100, and else the only ids themselves, of which each is predicted from those before it. vocabulary: how many ids
+    there are; one more than the largest in the batch unless given. Its first row is used. What is found has a pair,
+    the position whose target influences its prediction, twice, and as its amount how far the sum is from 1 or logits
+    moved.
 
-    Raises CannotCheck, a ValueError, for a batch without targets and for what is no loss, ValueError for no batch.
+    Raises CannotCheck, a ValueError, for a batch that does not show its targets and for what is no loss, ValueError for
+    no batch.
     """
     if not callable(fn) or not isinstance(targets, str | int | None):
         what = f"{fn!r:.40} and {targets!r:.40}"
         raise CannotCheck(f"expected a function of a batch, and targets by name or number, got {what}")  # not shown
     wanted = "a batch as tensors by name or in a row"  # not shown
     named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(items(wanted, batch)))
+    nested = [name for name, one in named.items() if not isinstance(one, Tensor) and _holds_arrays(one)]
+    if nested:  # in which tokens would stay as they are
+        what = f"got {nested[0]!r:.40} with arrays inside"  # not shown
+        raise CannotCheck(f"expected {wanted}, and a function that nests them where it needs to, {what}")  # not shown
     which = targets_of(named, targets)
     rows = len(named[which])
     first = {name: one[:1] if isinstance(one, Tensor) and len(one) == rows else one for name, one in named.items()}
@@ -140,6 +147,11 @@ def check_loss(
         return _Trial(row, whole, count, generator_of(seed)).finding()
     except NotPerTarget as error:
         return Finding(CANNOT_TELL, error.args[0], None, SLACK)
+
+
+def _holds_arrays(one: Any) -> bool:
+    parts = one.values() if isinstance(one, Mapping) else one if isinstance(one, tuple | list) else ()
+    return isinstance(one, Tensor | np.ndarray) or any(map(_holds_arrays, parts))
 
 
 def _like(batch: Batch, row: Row) -> Any:

@@ -78,12 +78,12 @@ class LossRow:
     def tied(self) -> dict[Any, int]:
         """Which other ids hold the same tokens as the targets, and how many places later: 0 where the loss shifts
         them, 1 where each target stands beside the token before it; -1, beside the one after it."""
-        found = {}
-        for name in self.other_ids:
-            later = [places for places in (0, 1, -1) if self._stands_in(self.tensors[name], places)]
-            if len(later) == 1:  # all, where all tokens are the same
-                found[name] = later[0]
-        return found
+        return {name: places[0] for name, places in self.places.items() if len(places) == 1}
+
+    @property
+    def places(self) -> dict[Any, list[int]]:
+        """Of each of the other ids: several where all of its tokens are the same, or repeat every two."""
+        return {name: _places(self.tensors[name][0], self.targets[0], self.counted) for name in self.other_ids}
 
     @property
     def other_ids(self) -> list[Any]:
@@ -96,12 +96,6 @@ class LossRow:
             and one.shape == self.targets.shape
             and _are_ids(name, one)
         ]
-
-    def _stands_in(self, ids: Tensor, places: int) -> bool:
-        first, last = max(0, -places), min(self.length, self.length - places)
-        beside, counted = self.targets[0, first:last], self.counted[first:last]
-        same = ids[0, first + places : last + places] == beside
-        return int(counted.sum()) >= LEAST_TIED and bool(same[counted].all())
 
     def returned(self, row: Row) -> Returned:
         """Logits also of [B, V, T]. Raises CannotCheck for what is neither a loss nor logits, and what the function
@@ -216,7 +210,7 @@ class LossRow:
 def targets_of(named: Row, asked: str | int | None) -> Any:
     """Which of the batch's tensors holds the targets. Raises CannotCheck where none does, or several may."""
     known = [asked] if asked is not None else _likely_targets(named)
-    which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
+    which = known[0] if len(known) == 1 and isinstance(named.get(known[0]), Tensor) else None
     if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
         found = ", ".join(f"{name} {list(getattr(one, 'shape', []))}" for name, one in named.items())
         wanted = f"{asked!r} [B, T]" if asked is not None else "targets [B, T], named by targets="
@@ -225,28 +219,41 @@ def targets_of(named: Row, asked: str | int | None) -> Any:
 
 
 def _likely_targets(named: Row) -> list[Any]:
-    """Names, the likeliest first."""
-    if usual := [name for name in TARGETS if isinstance(named.get(name), Tensor)]:
+    """Names; only one alone is certain."""
+    if usual := [name for name in TARGETS if named.get(name) is not None]:
         return usual
-    ids = {name: one for name, one in named.items() if isinstance(one, Tensor) and _are_ids(name, one)}
+    if 0 in named:  # a row: ids, or ids and what shows that it holds their targets
+        whole = [one for one in named if isinstance(named[one], Tensor) and _is_whole(named[one])]
+        return whole[-1:] if len(whole) == 1 or (len(whole) == 2 and _are_targets(*map(named.get, whole))) else whole
+    ids = [name for name, one in named.items() if isinstance(one, Tensor) and _are_ids(name, one)]
     alike = [name for name in ids if any(part in str(name).lower() for part in ("label", "target"))]
-    after = [name for name, one in ids.items() if any(_stands_after(one, other) for other in ids.values())]
-    if alike:
-        return [name for name in after if name in alike] or (alike if len(alike) == 1 else [])
-    return [*([1] if 1 in named else []), *after, *IDS, 0, *(list(named) * (len(named) == 1))]
+    return alike or [name for name in ids if len(ids) > 1 or len(named) == 1 or name in IDS]
+
+
+def _is_whole(one: Tensor) -> bool:
+    return not (one.is_floating_point() or one.dtype == torch.bool)
 
 
 def _are_ids(name: Any, one: Tensor) -> bool:
-    whole = not (one.is_floating_point() or one.dtype == torch.bool)
-    return whole and one.ndim == 2 and one.shape[1] > 2 and looks_like_ids(name)
+    return _is_whole(one) and one.ndim == 2 and one.shape[1] > 2 and looks_like_ids(name)
 
 
-def _stands_after(one: Tensor, other: Tensor) -> bool:
-    """Whether the first row holds, at each place, the token that the other holds one place later."""
-    if one is other or one.shape != other.shape or one.device != other.device or one[0].equal(other[0]):
-        return False
-    counted = one[0, :-1] >= 0
-    return bool(counted.any()) and bool((one[0, :-1] == other[0, 1:])[counted].all())
+def _are_targets(ids: Any, ones: Any) -> bool:
+    """Whether these others leave out some by -100, or hold the same tokens: a mask or positions do not."""
+    if bool((ones == IGNORED).any()):
+        return True
+    return ids.shape == ones.shape and ids.ndim == 2 and len(_places(ids[0], ones[0], ones[0] >= 0)) == 1
+
+
+def _places(ids: Tensor, targets: Tensor, counted: Tensor) -> list[int]:
+    """At which of 0, 1 and -1 places beside them ids [T] hold all of the counted targets [T]."""
+    found = []
+    for places in (0, 1, -1):
+        first, last = max(0, -places), min(len(targets), len(targets) - places)
+        same = ids[first + places : last + places].to(targets.device) == targets[first:last]
+        if int(counted[first:last].sum()) >= LEAST_TIED and bool(same[counted[first:last]].all()):
+            found.append(places)
+    return found
 
 
 class NotPerTarget(CannotCheck):

@@ -28,7 +28,7 @@ def test_the_targets_of_a_decoder_beside_what_it_reads(later: int, wanted: str, 
 
     for order in (("source", "target_in", "target_out"), ("target_out", "target_in", "source")):
         batch = {"source": source, "target_in": X, "target_out": Y.where(torch.arange(T) < T - ignored, -100)}
-        assert verdict(loss, {name: batch[name] for name in order}) == wanted
+        assert verdict(loss, {name: batch[name] for name in order}, "target_out") == wanted
 
 
 def test_several_names_of_targets_are_asked_about() -> None:
@@ -71,7 +71,7 @@ def test_a_mean_over_targets_that_are_masked_by_the_function() -> None:
     def loss(given: tuple[Tensor, Tensor]) -> Tensor:
         return F.cross_entropy(Decoder(0)(given[0]).mT, given[1].masked_fill(given[1] == 0, -100))
 
-    report = unmask.check_loss(loss, (X, Y.where(REAL, 0)), vocabulary=V)
+    report = unmask.check_loss(loss, (X, Y.where(REAL, 0)), targets=1, vocabulary=V)
     assert "not left out by targets of -100" not in str(report), report
     assert report.verdict != BROKEN
 
@@ -82,7 +82,12 @@ def test_an_ignored_id_above_the_vocabulary() -> None:
         return logits, F.cross_entropy(logits.mT, given[1], ignore_index=V)
 
     for later, wanted in ((0, OBEYS), (T, BROKEN)):
-        report = unmask.check_loss(lambda given: loss(given, later), (X, Y.where(REAL, V)), vocabulary=V)  # noqa: B023
+        report = unmask.check_loss(
+            lambda given: loss(given, later),  # noqa: B023
+            (X, Y.where(REAL, V)),
+            targets=1,
+            vocabulary=V,
+        )
         assert report.verdict == wanted, report
 
 
@@ -90,7 +95,7 @@ def test_losses_and_logits_of_those_that_are_not_padding() -> None:
     def dropped(given: tuple[Tensor, Tensor]) -> Tensor:
         return each(Decoder(0)(given[0]), given[1])[given[1] != V - 1]
 
-    report = unmask.check_loss(dropped, (X, Y % (V - 1)), vocabulary=V)
+    report = unmask.check_loss(dropped, (X, Y % (V - 1)), targets=1, vocabulary=V)
     assert (report.verdict, "return one for each token" in str(report)) == (CANNOT_TELL, True), report
 
     def kept(given: tuple[Tensor, Tensor]) -> dict[str, Tensor]:

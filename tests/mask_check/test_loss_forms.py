@@ -1,0 +1,96 @@
+"""Batches and results that may mean several things: they are refused, by a sentence that says what to give instead."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import unmask
+from mask_check.findings import BROKEN, OBEYS
+from tests.mask_check.test_loss_row import IDS, Decoder, T, V, X, Y, each
+
+ONES, ARANGE = torch.ones_like(X), torch.arange(T).expand_as(X)
+TARGETS = r"expected targets \[B, T\], named by targets="
+Loss = Callable[[Any], Any]
+
+
+def reads(name: Any, labels: Any, later: int, returned: str) -> Loss:
+    """Reads the tokens of one name and predicts those of another, each at its place."""
+
+    def loss(given: Any) -> Any:
+        logits = Decoder(later)(given[name])
+        losses = each(logits, given[labels])
+        return {"each": losses, "mean": losses.mean(), "both": (losses.mean(), logits)}[returned]
+
+    return loss
+
+
+def refuses(fn: Loss, batch: Any, words: str, **options: Any) -> None:
+    with pytest.raises(unmask.CannotCheck, match=words):
+        unmask.check_loss(fn, batch, **{"vocabulary": V} | options)
+
+
+ROWS = {
+    "ids, mask, labels": (X, ONES, Y),
+    "ids, mask, ids": (X, ONES, X.clone()),
+    "ids, bool mask, class": (X, ONES.bool(), Y[:, 0]),
+    "ids, types, mask, labels": (X, ONES * 0, ONES, Y),
+    "ids, positions, labels": (X, ARANGE, Y),
+    "ids, mask": (X, ONES),
+    "ids, positions": (X, ARANGE),
+    "ids, documents": (X, ARANGE // 5),
+    "ids, class": (X, Y[:, 0]),
+    "source, target": (IDS.flip(1)[:, :9], Y),
+    "source, read, predicted": (IDS.flip(1)[:, :9], X, Y),
+    "one token": (ONES, ONES.clone()),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("returned", ["each", "mean", "both"])
+def test_a_row_of_tensors_that_does_not_show_which_are_the_targets(row: str, returned: str) -> None:
+    last = len(ROWS[row]) - 1
+    fn = lambda given: reads(0, last, T, returned)([given[0], *given[1:]])  # noqa: E731
+    refuses(fn, ROWS[row], TARGETS)
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (T, BROKEN)])
+@pytest.mark.parametrize("returned", ["each", "both"])
+def test_the_number_of_the_targets_in_a_row_says_it(later: int, wanted: str, returned: str) -> None:
+    batch = (X, ONES, Y)
+    report = unmask.check_loss(reads(0, 2, later, returned), batch, targets=2, vocabulary=V)
+    assert report.verdict == wanted, report
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"tokens": X, "next": Y},
+        {"in": X, "tgt": Y},
+        {"source": IDS[:, :9], "target_in": X, "target_out": Y},
+        {"input_ids": X, "labels": Y, "targets": X},
+        {"input_ids": X, "labels": Y.tolist()},
+        {"input_ids": X, "decoder_input_ids": Y},
+    ],
+)
+def test_names_that_do_not_show_which_are_the_targets(batch: dict[str, Any]) -> None:
+    refuses(lambda given: Decoder(0)(X[:1]), batch, TARGETS)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"net_input": {"src_tokens": X}, "target": Y},
+        ((X, ONES), Y),
+        {"inputs": [X, ONES], "labels": Y},
+        {"outer": ({"x": X},), "labels": Y},
+    ],
+)
+def test_tensors_inside_another_part_of_the_batch(batch: Any) -> None:
+    refuses(lambda given: Decoder(T)(X[:1]), batch, "by name or in a row, and a function that nests them")
+
+
+def test_what_is_not_tensors_in_a_batch_stays() -> None:
+    batch = {"x": X, "y": Y, "texts": ["one", "two", "three"], "info": {"epoch": 3}, "names": []}
+    assert unmask.check_loss(reads("x", "y", 0, "each"), batch, vocabulary=V).obeys
