@@ -275,11 +275,10 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
     """Of logits [1,R,V], with other targets from each of many positions on, also in the ids of these names."""
     row, shown, others = trial.row, _shown(logits), trial.others if names else trial.own_others
     tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(shown, 0).max() * 8)
-    later = row.later(logits.shape[1], trial.shifts)
-    predicted = torch.arange(logits.shape[1]) + later  # the target of each row
-    judged = (predicted >= 0) & (predicted < row.length)
+    predicted = torch.arange(logits.shape[1]) + int(trial.shifts)  # the target of each row
+    judged = predicted < row.length
     if names or row.reads_targets:  # a row that predicts nothing may read all, as a prefix language model's
-        judged &= row.counted.cpu()[predicted.clamp(0, row.length - 1)]
+        judged &= row.counted.cpu()[predicted.clamp(max=row.length - 1)]
     if not judged.any():
         return Finding(CANNOT_TELL, msg(NOT_COUNTED), None, tolerance)
 

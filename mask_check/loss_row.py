@@ -17,6 +17,10 @@ IDS = ("input_ids", "idx", "tokens", "x")
 NO_IDS = ("mask", "position", "type", "segment")  # in the names of tensors that only look like ids
 IGNORED = -100  # F.cross_entropy's ignore_index
 SAME = 1e-6  # of a loss that another target leaves as it was
+NO_LOGITS = N_(
+    "expected logits [B, T, V] with B = {rows}, T = {length} and V of at least {count} (vocabulary), got {shape}: "
+    "return those of all tokens, or the loss alone"
+)
 LEAST_TIED = 3  # targets that are all found among other ids
 Row = dict[Any, Any]  # one row of a batch, by name or number
 
@@ -98,8 +102,8 @@ class LossRow:
         ]
 
     def returned(self, row: Row) -> Returned:
-        """Logits also of [B, V, T]. Raises CannotCheck for what is neither a loss nor logits, and what the function
-        raises: CannotCheck with other tokens than its own."""
+        """Raises CannotCheck for what is not one loss, one tensor of logits or both, and what the function raises:
+        CannotCheck with other tokens than its own."""
         try:
             with torch.no_grad():
                 found = self.fn(self.make(row))
@@ -108,38 +112,40 @@ class LossRow:
                 raise
             words = N_("with other ids its function raised “{error}”: is vocabulary, {count:,}, the number of ids?")
             raise CannotCheck(msg(words, error=first_line(error), count=self.count)) from None
-        parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if _floats(one)]
-        named = dict(found) if isinstance(found, Mapping) else {}
         rows = len(row[self.which])
-        logits = named.get("logits", next((one for one in parts if self._are_logits(one, parts, rows)), None))
-        losses = named.get("loss", next((one for one in parts if one.ndim < 3 and one is not logits), None))
-        for one in (logits, losses):
+        if isinstance(found, Mapping):
+            pair = (found.get("logits"), found.get("loss"))
+        else:
+            parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if _floats(one)]
+            all_logits = [one for one in parts if self._are_logits(one, rows)]
+            losses = [one for one in parts if one.ndim < 3 and not self._are_logits(one, rows)]
+            if max(len(all_logits), len(losses)) > 1:
+                shapes = ", ".join(str(list(one.shape)) for one in parts)
+                raise NotPerTarget(msg("expected one loss, one tensor of logits or both, got {shapes}", shapes=shapes))
+            if not losses and not all_logits:
+                all_logits = parts  # which are refused
+            pair = (next(iter(all_logits), None), next(iter(losses), None))
+        for one in pair:
             if one is not None and not _floats(one):
                 got = one.dtype if isinstance(one, Tensor) else type(one).__name__
                 raise CannotCheck(msg("expected a loss and logits of floating point, got {got}", got=got))
-        if logits is None and losses is None:
+        logits, loss = pair
+        if logits is None and loss is None:
             raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
-        return Returned(None if logits is None else self._by_position(logits, rows), losses)
+        if logits is not None and not self._are_logits(logits, rows):
+            values = {"rows": rows, "length": self.length, "count": self.count, "shape": list(logits.shape)}
+            raise NotPerTarget(msg(NO_LOGITS, **values))
+        if loss is not None and loss.ndim > 1 and len(loss) != rows:
+            words = N_("expected losses [B, T] with B = {rows}, got {shape}")
+            raise NotPerTarget(msg(words, rows=rows, shape=list(loss.shape)))
+        return Returned(logits if logits is None or logits.ndim == 3 else logits[None], loss)
 
-    def _by_position(self, logits: Tensor, rows: int) -> Tensor:
-        """[B, T, V] of logits in that shape, [T, V] or [B, V, T]."""
-        if logits.ndim == 2:
-            return logits[None]
-        if logits.ndim != 3 or len(logits) != rows:
-            words = N_("expected logits [B, T, V] with B = {rows}, got {shape}")
-            raise CannotCheck(msg(words, rows=rows, shape=list(logits.shape)))
-        _, first, last = logits.shape
-        return logits.mT if last in self._lengths and (first not in self._lengths or last < self.count) else logits
-
-    @property
-    def _lengths(self) -> tuple[int, int]:
-        return self.length, self.length - 1
-
-    def _are_logits(self, part: Tensor, parts: list[Tensor], rows: int) -> bool:
-        """[rows, T, V], or [T, V] beside a loss. A hidden state or weights of attention may stand there too."""
-        beside = len(parts) > 1 and part.ndim == 2 and len(part) in self._lengths and len(part) > 1
-        whole = part.ndim == 3 and len(part) == rows and min(part.shape[1:]) > 1
-        return (whole or beside) and max(part.shape[-2:]) >= self.count
+    def _are_logits(self, part: Tensor, rows: int) -> bool:
+        """[B, T, V] or [B, T-1, V], or flat of one row, where T-1 may be the counted ones alone. Beside them a hidden
+        state or weights of attention may stand."""
+        flat, whole = part.ndim == 2 and rows == 1, part.ndim == 3 and len(part) == rows
+        lengths = (self.length, self.length - 1)[: 1 if flat and not self.counted.all() else 2]
+        return (flat or whole) and part.shape[-2] in lengths and part.shape[-1] >= self.count
 
     def with_tokens(self, others: Tensor, begin: int, names: dict[Any, int], *, targets: bool) -> Row:
         """The row with other tokens [1, T] from the target at a position on: in its targets if they are asked for, and
@@ -179,22 +185,17 @@ class LossRow:
             return 0 in self.tied().values()
         return not bool(self.changed_by(slice(1), tried).any())
 
-    def later(self, many: int, shifts: bool) -> int:
-        """How many places after those of so many logits the targets stand: below 0 behind a prompt of vectors."""
-        return self.length - many + int(shifts and many >= self.length)
-
     def off_cross_entropy(self, logits: Tensor, losses: Tensor, shift: int) -> float:
         """How far losses are from those of logits [R, V] as predictions of the targets so many places later."""
-        later = self.later(len(logits), bool(shift))
-        targets = self.targets[0].masked_fill(~self.with_loss(losses), IGNORED)[max(later, 0) :].long()
-        found = F.cross_entropy(logits[max(-later, 0) :][: len(targets)].float(), targets, ignore_index=IGNORED)
+        targets = self.targets[0].masked_fill(~self.with_loss(losses), IGNORED)[shift:].long()
+        found = F.cross_entropy(logits[: len(targets)].float(), targets, ignore_index=IGNORED)
         mean = float(losses.float().sum()) / max(int(losses.count_nonzero()), 1)
         return abs(float(found) - mean) / max(abs(mean), 1e-6)
 
     def with_loss(self, losses: Tensor) -> Tensor:
         """bool [T]: the targets that have a loss, of what was returned."""
         counted, many = self.counted.clone(), losses.numel()
-        if many > 1 and many in self._lengths:
+        if many > 1 and many in (self.length, self.length - 1):
             counted[self.length - many :] &= losses.flatten().to(counted.device) != 0
         return counted
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 import unmask
 from mask_check.findings import BROKEN, OBEYS
@@ -94,3 +96,42 @@ def test_tensors_inside_another_part_of_the_batch(batch: Any) -> None:
 def test_what_is_not_tensors_in_a_batch_stays() -> None:
     batch = {"x": X, "y": Y, "texts": ["one", "two", "three"], "info": {"epoch": 3}, "names": []}
     assert unmask.check_loss(reads("x", "y", 0, "each"), batch, vocabulary=V).obeys
+
+
+LABELS = Y.where((torch.arange(T) > 2) & (torch.arange(T) < 8), -100)
+BATCH = {"input_ids": X, "labels": LABELS}
+
+
+@pytest.mark.parametrize("beside", ["dict", "tuple"])
+@pytest.mark.parametrize("labels", [LABELS, Y.where(torch.arange(T) < T - 1, -100)])
+def test_logits_of_the_counted_targets_alone(labels: Tensor, beside: str) -> None:
+    def fn(given: dict[str, Tensor]) -> Any:
+        logits = Decoder(0)(given["input_ids"])
+        loss = each(logits, given["labels"]).sum(-1)
+        kept = logits[given["labels"] >= 0] + 3 * F.one_hot(given["labels"][given["labels"] >= 0], V)
+        return {"loss": loss, "logits": kept} if beside == "dict" else (loss, kept)
+
+    words = (
+        r"expected logits \[B, T, V\]" if beside == "dict" else "expected one loss, one tensor of logits or both, got"
+    )
+    refuses(fn, {"input_ids": X, "labels": labels}, words)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, T, 5), (1, T - 2, V), (1, T + 4, V), (1, V, T), (T, 5), (T,)])
+@pytest.mark.parametrize("name", ["label", "labels"])
+def test_logits_of_other_shapes(shape: tuple[int, ...], name: str) -> None:
+    """As of a classifier of whole rows, of some of the tokens, or of a prompt of vectors before them."""
+    batch = {"input_ids": X, name: Y[:, 0] if name == "label" else Y}
+    fn = lambda given: {"loss": torch.ones(()), "logits": torch.zeros(shape)}  # noqa: E731
+    refuses(fn, batch, rf"expected logits \[B, T, V\] with B = 1, T = {T} and V of at least {V} .vocabulary., got ")
+
+
+def test_two_losses_or_two_tensors_of_logits() -> None:
+    both = reads("input_ids", "labels", 0, "both")
+    for more in (torch.zeros(1, T, V), torch.tensor(0.5)):
+        refuses(lambda given: (*both(given), more), BATCH, "expected one loss, one tensor of logits or both, got")  # noqa: B023
+
+
+def test_losses_whose_first_axis_is_the_position() -> None:
+    fn = lambda given: reads("input_ids", "labels", 0, "each")(given).mT  # noqa: E731
+    refuses(fn, BATCH, r"expected losses \[B, T\] with B = 1, got \[16, 1\]")

@@ -101,7 +101,8 @@ def test_logits_in_other_shapes(later: int) -> None:
 
     wanted = BROKEN if later else OBEYS
     assert verdict(flat, (X, Y)) == wanted
-    assert verdict(lambda given: network(given[0]).mT, (X, Y)) == wanted
+    with pytest.raises(unmask.CannotCheck, match=r"expected logits \[B, T, V\] .* got \[1, 41, 16\]"):
+        verdict(lambda given: network(given[0]).mT, (X, Y))
     assert verdict(lambda given: {"loss": flat(given)[1], "logits": network(given[0])}, (X, Y)) == wanted
     alone = {"labels": IDS}
     shifted = lambda logits, ids: F.cross_entropy(logits[:, :-1].mT, ids[:, 1:])  # noqa: E731
@@ -237,7 +238,7 @@ def test_a_hidden_state_or_weights_beside_a_loss_are_no_logits(later: int, wante
 
     assert verdict(loss, (X, Y)) == wanted
     assert verdict(lambda given: (loss(given)[0].mean(), loss(given)[1]), (X, Y)) == wanted
-    with pytest.raises(unmask.CannotCheck, match="expected a loss or logits, got Tensor"):
+    with pytest.raises(unmask.CannotCheck, match=r"expected logits \[B, T, V\]"):
         verdict(lambda given: torch.stack([loss(given)[0]] * 2, 2), (X, Y))
 
 
@@ -294,9 +295,9 @@ def test_losses_divided_by_the_number_of_those_that_count(later: int) -> None:
     assert (alone.verdict == BROKEN) == (later > 0), alone
 
 
-@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (T, BROKEN)])
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (T, CANNOT_TELL)])
 def test_a_prompt_of_vectors_before_the_logits(later: int, wanted: str) -> None:
-    """As PEFT's: the labels are filled up by -100, and shifted."""
+    """As PEFT's: the labels are filled up by -100, and shifted. Those logits are left out."""
 
     def loss(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         ids, labels = F.pad(given["input_ids"], (4, 0), value=1), F.pad(given["labels"], (4, 0), value=-100)
@@ -377,5 +378,5 @@ def test_logits_of_several_heads_are_none_of_one(dim: int) -> None:
         stacked = torch.cat([logits] * 2) if dim == 0 else torch.stack([logits] * 2, dim)
         return {"loss": each(logits, given[1]), "logits": stacked}
 
-    with pytest.raises(unmask.CannotCheck, match=r"expected logits \[B, T, V\] with B = 1, got \[[12], "):
+    with pytest.raises(unmask.CannotCheck, match=r"expected logits \[B, T, V\] with B = 1, .* got \[[12], "):
         verdict(loss, (X, Y))
