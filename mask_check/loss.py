@@ -68,6 +68,9 @@ FEW = N_(
     "too few targets in the row ({count}) to find them among the ids that are read: begin the batch with a row of "
     "{least} or more."
 )
+REPEATS = N_(
+    "the ids that are read hold the targets at several places at once: begin the batch with a row whose tokens differ."
+)
 TAKEN = N_("There is no loss beside the logits: those at a position are taken to predict the target at the next.")
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
 NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
@@ -192,6 +195,8 @@ class _Trial:
         if unshifted and found.verdict == BROKEN:
             name = unshifted[0]
             return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
+        if found.obeys and any(len(places) > 1 for places in self.row.places.values()):
+            return unknown(msg(REPEATS))
         if losses is None and 0 in self.tied.values() and self.row.length == self.whole.logits_of_each:
             return found.because(msg(TAKEN))
         if not found.obeys or self.tied or self.row.reads_targets:

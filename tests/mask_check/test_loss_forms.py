@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import unmask
-from mask_check.findings import BROKEN, OBEYS
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
 from tests.mask_check.test_loss_row import IDS, Decoder, T, V, X, Y, each
 
 ONES, ARANGE = torch.ones_like(X), torch.arange(T).expand_as(X)
@@ -135,3 +135,14 @@ def test_two_losses_or_two_tensors_of_logits() -> None:
 def test_losses_whose_first_axis_is_the_position() -> None:
     fn = lambda given: reads("input_ids", "labels", 0, "each")(given).mT  # noqa: E731
     refuses(fn, BATCH, r"expected losses \[B, T\] with B = 1, got \[16, 1\]")
+
+
+@pytest.mark.parametrize("returned", ["each", "both"])
+@pytest.mark.parametrize("period", [1, 2])
+@pytest.mark.parametrize("later", [0, T])
+def test_a_row_that_repeats_does_not_show_where_the_targets_are_read(period: int, returned: str, later: int) -> None:
+    ids = (torch.arange(T + 1) % period + 3)[None]
+    report = unmask.check_loss(
+        reads("input_ids", "labels", later, returned), {"input_ids": ids[:, :-1], "labels": ids[:, 1:]}, vocabulary=V
+    )
+    assert (report.verdict, "begin the batch with a row whose tokens differ" in str(report)) == (CANNOT_TELL, True)
