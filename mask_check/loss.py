@@ -54,7 +54,7 @@ ONE = N_(
 )
 SCALED = N_(
     "the probabilities of all targets sum to 1 if the loss is multiplied by {factor}: return it without its division "
-    "by a number of batches."
+    "by a number."
 )
 FACTOR = N_(
     "changing tokens from position {place} on multiplies the loss at position {row}, by as much whatever its target "

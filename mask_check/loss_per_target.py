@@ -32,9 +32,9 @@ class LossPerTarget:
         assert whole.losses is not None
         self.row, self.is_mean, self.dtype, self._many = row, whole.is_mean, whole.losses.dtype, whole.losses.numel()
         counted = [place for place in row.counted.nonzero()[:, 0].tolist() if place or not shifts]
-        self._factor = 1
+        self._factor, of_all, adds = 1, len(counted), False
         if self.is_mean:
-            self._require_a_mean(counted, tried)
+            adds = self._adds(counted)
             counted = spread(counted, MOST_ALONE)
         else:
             self._index = self._indices(counted, whole.losses.flatten(), shifts, tried)
@@ -47,6 +47,8 @@ class LossPerTarget:
         ]
         self.left_out = [place for place in none if not self.at(place, tried[-2:]).nan_to_num().any()]
         self.places = [place for place in counted if place not in self.left_out]
+        if adds and not self.left_out and float((-self.at(counted[0], tried)).exp().sum()) > 1 + FAR:
+            self._factor = of_all  # a sum that is divided by the number of all
 
     def _indices(self, counted: list[int], losses: Tensor, shifts: bool, tried: Tensor) -> dict[int, int]:
         """Which of the losses each counted target has: by its place, counted from the last, or, where there are no
@@ -80,25 +82,28 @@ class LossPerTarget:
         moved = (~torch.isclose(as_many(changed, many), losses, SAME, 0)).nonzero()[:, 0]
         return bool(len(moved)) and int(moved[0]) == place - 1
 
-    def _require_a_mean(self, counted: list[int], tried: Tensor) -> None:
+    def _adds(self, counted: list[int]) -> bool:
+        """Whether the loss of several targets is the sum of theirs. Raises NotPerTarget if it is not their mean
+        either."""
         if self.row.reads_targets:
             raise NotPerTarget(msg(ONLY_A_MEAN))
         if len(counted) < 2:  # the mean is the loss of that target
-            return
+            return False
         neighbors = list(pairwise(counted))  # what a decoder reads of its targets
-        adds = True
-        for pair in [(counted[0], counted[-1]), *spread(neighbors, MOST_ALONE)]:
-            apart = [self._alone(self.row.tensors, place) for place in pair]
-            if any(not one or math.isnan(one) for one in apart):  # of an id that the loss ignores
-                continue
-            both, total = self._kept(self.row.tensors, [*pair]), sum(apart)
+        tried = set(spread(counted, MOST_ALONE))
+        adds = []
+        for pair in [(counted[0], counted[-1]), *(pair for pair in neighbors if tried & {*pair})]:
+            kept = [self._kept(self.row.tensors, [*places]) for places in (pair[:1], pair[1:], pair)]
+            first, last, both = (0.0 if math.isnan(one) else one for one in kept)  # where the loss ignores an id
             # no more, or the other targets are read although they do not count
-            close = [math.isclose(both, one, rel_tol=16 * torch.finfo(self.dtype).eps) for one in (total, total / 2)]
-            adds &= close[0]
+            close = [
+                math.isclose(both, one, rel_tol=16 * torch.finfo(self.dtype).eps)
+                for one in (first + last, (first + last) / 2)
+            ]
             if not any(close):
                 raise NotPerTarget(msg(ONLY_A_MEAN))
-        if adds and float((-self.at(counted[0], tried)).exp().sum()) > 1 + FAR:
-            self._factor = int(self.row.counted.sum())  # a sum that is divided by the number of all
+            adds += close[:1] if first and last else []
+        return bool(adds) and all(adds)
 
     def _alone(self, row: Row, place: int) -> float:
         return self._kept(row, [place])

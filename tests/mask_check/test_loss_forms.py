@@ -146,3 +146,33 @@ def test_a_row_that_repeats_does_not_show_where_the_targets_are_read(period: int
         reads("input_ids", "labels", later, returned), {"input_ids": ids[:, :-1], "labels": ids[:, 1:]}, vocabulary=V
     )
     assert (report.verdict, "begin the batch with a row whose tokens differ" in str(report)) == (CANNOT_TELL, True)
+
+
+@pytest.mark.parametrize("counted", [4, 6, T])
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_sum_under_a_mask_of_the_loss(counted: int, divided: bool) -> None:
+    mask = (torch.arange(T) >= T - counted).float().expand_as(X)
+
+    def fn(given: dict[str, Tensor]) -> Tensor:
+        total = (each(Decoder(0)(given["input_ids"]), given["labels"]) * given["loss_mask"]).sum()
+        return total / given["loss_mask"].sum() if divided else total
+
+    report = unmask.check_loss(fn, {"input_ids": X, "labels": Y, "loss_mask": mask}, vocabulary=V)
+    if not divided or counted == T:
+        assert report.verdict == OBEYS, report
+    else:
+        assert report.verdict == CANNOT_TELL
+        assert f"if the loss is multiplied by {counted}: return it without its division by a number." in str(report)
+
+
+@pytest.mark.parametrize("counted", [torch.arange(T) % 2 == 0, torch.arange(T) == 5])
+@pytest.mark.parametrize("later", [-1, 0, 1])
+def test_a_sum_whose_decoder_reads_targets_that_a_mask_of_the_loss_leaves_out(counted: Tensor, later: int) -> None:
+    def fn(given: dict[str, Tensor]) -> Tensor:
+        read = F.pad(given["labels"].clamp(min=0), (-later, later)) if later else X[:1, :1].expand(1, T)
+        logits = Decoder(0)(read, torch.eye(T, dtype=torch.bool), given["source"])
+        return (F.cross_entropy(logits.mT, given["labels"], reduction="none") * counted).sum()
+
+    report = unmask.check_loss(fn, {"source": X[:, :5], "labels": Y}, vocabulary=V)
+    assert report.verdict == (CANNOT_TELL if later else OBEYS), report
+    assert ("a mean does not tell" in str(report)) == bool(later)
