@@ -10,6 +10,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from mask_check.findings import CannotCheck
+from mask_check.subject import no_autocast_cache
 from model.errors import first_line
 
 TARGETS = ("labels", "targets", "target", "y")
@@ -105,7 +106,7 @@ class LossRow:
         """Raises CannotCheck for what is not one loss, one tensor of logits or both, and what the function raises:
         CannotCheck with other tokens than its own."""
         try:
-            with torch.no_grad():
+            with torch.no_grad(), no_autocast_cache():
                 found = self.fn(self.make(row))
         except (IndexError, RuntimeError) as error:
             if row is self.tensors:

@@ -328,9 +328,21 @@ def keeping_tensors(module: nn.Module) -> Iterator[None]:
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """The module in eval mode, and every part in its own mode again afterwards."""
-    with setting((part, "training", part.training) for part in module.modules()):
+    with setting((part, "training", part.training) for part in module.modules()), no_autocast_cache():
         module.eval()
         yield
+
+
+@contextmanager
+def no_autocast_cache() -> Iterator[None]:
+    """An autocast around it keeps no cast weights: those of a pass without gradients would have none in a training
+    step that follows."""
+    kept = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(kept)
 
 
 def apart(one: Tensor, other: Tensor) -> Tensor:

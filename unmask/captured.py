@@ -161,7 +161,8 @@ class _Calls(TorchFunctionMode):
         self._cells += len(q) * q.shape[1] * k.shape[1]
         _expect_room(self._cells)
         allowed, bias = _allowed(given, self._row)
-        stages = attention_stages(q, k, v, allowed, scale=given.get("scale"), terms=ScoreTerms(bias=bias))
+        with torch.autocast("cpu", enabled=False):  # the module's own would round these to bfloat16
+            stages = attention_stages(q, k, v, allowed, scale=given.get("scale"), terms=ScoreTerms(bias=bias))
         arrays = {"weights": stages.weights, "scores": stages.scaled, "closed": ~allowed, "q": q, "k": k, "v": v}
         self.found.append({name: some.numpy() for name, some in arrays.items()})
 

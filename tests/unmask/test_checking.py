@@ -5,6 +5,7 @@ import pydoc
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -255,3 +256,22 @@ def test_what_it_offers_is_listed_with_its_parameters() -> None:
         parameters = inspect.signature(function).parameters
         assert parameters.keys() - {"module", "self"} == inspect.signature(unmask.check).parameters.keys() - {"module"}
         assert not any(one.kind == one.VAR_KEYWORD for one in parameters.values())
+
+
+@pytest.mark.parametrize("called", ["check", "assert_causal", "capture", "check_loss"])
+def test_inside_autocast_the_training_step_around_keeps_its_gradients(called: str) -> None:
+    """Autocast keeps the weights that it has cast, those of a pass without gradients too."""
+    module, ids = Written(masked=True), torch.arange(12)[None]
+    with torch.autocast("cpu", torch.bfloat16):
+        if called == "capture":
+            assert unmask.capture(module, ids).numpy().dtype == np.float32
+        elif called == "check_loss":
+            unmask.check_loss(lambda given: module.eval()(given[0]), (ids,), vocabulary=31)
+            module.train()
+        else:
+            report = getattr(unmask, called)(module)
+            assert report is None or "parameters" not in [one.law for one in report.broken], report
+        assert torch.is_autocast_cache_enabled()
+        loss = module(ids).float().logsumexp(-1).sum()
+    loss.backward()
+    assert [name for name, one in module.named_parameters() if one.grad is None] == []
