@@ -176,3 +176,24 @@ def test_a_sum_whose_decoder_reads_targets_that_a_mask_of_the_loss_leaves_out(co
     report = unmask.check_loss(fn, {"source": X[:, :5], "labels": Y}, vocabulary=V)
     assert report.verdict == (CANNOT_TELL if later else OBEYS), report
     assert ("a mean does not tell" in str(report)) == bool(later)
+
+
+@pytest.mark.parametrize("smoothing", [0, 0.1])
+@pytest.mark.parametrize("prompt", [1, 6])
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (1, BROKEN), (T, BROKEN)])
+def test_a_mean_beside_logits_that_leaves_out_a_prompt(later: int, wanted: str, prompt: int, smoothing: float) -> None:
+    """Which target each row of logits is of, is seen in how the loss goes with them."""
+    counts = (torch.arange(T) >= prompt).float().expand_as(X)
+
+    def loss(given: dict[str, Tensor], shift: int) -> tuple[Tensor, Tensor]:
+        logits, targets = Decoder(later)(given["input_ids"]), given["labels"][:, shift:]
+        losses = F.cross_entropy(logits[:, : T - shift].mT, targets, reduction="none", label_smoothing=smoothing)
+        return (losses * given["counts"][:, shift:]).sum() / given["counts"].sum(), logits
+
+    for labels, shift in ((Y, 0), (X.clone(), 1)):
+        batch = {"input_ids": X, "labels": labels, "counts": counts}
+        found = unmask.check_loss(lambda given, shift=shift: loss(given, shift), batch, vocabulary=V)
+        assert found.verdict == wanted
+        assert found.pair == (None if wanted == OBEYS else (prompt - shift, prompt - shift))
+    forgotten = unmask.check_loss(lambda given: loss(given, 0), batch, vocabulary=V)
+    assert forgotten.verdict == CANNOT_TELL, "the shift: each row reads what it is to predict"
