@@ -17,7 +17,13 @@ const FULLSCREEN = {
   click: (chart) => (document.fullscreenElement ? document.exitFullscreen() : chart.requestFullscreen()),
 };
 
-const framed = (chart) => Math.round((chart.layout.shapes?.[0]?.y0 ?? -0.5) + 0.5); // the row in a frame keeps its label
+// The row in a frame keeps its label: which it is of those that are in sight.
+function framed({ layout: { shapes, yaxis } }) {
+  const row = Math.round((shapes?.[0]?.y0 ?? -0.5) + 0.5);
+  const { tickvals = [], range = [] } = yaxis ?? {};
+  const inSight = Array.from(tickvals).filter((at) => Math.min(...range) <= at && at <= Math.max(...range));
+  return Math.max(inSight.indexOf(row), 0);
+}
 
 function thin(chart) {
   for (const letter of "xy") {
