@@ -93,7 +93,9 @@ def load(
         settings = Settings.of(Settings.from_environment().model_dump() | chosen)
         if others and catalog.ships(asked):
             raise ValueError(f"expected no {others[0]} for {asked!r}, which is small: it runs in float32 on the CPU")
-        return LoadedModel(_classifier(asked) or catalog.load(asked, settings=settings))
+        if (classifier := _classifier(asked)) and (others or tokens):
+            raise ValueError(f"expected no {[*others, 'tokens'][0]} for {asked!r}, which runs in float32 on the CPU")
+        return LoadedModel(classifier or catalog.load(asked, settings=settings))
     if tokenizer is None:
         got = type(model).__name__
         raise ValueError(f"expected a name, a folder, or a network with its tokenizer, got {got} alone")

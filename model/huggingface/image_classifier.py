@@ -114,7 +114,12 @@ def load(name: str) -> ImageClassifier:
         check_sizes(folder)
         processor = AutoImageProcessor.from_pretrained(folder, **SAFE)
         network, found = AutoModelForImageClassification.from_pretrained(
-            folder, use_safetensors=True, attn_implementation="eager", output_loading_info=True, **SAFE
+            folder,
+            dtype=torch.float32,
+            use_safetensors=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+            **SAFE,
         )
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         words = N_("{model}: it cannot be read ({why}). Fetch its files again")

@@ -1,6 +1,7 @@
 """The labels that are left beside the rows of a heatmap where there is no room for all."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from tests.browser.explore import Explore
 
@@ -18,6 +19,6 @@ def test_the_framed_row_keeps_its_label_in_a_part_that_is_zoomed_to(visit: Calla
             [last + 0.5, first - 0.5],
         )
         assert 25 - first in shown
-        steps = {below - above for above, below in zip(shown, shown[1:], strict=False)}
+        steps = {below - above for above, below in pairwise(shown)}
         assert len(steps) == 1
         assert steps != {1}

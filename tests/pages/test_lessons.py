@@ -234,16 +234,6 @@ def test_a_slider_goes_through_the_training() -> None:
     assert "L0 H6 of induction-700" in page.shown()
 
 
-def test_each_step_begins_with_its_own_step_of_the_training_and_its_own_numbers() -> None:
-    page = Lessons(lesson="induction_head", step="4").press("reveal").set(lesson_training_4=1500)
-    assert "Step 500: loss" in page.press("next").press("reveal").shown()
-    page = Lessons(lesson="mask_on_a_score", step="3").press("reveal")
-    own = page.shown()
-    page.press("previous").press("reveal")
-    page.set(**{next(one.key for one in page.app.number_input if one.key.endswith("q0")): -5.0})
-    assert page.press("next").shown() == own
-
-
 def test_a_step_opens_the_page_that_shows_the_same() -> None:
     page = Lessons(lesson="text_to_next_token")
     links = [one.proto for one in page.app.get("page_link") if "Open this" in one.proto.label]

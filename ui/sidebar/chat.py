@@ -18,14 +18,8 @@ HELP = N_(
     "The text is read as messages: a line that begins with system:, user: or assistant: begins one. The model's own "
     "chat template makes one text of them, with its special tokens and the beginning of the assistant's answer."
 )
-AS_IT_IS = (
-    "Generation",
-    "Padding",
-    "Bug clinic",
-    "Mask check",
-    "Head atlas",
-    "Circuits",
-)  # not shown: pages that read no messages
+# the pages that read no messages
+AS_IT_IS = ("Generation", "Padding", "Bug clinic", "Mask check", "Head atlas", "Circuits")  # not shown
 NOTE = N_("This page reads the text as it is, without the chat template.")
 
 

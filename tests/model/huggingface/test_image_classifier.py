@@ -101,3 +101,20 @@ def test_what_a_classifier_does_not_do_is_said(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"broken")
     with pytest.raises(CheckpointError):
         unmask.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_16_bits_are_computed_with_in_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+    save("vit", tmp_path)
+    network = hf.ViTForImageClassification.from_pretrained(tmp_path).to(dtype)
+    network.save_pretrained(tmp_path)
+    found = unmask.load(str(tmp_path)).run(image=picture(32, 32))
+    with torch.inference_mode():
+        out = network.float()(**FAMILIES["vit"][1](picture(32, 32), return_tensors="pt"))
+    assert largest_difference(found.trace.logits, out.logits) <= 1e-5
+
+
+@pytest.mark.parametrize("given", [{"precision": "bfloat16"}, {"device_map": "auto"}, {"tokens": 64}])
+def test_what_a_classifier_does_not_follow_is_refused(given: dict, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"expected no {next(iter(given))} for .*, which runs in float32 on the CPU"):
+        unmask.load(str(save("vit", tmp_path)), **given)

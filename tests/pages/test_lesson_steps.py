@@ -1,0 +1,25 @@
+"""What a step of a lesson begins with, and in a window as narrow as a phone's."""
+
+import pytest
+
+from tests.pages.test_lessons import Lessons
+
+
+def test_two_pictures_below_each_other_have_one_scale_of_colours_the_one_that_is_said() -> None:
+    page = Lessons(lesson="causal_mask", step="2")
+    page.app.session_state.lesson_width = 390
+    page.press("reveal")
+    ends = [page.trace(key, "weights")["zmax"] for key in ("lesson_figure", "lesson_figure_1")]
+    (said,) = [one for one in page.html() if 'class="key"' in one]
+    assert ends[0] == pytest.approx(ends[1])
+    assert f"{ends[0]:.2f}" in said
+
+
+def test_each_step_begins_with_its_own_step_of_the_training_and_its_own_numbers() -> None:
+    page = Lessons(lesson="induction_head", step="4").press("reveal").set(lesson_training_4=1500)
+    assert "Step 500: loss" in page.press("next").press("reveal").shown()
+    page = Lessons(lesson="mask_on_a_score", step="3").press("reveal")
+    own = page.shown()
+    page.press("previous").press("reveal")
+    page.set(**{next(one.key for one in page.app.number_input if one.key.endswith("q0")): -5.0})
+    assert page.press("next").shown() == own
