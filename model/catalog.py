@@ -293,7 +293,7 @@ def _tokenizer(folder: Path) -> Tokenizer:
     whole, *merges = _tokenizer_files(folder)
     try:
         if merges:
-            return Tokenizer.from_str(ByteLevelBPETokenizer(whole, *merges).to_str())
+            return Tokenizer.from_str(ByteLevelBPETokenizer(whole, merges[0]).to_str())
         with panics_caught():
             found = Tokenizer.from_file(whole)
             added_around(found)  # raises an error for one that cannot encode the letter that this takes
