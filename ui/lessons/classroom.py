@@ -125,8 +125,8 @@ def _open(name: str) -> None:
 def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidden: bool) -> Answer | None:
     """The step to all phones, unless they have it. The answer to its question."""
     if number > len(lesson.steps):
-        if _is_new(made := (step_name, language())):
-            _send(key, made, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
+        if _is_new(end := (step_name, language())):
+            _send(key, end, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
         return None
     step = lesson.steps[number - 1]
     with guarded():
