@@ -103,9 +103,8 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
             one = with_text[options.index(chosen)]
             own = {"text": one.text, "chat": False, "row": 1, "query": one.query}
-            st.session_state.kept |= (
-                dict.fromkeys(("begin", "end", "zoom")) | own
-            )  # what a page newly come to takes its choices from
+            own |= dict.fromkeys(("begin", "end", "zoom"))
+            st.session_state.kept |= own  # what a page newly come to takes its choices from
             st.switch_page("app.py")
 
 
