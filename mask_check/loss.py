@@ -131,8 +131,8 @@ def check_loss(
     named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(items(wanted, batch)))
     nested = [name for name, one in named.items() if not isinstance(one, Tensor) and _holds_arrays(one)]
     if nested:  # in which tokens would stay as they are
-        what = f"got {nested[0]!r:.40} with arrays inside"  # not shown
-        raise CannotCheck(f"expected {wanted}, and a function that nests them where it needs to, {what}")  # not shown
+        what = f"got {nested[0]!r:.40}, {type(named[nested[0]]).__name__}"  # not shown
+        raise CannotCheck(f"expected {wanted}, and a function that nests or converts them, {what}")  # not shown
     which = targets_of(named, targets)
     rows = len(named[which])
     first = {name: one[:1] if isinstance(one, Tensor) and len(one) == rows else one for name, one in named.items()}

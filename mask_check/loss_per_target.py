@@ -32,7 +32,7 @@ class LossPerTarget:
         assert whole.losses is not None
         self.row, self.is_mean, self.dtype, self._many = row, whole.is_mean, whole.losses.dtype, whole.losses.numel()
         counted = [place for place in row.counted.nonzero()[:, 0].tolist() if place or not shifts]
-        self._factor, of_all, adds = 1, len(counted), False
+        self._factor, numbers, adds = 1, (len(counted), int(row.counted.sum())), False
         if self.is_mean:
             adds = self._adds(counted)
             counted = spread(counted, MOST_ALONE)
@@ -48,7 +48,10 @@ class LossPerTarget:
         self.left_out = [place for place in none if not self.at(place, tried[-2:]).nan_to_num().any()]
         self.places = [place for place in counted if place not in self.left_out]
         if adds and not self.left_out and float((-self.at(counted[0], tried)).exp().sum()) > 1 + FAR:
-            self._factor = of_all  # a sum that is divided by the number of all
+            losses = self.at(
+                counted[0], tried
+            )  # a sum that is divided by the number of all, or of all that have a loss
+            self._factor = min(numbers, key=lambda many: abs(float((-losses * many).exp().sum()) - 1))
 
     def _indices(self, counted: list[int], losses: Tensor, shifts: bool, tried: Tensor) -> dict[int, int]:
         """Which of the losses each counted target has: by its place, counted from the last, or, where there are no

@@ -146,8 +146,11 @@ class CheckedModule:
     def in_float64(self) -> "CheckedModule":
         """A copy of it in float64, none of whose parameters is frozen."""
         copied = copy.copy(self)
-        kept = [one for part in self.inner.modules() for one in vars(part).values() if isinstance(one, Tensor)]
-        memo = {id(one): one.detach().clone() for one in kept if not one.is_leaf}  # which deepcopy refuses
+        own = [one for part in self.inner.modules() for one in vars(part).values()]
+        own += [one for some in own if isinstance(some, dict) for one in some.values()]
+        own += [one for some in own if isinstance(some, list | tuple) for one in some]
+        kept = [one for one in own if isinstance(one, Tensor) and not one.is_leaf]  # which deepcopy refuses
+        memo = {id(one): one.detach().clone() for one in kept}
         copied.module = copied.inner = copy.deepcopy(self.inner, memo).double()
         copied.table = None if self.table is None else copy.deepcopy(self.table).double()
         copied.dtype = torch.float64
@@ -311,18 +314,17 @@ def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 
 
 @contextmanager
-def keeping_tensors(module: nn.Module) -> Iterator[None]:
-    """Afterwards the tensors that its parts keep of a forward, as attributes, are those from before."""
-    own = [(vars(part), {**vars(part)}) for part in module.modules()]
+def keeping_attributes(module: nn.Module) -> Iterator[None]:
+    """Afterwards what its parts keep of a forward, as attributes and buffers, is what they kept before: of a table that
+    is made anew for every length, the table and the length."""
+    own = [(kept, {**kept}) for part in module.modules() for kept in (vars(part), part._buffers)]
     try:
         yield
     finally:
         for now, before in own:
-            for name, one in [*now.items()]:
-                if isinstance(one, Tensor) and name not in before:
-                    del now[name]
-                elif isinstance(one, Tensor):
-                    now[name] = before[name]
+            for name in now.keys() - before.keys():
+                del now[name]
+            now.update(before)
 
 
 @contextmanager

@@ -30,11 +30,11 @@ def start(settings: Settings, engine: Engine) -> Scheduler:
     return Scheduler(workers, queue_for(settings, len(workers)), seconds=settings.job_seconds, affinity=affinity)
 
 
-def inspector(settings: Settings) -> Scheduler:
+def inspector(settings: Settings, seconds: float = INSPECTION_SECONDS) -> Scheduler:
     """One worker with limits of time and memory, which reads a stranger's files before this process does."""
     most = max(machine.memory_bytes() // 4, LEAST_INSPECTED)
     worker = WorkerProcess(1, 1, memory_bytes=min(most, MOST_INSPECTED))
-    return Scheduler([worker], queue_for(settings, 1), seconds=INSPECTION_SECONDS, affinity=False)
+    return Scheduler([worker], queue_for(settings, 1), seconds=seconds, affinity=False)
 
 
 def queue_for(settings: Settings, workers: int) -> FairQueue:

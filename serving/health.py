@@ -170,7 +170,7 @@ def one_token(model: Model) -> int:
 
 
 def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: float) -> str:
-    """Why this server is not ready; "" when a model ran within `seconds`: the first one offered that is in memory,
+    """Why this server is not ready; "" when a model ran within `seconds`: of those offered the one used last,
     or else the first one offered, whose load goes on for the next check."""
     end = monotonic() + seconds
 
@@ -180,8 +180,7 @@ def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: f
 
     try:
         names = catalog.offered(settings)
-        in_memory = next(filter(None, map(engine.models.find, names)), None)
-        model = in_memory or engine.models.load(names[0], settings, in_time, keep=True)
+        model = engine.models.last_used(names) or engine.models.load(names[0], settings, in_time, keep=True)
         scheduler.ask(Job(one_token, (ModelRef.of(model),)), READER, in_time)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
         return str(error) or type(error).__name__

@@ -98,13 +98,11 @@ class Job:
     """function(*arguments, **options), with models and traces for references among the arguments.
 
     function: of a module, or a method of a class there, found by its name. Raises ValueError for any other.
-    seconds: that it may take; None: its scheduler's limit.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float | None = None
 
     def __post_init__(self) -> None:
         module, name = self.function.__module__, self.function.__qualname__

@@ -2,7 +2,7 @@
 
 import gc
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
@@ -95,6 +95,11 @@ class LoadedModels:
                 return None
             self._models.move_to_end(name)
             return model
+
+    def last_used(self, names: Collection[str]) -> Model | None:
+        """Of these the one that was used last; none of them counts as used now."""
+        with self._lock:
+            return next((model for name, (_, model) in reversed(self._models.items()) if name in names), None)
 
     def load(
         self,

@@ -218,9 +218,8 @@ class Done:
 class Scheduler:
     """One for all users of a server.
 
-    seconds: the most that a job may take, unless it has a limit of its own. observers: called with every job that has
-    ended. affinity: whether a run's jobs go to the worker that has its trace; False where all workers share their
-    traces.
+    seconds: the most that a job may take. observers: called with every job that has ended. affinity: whether a run's
+    jobs go to the worker that has its trace; False where all workers share their traces.
     """
 
     def __init__(self, workers: Sequence[Worker], queue: FairQueue, *, seconds: float, affinity: bool) -> None:
@@ -248,12 +247,11 @@ class Scheduler:
         Raises QueueFull, TooSlow, and what the job raises.
         """
         ticket = self._queue.enter(job, reader, job.affinity_key if self._affinity else (), low_priority=low_priority)
-        seconds = job.seconds or self._seconds
         try:
             while not ticket.answer.done():
                 still_wanted()
-                if ticket.started and monotonic() - ticket.started > seconds + SPARE:
-                    raise TooSlow.after(seconds)  # its worker cannot stop it
+                if ticket.started and monotonic() - ticket.started > self._seconds + SPARE:
+                    raise TooSlow.after(self._seconds)  # its worker cannot stop it
                 wait([ticket.answer], LOOK)
         except BaseException:
             self._queue.leave(ticket)
@@ -292,7 +290,7 @@ class Scheduler:
         began = ticket.started
         outcome: Outcome = "done"
         try:
-            ticket.answer.set_result(worker.do(ticket.job, ticket.job.seconds or self._seconds))
+            ticket.answer.set_result(worker.do(ticket.job, self._seconds))
         except WorkerLost:
             outcome = "lost"
             self._queue.lost(number)

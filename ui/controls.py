@@ -228,10 +228,10 @@ def choose_target(model: Model, text: str) -> list[str] | None:
     empty = say("if empty, the model generates it")
     st.text_area(say("Target text, one per line"), key="target", height=80, placeholder=empty)
     most = Settings.from_environment().rows
-    lines, sources = (rows_of(one, most)[0] for one in (read(st.session_state.target), text))
-    if 0 < len(sources) < len(lines):
+    (lines, more), (sources, _) = (rows_of(one, most) for one in (read(st.session_state.target), text))
+    if 0 < len(sources) < len(lines) + more:
         words = N_("Target lines read: the first {count} of {all}, one for each source line.")
-        st.caption(say(words, count=len(sources), all=len(lines)))
+        st.caption(say(words, count=len(sources), all=len(lines) + more))
     return lines or None
 
 

@@ -33,8 +33,8 @@ NO_SPACES = re.compile(  # scripts that put none between words: Thai, Lao, Burme
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 WORD_PIECE = re.compile("##[^#]")
-ENDED = re.compile(r"[.!?…؟۔।॥։።။។]['\"”’)\]]*\s*$")
-ENDED_WITHOUT_SPACE = re.compile(r"[。！？｡．][”’」』）]*\s*$")
+ENDED = re.compile(r"[.!?…．؟۔।॥։።။។]['\"”’)\]]*\s*$")
+ENDED_WITHOUT_SPACE = re.compile(r"[。！？｡][”’」』）]*\s*$")
 Groups = tuple[np.ndarray, np.ndarray]  # of queries, of keys
 
 
@@ -127,7 +127,7 @@ def _same_sentence(before: str, span: str, _after: str) -> bool:
     if before.rstrip(" \t").endswith("\n"):
         return False
     if ENDED_WITHOUT_SPACE.search(before):
-        return span[0] in "。！？｡．”’」』）"
+        return span[0] in "。！？｡”’」』）"
     return not (ENDED.search(before) and (span[0].isspace() or before[-1:].isspace()))
 
 

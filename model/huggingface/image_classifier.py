@@ -109,7 +109,7 @@ def load(name: str) -> ImageClassifier:
     """From a folder, safetensors alone. Raises CheckpointError and its kinds."""
     settings = Settings.from_environment()
     folder = allowed_folder(name, settings)
-    check_folder(name, folder, settings)
+    check_folder(name, folder, settings.model_copy(update={"precision": "float32"}))  # in which it computes
     try:
         check_sizes(folder)
         processor = AutoImageProcessor.from_pretrained(folder, **SAFE)

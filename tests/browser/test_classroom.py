@@ -220,6 +220,18 @@ def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
     expect(page.locator(".st-key-answer_1 button")).to_be_visible()
 
 
+def test_a_lesson_that_was_rehearsed_is_taught_anew_after_a_reload_too(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=causal_mask")
+    teacher.locator(".st-key-answer_1 button").click()
+    teacher.wait_for_function("() => localStorage.getItem('unmask lessons')?.includes('causal_mask')")
+    phone = open_page(room_of(teacher), **PHONE)
+    expect(phone.locator("button[data-choice='1']")).to_be_enabled()
+    teacher.wait_for_function("() => !localStorage.getItem('unmask lessons').includes('causal_mask')")
+    teacher.goto(teacher.url.split("?")[0] + "?lesson=causal_mask")
+    expect(teacher.locator(".st-key-teach")).to_contain_text("Class session")
+    expect(teacher.locator(".st-key-answer_1 button")).to_be_visible()
+
+
 def test_tabs_of_one_browser_keep_each_others_answers_and_the_class(open_page: Open) -> None:
     teacher = open_page("lessons?lesson=causal_mask")
     lessons = teacher.url.split("?")[0]

@@ -21,7 +21,7 @@ import unmask
 from i18n import known_by
 from model import catalog, files
 from model.errors import CheckpointError, TooLarge
-from serving import backends, scheduler
+from serving import backends
 from serving.job import Job, ModelRef, RunRef
 from serving.result_cache import Engine
 from serving.scheduler import LostTwice, Scheduler, TooSlow
@@ -229,11 +229,6 @@ class TestTheInspector:
         with pytest.raises(TooSlow):
             inspector.ask(Job(jobs.wait, (60,)))
 
-    def test_a_job_s_own_limit_of_time_counts(self, inspector: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(scheduler, "SPARE", 0.0)
-        monkeypatch.setattr(inspector, "_seconds", 0.2)
-        assert inspector.ask(Job(jobs.wait, (0.7,), seconds=60.0)) == "done"
-
 
 def page() -> None:
     import streamlit as st
@@ -273,11 +268,17 @@ def test_what_the_inspector_gave_up_is_a_sentence(error: Exception, monkeypatch:
         models.inspected(catalog.inspect, "some/model")
 
 
-def test_downloading_what_is_inspected_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloading_what_is_inspected_may_take_longer_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Asked:
-        def ask(self, job: Job, *_: object) -> float | None:
-            return job.seconds
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
 
-    monkeypatch.setattr(models, "_inspector", Asked)
-    assert models.inspected(catalog.inspect, "some/model") is None
-    assert models.inspected(catalog.download_size, "some/model") == models.SMALL_FILES_SECONDS
+        def ask(self, job: Job, *_: object) -> float:
+            return self.seconds
+
+    made = lambda _, seconds=backends.INSPECTION_SECONDS: Asked(seconds)  # noqa: E731
+    monkeypatch.setattr(backends, "inspector", made)
+    monkeypatch.setattr(models, "_inspector", models._inspector.__wrapped__)
+    monkeypatch.setattr(models, "_fetcher", models._fetcher.__wrapped__)
+    assert models.inspected(catalog.inspect, "some/model") == 60
+    assert models.inspected(catalog.download_size, "some/model") == models.SMALL_FILES_SECONDS > 60

@@ -71,9 +71,11 @@ class Keeps(SmallAttention):
     def __init__(self) -> None:
         super().__init__()
         self.shown: Tensor | None = None
+        self.maps: list[Tensor] = []
 
     def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
         self.shown = super().weights(scores, allowed)
+        self.maps = [self.shown]
         return self.shown
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -85,12 +87,44 @@ def test_a_module_that_keeps_tensors_of_its_forward_is_copied_and_left_as_it_was
     module = Keeps()
     assert check(module).finding("derivative").verdict == OBEYS
     assert module.shown is None
+    assert module.maps == []
     assert not hasattr(module, "logits")
     module(torch.arange(7)[None])  # as in training: with a graph behind it
     own = module.shown, module.logits
     assert check(module).finding("derivative").verdict == OBEYS
     assert module.shown is own[0]
     assert module.logits is own[1]
+
+
+class KeepsTable(SmallAttention):
+    """A table for as many tokens as the last forward had, made anew for another number of them."""
+
+    def __init__(self, *, buffer: bool) -> None:
+        super().__init__()
+        self.length: int | None = None
+        if buffer:
+            self.register_buffer("table", None, persistent=False)
+        else:
+            self.table = None
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        if self.length != input_ids.shape[1]:
+            self.length = input_ids.shape[1]
+            self.table = torch.arange(self.length)[:, None] / 10
+        return super().forward(input_ids) + self.table
+
+
+@pytest.mark.parametrize("before", [0, 1, 12])
+@pytest.mark.parametrize("buffer", [False, True])
+def test_a_table_goes_with_its_length_after_a_check(before: int, buffer: bool) -> None:
+    module, ids = KeepsTable(buffer=buffer).eval(), torch.arange(24)[None]
+    expected = KeepsTable(buffer=buffer).eval()(ids)
+    if before:
+        module(ids[:, :before])
+    length = module.length
+    check(module)
+    assert module.length == length
+    assert torch.equal(module(ids), expected)
 
 
 def test_a_dict_without_logits_is_said_with_its_names() -> None:

@@ -90,7 +90,7 @@ def test_names_that_do_not_show_which_are_the_targets(batch: dict[str, Any]) -> 
     ],
 )
 def test_tensors_inside_another_part_of_the_batch(batch: Any) -> None:
-    refuses(lambda given: Decoder(T)(X[:1]), batch, "by name or in a row, and a function that nests them")
+    refuses(lambda given: Decoder(T)(X[:1]), batch, "by name or in a row, and a function that nests or converts them")
 
 
 def test_what_is_not_tensors_in_a_batch_stays() -> None:
@@ -197,3 +197,16 @@ def test_a_mean_beside_logits_that_leaves_out_a_prompt(later: int, wanted: str, 
         assert found.pair == (None if wanted == OBEYS else (prompt - shift, prompt - shift))
     forgotten = unmask.check_loss(lambda given: loss(given, 0), batch, vocabulary=V)
     assert forgotten.verdict == CANNOT_TELL, "the shift: each row reads what it is to predict"
+
+
+@pytest.mark.parametrize("number", [T, T - 1])
+@pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (T, BROKEN)])
+def test_a_shifted_sum_divided_by_the_number_of_targets(later: int, wanted: str, number: int) -> None:
+    """Of all, as transformers' Trainer does it, or of those that have a loss."""
+
+    def loss(given: dict[str, Tensor]) -> Tensor:
+        logits = Decoder(later)(given["input_ids"])[:, :-1]
+        return F.cross_entropy(logits.mT, given["labels"][:, 1:], reduction="sum") / number
+
+    found = unmask.check_loss(loss, {"input_ids": X[:1], "labels": X[:1].clone()}, vocabulary=V)
+    assert found.verdict == wanted

@@ -145,3 +145,15 @@ def test_one_whose_class_supports_kernels_has_a_choice() -> None:
     report = check(Supports())
     assert report.kernel in ("eager", "sdpa")
     assert report.finding("kernels").verdict == OBEYS
+
+
+def test_one_that_says_it_is_not_causal_is_an_encoder_as_any_module_is() -> None:
+    def full(module: Any, ids: Tensor) -> CausalLMOutput:
+        x = module.wte(ids) + module.wpe.weight[: ids.shape[1]]
+        return CausalLMOutput(logits=module.head(x + x.mean(1, keepdim=True)))
+
+    for kind in (Plain, NanoLM):
+        module = type("Full", (kind,), {"forward": lambda self, input_ids: full(self, input_ids)})()
+        module.config.is_causal = False
+        found = check(module)
+        assert (found.kind, found.finding("reach").verdict) == ("encoder", OBEYS)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.pages.test_lessons import Lessons
+from ui.lessons.shelves import packed
 
 
 def test_two_pictures_below_each_other_have_one_scale_of_colours_the_one_that_is_said() -> None:
@@ -23,3 +24,12 @@ def test_each_step_begins_with_its_own_step_of_the_training_and_its_own_numbers(
     page.press("previous").press("reveal")
     page.set(**{next(one.key for one in page.app.number_input if one.key.endswith("q0")): -5.0})
     assert page.press("next").shown() == own
+
+
+def test_texts_are_compared_only_with_as_many() -> None:
+    """A curve of three texts would stand over the names of two."""
+    run = "text: |\n  A king.\n  The cat sat.\nbeside:\n  text: |\n    A dog ran home.\n    She was sad.\n    He ran."
+    own = f"---\ntitle: T\naim: A\nminutes: 1\n---\n\n## One\n\n```run\n{run}\nshow: texts\n```\n\nWords.\n"
+    page = Lessons(packed=packed(own))
+    (chart,) = page.figures().values()
+    assert [len(trace["x"]) for trace in chart["data"]] == [2]

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from time import monotonic, sleep
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +63,21 @@ def test_a_page_s_own_model_waits_for_no_download(monkeypatch: pytest.MonkeyPatc
             assert readers.submit(models.own, "digits").result(LONG / 4) == "its own"
         finally:
             may_end.set()
+
+
+def test_a_look_at_the_last_used_model_uses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is checked often would keep a model that nobody reads in place of theirs."""
+    monkeypatch.setattr("serving.loaded_models.stamp", lambda _: "same")
+    made = {name: SimpleNamespace(key=name) for name in "abc"}
+    monkeypatch.setattr(catalog, "load", lambda name, **_: made[name])
+    models = LoadedModels(2)
+    assert models.last_used("ab") is None
+    for name in "ab":
+        models.load(name, Settings())
+    assert models.last_used("abc") is made["b"]
+    assert models.last_used("a") is made["a"]
+    models.load("c", Settings())
+    assert [models.find(name) for name in "abc"] == [None, made["b"], made["c"]]
 
 
 def test_a_second_reader_waits_for_the_same_load_and_is_told_the_same() -> None:

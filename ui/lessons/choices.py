@@ -103,7 +103,14 @@ def listen() -> None:
     state = st.session_state
     room, taken, forgotten = (state.get(f"lesson_{name}") for name in ("room", "taken", "forgotten"))
     kept = {"answers": answers_by_lesson(), "room": asdict(room) if room else None, "forgotten": forgotten or 0}
+    kept["anew"] = state.get("lesson_anew", [])
     _storage(data={"name": NAME, "most": LONGEST, "taken": bool(taken)} | kept, key=key, on_stored_change=take)
+
+
+def begin_anew(lesson: str) -> None:
+    """Forget all answers to it, in the browser too."""
+    forget(lesson)
+    st.session_state.lesson_anew = [*st.session_state.get("lesson_anew", []), lesson]
 
 
 def answered(name: str, lesson: Lesson) -> str:

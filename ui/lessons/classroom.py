@@ -117,7 +117,7 @@ def _open(name: str) -> None:
     if _key() is None and rooms.served.is_set():
         try:
             state.lesson_room, state.lesson_room_shown = rooms.rooms().open(), None
-            choices.forget(name)  # of a rehearsal: the class is asked every question
+            choices.begin_anew(name)  # after a rehearsal: the class is asked every question
         except (ValueError, OSError) as error:
             state.lesson_room_problem = error
 

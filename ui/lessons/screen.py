@@ -247,7 +247,7 @@ def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
     names, other_run = (say("this run"), say("compared with")), beside or now
     if step.show == "texts":
         one, other = (results.ask(mean_losses, view.run) for view in (now, other_run))
-        pieces, changed = now.run.batch.texts, now.run.key != other_run.run.key
+        pieces, changed = now.run.batch.texts, now.run.key != other_run.run.key and len(one) == len(other)
         alt = explain.texts_alt(one, other, changed=changed, names=names)
     else:
         predicted, others = now.predictions(), other_run.predictions()

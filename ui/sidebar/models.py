@@ -64,6 +64,12 @@ def _inspector() -> Scheduler:
     return backends.inspector(Settings.from_environment())
 
 
+@once
+def _fetcher() -> Scheduler:
+    """What downloads before it reads has a process of its own, so that nobody waits for somebody's slow line."""
+    return backends.inspector(Settings.from_environment(), SMALL_FILES_SECONDS)
+
+
 def inspected(function: Callable[..., Found], name: str, *more: Hashable) -> Found:
     """function(name, settings, *more) of model/, which reads a model's configuration and tokenizer: a stranger's in a
     process with limits. Raises what the function raises, CheckpointError at these limits."""
@@ -71,10 +77,9 @@ def inspected(function: Callable[..., Found], name: str, *more: Hashable) -> Fou
     if name in catalog.ENTRIES:
         return function(name, given, *more)
     catalog.check_offered(name, given)
-    seconds = SMALL_FILES_SECONDS if function is catalog.download_size else None
-    job = Job(function, (name, given, *more), seconds=seconds)
+    scheduler = _fetcher() if function is catalog.download_size else _inspector()
     try:
-        return _inspector().ask(job, results.session(), results.still_wanted)
+        return scheduler.ask(Job(function, (name, given, *more)), results.session(), results.still_wanted)
     except (TooSlow, LostTwice):
         words = N_(
             "{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose another "

@@ -16,16 +16,17 @@ function read(stored) {
 }
 
 function remember({ data, parentElement, setTriggerValue }) {
-  const { name, most, taken, answers, room, forgotten } = data;
+  const { name, most, taken, answers, room, forgotten, anew } = data;
   try {
     const stored = localStorage.getItem(name);
     const first = !parentElement.kept && !taken && stored !== null;
-    const before = (parentElement.kept ??= taken ? data : { answers: {}, room: null, forgotten });
+    const before = (parentElement.kept ??= taken ? data : { answers: {}, room: null, forgotten, anew });
     if (first) return void setTriggerValue("stored", stored);
     parentElement.kept = data;
     const forget = forgotten > before.forgotten;
     const kept = read(stored);
     if (forget) kept.answers = {};
+    for (const lesson of anew.slice(before.anew.length)) delete kept.answers[lesson];
     for (const [lesson, steps] of Object.entries(answers)) {
       const known = forget ? new Map() : given(before.answers[lesson]);
       const fresh = [...given(steps)].filter(([step, choice]) => known.get(step) !== choice);

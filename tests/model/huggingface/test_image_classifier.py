@@ -11,7 +11,7 @@ from transformers.models.deit.image_processing_pil_deit import DeiTImageProcesso
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 import unmask
-from model.errors import CheckpointError
+from model.errors import CheckpointError, TooLarge
 from tests.model.huggingface.image_families import picture
 from tests.tensors import largest_difference
 from unmask.images import ImageRun
@@ -112,6 +112,16 @@ def test_weights_of_16_bits_are_computed_with_in_float32(dtype: torch.dtype, tmp
     with torch.inference_mode():
         out = network.float()(**FAMILIES["vit"][1](picture(32, 32), return_tensors="pt"))
     assert largest_difference(found.trace.logits, out.logits) <= 1e-5
+
+
+def test_the_limit_on_weights_counts_what_is_computed_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save("vit", tmp_path)
+    network = hf.ViTForImageClassification.from_pretrained(tmp_path).to(torch.bfloat16)
+    network.save_pretrained(tmp_path)
+    monkeypatch.setenv("UNMASK_PRECISION", "bfloat16")
+    monkeypatch.setenv("UNMASK_MAX_WEIGHTS_GB", str(3 * network.num_parameters() / 1e9))  # between 2 and 4 bytes each
+    with pytest.raises(TooLarge):
+        unmask.load(str(tmp_path))
 
 
 @pytest.mark.parametrize("given", [{"precision": "bfloat16"}, {"device_map": "auto"}, {"tokens": 64}])
