@@ -317,7 +317,8 @@ def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 def keeping_attributes(module: nn.Module) -> Iterator[None]:
     """Afterwards what its parts keep of a forward, as attributes and buffers, is what they kept before: of a table that
     is made anew for every length, the table and the length."""
-    own = [(kept, {**kept}) for part in module.modules() for kept in (vars(part), part._buffers)]
+    every = (kept for part in module.modules() for kept in (vars(part), part._buffers))
+    own = [(kept, {**kept}) for kept in every if isinstance(kept, dict)]  # a scripted part's buffers are none
     try:
         yield
     finally:
