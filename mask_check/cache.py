@@ -102,7 +102,7 @@ def judge_reuse(trial: CheckTrial) -> Finding:
         msg("with its rows reordered"): reordered,
         msg("shared by two continuations"): shared,
     }
-    if trial.subject.is_transformers:
+    if trial.subject.is_pretrained_model:
         sizes = _chunks(trial.length, (2, 3, prompt, 1, trial.length))
         ways[msg("filled in chunks in a static cache")] = lambda: _in_static(trial, sizes)
     finding, gone, missing, failed = _tried(trial, ways, REUSED)
@@ -199,7 +199,7 @@ def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Pairs:
 def _after_left_padding(trial: CheckTrial, prompt: int) -> Pairs:
     """The row's beginning, in a batch whose first row is padded on the left; nothing where that cannot be told."""
     subject = trial.subject
-    can_be_shifted = subject.takes_positions or not subject.is_of_transformers  # others are held to the mask alone
+    can_be_shifted = subject.takes_positions or not subject.is_transformers_model  # others are held to the mask alone
     if not subject.takes_mask or subject.kind != "decoder" or not can_be_shifted:
         return []
     pads = max(prompt // 2, 1)
@@ -252,7 +252,7 @@ def _cache_in(step: Any) -> Any:
 def _in_static(trial: CheckTrial, sizes: list[int]) -> Pairs:
     """The row in steps of these sizes in transformers' static cache; nothing where it offers none."""
     subject = trial.subject
-    if not subject.is_transformers or subject.kind != "decoder" or not runs_with_static_cache(subject.inner):
+    if not subject.is_pretrained_model or subject.kind != "decoder" or not runs_with_static_cache(subject.inner):
         return []
     from transformers import StaticCache
 

@@ -125,7 +125,7 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
         needed = min(wide + 8, context)
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)
         found.append((LAWS["length"], words))
-    if trial.subject.is_transformers:
+    if trial.subject.is_pretrained_model:
         from model.huggingface.loading import is_language_model  # takes seconds to import
 
         predicted = getattr(text_config(trial.subject.config, decoder=True), "vocab_size", None)

@@ -177,7 +177,7 @@ def judge_parameters(trial: CheckTrial) -> Finding:
         names = msg("{listed} and {count} more", listed=names, count=len(idle) - LISTED)
     values = {"count": len(idle), "all": len(named), "names": names}
     words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.", **values)
-    return unknown(words) if subject.is_of_transformers else Finding(BROKEN, words)
+    return unknown(words) if subject.is_transformers_model else Finding(BROKEN, words)
 
 
 def judge_derivative(trial: CheckTrial) -> Finding:

@@ -46,7 +46,7 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
     if asked is None:
         return
     known = dict.fromkeys((*CHEAP, "flex_attention", *getattr(subject.module, "attention_kernels", ())))
-    if subject.is_transformers:
+    if subject.is_pretrained_model:
         from transformers import AttentionInterface  # takes seconds to import
 
         known |= dict.fromkeys(AttentionInterface().valid_keys())

@@ -89,9 +89,9 @@ def explicit_form(trial: CheckTrial) -> Form | None:
         return None
     source = _source(subject.inner)  # its mask functions hand a mask of four axes on as it is
     hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
-    if subject.kind == "encoder-decoder" or (subject.is_of_transformers and not hands_on):
+    if subject.kind == "encoder-decoder" or (subject.is_transformers_model and not hands_on):
         return None
-    said = subject.is_of_transformers or getattr(subject.config, "packs_by", None) == "attention_mask"
+    said = subject.is_transformers_model or getattr(subject.config, "packs_by", None) == "attention_mask"
     whole, packed = layers[0].to(trial.ids.device), _packed(trial, trial.length * 2 // 5)
     for form in FORMS:
         if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, form(packed, subject.dtype)) or said):

@@ -39,7 +39,7 @@ def judge(trial: CheckTrial, side: str) -> Finding:
         broken = msg("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
     kept = msg("{pads}: the row gives the same outputs as alone.", pads=pads)
     finding = trial.finding(max(short.amount, long.amount), broken=broken, kept=kept, pair=pair)
-    untold = trial.subject.is_of_transformers and not trial.subject.names_positions
+    untold = trial.subject.is_transformers_model and not trial.subject.names_positions
     if finding.verdict == BROKEN and side == "left" and untold and long.amount <= trial.tolerance:
         obeys_its_mask = float(_moved(trial, "left").max()) <= trial.noise.beside
         return skipped(msg(SHIFTED)) if obeys_its_mask else finding
@@ -91,7 +91,7 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
     broken = N_("padded on the left without position_ids, output {where} differs by {amount}.")
     kept = msg("padded on the left without position_ids, the row gives the same outputs as alone.")
     finding = trial.compared(subject.outputs(ids, keep)[0, real], trial.part_alone, broken, kept)
-    if finding.verdict == BROKEN and subject.is_of_transformers:
+    if finding.verdict == BROKEN and subject.is_transformers_model:
         return skipped(msg("it counts positions over pads unless position_ids are given: pass them to it."))
     return finding
 
@@ -118,7 +118,7 @@ def judge_positions(trial: CheckTrial) -> Finding:
         return Finding(OBEYS, msg("other position_ids change its outputs."), None, trial.tolerance)
     subject.ignores_positions, subject.takes_positions = True, False
     words = msg("position_ids are accepted but change nothing.")
-    return unknown(words) if subject.is_of_transformers else Finding(BROKEN, words, most, trial.tolerance)
+    return unknown(words) if subject.is_transformers_model else Finding(BROKEN, words, most, trial.tolerance)
 
 
 def padded(trial: CheckTrial, side: str, fill: Tensor | None = None) -> tuple[Tensor, Tensor, slice]:

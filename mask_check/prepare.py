@@ -92,9 +92,9 @@ def recognize_encoder(subject: CheckedModule) -> None:
     """Calls an encoder one: a model of transformers' by its class, where it is not told to be a decoder."""
     if subject.kind != "decoder":
         return
-    if not subject.is_of_transformers and getattr(subject.config, "is_causal", None) is False:
+    if not subject.is_transformers_model and getattr(subject.config, "is_causal", None) is False:
         subject.kind = "encoder"
-    elif subject.is_transformers and _is_encoder_of_transformers(subject):
+    elif subject.is_pretrained_model and _is_encoder_of_transformers(subject):
         subject.kind, subject.config = "encoder", text_config(subject.config, encoder=True)
 
 

@@ -65,7 +65,7 @@ class CheckedModule:
         signature = inspect.signature(inner.forward).parameters
         self._takes = set(signature)
         further = any(one.kind == one.VAR_KEYWORD for one in signature.values())
-        if self.is_transformers and further and "past_key_values" in self._takes:
+        if self.is_pretrained_model and further and "past_key_values" in self._takes:
             self._takes.add("use_cache")  # some hand it on unnamed
         for name, one in signature.items():
             if one.default is one.empty and name == EMBEDS:
@@ -78,7 +78,7 @@ class CheckedModule:
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
         if not self.ids_name:
             raise CannotCheck(msg(NO_IDS))
-        said = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_transformers  # of its half too
+        said = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_pretrained_model  # its half too
         pair = said or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
@@ -106,21 +106,21 @@ class CheckedModule:
         return self.takes(name) and not self.ignores_positions
 
     @property
-    def is_transformers(self) -> bool:
-        """Whether its class is derived from one of transformers'."""
+    def is_pretrained_model(self) -> bool:
+        """Whether its class is derived from one of transformers', as every PreTrainedModel's is."""
         return _is_of("transformers.", self.inner)
 
     @property
-    def is_of_transformers(self) -> bool:
+    def is_transformers_model(self) -> bool:
         """Whether it is one of transformers' models, or made around one: their conventions are known."""
         models = (part for part in self.inner.modules() if hasattr(part, "get_input_embeddings"))
-        return self.is_transformers and any(_is_of("transformers.models.", one) for one in models)
+        return self.is_pretrained_model and any(_is_of("transformers.models.", one) for one in models)
 
     @property
     def names_kernel(self) -> bool:
         """Whether the name of an attention kernel in its configuration is known to be one that it runs with."""
         says = any(getattr(self.inner, f"_supports_{one}", False) for one in KERNELS)
-        return says or not self.is_transformers or self.is_of_transformers
+        return says or not self.is_pretrained_model or self.is_transformers_model
 
     @property
     def embeddings(self) -> list[nn.Embedding]:

@@ -279,6 +279,6 @@ def test_downloading_what_is_inspected_may_take_longer_and_nobody_waits_for_it(m
     made = lambda _, seconds=backends.INSPECTION_SECONDS: Asked(seconds)  # noqa: E731
     monkeypatch.setattr(backends, "inspector", made)
     monkeypatch.setattr(models, "_inspector", models._inspector.__wrapped__)
-    monkeypatch.setattr(models, "_fetcher", models._fetcher.__wrapped__)
+    monkeypatch.setattr(models, "_downloader", models._downloader.__wrapped__)
     assert models.inspected(catalog.inspect, "some/model") == 60
     assert models.inspected(catalog.download_size, "some/model") == models.SMALL_FILES_SECONDS > 60

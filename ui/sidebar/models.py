@@ -65,7 +65,7 @@ def _inspector() -> Scheduler:
 
 
 @once
-def _fetcher() -> Scheduler:
+def _downloader() -> Scheduler:
     """What downloads before it reads has a process of its own, so that nobody waits for somebody's slow line."""
     return backends.inspector(Settings.from_environment(), SMALL_FILES_SECONDS)
 
@@ -77,7 +77,7 @@ def inspected(function: Callable[..., Found], name: str, *more: Hashable) -> Fou
     if name in catalog.ENTRIES:
         return function(name, given, *more)
     catalog.check_offered(name, given)
-    scheduler = _fetcher() if function is catalog.download_size else _inspector()
+    scheduler = _downloader() if function is catalog.download_size else _inspector()
     try:
         return scheduler.ask(Job(function, (name, given, *more)), results.session(), results.still_wanted)
     except (TooSlow, LostTwice):
