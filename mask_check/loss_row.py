@@ -182,16 +182,18 @@ class LossRow:
                 return off[1] < off[0]
         if self.reads_targets:
             return True
-        if whole.logits is not None and whole.losses is not None and (fits := self._fits(whole.logits[0], tried)):
-            return fits[1] < fits[0]
+        if whole.logits is not None and whole.losses is not None:
+            before = self._goes_with_the_row_before(whole.logits[0], tried)
+            if before is not None:
+                return before
         if whole.losses is None or not self.changed_by(slice(1, None), tried).any():
             return 0 in self.tied().values()
         return not bool(self.changed_by(slice(1), tried).any())
 
-    def _fits(self, logits: Tensor, tried: Tensor) -> list[float]:
-        """For no shift, and for one: how far the loss with each of these ids as one target is from a line over their
-        logits [R, V], falling, as a share. A mean over some targets, and a smoothed one, are such lines. Empty where no
-        target tells one from the other."""
+    def _goes_with_the_row_before(self, logits: Tensor, tried: Tensor) -> bool | None:
+        """Whether the loss, with each of some ids as one target, goes with their logits [R, V] in the row before it
+        rather than in its own: a mean over some targets is linear in them, a smoothed one too. None where no target
+        tells."""
         ids = tried[:: max(len(tried) // 8, 1)][:8].to(logits.device)
         places = self.counted.nonzero()[1:, 0].tolist()
         for place in places[:: -max(len(places) // 8, 1)]:
@@ -200,15 +202,12 @@ class LossRow:
                 row[:, place] = one
             found = [self.returned(self.tensors | {self.which: row}).losses for row in rows]
             loss = torch.stack([one.double().sum() for one in found if one is not None])
-            loss -= loss.mean()
-            scores = [logits[place - shift, ids].double() for shift in (0, 1)]
-            fits = [
-                float((loss + score * score.norm() ** -2 * (-loss @ score).clamp(min=0)).norm() / loss.norm())
-                for score in (one - one.mean() for one in scores)
-            ]
-            if min(fits) < 0.1 * max(fits):  # NaN where the loss does not count this target
-                return fits
-        return []
+            scores = -logits[[place, place - 1]][:, ids].double()
+            correlated = torch.corrcoef(torch.cat([loss[None].to(scores), scores]))[0, 1:].clamp(min=0)
+            own, before = (1 - correlated.square()).clamp(min=0).sqrt().tolist()  # what is not explained
+            if min(own, before) < 0.1 * max(own, before):  # NaN where the loss does not count this target
+                return bool(before < own)
+        return None
 
     def off_cross_entropy(self, logits: Tensor, losses: Tensor, shift: int) -> float:
         """How far losses are from those of logits [R, V] as predictions of the targets so many places later."""
