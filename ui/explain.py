@@ -161,7 +161,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         previous=NOT_MEASURED if across else float(measures.previous_token(weights, much_later)),
         itself=NOT_MEASURED if across else float(measures.own_token(weights, later)),
         first=float(measures.key_share(weights, keys.real(row).start, later)),
-        induction=NOT_MEASURED if across else float(measures.induction(weights, keys.ids[row], later)),
+        induction=NOT_MEASURED if across else float(measures.induction(weights, keys.distinct_ids(row), later)),
         repeats=int(repeats.sum()),
         tokens=int(real.sum()),
         spread=2 ** float(measures.entropy(weights, later)),

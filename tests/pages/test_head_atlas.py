@@ -1,6 +1,7 @@
 """The page Head atlas without a browser: what it shows of each kind of texts, its choices, and what it refuses."""
 
 import io
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,6 +69,12 @@ def test_the_table_is_shown_in_chinese_and_written_in_english() -> None:
     assert "前一词元" in set(shown.value["called"])
     button = next(one for one in page.app.get("download_button") if "CSV" in one.proto.label)
     assert button.proto.label == "此表（CSV）"
+
+
+def test_a_measure_of_weights_on_an_axis_is_a_column_with_its_title_and_words() -> None:
+    (shown,) = HeadAtlas(x="copying_scores", section="all").app.dataframe
+    column = json.loads(shown.proto.columns)["copying_scores"]
+    assert (column["label"], bool(column["help"])) == (controls.title("copying_scores"), True)
 
 
 def test_an_atlas_is_measured_once_for_all_languages(monkeypatch: pytest.MonkeyPatch) -> None:

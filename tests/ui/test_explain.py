@@ -14,7 +14,7 @@ from model.heads.view import HeadView
 from model.text import cut_words
 from serving.settings import Settings
 from tests.model.huggingface import families, more_families
-from ui import explain
+from ui import explain, run_view
 from ui.sidebar.models import model_found
 
 
@@ -56,6 +56,18 @@ def test_the_mean_leak_is_that_of_the_heads_that_have_one_as_in_the_report() -> 
     one, every = explain.leaks(found, 0, 2)
     assert (one.future, every.future) == (0.5, 0.375)
     assert np.isnan(every.padding)
+
+
+def test_padding_that_an_ordinary_token_fills_is_no_earlier_copy_in_the_sentence() -> None:
+    """The padding of the second row is the token that its third one is; no other token of it comes twice."""
+    model = catalog.load("story")
+    batch, row = model.encode(["The dog saw a big cat and ran to the old man.", "A cat sat on Tom"], "left"), 1
+    begin, ids = batch.real(row).start, batch.ids.clone()
+    ids[row, :begin] = ids[row, begin + 2]
+    now, _ = run_view.run_pair(model, replace(batch, ids=ids), model.standard, row, "self")
+    found = explain.scene(now, "model", "L0 H0", now.head(0, 0), 0, 0)
+    assert found.repeats == 0
+    assert np.isnan(found.induction)
 
 
 def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:

@@ -9,7 +9,7 @@ import streamlit as st
 from torch import Tensor
 
 from i18n import N_, say, say_count, together
-from model.atlas.result import MEASURES, NAMES, Atlas
+from model.atlas.result import EVERY_MEASURE, MEASURES, NAMES, Atlas
 from model.atlas.table import as_parquet, examples_table, heads_table, measures_table, weight_there
 from model.base import Model
 from model.heads import measures
@@ -112,7 +112,7 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
     frame = measures_table(atlas)
     columns = {
         name: st.column_config.NumberColumn(say(one.title), help=atlas_controls.words(name), format="%.3f")
-        for name, one in MEASURES.items()
+        for name, one in EVERY_MEASURE.items()
     }
     columns |= {name: st.column_config.Column(say(title)) for name, title in HEAD_COLUMNS.items()}
     columns["called"]["width"] = "medium"  # else as wide as what the first heads are called
