@@ -54,7 +54,7 @@ else:
         pair = results.ask(compare, *of, controls.nearest_head(model, *run_view.shape_of(now))[0])
         clinic.go_where_it_shows(now, bug, pair)
     with heads:
-        layer, head = controls.choose_head(model, *run_view.shape_of(now))
+        layer, head = controls.choose_head(model, *run_view.shape_of(now), now.run.attention)
     with side:
         # no choice where the heatmaps are the same
         on = pair.is_seen() and st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))

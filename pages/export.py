@@ -11,7 +11,7 @@ from ui import controls, explain, link, run_view
 from ui.export import export_files
 from ui.export.export_files import ExportSubject
 from ui.guard import guarded
-from ui.widgets import one_of
+from ui.widgets import bound, one_of
 
 model, text = controls.open_page()
 reading, row = controls.open_text(model, text)
@@ -21,7 +21,7 @@ with switches:
 attention = controls.choose_attention(model.attentions)
 layers, heads = run_view.shape(model, attention)
 with st.sidebar:
-    layer, head = controls.choose_head(model, layers, heads)
+    layer, head = controls.choose_head(model, layers, heads, attention)
     by = controls.choose_by()
     controls.explain_by()
 with guarded(say("Running {model} …", model=explain.title_of(model))):
@@ -34,10 +34,10 @@ title.markdown(page.heading(say("Export"), explain.title_of(model), subject.name
 with st.sidebar:
     part = controls.choose_positions(*size)
 
-if st.session_state.get("section") not in export_files.SECTIONS:  # the Mask Lab's have the same name in a link
-    st.session_state.section = export_files.SECTIONS[0]
 sections = {name: name for name in export_files.SECTIONS}
-section = one_of(say("Export"), sections, "section", label_visibility="collapsed")
+chosen = st.session_state.get("section")  # the Mask Lab's have the same name in a link, and stay chosen there
+shown = bound("section", chosen if chosen in sections else export_files.SECTIONS[0])
+section = one_of(say("Export"), sections, **shown, label_visibility="collapsed")
 if section == "Picture":
     from ui.export import pictures  # matplotlib takes a second, and no other part needs it
 

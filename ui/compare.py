@@ -152,7 +152,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     with choices:
         attention = controls.choose_attention(attentions)
         with st.container(width=190):
-            layer, head = controls.choose_head(model, *run_view.shape(model, attention))
+            layer, head = controls.choose_head(model, *run_view.shape(model, attention), attention)
         b_layer, b_head = choose_head(other, attention, layer, head)
         query_slot = st.container(width=150)
     with guarded(say("Running A and B …")):

@@ -119,8 +119,6 @@ def _end(words: str) -> NoReturn:
 def _count_positions() -> None:
     """Forgets positions that counted something else than this page counts."""
     state = st.session_state
-    if state.page not in (*MERGING, "Mask Lab"):  # not shown: it merges one picture, and counts tokens
-        state.by = "tokens"
     if state.positions_count != _counted(state.by):
         state.update(dict.fromkeys(POSITIONS), positions_count=_counted(state.by))
 
@@ -236,11 +234,12 @@ def choose_target(model: Model, text: str) -> list[str] | None:
 
 
 def choose_attention(offered: Sequence[str]) -> str:
-    if st.session_state.attention not in offered:
-        st.session_state.attention = offered[min(1, len(offered) - 1)]
+    """One that this page offers; what was chosen where more are offered stays chosen there."""
+    chosen = st.session_state.attention
+    shown = chosen if chosen in offered else offered[min(1, len(offered) - 1)]
     if len(offered) > 1:
-        one_of(say("Attention"), {name: explain.ATTENTIONS[name] for name in offered}, "attention")
-    return st.session_state.attention
+        one_of(say("Attention"), {name: explain.ATTENTIONS[name] for name in offered}, **bound("attention", shown))
+    return shown
 
 
 def choose_masks(model: Model) -> tuple[MaskSpec, str]:
@@ -299,9 +298,9 @@ def explain_by(*more: str) -> None:
         st.caption(together([merged_words(st.session_state.by), *more]))
 
 
-def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
+def choose_head(model: Model, layers: int, heads: int, attention: str = "") -> tuple[int, int]:
     nearest_head(model, layers, heads)
-    found, attention = model.describe(), st.session_state.get("attention") or model.attentions[0]
+    found, attention = model.describe(), attention or model.attentions[0]
     others = found.other_layers()
     about = say("Numbered as in the network. {others}", others=others) if others else None
     name, shown = lambda layer: str(found.layer_number(attention, layer)), bound("layer", st.session_state.layer)

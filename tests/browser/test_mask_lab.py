@@ -287,7 +287,7 @@ def test_what_was_typed_in_a_section_is_there_when_it_is_come_back_to(lab: Calla
     page = lab(section="hand")
 
     def section(name: str) -> None:
-        page.after(lambda: page.page.locator(".st-key-section").get_by_text(name, exact=True).click())
+        page.after(lambda: page.page.locator("[class*=st-key-section]").get_by_text(name, exact=True).click())
 
     stages = page.page.locator(".stages")
     first = stages.inner_text()

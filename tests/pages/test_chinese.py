@@ -18,6 +18,7 @@ from streamlit.testing.v1 import AppTest
 from i18n import say
 from model.atlas.unit import SAMPLE as ATLAS_SAMPLE
 from model.bug_clinic.comparison import ADDED
+from tests.apptest import key_of
 from tests.viz.packet import unpacked
 from ui import cross_attention as dates
 from ui import widgets
@@ -139,7 +140,7 @@ def test_what_a_link_opens_says_nothing_in_english(name: str, link: dict[str, st
 @pytest.mark.parametrize("section", SECTIONS[1:])
 def test_the_other_sections_of_export_say_nothing_in_english(section: str) -> None:
     app = opened("pages/export.py", {})
-    app.segmented_control(key="section").set_value(widgets.plain(say(section))).run()
+    app.segmented_control(key=key_of(app, "section")).set_value(widgets.plain(say(section))).run()
     assert not english_on(app)
     if section == SECTIONS[-1]:  # what zipfile says of it stays as it is
         app.file_uploader(key="take_export").upload("x.npz", b"PK no more", "application/zip").run()

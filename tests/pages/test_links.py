@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest, element_tree
 from model.masks import Stroke
 from tests.apptest import check_tables, key_of
 from tests.faults.hostile import LINKS
-from tests.pages.page import controls
+from tests.pages.page import Page, controls
 from tests.viz.packet import unpacked
 from ui.page import PAGES
 
@@ -197,3 +197,23 @@ def test_a_drawing_that_is_switched_off_is_in_the_link() -> None:
     assert app.session_state.mask_drawn == (Stroke("block", 3, 1, 4, 2),)
     assert by_key(app)[key_of(app, "mask_drawn_on")].value is False
     assert dict(app.query_params).items() >= drawn.items()
+
+
+@pytest.mark.parametrize(
+    ("choice", "chosen", "page", "other", "there", "shown"),
+    [
+        ("section", "steps", "pages/mask_lab.py", "pages/export.py", {"head": 3}, "Picture"),
+        ("attention", "cross", "app.py", "pages/ablation.py", {"causal": False}, "decoder"),
+        ("by", "words", "app.py", "pages/generation.py", {"head": 3}, None),
+    ],
+)
+def test_a_choice_outlives_a_page_that_cannot_show_it_even_if_something_is_chosen_there(
+    choice: str, chosen: str, page: str, other: str, there: dict[str, Any], shown: str | None
+) -> None:
+    """The steps are a section of the Mask Lab, not of Export; Ablation does without cross-attention, Generation without
+    words."""
+    texts = {"model": "dates", "text": "7 Aug 1999", "target": "1999-08-07"} if choice == "attention" else {}
+    visit = Page(**texts, **{choice: chosen}).go(page).go(other).set(**there)
+    if shown:
+        assert visit.value(choice) == shown
+    assert visit.go(page).value(choice) == chosen

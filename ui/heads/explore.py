@@ -37,7 +37,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     left, right = st.columns([1, 3])
     with left:
         attention = controls.choose_attention(model.attentions)
-        layer, head = controls.choose_head(model, *run_view.shape(model, attention))
+        layer, head = controls.choose_head(model, *run_view.shape(model, attention), attention)
         by = controls.choose_by()
         controls.explain_by()
         overview_slot = st.container()

@@ -25,7 +25,7 @@ from ui.markdown import escaped
 from ui.mask_lab import compose
 from ui.results import cached_figure
 from ui.run_view import RowPredictions, RunView, layer_names
-from ui.widgets import one_of, show_notes
+from ui.widgets import bound, one_of, show_notes
 from viz.head import difference_figure, head_figure
 from viz.mask_lab import effect as effects
 from viz.mask_lab.canvas import counts, formula
@@ -44,7 +44,7 @@ def show(reading: TokenizedText, row: int) -> None:
     with where, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
         with st.container(width=190):
-            layer, head = controls.choose_head(model, *run_view.shape(model, attention))
+            layer, head = controls.choose_head(model, *run_view.shape(model, attention), attention)
         query_slot = st.container(width=150)
         held = compose.choose_where(run_view.layer_names(model, attention), layer)
     title.markdown(page.heading(say("Mask Lab"), explain.title_of(model), explain.size(batch, row)))
@@ -367,9 +367,8 @@ def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
 
 def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen: int) -> None:
     """One section, the one chosen; the others are not computed."""
-    if st.session_state.section not in SECTIONS:
-        st.session_state.section = "effect"
-    section = one_of(say("Section"), SECTIONS, "section", label_visibility="collapsed")
+    chosen_section = st.session_state.section if st.session_state.section in SECTIONS else "effect"
+    section = one_of(say("Section"), SECTIONS, **bound("section", chosen_section), label_visibility="collapsed")
     if section == "effect":
         show_effect(now, standard, chosen)
     elif section == "reach":
