@@ -24,7 +24,7 @@ function texts() {
   const lines = control("text").value.split(/\r\n|\n|\r/).filter((line) => line.trim());
   const read = lines.slice(0, about.mostRows);
   const chosen = Math.min(control("row").selectedIndex, read.length - 1);
-  control("row").replaceChildren(...read.map((line, at) => new Option(`${at + 1}: ${line.slice(0, 40)}`, at)));
+  control("row").replaceChildren(...read.map((line, at) => new Option(`${at + 1}: ${[...line].slice(0, 40).join("")}`, at)));
   control("row").selectedIndex = Math.max(chosen, 0);
   for (const id of ["row", "side"]) control(id).parentElement.hidden = read.length < 2;
   return { read, left: lines.length - read.length };
@@ -65,7 +65,7 @@ async function refresh() {
     shown = { row, runs, masks };
     show();
     const said = scene ? [] : [fill(words.done, { tokens: row.keep.filter(Boolean).length, seconds: ((performance.now() - began) / 1000).toFixed(2) })];
-    if (row.cut) said.push(fill(words.cut, { most: model.tokenizer.context, beginning: row.cut.slice(0, 40) }));
+    if (row.cut) said.push(fill(words.cut, { most: model.tokenizer.context, beginning: [...row.cut].slice(0, 40).join("") }));
     if (left) said.push(fill(words.rows, { most: about.mostRows }));
     tell(said.join(" "));
   } catch (error) {
