@@ -81,12 +81,11 @@ class AttentionCase:
     def text_alone(self, row: int) -> "AttentionCase":
         """One row without its padding, in a batch of its own: nothing to mix its mask up with."""
         some, one = self.real(row), slice(row, row + 1)
-        bias = bias_of(self.terms, one)
         return replace(
             self._of_numbers(lambda numbers: numbers[one, :, some]),
             allowed=self.allowed[one, :, some, some],
             keep=self.keep[one, some],
-            terms=replace(self.terms, bias=None if bias is None else bias[:, :, some, some]),
+            terms=terms_of(self.terms, one, some),
             masks=None,
             order=None,
         )
@@ -101,7 +100,7 @@ class AttentionCase:
             self._of_numbers(repeated),
             allowed=repeated(self.allowed),
             keep=repeated(self.keep),
-            terms=replace(self.terms, bias=bias_of(self.terms, slice(row, row + 1))),
+            terms=terms_of(self.terms, slice(row, row + 1)),
             masks=None if self.masks is None else repeated(self.masks),
             order=None if self.order is None else repeated(self.order),
         )
@@ -127,9 +126,14 @@ class AttentionCase:
         return replace(self, q=change(self.q), k=change(self.k), v=change(self.v), inputs=inputs, others=others)
 
 
-def bias_of(terms: ScoreTerms, rows: slice) -> Tensor | None:
-    """The position bias of some rows of the batch, which may share one."""
-    return terms.bias if terms.bias is None or len(terms.bias) == 1 else terms.bias[rows]
+def terms_of(terms: ScoreTerms, rows: slice, some: slice = slice(None)) -> ScoreTerms:
+    """The terms of some rows of the batch, which may share a bias, and of some of their positions."""
+    bias, sinks = terms.bias, terms.sinks
+    if bias is not None:
+        bias = (bias if len(bias) == 1 else bias[rows])[:, :, some, some]
+    if sinks is not None and sinks.ndim > 1:
+        sinks = sinks[rows, :, some]
+    return ScoreTerms(terms.softcap, bias, sinks)
 
 
 @dataclass(frozen=True, kw_only=True)

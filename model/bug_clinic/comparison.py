@@ -18,7 +18,7 @@ from torch import Tensor
 from model.attention import AttentionStages
 from model.base import Model
 from model.blocks import Block, positions_of
-from model.bug_clinic.bugs import BY_KEY, Attention, AttentionCase, Bug, Crash, bias_of, repeated
+from model.bug_clinic.bugs import BY_KEY, Attention, AttentionCase, Bug, Crash, repeated
 from model.bug_clinic.laws import LAWS, Tried, Verdict
 from model.kv_cache import network_of
 from model.mask_kinds import LOCAL
@@ -235,14 +235,14 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
 def plain_case_of(trace: Trace, layer: int, row: int) -> AttentionCase:
     """One row of one layer of a run as a case for the laws, float32, without what the layer read."""
     record, one = trace.layers[layer], slice(row, row + 1)
-    terms = (bias_of(record.terms, one), record.terms.sinks)
-    bias, sinks = (None if term is None else term.float().cpu() for term in terms)
+    terms = record.terms_in(one, slice(None), slice(None))
+    bias, sinks = (None if term is None else term.cpu() for term in (terms.bias, terms.sinks))
     return AttentionCase(
         *_projected(record, one),
         trace.allowed(layer, row)[None, None],
         trace.keys.keep[one].cpu(),
         record.scale,
-        replace(record.terms, bias=bias, sinks=sinks),
+        replace(terms, bias=bias, sinks=sinks),
         masks=_repeated(trace, layer, row),
         order=trace.allowed(layer, row, trace.spec.replace(padding=False))[None, None],
     )

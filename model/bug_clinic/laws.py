@@ -109,8 +109,9 @@ def rows(tried: Tried) -> float:
     """The furthest that a row's sum is from 1 (beside a sink, from what that leaves), where it has a key to look at."""
     case, sums = tried.case, tried.stages.weights.sum(-1)
     expected = torch.ones_like(sums)
-    if case.terms.sinks is not None:
-        expected = (tried.stages.masked.float().logsumexp(-1) - case.terms.sinks[:, None]).sigmoid()
+    if (sinks := case.terms.sinks) is not None:
+        sinks = sinks[:, None] if sinks.ndim == 1 else sinks[..., 0]
+        expected = (tried.stages.masked.float().logsumexp(-1) - sinks).sigmoid()
     looks = case.allowed.any(-1).expand_as(sums)
     return _largest((sums - expected)[looks])
 

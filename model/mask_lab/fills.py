@@ -121,26 +121,26 @@ class FillComparison:
 @dataclass(frozen=True, eq=False)
 class _Case:
     """Rows of scores, of which the last is blocked as a whole. allowed bool [R,K]; sink: None, or one more score of
-    every row's denominator. exact: the weights of all but the last row, float64 [R-1,K]. cast: for each precision the
-    scores [R,K] in it, and what is wrong where they do not fit."""
+    each row's denominator, [R,1]. exact: the weights of all but the last row, float64 [R-1,K]. cast: for each precision
+    the scores [R,K] in it, and what is wrong where they do not fit."""
 
     allowed: Tensor
-    sink: float | None
+    sink: Tensor | None
     exact: Tensor
     cast: dict[str, tuple[Tensor, str | None]]
 
 
 def on_a_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> FillComparison:
     """`compare` on one head of a run, under its masks or others."""
-    stages, sinks = trace.stages(layer, head, row, masks), trace.layers[layer].terms.sinks
-    allowed = trace.allowed(layer, row, masks, head=head)
-    return compare(stages.scaled, allowed, None if sinks is None else float(sinks[head]))
+    stages, allowed = trace.stages(layer, head, row, masks), trace.allowed(layer, row, masks, head=head)
+    sinks = trace.layers[layer].terms_in(row, slice(head, head + 1), slice(None)).sinks
+    return compare(stages.scaled, allowed, None if sinks is None else sinks.reshape(-1, 1).cpu())
 
 
-def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillComparison:
+def compare(scores: Tensor, allowed: Tensor, sink: Tensor | float | None = None) -> FillComparison:
     """scores: one head's before masking, [Q,K], -inf in a cell that the network itself closed, all others finite;
-    allowed: bool [Q,K], True = may attend. sink: a score of the head's that is in every row's denominator alone. Raises
-    ValueError for anything else."""
+    allowed: bool [Q,K], True = may attend. sink: a score of the head's that is in every row's denominator alone, one or
+    each query's own [Q,1]. Raises ValueError for anything else."""
     if scores.ndim != 2 or not scores.numel() or scores.shape != allowed.shape or allowed.dtype != torch.bool:
         raise ValueError(
             f"expected scores [Q,K] and a boolean mask [Q,K], got {list(scores.shape)} and "  # not shown
@@ -152,10 +152,11 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
     open_cells = allowed & ~closed
     empty = ~open_cells.any(-1)
     whole = empty.nonzero().flatten().tolist()
-    demonstrated = scores[whole[0] if whole else -1]
-    rows = torch.cat([scores[~empty], demonstrated[None]]).float()
+    chosen = torch.tensor([*(~empty).nonzero().flatten().tolist(), whole[0] if whole else -1])
+    rows = scores[chosen].float()
+    sinks = None if sink is None else torch.as_tensor(sink).expand(len(scores), 1)[chosen]
     ordinary = open_cells[~empty]
-    exact = _softmax(rows[:-1].double().masked_fill(~ordinary, float("-inf")), sink)
+    exact = _softmax(rows[:-1].double().masked_fill(~ordinary, float("-inf")), None if sinks is None else sinks[:-1])
     finite = rows[rows.isfinite()].abs()
     largest = float(finite.max()) if finite.numel() else 0.0
     cast: dict[str, tuple[Tensor, str | None]] = {}
@@ -165,7 +166,7 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
             words = N_("a score of ±{largest:.3g} is more than the largest number, {most:.3g}")
             why = msg(words, largest=largest, most=most)
         cast[name] = rows.to(dtype), why
-    case = _Case(torch.cat([ordinary, torch.zeros_like(allowed[:1])]), sink, exact, cast)
+    case = _Case(torch.cat([ordinary, torch.zeros_like(allowed[:1])]), sinks, exact, cast)
     return FillComparison(
         rows=len(ordinary),
         blocked=int((~ordinary).sum()),
@@ -203,11 +204,10 @@ def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
     return Result(name, dtype, written, None, fate(weights[-1].double()), _damage(weights[:-1].double(), case))
 
 
-def _softmax(scores: Tensor, sink: float | None) -> Tensor:
+def _softmax(scores: Tensor, sink: Tensor | None) -> Tensor:
     if sink is None:
         return scores.softmax(-1)
-    column = torch.full_like(scores[:, :1], sink)
-    return torch.cat([scores, column], dim=-1).softmax(-1)[:, :-1]
+    return torch.cat([scores, sink.to(scores.dtype)], dim=-1).softmax(-1)[:, :-1]
 
 
 def fate(row: Tensor) -> RowFate:

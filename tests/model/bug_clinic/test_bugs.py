@@ -46,6 +46,9 @@ CASES = {
         terms=ScoreTerms(softcap=3.0, bias=torch.randn(1, H, T, T, generator=torch.Generator().manual_seed(2)))
     ),
     "sinks": some_case(terms=ScoreTerms(sinks=torch.tensor([0.5, -1.0, 2.0]))),
+    "a sink for each query": some_case(
+        terms=ScoreTerms(sinks=torch.randn(B, H, T, 1, generator=torch.Generator().manual_seed(3)))
+    ),
 }
 
 

@@ -1,5 +1,6 @@
 """Bugs beside the right version, on real text, by the model that ships."""
 
+from dataclasses import replace
 from pathlib import Path
 from weakref import ref
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from model import catalog
+from model.attention import ScoreTerms
 from model.base import Model
 from model.bug_clinic.bugs import BUGS, BY_KEY, Bug
 from model.bug_clinic.comparison import compare, examine, right_of, row_of, trial_of
@@ -71,6 +73,16 @@ def test_padding_that_is_open_is_open_as_far_as_the_window_reaches(key: str, tmp
     opened = order & keep[:, None] if key == "wrong-axis" else order | keep
     for head in range(trace.num_heads):
         assert torch.equal(compare(model, trace, 0, key, 1).wrong.masked[head] > -torch.inf, opened)
+
+
+def test_sinks_of_each_query_are_those_of_the_row(story: Model, trace: Trace) -> None:
+    sinks = torch.randn(*trace.layers[3].q.shape[:3], 1, generator=torch.Generator().manual_seed(5))
+    run = replace(trace, layers=tuple(replace(one, terms=ScoreTerms(sinks=sinks)) for one in trace.layers))
+    for row in (0, 1):
+        found = compare(story, run, row, "diagonal", 3)
+        for head in range(run.num_heads):
+            assert_near(found.right.weights[head], run.weights(3, head, row), 1e-6, f"row {row}, head {head}")
+        assert not any(right.broken for _, right in examine(story, run, row, "diagonal", 3).verdicts.values())
 
 
 def test_what_is_shown_does_not_depend_on_what_was_asked_before(story: Model, trace: Trace) -> None:

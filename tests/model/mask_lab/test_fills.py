@@ -2,13 +2,15 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from model.attention import attention_stages
-from model.mask_lab.fills import DTYPES, FILLS, FillComparison, Result, compare, fate
+from model.attention import ScoreTerms, attention_stages
+from model.base import Model
+from model.mask_lab.fills import DTYPES, FILLS, FillComparison, Result, compare, fate, on_a_head
 from tests.tensors import assert_near
 
 QUERIES, KEYS = 7, 11
@@ -164,6 +166,23 @@ class TestSink:
             assert one.empty.kind == "zero"
         leaking = result(found, "−10").empty
         assert leaking.total == pytest.approx(KEYS * math.exp(-10) / (KEYS * math.exp(-10) + math.exp(1.3)), rel=1e-4)
+
+    def test_each_query_s_own_is_in_the_denominator_of_its_row(self, tiny: Model) -> None:
+        trace = tiny.run(tiny.encode(["the cat", "the cat sat on the mat"], pad_side="left"))
+        sinks = torch.randn(*trace.layers[0].q.shape[:3], 1, generator=torch.Generator().manual_seed(5))
+        run = replace(trace, layers=tuple(replace(one, terms=ScoreTerms(sinks=sinks)) for one in trace.layers))
+        for row in (0, 1):  # padded on the left, and not
+            found, allowed = on_a_head(run, row, run.spec, 1, 2), run.allowed(1, row)
+            powers = (run.stages(1, 2, row).scaled.double().exp() * allowed).sum(-1)
+            totals = (powers / (powers + sinks[row, 2, :, 0].double().exp()))[allowed.any(-1)]
+            for one in (found.ours, result(found, "−∞")):
+                assert one.damage.least_total == pytest.approx(float(totals.min()), abs=1e-6)
+                assert one.damage.most_total == pytest.approx(float(totals.max()), abs=1e-6)
+                assert one.damage.difference < 1e-6
+            assert found.empty_row == (None, 0)[row == 0]
+            sink = float(sinks[row, 2, -1 if found.empty_row is None else 0])  # else a copy of the last row is blocked
+            lost = found.keys * math.exp(-10)
+            assert result(found, "−10").empty.total == pytest.approx(lost / (lost + math.exp(sink)))
 
 
 class TestEdges:
