@@ -19,6 +19,7 @@ import torch
 from i18n import N_, msg
 from model.base import Model
 from model.heads.merging import By, Groups, MergedBlocks, merge_groups, merged_labels, merged_masks, merged_weights
+from model.heads.reach import layer_masks
 from model.heads.view import HeadView
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -33,8 +34,8 @@ UNITS = 2**30  # a capacity of 1, for flows are of whole numbers
 @dataclass(frozen=True, eq=False)
 class LayerMaps:
     """maps: float32 [L,R,C], how much query q looks at key k in each layer, or for a rollout by the end of each layer.
-    blocked: for each layer and each mask that is on, bool [R,C], True = it blocks the cell in that layer; layers under
-    the same masks share them. labels: of its tokens, or of what they are merged into.
+    blocked: for each layer and each mask that is on, bool [R,C], True = no head may look there, and it is what blocks
+    the cell for some head; layers under the same masks share them. labels: of its tokens, or what they are merged into.
     """
 
     maps: np.ndarray
@@ -80,10 +81,11 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "toke
         maps = over_heads(trace, row, masks, how, groups)
     labels = labels if groups is None else merged_labels(labels, groups[0])
     blocked: list[dict[str, np.ndarray]] = []
-    for layer in range(trace.num_layers):  # a mask blocks a cell where it does so for all heads
+    for layer, open_cells in enumerate(layer_masks(trace, row, masks)):
         each = [trace.blocked_by(layer, row, masks, head=head) for head in range(trace.num_heads if masks.heads else 1)]
-        names = set.intersection(*(set(one) for one in each))
-        here = {name: np.all([one[name].numpy() for one in each], axis=0) for name in sorted(names)}
+        names = sorted(set().union(*each))
+        found = [(name, [one[name] for one in each if name in one]) for name in names]
+        here = {name: (torch.stack(by).any(0) & ~open_cells).numpy() for name, by in found}
         here = here if groups is None else merged_masks(here, *groups)
         before = blocked[-1] if blocked else {}
         same = {name for name in here.keys() & before.keys() if np.array_equal(here[name], before[name])}

@@ -22,6 +22,7 @@ SPECS = [
     MaskSpec(sliding=2),
     MaskSpec(drawn=(Stroke("block", 1, 0, 4, 3),), heads=(1,)),
     MaskSpec(causal=False, layers=(1,)),
+    MaskSpec(causal=False, sliding=2, heads=(0,)),  # later keys are blocked by one mask for it, by another for others
 ]
 
 
@@ -95,6 +96,9 @@ def test_a_cell_is_blocked_where_it_is_so_for_every_head(tiny: Model, batch: Tok
         allowed = torch.stack([trace.allowed(layer, 1, spec, head=head) for head in range(3)]).any(0).numpy()
         closed = np.any([np.zeros_like(allowed), *found.view(layer).blocked.values()], axis=0)
         np.testing.assert_array_equal(closed, ~allowed)
+        for name, mask in found.view(layer).blocked.items():
+            some = [trace.blocked_by(layer, 1, spec, head=head).get(name, torch.tensor(False)) for head in range(3)]
+            np.testing.assert_array_equal(mask, torch.stack(torch.broadcast_tensors(*some)).any(0).numpy() & ~allowed)
 
 
 @pytest.mark.parametrize("spec", SPECS)
