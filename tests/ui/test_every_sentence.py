@@ -174,7 +174,8 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
         yield token_sentence(lines[0], how, at, pieces[at], *lines[1:]), True, replace(facts, how=how)
     found = now.ask(reach_of, *place)
     names = run_view.layer_names(now.model, "self")
-    reach = ReachView(found.first, found.window, found.seen, facts.layer, found.blocked, list(pieces), at, names)
+    masks = facts.layer, found.blocked
+    reach = ReachView(found.first, found.window, found.seen, *masks, list(pieces), at, names, facts.keep)
     yield reach_sentence(reach), True, facts
     if not lab:
         scope = "layer" if only else "model"

@@ -181,6 +181,7 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
         tokens=list(now.run.keys.pieces[now.row]),
         query=chosen,
         names=layer_names(now.model, now.run.attention),
+        keep=now.run.keys.keep[now.row].numpy(),
     )
     sentence = effects.reach_sentence(view)
     st.html(sentence)

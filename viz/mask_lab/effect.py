@@ -169,7 +169,7 @@ class ReachView:
     first: int [T,T], after how many layers, 1 to L, the query can know of the key; 0 = never.
     window, seen: int [L,T], how many keys a query may look at in each layer alone, and can know of after it.
     layer, blocked: one layer, and for each mask that is on in it bool [T,T], True = no head may look, for this mask.
-    tokens: a label for each position. query: the picked one. names: of all layers.
+    tokens: a label for each position. query: the picked one. names: of all layers. keep: bool [T], False = padding.
     """
 
     first: np.ndarray
@@ -180,6 +180,7 @@ class ReachView:
     tokens: list[str]
     query: int
     names: Sequence[str]
+    keep: np.ndarray
 
 
 def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
@@ -223,9 +224,14 @@ def reach_sentence(view: ReachView) -> Markup:
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
     about = {"layer": view.names[view.layer], "token": view.tokens[view.query], "position": view.query}
     about |= {"alone": alone, "seen": seen}
-    ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
-    settled = int((view.seen[:, view.query] < seen).sum()) + 1
-    return paragraph(filled(say(STACKED), ahead=ahead, settled=settled, layers=len(view.window), **about))
+    reached = view.first[view.query]
+    about |= {"ahead": int(((reached > 0) & view.keep)[view.query + 1 :].sum()), "layers": len(view.window)}
+    settled = int(np.delete(reached, view.query).max(initial=0))  # of itself it knows before the first
+    parts = [filled(say(STACKED), settled=settled, **about)]
+    if padding := int((reached[~view.keep] > 0).sum()):
+        parts += [escape(say_count("Of the tokens it can depend on, {count} is padding.",
+                                   "Of the tokens it can depend on, {count} are padding.", padding))]  # fmt: skip
+    return paragraph(Markup(together(parts)))
 
 
 def soonest(first: np.ndarray, step: int) -> np.ndarray:

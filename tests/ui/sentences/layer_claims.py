@@ -75,8 +75,8 @@ def _depends(said: Said, facts: Facts) -> bool:
     """How many tokens it may attend to and depend on, and after how many layers it depends on all of these."""
     seen = [int(layer[facts.at].sum()) for layer in facts.reached]
     counts = {"alone": facts.windows[facts.layer][facts.at].sum(), "seen": seen[-1], "layers": len(seen)}
-    counts |= {"ahead": facts.reached[-1][facts.at, facts.at + 1 :].sum()}
-    counts |= {"settled": 1 + sum(one < seen[-1] for one in seen), "position": facts.at}
+    counts |= {"ahead": (facts.reached[-1][facts.at] & facts.keep)[facts.at + 1 :].sum()}
+    counts |= {"settled": [1, *seen].index(seen[-1]), "position": facts.at}
     named = said["token"] == facts.pieces[facts.at] and said["layer"] == f"L{facts.layer}"
     return named and all(int(said[name]) == count for name, count in counts.items())
 
@@ -102,6 +102,9 @@ LAYER_CLAIMS: dict[str, Claim] = {
     "The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.": _moved_most,
     # viz/mask_lab/effect.py
     "Of all tokens, {token} (position {position}) may attend to {alone:,} in layer {layer} alone. After the last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of {layers}.": _depends,
+    "Of the tokens it can depend on, {count} are padding.": lambda said, facts: (
+        int(said["count"]) == (facts.reached[-1][facts.at] & ~facts.keep).sum() > 0
+    ),
     # viz/ablation.py
     "Turned off one at a time: {count} of {total} heads.": lambda said, facts: (
         (int(said["count"]), int(said["total"])) == (facts.effects.size, facts.effects.size)

@@ -1,6 +1,7 @@
 """Reach as a figure, a table and a sentence: their numbers, colours and blocked cells."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def windowed(tokens: int, size: int, layers: int = LAYERS, query: int = 0) -> Re
     window = np.stack([((back >= 0) & (back < size)).sum(1)] * layers)
     blocked = {"causal": back < 0, "sliding": np.abs(back) >= size}
     labels, names = [f"t{place}" for place in range(tokens)], [f"L{layer}" for layer in range(layers)]
-    return ReachView(first.astype(np.int16), window, seen, 2, blocked, labels, query, names)
+    return ReachView(first.astype(np.int16), window, seen, 2, blocked, labels, query, names, np.ones(tokens, bool))
 
 
 def trace_of(figure: go.Figure, name: str) -> Any:
@@ -52,6 +53,7 @@ class TestFigure:
             list("abc"),
             1,
             ["L0", "L1"],
+            np.ones(3, bool),
         )
         figure = reach_figure(view, dark=False)
         assert [trace.name for trace in figure.data] == ["may look", "reach"]
@@ -108,9 +110,8 @@ class TestFigure:
         assert 4 < len(trace.colorbar.tickvals) <= 12
 
     def test_tokens_that_look_like_markup_are_escaped(self) -> None:
-        view = ReachView(
-            np.eye(2, dtype=int), np.ones((1, 2), int), np.ones((1, 2), int), 0, {}, ["<s>", "<b>"], 1, ["L0"]
-        )
+        numbers = np.eye(2, dtype=int), np.ones((1, 2), int), np.ones((1, 2), int)
+        view = ReachView(*numbers, 0, {}, ["<s>", "<b>"], 1, ["L0"], np.ones(2, bool))
         assert list(reach_figure(view, dark=False).layout.xaxis.ticktext) == ["&lt;s&gt;", "&lt;b&gt;"]
         assert "&lt;b&gt;" in reach_sentence(view)
         assert "<s>" not in reach_table(view)
@@ -146,3 +147,22 @@ class TestTable:
         view = windowed(23, 4, query=20)
         view.window[3] = 9
         assert [row[1] for row in cells_of(reach_table(view))] == ["4", "4", "4", "9", "4"]
+
+
+class TestSentence:
+    def test_padding_is_not_later_in_the_text(self) -> None:
+        """Three tokens of text and two of padding, every one of which looks at all."""
+        every, keep = np.full((1, 5), 5), np.array([True, True, True, False, False])
+        view = ReachView(np.ones((5, 5), int), every, every, 0, {}, list("abcpp"), 1, ["L0"], keep)
+        words = reach_sentence(view).striptags()
+        assert "After the last layer it can depend on 5 (1 of them later in the text)" in words
+        assert words.endswith("Of the tokens it can depend on, 2 are padding.")
+        last = reach_sentence(replace(view, query=2)).striptags()
+        assert "it can depend on 5 (0 of them later in the text)" in last
+        assert "padding" not in reach_sentence(replace(view, keep=np.ones(5, bool)))
+
+    @pytest.mark.parametrize(("size", "query", "layers"), [(1, 3, 0), (4, 0, 0), (4, 3, 1), (4, 4, 2), (4, 22, 5)])
+    def test_how_many_layers_it_takes(self, size: int, query: int, layers: int) -> None:
+        """A token knows of itself before any."""
+        words = reach_sentence(windowed(23, size, query=query))
+        assert f"layers needed for that: {layers} of 5." in words
