@@ -93,6 +93,14 @@ class TestLongTexts:
         assert f"{outside * 100:.1f}" in words
         assert "of the query's weight" in words
 
+    @pytest.mark.parametrize("total", [0.1, 1.0, 3.0], ids=["a sink has the rest", "one query", "a sum of three"])
+    def test_the_share_outside_is_of_what_the_keys_get(self, total: float) -> None:
+        view = view_of((9, 9))
+        view.weights[8] = np.array([1, 1, 2, 0, 0, 0, 0, 1, 3], np.float32) / 8 * total
+        assert left_out(view, cropped(view, (7, 9), (7, 9)), 8).endswith("50.0% of the query's weight lies outside.")
+        view.weights[8] = 0
+        assert left_out(view, cropped(view, (7, 9), (7, 9)), 8).endswith(" 0% of the query's weight lies outside.")
+
     def test_a_part_without_the_query_says_so(self) -> None:
         view = view_of((29, 29), causal=causal(29))
         part = tokens_part(view, (3, 11), 25)
