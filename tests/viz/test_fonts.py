@@ -2,8 +2,12 @@
 
 import io
 import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from matplotlib.font_manager import FontEntry
 from matplotlib.text import Text
 from pypdf import PdfReader
 
@@ -82,19 +86,34 @@ def test_lines_are_as_wide_as_they_may_be() -> None:
     assert fonts.wrapped("看见（掩码）了", 7) == ["看见", "（掩", "码）了"]
 
 
-def test_a_font_installed_after_matplotlib_made_its_list_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    everything = list(fonts.font_manager.fontManager.ttflist)
-    (late, *_) = [font for font in everything if font.name == "STIXGeneral"]  # comes with matplotlib too
-    only_late = fonts._characters(late.fname) - fonts._characters(fonts.font_manager.findfont(fonts.FONT))
-    character = chr(min(only_late))
-    monkeypatch.setattr(
-        fonts.font_manager.fontManager, "ttflist", [one for one in everything if one.name == fonts.FONT]
-    )
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[FontEntry]:
+    """A font that comes with matplotlib too, but is not on its list, which DejaVu is."""
+    manager = fonts.font_manager.fontManager
+    (late, *_) = [font for font in manager.ttflist if font.name == "STIXGeneral"]
+    monkeypatch.setattr(manager, "ttflist", [one for one in manager.ttflist if one.name == fonts.FONT])
     monkeypatch.setattr(fonts.font_manager, "findSystemFonts", lambda: [late.fname])
     for kept in (fonts._covering, fonts._newly_installed):
         kept.cache_clear()
-    try:
-        assert fonts.families(character) == [fonts.FONT, "STIXGeneral"]
-    finally:
-        for kept in (fonts._covering, fonts._newly_installed):
-            kept.cache_clear()
+    yield late
+    for kept in (fonts._covering, fonts._newly_installed):
+        kept.cache_clear()
+
+
+def only_in(late: FontEntry) -> str:
+    """A character that DejaVu has not."""
+    return chr(min(fonts._characters(late.fname) - fonts._characters(fonts.font_manager.findfont(fonts.FONT))))
+
+
+def test_a_font_installed_after_matplotlib_made_its_list_is_found(late: FontEntry) -> None:
+    assert fonts.families(only_in(late)) == [fonts.FONT, "STIXGeneral"]
+
+
+def test_a_font_that_is_gone_but_still_on_matplotlib_s_list_is_passed_over(late: FontEntry, tmp_path: Path) -> None:
+    listed = fonts.font_manager.fontManager.ttflist
+    for name, content in (("Gone.ttf", None), ("Damaged.ttf", b"no font")):
+        if content:
+            (tmp_path / name).write_bytes(content)
+        listed.insert(0, replace(late, fname=str(tmp_path / name), name=name))
+    assert fonts.families(only_in(late)) == [fonts.FONT, "STIXGeneral"]
+    assert fonts.drawable("\U0010fffd") == "⟨U+10FFFD⟩"  # no font has it

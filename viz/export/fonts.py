@@ -96,4 +96,7 @@ def _newly_installed() -> bool:
 
 @cache
 def _characters(path: str) -> frozenset[int]:
-    return frozenset(FT2Font(path).get_charmap())
+    """None of a font that cannot be read: matplotlib's list still names those that were removed since."""
+    with suppress(OSError, RuntimeError):
+        return frozenset(FT2Font(path).get_charmap())
+    return frozenset()
