@@ -26,7 +26,7 @@ from model.atlas.tally import SAMPLED, Tally
 from model.base import Model
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
-from model.text import TokenBatch, padded
+from model.text import TokenBatch, padded, shortened
 
 UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that one takes seconds, not minutes
 LONGEST = UNIT_CHARACTERS  # characters of a text; what is longer counts as several
@@ -134,23 +134,18 @@ class TokenRow:
 
 
 def rows_of_unit(model: Model, unit: Unit, length: int) -> Iterator[TokenRow]:
-    """Its texts as rows of at most `length` tokens, each begun as the model begins a text; a long one is several."""
+    """Its texts as rows of at most `length` tokens, each as the model reads a text; a long one is several."""
     for number, ids in enumerate(unit.rows):
         yield TokenRow(number, ids[:length], "", (0,) * min(len(ids), length))
-    left = {number: text for number, text in enumerate(unit.texts) if text.strip()}
-    rows = []
-    while left:
-        batch = model.encode(list(left.values()))
-        for place, (number, rest) in enumerate(list(left.items())):
-            whole = batch.ids[place, batch.real(place)].tolist()
-            end, ends = len(rest) - len(batch.cut[place]), batch.ends[place]
-            if length < len(whole):
-                end = ends[length - 1] or end
-            some = slice(min(length, len(whole)))
-            rows.append(TokenRow(number, tuple(whole[some]), rest[:end], ends[some]))
-            left[number] = rest[end:]
-        left = {number: rest for number, rest in left.items() if rest.strip()}
-    yield from sorted(rows, key=lambda row: row.number)
+    for number, rest in enumerate(unit.texts):
+        while rest.strip():
+            part = shortened(rest, length, model.encode)
+            batch = model.encode([part])
+            ids, ends = tuple(batch.ids[0, :length].tolist()), batch.ends[0][:length]
+            if batch.ids.shape[1] > length or batch.cut[0]:  # not even its first character fits as a whole
+                part = rest[: ends[-1]] or rest
+            yield TokenRow(number, ids, part, ends)
+            rest = rest[len(part) :]
 
 
 def batch_of(rows: list[TokenRow]) -> TokenBatch:

@@ -117,6 +117,25 @@ def test_a_long_text_is_several_rows_that_hold_all_of_it(tiny: Model, length: in
     assert "".join(map(tiny.label, whole)).replace("·", " ") == text
 
 
+@pytest.mark.parametrize("length", [5, 8, 40])
+def test_a_character_of_several_tokens_is_read_whole_in_one_row(tiny: Model, length: int) -> None:
+    """Each of these is three tokens or four, so that a row's end may lie within one."""
+    text = "猫坐在😀垫子上a，狗跑进" * 3
+    rows = list(rows_of_unit(tiny, units_of_text(text)[0], length))
+    whole = tiny.encode([text]).ids[0].tolist()
+    assert "".join(row.text for row in rows) == text
+    assert [token for row in rows for token in row.ids[1:]] == whole[1:]
+    for row in rows:
+        assert row.ids == tuple(tiny.encode([row.text]).ids[0].tolist())  # as a reader finds it on Explore
+        assert len(row.ids) <= length
+
+
+def test_a_character_longer_than_a_row_is_cut_and_the_next_one_read(tiny: Model) -> None:
+    rows = list(rows_of_unit(tiny, units_of_text("a😀猫b")[0], 3))
+    assert [row.text for row in rows] == ["a", "😀", "猫", "b"]
+    assert [len(row.ids) for row in rows] == [2, 3, 3, 2]
+
+
 def test_separators_split_the_rows_of_a_text_as_the_text_itself(tiny: Model) -> None:
     """Of texts that are one row, that are several, and that are padded."""
     (unit,) = in_units(iter(["the cat. sat. on the mat", "a. cat", "the mat. " * 9]))
