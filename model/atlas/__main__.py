@@ -99,10 +99,11 @@ def _run(given: argparse.Namespace) -> int:
 def _follow(done: Iterator[Unit], progress: AtlasProgress, keep: Callable[[], None], asked: list[int]) -> bool:
     """Measure to the end, saving now and then; False where somebody asked it to stop."""
     began = saved = time.monotonic()
+    read_before = progress.tally.read  # by earlier runs
     for _ in done:
         now = time.monotonic()
         if sys.stderr.isatty():
-            speed = progress.tally.read / (now - began)
+            speed = (progress.tally.read - read_before) / (now - began)
             print(f"\r{progress.tally.texts:,} texts, {progress.tally.read:,} tokens, {speed:,.0f} a second ",
                   end="", file=sys.stderr)  # fmt: skip
         if asked or now - saved > SAVE_EVERY:

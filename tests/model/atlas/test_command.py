@@ -121,6 +121,23 @@ def test_stopped_and_gone_on_with_it_is_the_same_table(
     assert not list(tmp_path.glob("*.part"))
 
 
+def test_its_speed_leaves_out_what_earlier_runs_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Resumed with 9,000 tokens, of which it knows not how long they took, it reads 100 more in 4 seconds."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(atlas, "time", SimpleNamespace(monotonic=iter([17.0, 21.0]).__next__))
+    tally = SimpleNamespace(texts=31, read=9_000)
+
+    def done() -> Iterator[Any]:
+        tally.read += 100
+        yield None
+
+    progress: Any = SimpleNamespace(tally=tally)
+    assert atlas._follow(done(), progress, lambda: None, [])
+    assert "31 texts, 9,100 tokens, 25 a second" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
