@@ -9,9 +9,11 @@ import pytest
 
 from model.base import Model
 from model.circuits.ov_qk import composition, copying_scores, ov, qk
+from model.circuits.weights import tokens_compared
 from tests.model.huggingface.families import DECODERS, random_network, save_tokenizer
 from tests.pages.explore import Explore, array
 from tests.pages.test_head_atlas import HeadAtlas
+from ui import results
 from viz.html import fixed
 
 
@@ -42,6 +44,20 @@ def test_tokens_of_the_text() -> None:
     page = Circuits(text="the cat the", circuit_tokens="text")
     assert page.table("token attended to").count("<tr>") == 1 + 3
     assert "·cat" in page.table("query token")
+
+
+def test_a_text_none_of_whose_tokens_is_compared_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = results.ask
+    few = lambda function, *of: 7 if function is tokens_compared else ask(function, *of)  # noqa: E731 - none is a word
+    monkeypatch.setattr(results, "ask", few)
+    page = Circuits(text="the cat", circuit_tokens="text")
+    assert page.said("info") == [
+        "None of the first line's tokens is among the first 7, which are compared: the tables show those with the "
+        "largest effects."
+    ]
+    assert "·cat" not in page.table("query token")
+    page.set(text="")
+    assert page.said("info") == ["Type a text on the left, one sequence per line, or choose an example."]
 
 
 def test_a_model_without_circuits_is_refused_in_a_sentence(folders: dict[str, str]) -> None:

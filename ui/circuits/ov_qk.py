@@ -39,6 +39,10 @@ COPYING = N_(
 )
 NO_COPYING = N_("On its own it changes no logit: only later layers read what it writes.")
 NOTHING = N_("It changes no logit.")
+NONE_COMPARED = N_(
+    "None of the first line's tokens is among the first {count:,}, which are compared: the tables show those with the "
+    "largest effects."
+)
 COMPOSITION = N_(
     "‖A·B‖ over ‖A‖·‖B‖ in Frobenius norms, minus 1/√width, which is what random matrices give: B is the earlier "
     "head's OV matrix, A the later one's QK matrix from the query's side (Q), from the key's (K), or its OV matrix "
@@ -62,9 +66,9 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     ids: tuple[int, ...] = ()
     if chosen == "text":
         found = continuation_ids(model, line)[0] if (line := first_line(text)) else []
-        ids = tuple(dict.fromkeys(token for token in found[:MOST_TOKENS] if token < count))
+        ids = tuple(dict.fromkeys([token for token in found if token < count][:MOST_TOKENS]))
         if not ids:
-            st.info(say(A_LINE_EACH))
+            st.info(say(NONE_COMPARED, count=count) if found else say(A_LINE_EACH))
     if count < model.vocabulary:
         st.caption(say("Only the first {count:,} of {all:,} tokens are compared.", count=count, all=model.vocabulary))
     ov: OVCircuit = results.ask(ov_qk.ov, ModelRef.of(model), layer, head, ids)
