@@ -53,9 +53,11 @@ class Generation(Page):
         return [re.findall("<td.*?>(.*?)</td>", row) for row in found.split("<tr>")[2:]]
 
 
-def written_by(model: Model, steps: int, sampling: Sampling = SAMPLING, text: str = PROMPT) -> Continuation:
+def written_by(
+    model: Model, steps: int, sampling: Sampling = SAMPLING, text: str = PROMPT, begun: Continuation | None = None
+) -> Continuation:
     """What the page has to write."""
-    path = Continuation(tuple(model.encode([text]).ids[0].tolist()))
+    path = begun or Continuation(tuple(model.encode([text]).ids[0].tolist()))
     for _ in range(steps):
         logits = model.run(batch_of(model, path.ids)).logits[0, -1]
         path = path.plus(draw(logits, sampling, len(path.ids)).token)

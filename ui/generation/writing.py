@@ -8,14 +8,15 @@ from typing import Annotated, Any, Literal
 import streamlit as st
 from pydantic import AfterValidator, Field
 
-from i18n import N_, say, say_count
+from i18n import N_, say, say_count, translated
 from model import kv_cache
 from model import sampling as generation
 from model.base import Model
 from model.sampling import MOST_WRITTEN, Continuation, Sampling, logits_at
-from model.text import rows_of
+from model.text import cut_words, rows_of
 from serving.job import GrownRunRef, ModelRef, RunRef
 from ui import link, results
+from ui.markdown import escaped
 from ui.run_view import RunView
 
 SECONDS = 0.4  # from token to token while it plays
@@ -87,8 +88,10 @@ def begin(model: Model, text: str) -> list[str]:
             more,
         )
         notes.append(left_out)
-    prompt, cut = tuple(batch.ids[0].tolist()), len(batch.cut[0])
-    if cut:
+    prompt, cut = tuple(batch.ids[0, : batch.ids.shape[1] - model.added_after].tolist()), len(batch.cut[0])
+    if cut and len(prompt) < model.context:  # room for as many tokens as are added behind a text
+        notes.append(escaped(translated(cut_words(batch.cut[0], model.context))))
+    elif cut:
         full = say_count(
             "The prompt fills the context, {context:,} tokens; its last character is cut. There is no room to "
             "generate: shorten it.",
