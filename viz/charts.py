@@ -166,6 +166,7 @@ def labelled(labels: Sequence[str], title: str) -> Part:
         "tickvals": places,
         "ticktext": [escaped(shortened(labels[place], LONGEST_TICK)) for place in places],
         "title": {"text": say(title)},
+        "categoryarray": list(labels),  # all of them, for a CSV: numbers on an axis are no categories
     }
 
 

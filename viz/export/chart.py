@@ -128,8 +128,7 @@ def as_csv(drawn: CachedFigure) -> str:
     lines = csv.writer(file)
     lines.writerow(["series", "x", "x name", "y", "y name", "value"])  # not shown
     layout = drawn.layout.to_plotly_json()
-    across, down = (dict(zip(axis.get("tickvals", ()), map(unescape, axis.get("ticktext", ())), strict=True))
-                    for axis in (layout.get("xaxis", {}), layout.get("yaxis", {})))  # fmt: skip
+    across, down = (dict(enumerate(layout.get(axis, {}).get("categoryarray", ()))) for axis in ("xaxis", "yaxis"))
     for trace in (one.to_plotly_json() for one in drawn.data):
         name = cell(trace.get("name", ""))
         if trace["type"] != "heatmap":
