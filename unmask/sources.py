@@ -113,11 +113,11 @@ class HeadSource(ABC):
         """All heads as thumbnails, and the selected one enlarged. Its numbers are the thumbnails, float32 [L,H,S,S']:
         the largest weight of each patch; S = Q for a short text."""
         first = self.first_head()
-        heads, queries = self.all_heads([first]), self.size[0]
+        heads = self.all_heads([first])
         layers, count = heads.thumbnails.shape[:2]
         line = f"{self.title}: {layer_count(layers)} × {head_count(count)}"
         html, canvas = partial(explorer_page, line, heads, absent=ABSENT), lambda: Canvas("overview", heads.overview())
-        printed = partial(printed_file, "overview", "", self.title, (heads, queries))
+        printed = partial(printed_file, "overview", "", self.title, (heads, self.size))
         return Picture(line, heads, heads.thumbnails, html, canvas, printed, self.axes_of(heads.thumbnails))
 
     def axes_of(self, numbers: np.ndarray) -> dict[str, Sequence[Any]]:

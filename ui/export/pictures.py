@@ -71,7 +71,8 @@ def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
     def caption() -> str:
         sentence = N_("Attention of all {layers} × {heads} heads of {model}.")
         what = say(sentence, layers=layers, heads=heads, model=subject.model_and_attention)
-        return subject.caption(what, words.of_every(len(subject.now.tokens), found.blocked))
+        size = len(subject.now.tokens), len(subject.now.key_tokens)
+        return subject.caption(what, words.of_every(size, found.blocked))
 
     of = found.thumbnails, found.blocked, numbers
     title = lambda: say("{model} · all heads", model=subject.model_and_attention)  # noqa: E731

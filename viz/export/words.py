@@ -89,12 +89,16 @@ def _axes(view: HeadView) -> list[str]:
     return [say("Rows are queries {queries}, columns are keys {keys}.", queries=queries, keys=keys)]
 
 
-def of_every(queries: int, blocked: np.ndarray) -> list[str]:
-    """How to read all heads of a run of so many queries. blocked: bool [L,H,S,S'], of each pixel."""
-    side = blocked.shape[2]
-    patch = say("{queries} queries; each pixel shows the largest weight of a patch.", queries=queries)
+def of_every(size: tuple[int, int], blocked: np.ndarray) -> list[str]:
+    """How to read all heads of a run of so many queries and keys. blocked: bool [L,H,S,S'], of each pixel."""
+    (queries, keys), (rows, columns) = size, blocked.shape[2:]
+    patch = []
+    if rows < queries:
+        patch = [say("{queries} queries; each pixel shows the largest weight of a patch.", queries=queries)]
+    elif columns < keys:
+        patch = [say("{keys} keys; each pixel shows the largest weight of a patch.", keys=keys)]
     colours = [say("Brightness is the square root of the weight."), *_hatched(blocked.any())]
-    return [say("Rows are layers, columns are heads."), *([] if side >= queries else [patch]), *colours]
+    return [say("Rows are layers, columns are heads."), *patch, *colours]
 
 
 def of_lines(least: float) -> list[str]:
