@@ -145,6 +145,20 @@ def test_two_texts_too_long_for_a_picture_are_to_be_shortened_for_no_part_can_be
     assert any(one.endswith("Shorten the texts on the left.") for one in page.said("info"))
 
 
+def test_the_report_says_what_of_a_source_and_a_target_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token of dates is a character: 96 fit of a source, and of a target 95, behind its start token."""
+    taken = downloads(monkeypatch)
+    for sources, targets, cut in ((1, 1, []), (1, 30, ["235"]), (20, 30, ["124", "235"]), (20, 1, ["124"])):
+        texts = {"text": "7 Aug 1999 " * sources, "target": "1999-08-07 " * targets}
+        page = Export(model="dates", attention="cross", **texts).set(section="Report")
+        report = taken["Report"]()
+        assert re.findall(r"the last (\d+) characters of the text are cut", report) == cut
+        assert f"{texts['text'][:96]}\n→ {texts['target'][:95]}<" in report
+        page.set(section="Numbers")
+        about = data.read(taken["NPZ"]()).about
+        assert (about.text_sha256, about.target_sha256) == tuple(map(data.hash_of, texts.values()))
+
+
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printed, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
     assert "No font on this server has c: PNG and PDF" in " ".join(one.value for one in Export().app.caption)

@@ -67,7 +67,7 @@ class ExportSubject:
     def target(self) -> str:
         """An encoder-decoder's, "" for all other models."""
         batch = self.now.run.batch
-        return batch.read(self.now.row) if batch.source else ""
+        return batch.texts[self.now.row] if batch.source else ""
 
     def file_name(self, what: str) -> str:
         """Of a file of it, without an ending: the model, the attention where it has several, the head, the masks that
@@ -127,7 +127,7 @@ def report_of(subject: ExportSubject, link: str) -> str:
     """HTML that needs no network: all heads of a view, this one first. link: to the same view in this app."""
     now = subject.now
     found, survey = now.model.describe(), now.survey()
-    cut = (now.run.batch.source or now.run.batch).cut[now.row]
+    batches = [one for one in (now.run.batch.source, now.run.batch) if one]
     heads = all_heads(
         now.head,
         survey.thumbnails,
@@ -148,8 +148,10 @@ def report_of(subject: ExportSubject, link: str) -> str:
         masks=subject.masks,
         spec=now.masks.to_json() if subject.standard else "",
         versions=versions(),
-        text="\n→ ".join(filter(None, [subject.text.removesuffix(cut), subject.target])),  # as unmask.report's
-        cut=together(filter(None, [cut_words(cut, now.model.context), merged_words(now.by)])),
+        text="\n→ ".join(filter(None, [one.read(now.row) for one in batches])),  # as unmask.report's
+        cut=together(
+            filter(None, [*(cut_words(one.cut[now.row], now.model.context) for one in batches), merged_words(now.by)])
+        ),
         labels=now.run.batch.pieces[now.row],
         heads=heads,
         now=_numbers(now),
