@@ -6,7 +6,7 @@ GPT-2 keeps its linear layers as [in, out] and query, key and value side by side
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +96,19 @@ def load_transformer(folder: Path) -> Transformer:
 
 
 def load_network(network: type[Network], folder: Path) -> Network:
-    """A Transformer of this class with the weights in folder, float32, ready to run. Raises CheckpointError naming the
-    file when it is missing, damaged, truncated, or of other shapes than config.json says."""
+    """A Transformer of this class with the weights in folder, float32, ready to run; as transformers does, its head is
+    not tied to its token embedding where the file has both and they differ. Raises CheckpointError naming the file when
+    it is missing, damaged, truncated, or of other shapes than config.json says."""
     config = read_config(folder)
     path = folder / "model.safetensors"
-    with torch.device("meta"):  # no memory and no random numbers for weights about to be replaced
-        model = network(config)
     try:
         with safe_open(path, framework="pt") as file:
+            names = [name for name in set(file.keys()) if name.endswith(("wte.weight", "lm_head.weight"))]
+            pair = [file.get_tensor(name) for name in names]
+            if len(pair) == 2 and not torch.equal(*pair):
+                config = replace(config, tied=False)
+            with torch.device("meta"):  # no memory and no random numbers for weights about to be replaced
+                model = network(config)
             state = dict(_read(file, path, model))
     except FileNotFoundError:
         raise CheckpointError(msg("{path}: expected the weights, found no such file", path=path)) from None
@@ -169,6 +174,8 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
     for theirs, ours in _names(model.config, model.more):
         # the files OpenAI's weights came in leave the prefix out
         name = theirs if theirs in stored else theirs.removeprefix("transformer.")
+        if name == "wte.weight" and name not in stored and model.config.tied:
+            name = "lm_head.weight"  # safetensors' save_model writes the two as one
         if name not in stored:
             words = N_("{path}: expected a tensor {name}, found none ({count} others)")
             raise CheckpointError(msg(words, path=path, name=theirs, count=len(stored)))

@@ -56,6 +56,32 @@ def test_names_without_their_prefix_are_understood(tiny_folder: Path, tiny: Mode
         assert_near(found[name], expected, 0, name)
 
 
+@pytest.mark.parametrize("prefix", ["transformer.", ""])
+def test_a_head_that_differs_from_the_embedding_is_not_tied_to_it(
+    tiny_folder: Path, tiny: Model, tmp_path: Path, prefix: str
+) -> None:
+    """As transformers decides, whatever config.json says: its default is that they are tied."""
+    copy(tiny_folder, tmp_path)
+    tensors = load_file(tiny_folder / "model.safetensors")
+    embedding = tensors["transformer.wte.weight"]
+    for head, tied in ((embedding.clone(), True), (embedding.flip(0), False)):
+        stored = {name.replace("transformer.", prefix): tensor for name, tensor in tensors.items()}
+        save_file(stored | {"lm_head.weight": head.contiguous()}, tmp_path / "model.safetensors")
+        found = load_transformer(tmp_path)
+        assert_near(found.unembedding.weight, head, 0, "head")
+        assert_near(found.token_embedding.weight, embedding, 0, "embedding")
+        assert (found.unembedding.weight is found.token_embedding.weight) == found.config.tied == tied
+
+
+def test_an_embedding_that_is_stored_as_the_head_alone_is_read(tiny_folder: Path, tiny: Model, tmp_path: Path) -> None:
+    """As safetensors' own save_model writes a network whose two are one: under the first of their names."""
+    copy(tiny_folder, tmp_path)
+    change_tensors(tmp_path, lambda tensors: {"lm_head.weight": tensors.pop("transformer.wte.weight"), **tensors})
+    found = load_transformer(tmp_path).state_dict()
+    for name, expected in tiny.network.state_dict().items():
+        assert_near(found[name], expected, 0, name)
+
+
 def copy(folder: Path, to: Path) -> Path:
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (to / name).write_bytes((folder / name).read_bytes())
