@@ -262,10 +262,12 @@ def tokenizer_folder(name: str, folder: Path) -> Path:
 
 
 def has_chat_template(name: str, folder: Path) -> bool:
-    """Whether a model's files, or those beside its tokenizer, hold a chat template. Raises CheckpointError for files
-    that cannot be read."""
+    """Whether a model's files, or those beside its tokenizer, hold a chat template that can be used: one in LONE would
+    read the special tokens of a template as text. Raises CheckpointError for files that cannot be read."""
     folder = tokenizer_folder(name, folder)
     files = local_files(folder)
+    if set(LONE) & set(files) and tokenizer_files(name, files)[0] in LONE:
+        return False
     gguf = formats.gguf_file(name, files)
     if CHAT_TEMPLATE in files or (gguf and formats.gguf_header(name, folder / gguf).chat_template):
         return True

@@ -344,6 +344,20 @@ def test_a_llama_with_nothing_but_its_tokenizer_model(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_chat_template_beside_a_tokenizer_model_alone_is_not_offered(tmp_path: Path) -> None:
+    """It would read the special tokens that the template writes as text."""
+    lone = Lone(tmp_path, "llama", "bpe")
+    lone.say(chat_template="{% for message in messages %}<s>{{ message['content'] }}{% endfor %}")
+    families.random_network("llama", LlamaConfig(**families.WIDE | {"vocab_size": 330})).save_pretrained(tmp_path)
+    model = load(tmp_path)
+    assert not model.chats
+    with pytest.raises(CheckpointError, match="takes no messages"):
+        model.encode_rendered("<s>the cat")
+    families.save_tokenizer(tmp_path)  # a tokenizer.json, which comes first
+    lone.say(chat_template="{% for message in messages %}<s>{{ message['content'] }}{% endfor %}")
+    assert load(tmp_path).chats
+
+
 def test_a_family_that_numbers_its_pieces_otherwise_is_refused(tmp_path: Path) -> None:
     families.random_network("roberta", XLMRobertaConfig(**families.PLAIN)).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.model").write_bytes(marian.sentencepieces(marian.ENGLISH, "unigram"))
