@@ -43,10 +43,10 @@ class Residuals:
 @dataclass(frozen=True, kw_only=True)
 class Description:
     """What was found in a model. kind: "decoder", "encoder" or "encoder-decoder". layers: how many each attention has,
-    by its name. heads, key_value_heads: those of the attention that is shown first. heads_by_part: both of each
-    attention, by its name; may be empty for a model that has one attention. context: the positions it was made for.
-    masks: those it has natively. sizes: of its masks that have one, by name: how many positions in the first such
-    layer, and how many layers.
+    by its name. heads, key_value_heads: those of the attention that is shown first; as many as heads, too, where its
+    layers have different numbers of the second. heads_by_part: both of each attention, by its name; may be empty for a
+    model that has one attention. context: the positions it was made for. masks: those it has natively. sizes: of its
+    masks that have one, by name: how many positions in the first such layer, and how many layers.
 
     layer_numbers: for an attention by its name, the number in the network of each of its layers, from 0; empty where
     they are simply 0, 1, 2 … layer_kinds: of a network whose layers are not all attention alone, what each of them is,

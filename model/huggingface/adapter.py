@@ -78,7 +78,7 @@ class HuggingFaceModel(Model):
         self.standard = MaskSpec(causal=self.kind != "encoder")
         self._shown = list(stacks.parts)[-1]
         shown = [site for site in sites if site.part == self._shown]
-        heads, shared = shown[0].heads
+        heads, shared = findings.heads[self._shown]
         most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), tokens)
         super().__init__(
             name,
@@ -273,7 +273,7 @@ class HuggingFaceModel(Model):
             layers={part: sum(site.part == part for site in sites) for part in self.attentions},
             heads=self.num_heads,
             key_value_heads=len(set(self.key_value_heads)),
-            heads_by_part={site.part: site.heads for site in sites},
+            heads_by_part=self._findings.heads,
             context=self._stacks.context(),
             masks=(*causal, "padding", *(name for name in NATIVE if name in dict(sizes))),
             sizes={name: (size, [one for one, _ in sizes].count(name)) for name, size in reversed(sizes)},

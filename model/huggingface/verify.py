@@ -121,12 +121,14 @@ class NeedsMore(NotSupported):
 @dataclass(frozen=True, eq=False)
 class Findings:
     """What `examine` found. sites: every attention in the order in which they run. bytes_per_token: what a trace keeps.
+    heads: for each part, its query and key-value heads, as many as the first where its layers differ in the second.
     layer_numbers: for each part, the number of each attention's layer in the network, where they are not 0, 1, 2 …
     layer_kinds: what each layer of a stack is, where some are not attention alone.
     """
 
     sites: tuple[Site, ...]
     bytes_per_token: int
+    heads: dict[str, tuple[int, int]]
     layer_numbers: dict[str, tuple[int, ...]]
     layer_kinds: tuple[str, ...]
 
@@ -153,6 +155,8 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     looking = probe.Probe(inputs.keeps(), edges, probe.far_positions(edges, stacks.context()))
     stacks.states(looking, inputs)
     sites = tuple(looking.sites)
+    parts = dict.fromkeys(site.part for site in sites)
+    heads = {part: _heads([site.heads for site in sites if site.part == part]) for part in parts}
     kinds = _layer_kinds(stacks, sites)
     report(msg("comparing our logits with its own"))
     try:
@@ -166,7 +170,16 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
         inputs, expected = _rows(stacks, left=False)
         _switch(stacks, attention_hook.NAME)
         states = _check(stacks, sites, inputs, expected)
-    return Findings(sites, sum(site.bytes_per_token for site in sites) + states[0, 0].nbytes, *kinds)
+    return Findings(sites, sum(site.bytes_per_token for site in sites) + states[0, 0].nbytes, heads, *kinds)
+
+
+def _heads(layers: list[tuple[int, int]]) -> tuple[int, int]:
+    """As Findings.heads. Raises NotSupported where layers differ in their query heads: every view has one number."""
+    queries, shared = ({*counts} for counts in zip(*layers, strict=True))
+    if len(queries) > 1:
+        listed = ", ".join(map(str, sorted(queries)))
+        raise NotSupported(msg("its layers have different numbers of heads ({counts})", counts=listed))
+    return min(queries), min(shared if len(shared) == 1 else queries)
 
 
 def _rows(stacks: Stacks, *, left: bool) -> tuple[Inputs, Tensor]:

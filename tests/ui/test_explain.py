@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import MistralConfig
+from transformers import Gemma4TextConfig, MistralConfig
 
 from model import catalog
 from model.base import tokenize
@@ -43,6 +43,17 @@ def test_one_of_each_is_in_the_singular(tmp_path: Path) -> None:
     found = model_found(catalog.load(str(tmp_path), settings=Settings()))
     assert ", 1 layer, 4 heads sharing 1 key-value head, context " in found
     assert "(3 positions, in 1 layer)" in found
+
+
+def test_key_value_heads_are_said_where_every_layer_has_as_many(tmp_path: Path) -> None:
+    """Gemma 4's layers with a window may have others than those without."""
+    sizes = families.WIDE | {"head_dim": 8, "num_hidden_layers": 2}
+    config = Gemma4TextConfig(
+        **sizes, num_global_key_value_heads=1, global_head_dim=16, attention_k_eq_v=True, sliding_window=4,
+        layer_types=["sliding_attention", "full_attention"], hidden_size_per_layer_input=0, num_kv_shared_layers=0,
+    )  # fmt: skip
+    families.save("gemma4_text", tmp_path, config)
+    assert ", 2 layers, 4 heads, context 47, " in model_found(catalog.load(str(tmp_path), settings=Settings()))
 
 
 def test_what_was_found_in_our_own_model() -> None:

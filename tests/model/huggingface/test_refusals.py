@@ -155,6 +155,19 @@ def test_a_convolution_beside_the_attention_is_refused(tmp_path: Path, size: dic
         load(tmp_path)
 
 
+@pytest.mark.parametrize("heads", [[4, 8], [8, 4]])
+def test_layers_with_different_numbers_of_heads_are_refused(tmp_path: Path, heads: list[int]) -> None:
+    """Every view has one number of heads for all layers."""
+    config = hf.LagunaConfig(
+        **SMALL | {"hidden_size": 32}, num_attention_heads_per_layer=heads, num_key_value_heads=2, head_dim=8,
+        layer_types=["full_attention"] * 2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+    )  # fmt: skip
+    families.save("laguna", tmp_path, config)
+    with pytest.raises(NotSupported, match=r"its layers have different numbers of heads \(4, 8\)"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("model_type", "why"), [("vit", "an image model: it reads images"), ("wav2vec2", "a speech model: it reads sound")]
 )
