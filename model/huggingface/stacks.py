@@ -126,9 +126,9 @@ class OneStack(Stacks):
         others = inside - set(stack.modules()) - {module for module in inside if stack in set(module.modules())}
         towers = any(True for other in others for _ in other.parameters(recurse=False))  # for images or sound
         super().__init__(network, stack, body if body is not network and towers else stack)
-        self._counts_by_ids = next(filter(counts_by_ids, stack.modules()), None)
-        counts = self._counts_by_ids is not None or getattr(stack.config, "alibi", False)  # Falcon's counts the row
-        self.takes_positions = not counts and _takes(stack, "position_ids")
+        self.takes_positions = _takes_positions(stack)
+        if not self.takes_positions:
+            _count_real_tokens(stack)
         self.takes_cache = _takes(stack, "past_key_values")
 
     def cache(self) -> cache_utils.Cache:
@@ -141,6 +141,7 @@ class OneStack(Stacks):
         """Positions are the run's, else counted over real tokens; with an image, the network's own. past: of earlier
         calls, whose positions are part of inputs.keep [B,K] alone; this call's are added to it."""
         module = self.stack if inputs.image is None else self.body
+        run.positions = positions_of(inputs.keep) if run.positions is None else run.positions
         arguments = self.arguments(module, inputs, run.positions)
         if past is not None:
             arguments |= {"use_cache": True, "past_key_values": past}
@@ -163,19 +164,7 @@ class OneStack(Stacks):
         return arguments
 
     def context(self) -> int:
-        config = self.stack.config.get_text_config()
-        # lengths beyond which a network computes something else: rotary positions of type "longrope" change their
-        # frequencies, for every thread; Doge leaves tokens out
-        given = getattr(config, "rope_parameters", None) or {}
-        kinds = [rope for rope in (given, *given.values()) if isinstance(rope, dict)]  # one, or one for each layer type
-        longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
-        stated = _stated(config)
-        limit: int = min([stated, *longest, getattr(config, "keep_window_size", None) or stated])
-        if self._counts_by_ids is not None:
-            return limit - cast(int, self._counts_by_ids.padding_idx) - 1
-        embeddings = (one for name, one in self.stack.named_modules() if name.endswith("position_embeddings"))
-        tables = [getattr(one, "weight", None) for one in embeddings]  # I-BERT's are not nn.Embedding
-        return min([limit, *(len(one) - self.first_position for one in tables if isinstance(one, Tensor))])
+        return _most_positions(self.stack, self.first_position)
 
 
 class TwoStacks(Stacks):
@@ -189,10 +178,7 @@ class TwoStacks(Stacks):
         super().__init__(network, decoder, decoder)
         self.parts = {"encoder": self.encoder, "decoder": decoder}
         for stack in self.parts.values():
-            embedding = getattr(stack, "embed_positions", None)
-            # Pegasus-X computes positions from what it embeds
-            if embedding is not None and _takes(embedding, "position_ids") and not _takes(embedding, "inputs_embeds"):
-                give_positions(embedding)
+            _count_real_tokens(stack)
 
     def states(self, run: AttentionRun, inputs: Inputs) -> Tensor:
         assert inputs.source is not None
@@ -201,8 +187,9 @@ class TwoStacks(Stacks):
     def encode(self, run: AttentionRun, source: Inputs) -> Tensor:
         """The encoder's states [B,S,W]."""
         run.part, run.positions = "encoder", positions_of(source.keep)
+        arguments = {"input_ids": source.ids, "attention_mask": source.keep.long()} | _positions(self.encoder, run)
         with intercepted(run, self.encoder, len(source.ids)):
-            return cast(Tensor, self.encoder(input_ids=source.ids, attention_mask=source.keep.long())[0])
+            return cast(Tensor, self.encoder(**arguments)[0])
 
     def decode(self, run: AttentionRun, inputs: Inputs, encoded: Tensor) -> Tensor:
         """The decoder's states [B,T,W], from the encoder's [B,S,W]."""
@@ -215,6 +202,7 @@ class TwoStacks(Stacks):
                 encoder_hidden_states=encoded,
                 encoder_attention_mask=inputs.source.keep.long(),
                 use_cache=False,
+                **_positions(self.stack, run),
             )[0]
         return states
 
@@ -233,7 +221,7 @@ class TwoStacks(Stacks):
         return logits_of(output)
 
     def context(self) -> int:
-        return _stated(self.network.config.get_text_config(decoder=True))
+        return min(map(_most_positions, self.parts.values()))
 
 
 def stacks_of(network: PreTrainedModel) -> Stacks:
@@ -291,6 +279,41 @@ def _without_head(stack: nn.Module) -> PreTrainedModel:
     if inner is stack and isinstance(stack, PreTrainedModel) and stack.get_output_embeddings() is not None:
         inner = next((child for child in stack.children() if isinstance(child, PreTrainedModel)), stack)
     return cast(PreTrainedModel, inner)
+
+
+def _most_positions(stack: PreTrainedModel, first: int = 0) -> int:
+    """The most positions that a stack was made for. first: the position of a text's first token."""
+    config = stack.config.get_text_config()
+    # lengths beyond which a network computes something else: rotary positions of type "longrope" change their
+    # frequencies, for every thread; Doge leaves tokens out
+    given = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope for rope in (given, *given.values()) if isinstance(rope, dict)]  # one, or one for each layer type
+    longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
+    stated = _stated(config)
+    limit: int = min([stated, *longest, getattr(config, "keep_window_size", None) or stated])
+    embeddings = (one for name, one in stack.named_modules() if name.endswith("position_embeddings"))
+    tables = [getattr(one, "weight", None) for one in embeddings]  # I-BERT's are not nn.Embedding
+    counting = (getattr(one, "position_embeddings", None) for one in stack.modules() if counts_by_ids(one))
+    first = next((one.padding_idx + 1 for one in counting if one is not None), first)
+    return min([limit, *(len(one) - first for one in tables if isinstance(one, Tensor))])
+
+
+def _count_real_tokens(stack: nn.Module) -> None:
+    """Have the position embedding of a stack, if it takes positions, take the active run's."""
+    embedding = getattr(stack, "embed_positions", None)
+    # Pegasus-X computes positions from what it embeds
+    if embedding is not None and _takes(embedding, "position_ids") and not _takes(embedding, "inputs_embeds"):
+        give_positions(embedding)
+
+
+def _takes_positions(stack: PreTrainedModel) -> bool:
+    """Whether it can be given positions. RoBERTa counts by the ids, Falcon's ALiBi over the row, whatever it gets."""
+    counts = any(map(counts_by_ids, stack.modules())) or getattr(stack.config, "alibi", False)
+    return not counts and _takes(stack, "position_ids")
+
+
+def _positions(stack: PreTrainedModel, run: AttentionRun) -> dict[str, Any]:
+    return {"position_ids": run.positions} if _takes_positions(stack) else {}
 
 
 def _stated(config: PreTrainedConfig) -> int:

@@ -2,6 +2,7 @@
 
 import copy
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,17 @@ from model.huggingface.stacks import OneStack
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.more_families import MULTIMODAL
-from tests.tensors import largest_difference
+from tests.tensors import assert_near, largest_difference
 
 LONG = families.PLAIN | {"max_position_embeddings": 17}
+
+
+def pair_of(encoder: PreTrainedConfig, decoder: PreTrainedConfig) -> PreTrainedConfig:
+    return hf.EncoderDecoderConfig.from_encoder_decoder_configs(
+        encoder, decoder, decoder_start_token_id=families.START, pad_token_id=families.PAD
+    )
+
+
 NETWORKS: dict[str, tuple[PreTrainedConfig, Any]] = {
     "llama": (hf.LlamaConfig(**families.WIDE), hf.AutoModelForCausalLM),
     "bert": (hf.BertConfig(**LONG), hf.AutoModelForMaskedLM),
@@ -27,6 +36,8 @@ NETWORKS: dict[str, tuple[PreTrainedConfig, Any]] = {
         hf.AutoModelForMaskedLM,
     ),
     "ibert": (hf.IBertConfig(**LONG | {"pad_token_id": 0}), hf.AutoModelForMaskedLM),
+    "bart": (hf.BartConfig(**families.PAIR), hf.AutoModelForCausalLM),
+    "bert2bert": (pair_of(hf.BertConfig(**LONG), hf.BertConfig(**LONG)), hf.AutoModelForSeq2SeqLM),
 }
 FIRST = {"llama": 0, "bert": 0, "nystromformer": 2, "ibert": 1}
 
@@ -97,3 +108,39 @@ def test_padding_has_an_id_that_the_network_knows(tmp_path: Path) -> None:
     assert int(batch.ids.max()) < families.VOCABULARY
     alone = model.run(model.encode(["one"])).logits
     assert largest_difference(model.run(batch).logits[1, batch.real(1)], alone[0]) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "context"),
+    [
+        (hf.BertConfig(**LONG), hf.BertConfig(**families.PLAIN), 17),
+        (hf.BertConfig(**families.PLAIN), hf.BertConfig(**LONG), 17),
+        (hf.RobertaConfig(**families.PLAIN), hf.RobertaConfig(**families.PLAIN), 46),  # its padding's id is 0
+    ],
+)
+def test_two_stacks_read_what_the_shorter_reads(
+    encoder: PreTrainedConfig, decoder: PreTrainedConfig, context: int
+) -> None:
+    network = hf.EncoderDecoderModel(pair_of(encoder, decoder)).eval()
+    model = adapter.from_network(network, families.word_tokenizer("<s> $A </s>"), "pair")
+    long = " ".join(families.WORDS * 3)
+    batch = model.encode([long], targets=[long])
+    assert batch.source is not None
+    assert model.context == batch.ids.shape[1] == batch.source.ids.shape[1] == context
+    assert all((*batch.cut, *batch.source.cut))
+    model.run(batch)
+
+
+@pytest.mark.parametrize("name", ["bert2bert", "bart"])
+def test_padding_on_the_left_shifts_no_number(name: str) -> None:
+    """Of two stacks that take positions, and of BART's decoder alone, which takes none."""
+    model = adapter.from_network(network_of(name), families.word_tokenizer("<s> $A </s>"), name)
+    texts, targets = ["one big red ball near the old mat", "the cat"], ["it saw", "a cat sat on the mat"]
+    given: Any = {} if name == "bart" else {"targets": targets}
+    batch = model.encode(texts, "left", **given)
+    trace = model.run(batch)
+    for row in range(2):
+        alone = batch.without_padding(row)
+        if batch.source is not None:
+            alone = replace(alone, source=batch.source.without_padding(row))
+        assert_near(trace.logits[row, batch.real(row)], model.run(alone).logits[0], 1e-4, name)
