@@ -70,5 +70,7 @@ with right:
 sentence_slot.html(page.sentence(f"{sentence} {words.advice(every, shown, cells)}"))
 
 st.markdown("#### " + say("Why"))
-st.html(words.listed(cached_figure(words.reasons, every, causal=causal, cells=cells, local=padding.is_local(model))))
+local = padding.is_local(model)
+why = cached_figure(words.reasons, every, causal=causal, cells=cells, tolerance=tolerance, local=local)
+st.html(words.listed(why))
 controls.share(padding.PaddingLink, model)

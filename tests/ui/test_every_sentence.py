@@ -312,7 +312,8 @@ def test_every_sentence_of_padding_is_true(monkeypatch: pytest.MonkeyPatch) -> N
         judge.check(padding_words.reading(shown.texts, choice.side), facts, markup=False)
         if shown.cells > min(map(len, map(facts.alone, range(len(texts))))):
             judge.check(padding_words.advice(every, shown.way, shown.cells), facts, markup=False)
-            found = padding_words.reasons(every, causal=facts.causal, cells=shown.cells)
+            limits: dict[str, Any] = {"cells": shown.cells, "tolerance": shown.tolerance}
+            found = padding_words.reasons(every, causal=facts.causal, **limits)
             judge.check(" ".join(text for _, text in found), facts, markup=False)
     judge.report(300)
 

@@ -133,22 +133,30 @@ class TestWords:
 
     def test_a_model_with_positions_of_its_own(self) -> None:
         own = [replace(way, positions="own") for way in all_ways() if way.positions == "counted"]
-        assert "computes them itself" in dict(words.reasons(own, causal=False, cells=3))["Position ids"]
+        assert "computes them itself" in dict(words.reasons(own, causal=False, cells=3, tolerance=1e-3))["Position ids"]
         assert "0…" not in words.advice(own, own[0], 3)
 
     def test_a_difference_is_said_with_the_position_ids_that_it_holds_for(self) -> None:
-        said = dict(words.reasons(all_ways(), causal=True, cells=3))
+        said = dict(words.reasons(all_ways(), causal=True, cells=3, tolerance=1e-3))
         assert "With ids from the mask, the largest difference is 15 without a padding mask and" in said["Left padding"]
         ids = "With left padding and a padding mask, the largest difference is 8.0 with ids 0…2 and"
         assert ids in said["Position ids"]
         own = [replace(way, positions="own") for way in all_ways() if way.positions == "counted"]
-        said = dict(words.reasons(own, causal=True, cells=3))
+        said = dict(words.reasons(own, causal=True, cells=3, tolerance=1e-3))
         assert not any("ids from the mask" in text for text in said.values())
 
     def test_a_window_of_the_model_is_named_where_padding_comes_within_it(self) -> None:
         for causal, sides in ((True, {"Left padding"}), (False, {"Left padding", "Right padding"})):
-            said = dict(words.reasons(all_ways(), causal=causal, cells=3, local=True))
+            said = dict(words.reasons(all_ways(), causal=causal, cells=3, tolerance=1e-3, local=True))
             assert {title for title, text in said.items() if "only within these" in text} == sides
+
+    def test_masked_queries_are_said_to_change_nothing_only_where_they_do(self) -> None:
+        """A convolution beside the attention, as ConvBERT's, reads padding whatever the masks say."""
+        differ = APART | {("right", "counted"): (14.0, 8.0, 8.73)}
+        for apart, alike in ((APART, True), (differ, False)):
+            said = dict(words.reasons(all_ways(apart), causal=False, cells=3, tolerance=1e-3))["Masking queries too"]
+            assert ("nothing that padding attends to reaches a sentence" in said) == alike
+            assert said.endswith("columns are equal." if alike else "differ by at most 0.73.")
 
     def test_position_minus_1(self) -> None:
         text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
