@@ -363,10 +363,10 @@ def _shards(name: str, folder: Path) -> list[str]:
 def stored_type(name: str, folder: Path) -> str:
     """The type of a folder's weights as safetensors, GGUF or bitsandbytes calls it: "F32", "BF16", "Q4_K", "NF4" …"""
     files = local_files(folder)
-    file = next(folder / file for file in weight_files(name, files) if not file.endswith(".json"))
-    if file.suffix == ".gguf":
-        return formats.gguf_header(name, file).stored
-    found = formats.safetensors_type(name, file)
+    weights = [folder / file for file in weight_files(name, files) if not file.endswith(".json")]
+    if weights[0].suffix == ".gguf":
+        return formats.gguf_header(name, weights[0]).stored
+    found = formats.safetensors_type(name, weights)
     packed = CONFIG in files and formats.bitsandbytes_type(read_json(name, folder / CONFIG))
     return found if found in formats.FOUR_BITS else packed or found
 

@@ -10,7 +10,7 @@ import os
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -144,18 +144,20 @@ def first_module(modules: Any) -> str:
     return f"{path}/" if isinstance(path, str) and re.fullmatch(r"\w[\w.-]*", path) else ""
 
 
-def safetensors_type(name: str, path: Path) -> str:
-    """The type of most of a file's weights; bitsandbytes' own of 4 bits. Raises CheckpointError for a truncated one."""
-    with _opened(name, path) as file:
-        keys = list(file.keys())
-        for packed in FOUR_BITS:  # in the name of what describes a weight, by which it is read whatever the config says
-            if any(key.endswith(f".bitsandbytes__{packed.lower()}") for key in keys):
-                return packed
-        numbers: Counter[str] = Counter()
-        for part in map(file.get_slice, keys):
-            stored = part.get_dtype()
-            numbers[stored] += prod(part.get_shape()) if stored in WIDTHS else 0  # a mask may be stored too
-        return numbers.most_common(1)[0][0] if numbers else "F32"
+def safetensors_type(name: str, paths: Iterable[Path]) -> str:
+    """The type of most of the weights in some files; bitsandbytes' own of 4 bits. Raises CheckpointError for a
+    truncated one."""
+    numbers: Counter[str] = Counter()
+    for path in paths:
+        with _opened(name, path) as file:
+            keys = list(file.keys())
+            for packed in FOUR_BITS:  # in the name of what says how to read a weight, whatever the config says
+                if any(key.endswith(f".bitsandbytes__{packed.lower()}") for key in keys):
+                    return packed
+            for part in map(file.get_slice, keys):
+                stored = part.get_dtype()
+                numbers[stored] += prod(part.get_shape()) if stored in WIDTHS else 0  # a mask may be stored too
+    return numbers.most_common(1)[0][0] if numbers else "F32"
 
 
 def safetensors_numbers(name: str, path: Path) -> int:

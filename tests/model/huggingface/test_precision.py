@@ -130,6 +130,14 @@ def test_a_mask_beside_the_weights_is_not_their_type(kind: torch.dtype, tmp_path
     assert checkpoint_files.stored_type("x", tmp_path) == "BF16"
 
 
+def test_of_several_files_the_type_is_that_of_most_of_their_weights(tmp_path: Path) -> None:
+    norm, weight = {"norm": torch.ones(8)}, {"weight": torch.ones(8, 8, dtype=torch.bfloat16)}
+    for number, tensors in enumerate((norm, weight), 1):
+        save_file(tensors, tmp_path / f"model-0000{number}-of-00002.safetensors")
+    (tmp_path / checkpoint_files.INDEX).write_text("{}")
+    assert checkpoint_files.stored_type("x", tmp_path) == "BF16"
+
+
 def test_of_a_network_in_memory_no_stored_type_is_known() -> None:
     network = families.random_network("llama").to(torch.bfloat16)
     model = unmask.load(network, hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A")))
