@@ -32,7 +32,7 @@ from model.huggingface.loading import OutputHead, Report, head_of, read_network
 from model.huggingface.recording import Recording, ResidualHooks, residuals
 from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, stacks_of
 from model.huggingface.tokenizer_files import check_vocabulary, read_tokenizers, tokens_of
-from model.huggingface.verify import Findings, check_type, examine, refusal
+from model.huggingface.verify import Findings, check_known, check_type, examine, refusal
 from model.masks import NATIVE, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
@@ -347,6 +347,7 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
         raise CheckpointError(f"expected a model of transformers (a PreTrainedModel), got {kind}")  # not shown
     name = name or Path(network.name_or_path or type(network).__name__).name
     head = head_of(name, network)
+    check_known(name, network.config.to_dict())
     processor, tokenizer = tokenizer, getattr(tokenizer, "tokenizer", tokenizer)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not isinstance(backend, Tokenizer):

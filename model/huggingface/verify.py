@@ -86,14 +86,20 @@ def refusal(name: str, model_type: str, why: str | NotSupported) -> NotSupported
 
 
 def check_type(name: str, config: dict[str, Any]) -> None:
-    """Raises NotSupported for an architecture that transformers lacks or that is known not to be shown, CheckpointError
-    for weights that are stored quantised."""
+    """Raises NotSupported for an architecture that transformers lacks, and as check_known, CheckpointError for weights
+    that are stored quantised."""
     model_type = config["model_type"]
     formats.check_config(name, config)
     if model_type not in CONFIG_MAPPING and "auto_map" in config:
         raise refusal(name, model_type, msg("it needs custom code, which Unmask never runs"))
     if model_type not in CONFIG_MAPPING:
         raise refusal(name, model_type, msg("the installed transformers does not support its architecture"))
+    check_known(name, config)
+
+
+def check_known(name: str, config: dict[str, Any]) -> None:
+    """Raises NotSupported for an architecture that is known not to be shown."""
+    model_type = config["model_type"]
     convolves = model_type == "nystromformer" and config.get("conv_kernel_size", 65) != 1  # 65: transformers' default
     known = CONVOLUTION if convolves else NOT_SHOWN.get(model_type)
     text = READS_TEXT[2:] if config.get("is_encoder_decoder") else READS_TEXT  # a speech model's decoder is causal

@@ -149,10 +149,13 @@ def test_the_proof_refuses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("size", [{}, {"conv_kernel_size": 3}])
 def test_a_convolution_beside_the_attention_is_refused(tmp_path: Path, size: dict[str, int]) -> None:
     """It reads padding: transformers' logits of a padded text are others than those of the text alone."""
-    hf.AutoModelForMaskedLM.from_config(hf.NystromformerConfig(**SMALL, **size)).save_pretrained(tmp_path)
+    network = hf.AutoModelForMaskedLM.from_config(hf.NystromformerConfig(**SMALL, **size)).eval()
+    network.save_pretrained(tmp_path)
     families.save_tokenizer(tmp_path)
     with pytest.raises(NotSupported, match="a convolution over neighbouring tokens"):
         load(tmp_path)
+    with pytest.raises(NotSupported, match="a convolution over neighbouring tokens"):
+        adapter.from_network(network, families.word_tokenizer())
 
 
 @pytest.mark.parametrize("heads", [[4, 8], [8, 4]])
