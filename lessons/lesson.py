@@ -21,7 +21,7 @@ from i18n import N_, say
 from lessons.answer import QuestionSubject
 from lessons.formula import mathml
 from lessons.questions import COMPARING, KINDS
-from model.base import Model
+from model.base import Model, TokenizedText
 from model.catalog import induction_steps
 from model.heads.vectors import (
     FOUR_TOKENS,
@@ -35,7 +35,7 @@ from model.heads.vectors import (
 )
 from model.images.scenes import scene_of
 from model.masks import NATIVE, MaskSpec
-from model.text import TokenBatch
+from model.text import cut_words
 
 NAME = r"^[a-z0-9_]{1,60}$"
 MOST_STEPS = 30
@@ -222,9 +222,15 @@ class Step(LessonModel):
         line = self._lines.get(name, self._lines.get("", 0))
         return ValueError(say("line {line}: {problem}", line=line, problem=problem))
 
-    def check(self, model: Model, name: str, batch: TokenBatch) -> None:
-        """Raises ValueError, with its line, for an attention, a row, a head, a query or an image that the batch on the
-        model of this name does not have."""
+    def check(self, model: Model, name: str, text: str, read: TokenizedText) -> None:
+        """Raises ValueError, with its line, for a text of which the model of this name does not read all, and for an
+        attention, a row, a head, a query or an image that what is read of it on that model does not have."""
+        batch, of_text = read.batch, "text" if text == self.text else "beside"
+        if read.rows_left_out:
+            most, got = len(read.rows), len(read.rows) + read.rows_left_out
+            raise self.wrong(of_text, say("expected at most {most} lines, got {got}", most=most, got=got))
+        if cut := max((batch.source or batch).cut, key=len, default=""):
+            raise self.wrong(of_text, cut_words(cut, model.context))
         if self.show == "image" and self.image is None:
             raise self.wrong("show", say("expected `image`, which show: image shows"))
         if self.show == "training" and name not in induction_steps():

@@ -145,13 +145,16 @@ def shape_of(now: RunView) -> tuple[int, int]:
     return shape(now.model, now.run.attention)
 
 
-def tokenize(model: Model, text: str, pad_side: str, targets: list[str] | None) -> TokenizedText:
-    """The text as the model reads it; remembered, for a model may write its target itself, which takes runs of it."""
+def tokenize(
+    model: Model, text: str, pad_side: str, targets: list[str] | None, most_rows: int | None = None
+) -> TokenizedText:
+    """The text as the model reads it; remembered, for a model may write its target itself, which takes runs of it.
+    most_rows: UNMASK_ROWS unless given."""
     given = text, pad_side, None if targets is None else tuple(targets)
-    rows = Settings.from_environment().rows
+    rows = most_rows or Settings.from_environment().rows
     if model.kind == "encoder-decoder" and targets is None:
         return results.ask(base.tokenize, ModelRef.of(model), *given, most_rows=rows)
-    key = ("tokens", model.key, digest(given))
+    key = ("tokens", model.key, digest(given), rows)
     return results.kept(key, lambda: base.tokenize(model, *given, most_rows=rows))
 
 

@@ -161,7 +161,7 @@ class CourseModels:
         text, image = of.text or step.text, of.image or step.image
         batch = encoded(step.wrong, model, name, image, text)
         read = TokenizedText([], batch, 0) if batch else tokenize(model, text, step.pad)
-        step.check(model, name, read.batch)
+        step.check(model, name, text, read)
         masks = model.standard if of.masks is None else of.masks
         everywhere = not masks.layers and not masks.heads and masks.positions == "counted"
         fits = file and everywhere and read.batch.ids.shape[1] <= MOST_TOKENS_IN_BROWSER

@@ -33,3 +33,25 @@ def test_texts_are_compared_only_with_as_many() -> None:
     page = Lessons(packed=packed(own))
     (chart,) = page.figures().values()
     assert [len(trace["x"]) for trace in chart["data"]] == [2]
+
+
+def test_the_rows_that_a_server_allows_readers_leave_a_lesson_s_text_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNMASK_ROWS", "4")
+    page = Lessons(lesson="serving_masks", step="2").press("reveal")
+    assert "of 11 texts" in page.verdict()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("|\n  " + "\n  ".join(["The cat sat."] * 20), "expected at most 16 lines, got 20"),
+        ("The cat sat. " * 100, "The model reads at most 256 tokens: the last"),
+    ],
+)
+def test_a_text_that_is_not_read_whole_is_a_mistake(text: str, said: str) -> None:
+    own = "---\ntitle: T\naim: A\nminutes: 1\n---\n\n## One\n\n```run\nrow: 1\n{}\nask: sees\n```\n\nWords.\n"
+    runs = f"text: {text}", "text: The cat sat.\nbeside:\n  text: " + text.replace("\n", "\n  ")
+    for run, line in zip(runs, (11, 12), strict=True):
+        page = Lessons(packed=packed(own.format(run)))
+        (error,) = page.said("error")
+        assert error.startswith(f"line {line}: {said}")

@@ -56,3 +56,11 @@ def test_a_run_that_needs_the_app_is_not_said_to_be_of_a_model_that_does(models:
     assert step.pictures
     assert "runs only in the app" not in page
     assert "This run needs the app." in page
+
+
+@pytest.mark.parametrize("run", ["text: {}", "text: The cat sat.\nbeside: {{text: {}}}"])
+def test_a_text_that_is_not_read_whole_is_a_mistake(models: CourseModels, run: str) -> None:
+    with pytest.raises(ValueError, match=rf"line {9 + run.count(chr(10))}: The model reads at most 256 tokens"):
+        made(models, run.format("The cat sat. " * 100))
+    with pytest.raises(ValueError, match="line 9: expected at most 16 lines, got 20"):
+        made(models, "text: |\n  " + "\n  ".join(["The cat sat."] * 20))

@@ -17,6 +17,7 @@ from lessons.lesson import Step
 from lessons.picture_data import picture_data
 from lessons.questions import Answer, answer
 from model import catalog
+from model.base import MOST_ROWS, TokenizedText
 from model.heads.vectors import FOUR_TOKENS, MOST_NUMBER, Added, Precision, RunScores, four_token_steps, run_scores
 from model.masks import NATIVE, MaskSpec
 from serving.job import ModelRef, RunRef
@@ -62,10 +63,11 @@ def answered(step: Step, now: RunView, beside: RunView) -> Answer:
 
 def _view(step: Step, name: str, text: str, masks: MaskSpec | None, image: str | None) -> RunView:
     model = models.loaded().own(name) if name in OF_PAGES else models.get(name)
-    batch = encoded(step.wrong, model, name, image, text) or run_view.tokenize(model, text, step.pad, None).batch
-    step.check(model, name, batch)
+    batch = encoded(step.wrong, model, name, image, text)
+    read = TokenizedText([], batch, 0) if batch else run_view.tokenize(model, text, step.pad, None, MOST_ROWS)
+    step.check(model, name, text, read)
     spec = model.standard if masks is None else masks
-    return RunView(model, RunRef(ModelRef.of(model), batch, spec, step.attention), spec, step.row - 1)
+    return RunView(model, RunRef(ModelRef.of(model), read.batch, spec, step.attention), spec, step.row - 1)
 
 
 def show(step: Step, now: RunView) -> None:
