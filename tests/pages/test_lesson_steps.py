@@ -1,5 +1,7 @@
 """What a step of a lesson begins with, and in a window as narrow as a phone's."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.pages.test_lessons import Lessons
@@ -55,3 +57,16 @@ def test_a_text_that_is_not_read_whole_is_a_mistake(text: str, said: str) -> Non
         page = Lessons(packed=packed(own.format(run)))
         (error,) = page.said("error")
         assert error.startswith(f"line {line}: {said}")
+
+
+def test_a_lesson_of_a_folder_with_the_name_of_one_that_ships_is_not_left_out_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "padding.en.md").write_text("---\ntitle: T\naim: A\nminutes: 1\ntext: A king.\n---\n## One\n")
+    (tmp_path / "causal_mask.en.md").write_text("no lesson")
+    monkeypatch.setenv("UNMASK_LESSONS", str(tmp_path))
+    page = Lessons()
+    wrong, taken = page.said("warning")
+    assert "causal_mask.en.md, line 1: expected ---" in wrong
+    assert "padding.en.md: expected a unique name" in taken
+    assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 12

@@ -40,7 +40,14 @@ def shelved() -> list[Shelved]:
     folder, spoken = Settings.from_environment().lessons, language()
     found = _shelf(str(FOLDER), spoken)
     names = tuple(one.name for one in found)
-    return found + [one for one in (_shelf(str(folder), spoken, names) if folder else []) if one.name not in names]
+    own = _shelf(str(folder), spoken, names) if folder else []
+    return found + [one if one.name not in names else _taken(one) for one in own]
+
+
+def _taken(one: Shelved) -> Shelved:
+    """A lesson whose name is that of one that ships, as a file that is none."""
+    words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
+    return Shelved(f"{one.name}.md", None, one.problem or say(words, file=one.file), one.file)
 
 
 def opened(found: list[Shelved]) -> Open | None:
