@@ -46,6 +46,9 @@ Show = Literal[
 ]  # fmt: skip
 OPENED = r"^((explore|mask_lab|layers|generation|serving|padding|why_causal)(\?.{1,500})?)?$"
 SWITCHED = {"explore": NATIVE, "layers": NATIVE, "padding": ("causal",)}  # masks in a page's link; the Mask Lab's: all
+NOT_OF = {  # pages that do not run models of a kind
+    "encoder": ("generation", "serving"), "encoder-decoder": ("layers", "generation", "serving", "padding"),
+}  # fmt: skip
 OWN_MASKS = ("generation", "padding", "serving")  # pages whose links set masks in words of their own
 
 
@@ -231,6 +234,10 @@ class Step(LessonModel):
             raise self.wrong(of_text, say("expected at most {most} lines, got {got}", most=most, got=got))
         if cut := max((batch.source or batch).cut, key=len, default=""):
             raise self.wrong(of_text, cut_words(cut, model.context))
+        page = self.page.partition("?")[0]
+        twin = name.startswith("twin trained ") and page != "why_causal"
+        if name == self.model and page and (twin or self.image or page in NOT_OF.get(model.kind, ())):
+            raise self.wrong("page", say("expected a page that runs {model}, got {page}", model=name, page=page))
         if self.show == "image" and self.image is None:
             raise self.wrong("show", say("expected `image`, which show: image shows"))
         if self.show == "training" and name not in induction_steps():

@@ -64,3 +64,31 @@ def test_a_text_that_is_not_read_whole_is_a_mistake(models: CourseModels, run: s
         made(models, run.format("The cat sat. " * 100))
     with pytest.raises(ValueError, match="line 9: expected at most 16 lines, got 20"):
         made(models, "text: |\n  " + "\n  ".join(["The cat sat."] * 20))
+
+
+@pytest.mark.parametrize(
+    ("settings", "page"),
+    [
+        ("text: The cat\nmodel: twin trained without the mask", "explore"),
+        ("text: across a large\nmodel: captioner-prefix\nimage: white_square-red-large-12-14", "mask_lab"),
+        (DATES.format("cross", "head"), "layers"),
+        (DATES.format("cross", "head"), "serving?cached=2"),
+    ],
+)
+def test_a_page_that_does_not_run_the_model_is_a_mistake(models: CourseModels, settings: str, page: str) -> None:
+    line, name = 9 + settings.count("\n") + 1, page.partition("?")[0]
+    with pytest.raises(ValueError, match=rf"line {line}: expected a page that runs .*, got {name}"):
+        made(models, f"{settings}\npage: {page}")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "text: The cat\nmodel: twin trained without the mask\npage: why_causal",
+        DATES.format("cross", "head") + "\npage: mask_lab",
+        "text: The cat\nbeside: {model: twin trained with the mask}\npage: layers",
+        "text: abcabc\nmodel: induction-375\npage: layers",
+    ],
+)
+def test_a_page_that_runs_the_model_is_none(models: CourseModels, settings: str) -> None:
+    made(models, settings)
