@@ -195,7 +195,10 @@ def _drawn(step: Step, now: StepRun, query: int, series: Series) -> Markup | Non
         return pictures.training(steps, scores, steps.index(catalog.induction_steps()[step.model]))
     if step.show not in pictures.DRAWN:
         return None
-    data = picture_data(now.model, now.trace, step.show, step.row - 1, *step.head, query)
+    try:
+        data = picture_data(now.model, now.trace, step.show, step.row - 1, *step.head, query)
+    except ValueError as error:
+        raise step.wrong("show", error) from None
     queries, keys = (batch.pieces[step.row - 1] for batch in (now.trace.queries, now.trace.keys))
     return pictures.picture(step.show, data, queries, query, keys if step.attention == "cross" else ())
 

@@ -217,6 +217,9 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
         (("minutes: 1\n", ""), ["line 2: expected minutes, a whole number from 1 to 240, got nothing there"]),
         (("ask: sees", "ask: padding\nshow: nothing\nhead: L9 H0"), ["line 13: expected show"]),
         (("ask: sees", "show: training"), ["line 12: expected model: induction, which show: training shows, got s"]),
+        (("ask: sees", 'masks: {"layers": [9]}'), ["line 12: layers: expected numbers from 0 to 5"]),
+        (("ask: sees", 'beside: {masks: {"layers": [9]}}'), ["line 12: layers: expected numbers from 0 to 5"]),
+        (("ask: sees", "model: dates\nattention: cross\nshow: embedding"), ["line 14: dates: the states after each"]),
     ):
         page.app.session_state["lesson_draft"] = OWN.replace(*change)
         found, _ = problems(page.run())

@@ -92,3 +92,8 @@ def test_a_page_that_does_not_run_the_model_is_a_mistake(models: CourseModels, s
 )
 def test_a_page_that_runs_the_model_is_none(models: CourseModels, settings: str) -> None:
     made(models, settings)
+
+
+def test_a_picture_that_the_model_does_not_have_is_a_mistake_with_its_line(models: CourseModels) -> None:
+    with pytest.raises(ValueError, match="line 12: dates: the states after each of its layers are not available"):
+        made(models, DATES.format("cross", "embedding"))

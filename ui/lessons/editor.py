@@ -18,6 +18,7 @@ from ui.sidebar import models
 from ui.streamlit_internals import css
 from ui.widgets import bound, component_value, whole
 from viz.components import source
+from viz.lessons.pictures import DRAWN
 
 USUAL = "lessons"  # the template to begin with
 HELP = N_("The lessons that ship, and one for each page of the app, to begin with. What is written here is replaced.")
@@ -112,8 +113,15 @@ def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
         missing |= dict.fromkeys(absent)
         if absent:
             continue
+        setting = ""  # what an error is about
         try:
             now, beside = steps.pair(step)
+            runs = {"masks": now, "beside": beside}
+            for setting in runs:
+                runs[setting].head(*step.head)
+            setting = "show"
+            if step.show in DRAWN:
+                steps.still(step, now)
             if step.ask:
                 steps.answered(step, now, beside)
             ran += 1
@@ -122,7 +130,7 @@ def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
             if problem is None:
                 raise
             said = say(problem)
-            problems.append(said if re.search(r"\d", said[:8]) else str(step.wrong("", said)))
+            problems.append(said if re.search(r"\d", said[:8]) else str(step.wrong(setting, said)))
     return ran, list(missing), problems
 
 
