@@ -95,12 +95,6 @@ class QuestionCase:
     def allowed(self) -> np.ndarray:
         return self.trace.allowed(self.asked.layer, self.asked.row, head=self.asked.head).numpy()
 
-    @property
-    def predicting(self) -> int:
-        """The position whose next token is predicted: the query, or the last where another text's tokens look."""
-        batch = self.trace.batch
-        return self.query if self.trace.queries is batch else batch.real(self.asked.row).stop - 1
-
     def token(self, position: int, of: TokenBatch | None = None) -> Statement:
         """A token of the row with its position. of: of the queries unless given."""
         pieces = (of or self.trace.queries).pieces[self.asked.row]
@@ -117,11 +111,18 @@ class QuestionCase:
 
     def shares(self) -> dict[str, float]:
         """The head's share of attention, 0 to 1, by each of SHARES. Raises ValueError for an attention from one text to
-        another, of which only "padding" is known."""
-        if self.trace.queries is not self.trace.keys and self.asked.kind != "padding":
-            raise ValueError(msg("expected an attention of a text to itself"))
+        another and for a text of one token, of which only "padding" is known."""
+        if self.asked.kind != "padding":
+            if self.trace.queries is not self.trace.keys:
+                raise ValueError(msg("expected an attention of a text to itself"))
+            self.check_length()
         found = survey(self.trace, self.asked.row).shares
         return {name: float(share[self.asked.layer, self.asked.head]) for name, share in found.items()}
+
+    def check_length(self) -> None:
+        """Raises ValueError for a text of one token."""
+        if self.trace.keys.keep[self.asked.row].sum() < 2:
+            raise ValueError(msg("expected texts of at least two tokens, found none"))
 
     def loss(self, trace: Trace) -> float:
         """The mean of the row's losses. Raises ValueError where there is none."""
@@ -154,12 +155,15 @@ def share_answer(share: float, why: Statement) -> Answer:
 
 
 def number_answer(right: float, others: Iterable[float], within: float, form: str, why: Statement) -> Answer:
-    """A number that may be typed; offered instead: it and others that are further from it and from each other."""
-    offered = [right]
-    for other in others:
-        apart = min(abs(other - one) for one in offered) > max(2 * within, 0.005)
-        if apart and len(offered) < MOST_CHOICES:
-            offered.append(other)
+    """A number that may be typed; offered instead: it and others that are further from it and from each other. Raises
+    ValueError where none of them counts as wrong."""
+    others, offered = [*others], [right]
+    for apart in (max(2 * within, 0.005), max(within + 1e-9, 0.005)):  # the nearer ones where there are no others
+        for other in others if len(offered) == 1 else ():
+            if min(abs(other - one) for one in offered) > apart and len(offered) < MOST_CHOICES:
+                offered.append(other)
+    if len(offered) == 1:
+        raise ValueError(msg("expected other numbers that count as wrong, found none: give a smaller `within`"))
     places = sorted(range(len(offered)), key=lambda place: offered[place])
     choices = tuple(Statement(form, {"number": offered[place]}) for place in places)
     return Answer(choices, frozenset([places.index(0)]), why, right, within)

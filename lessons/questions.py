@@ -42,6 +42,7 @@ HEAD_PATTERNS = {  # each with what is said where it is the strongest
         ),
     ),
 }
+NOTHING_SEEN = N_("expected a row whose tokens attend to something, got one where every cell is blocked")
 SHARE_WORDS = {  # of none, and of some
     "future": (
         N_("None of this head's attention goes to tokens that come later."),
@@ -189,7 +190,11 @@ def _sees(case: QuestionCase) -> Answer:
 
 def _next(case: QuestionCase) -> Answer:
     """Which token is the most likely after the query?"""
-    row, query, last = case.asked.row, case.predicting, case.beside.batch.real(case.asked.row).stop - 1
+    if case.trace.name == "encoder":  # whose tokens are another text's than those that are predicted
+        words = N_("expected an attention of {model}, one of {attentions}, got {attention}")
+        about = {"model": case.model.name, "attentions": "decoder, cross", "attention": case.trace.name}
+        raise ValueError(msg(words, **about))
+    row, query, last = case.asked.row, case.query, case.beside.batch.real(case.asked.row).stop - 1
     now, before = case.trace.next_token(row, query), case.beside.next_token(row, min(query, last))
     top = now.topk(PREDICTED)
     first, second = top.indices[:2].tolist()
@@ -223,6 +228,8 @@ def _head_pattern(case: QuestionCase) -> Answer:
     """What does the head attend to most?"""
     found = case.shares()
     shares = {name: found[name] for name in HEAD_PATTERNS if not np.isnan(found[name])}
+    if not shares:
+        raise ValueError(msg(NOTHING_SEEN))
     best = max(shares, key=lambda name: shares[name])
     name = case.head_name(case.asked.layer, case.asked.head)
     why = Statement(HEAD_PATTERNS[best][1], {"head": name, "share": shares[best]})
@@ -233,7 +240,7 @@ def _share(case: QuestionCase) -> Answer:
     """How much of the head's attention goes to later tokens, or to padding?"""
     share = case.shares()[case.asked.kind]
     if np.isnan(share):
-        raise ValueError(msg("expected a row whose tokens attend to something, got one where every cell is blocked"))
+        raise ValueError(msg(NOTHING_SEEN))
     return share_answer(share, Statement(SHARE_WORDS[case.asked.kind][share > 0], {"share": share}))
 
 
@@ -284,6 +291,7 @@ def _which_head(case: QuestionCase) -> Answer:
 
 def _norm(case: QuestionCase) -> Answer:
     """How long is the first token's value vector, beside the mean of the others?"""
+    case.check_length()
     norms = head_vectors(case.trace, case.asked.row, case.asked.layer, case.asked.head).norms
     real = case.trace.keys.real(case.asked.row)
     first, others = float(norms[real.start]), float(norms[real.start + 1 : real.stop].mean())
@@ -303,11 +311,11 @@ def _steps(case: QuestionCase) -> FourTokensSteps:
 def _typed(case: QuestionCase) -> Answer:
     """A score, a weight or the output's first number of the row of four tokens."""
     steps, key, what = _steps(case), case.asked.key, case.asked.of
-    found = {"score": steps.scaled, "weight": steps.weights, "output": steps.output[:1]}
+    found = {"score": steps.masked, "weight": steps.weights, "output": steps.output[:1]}
     all_of = {name: [float(one) for one in numbers] for name, numbers in found.items()}
     right = all_of[what][0 if what == "output" else key]
     if not np.isfinite(right):
-        raise ValueError(msg("expected a number, got one that is NaN"))
+        raise ValueError(msg("expected a number, got {number}", number="NaN" if np.isnan(right) else "−∞"))
     others = [*all_of[what], *(steps.raw.tolist() if what == "score" else (0.5, 0.25, 1.0, 0.0, 2.0))]
     values = {"what": Statement(NUMBERS[what]), "token": FOUR_TOKENS[key], "number": right}
     of_token = N_("{what} of “{token}” is {number:decimal}.")

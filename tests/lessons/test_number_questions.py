@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from lessons.answer import OTHER, Answer, QuestionSubject
+from lessons.answer import OTHER, Answer, QuestionCase, QuestionSubject
 from lessons.questions import BECOMES, answer
 from model import catalog
 from model.base import Model
@@ -174,3 +174,30 @@ def test_a_number_to_the_two_places_that_are_asked_for_is_right(ask: Ask, within
     found = ask("number", numbers=ROW, of="score", key=1, within=within)
     assert found.typed(round(found.number, 2)) in found.right
     assert found.typed(round(found.number, 2) + 0.02) not in found.right
+
+
+@pytest.mark.parametrize(
+    ("total", "falls", "within", "offered"),
+    [(4, 2, 1, [0, 2, 4]), (3, 1, 1, [1, 3]), (3, 2, 1, [0, 2]), (8, 4, 2, [0, 4, 8]), (12, 3, 1, [0, 3, 6, 9])],
+)
+def test_a_number_that_counts_as_wrong_is_offered_too(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, total: int, falls: int, within: float, offered: list[int]
+) -> None:
+    changes = np.array([-1.0] * falls + [1.0] * (total - falls))
+    monkeypatch.setattr(QuestionCase, "changes", lambda _: changes)
+    found = ask("how_many", within=within)
+    assert [int(plain(one)) for one in found.choices] == offered
+    assert right(found) == [str(falls)]
+
+
+def test_a_number_beside_which_no_other_is_wrong_is_not_asked_for(ask: Ask) -> None:
+    with pytest.raises(ValueError, match="other numbers that count as wrong"):
+        ask("number", numbers=ROW, of="weight", within=9)
+
+
+def test_the_score_of_a_blocked_key_is_that_of_its_table(ask: Ask) -> None:
+    with pytest.raises(ValueError, match="expected a number, got −∞"):
+        ask("number", numbers=ROW, of="score", key=3)
+    with pytest.raises(ValueError, match="expected a number, got NaN"):
+        ask("number", numbers=replace(ROW, blocked=(0, 1, 2, 3)), of="weight")
+    assert right(ask("number", numbers=replace(ROW, add="-10"), of="score", key=3)) == ["−6.46"]  # 5 / √2 − 10

@@ -7,7 +7,7 @@ import pytest
 from lessons.questions import HEAD_PATTERNS, KINDS, Answer, QuestionSubject, answer
 from model.base import Model
 from model.cross_attention import dates
-from model.masks import MaskSpec
+from model.masks import MaskSpec, Stroke
 from viz.lessons.screen import plain
 
 ONCE = "Once upon a time there was a little girl who lived in a house by the sea."
@@ -188,3 +188,28 @@ def test_padding_is_asked_of_a_text_s_source_too() -> None:
     model = dates.load()
     trace = model.run(model.encode(["3 May 2021"], targets=["2021-05-03"])).select("cross")
     assert right(answer(model, trace, trace, model.name, QuestionSubject("padding", 0, 0, 3)))
+
+
+@pytest.mark.parametrize("kind", ["habit", "future", "norm"])
+def test_a_text_of_one_token_is_not_compared_with_itself(kind: str) -> None:
+    model = dates.load()
+    trace = model.run(model.encode(["2"])).select("encoder")
+    with pytest.raises(ValueError, match="expected texts of at least two tokens"):
+        answer(model, trace, trace, model.name, QuestionSubject(kind, 0, 0, 0))
+
+
+def test_a_head_that_attends_to_nothing_has_no_pattern(story: Model) -> None:
+    masks = MaskSpec(drawn=(Stroke("block", 0, 0, 99, 99),))
+    with pytest.raises(ValueError, match="every cell is blocked"):
+        ask(story, "habit", CAT, masks)
+
+
+def test_the_next_token_is_not_asked_for_after_one_of_the_source() -> None:
+    model = dates.load()
+    run = model.run(model.encode(["3 May 2021"], targets=["2021-05-03"]))
+    for name in ("decoder", "cross"):
+        trace = run.select(name)
+        assert answer(model, trace, trace, model.name, QuestionSubject("next", 0, 0, 0, 3)).right
+    trace = run.select("encoder")
+    with pytest.raises(ValueError, match="one of decoder, cross, got encoder"):
+        answer(model, trace, trace, model.name, QuestionSubject("next", 0, 0, 0, 3))
