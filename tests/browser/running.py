@@ -27,8 +27,9 @@ START_SECONDS = 90
 
 
 @contextmanager
-def running(script: str, log: Path, port: int = 0, **environment: str) -> Iterator[str]:
+def running(script: str, log: Path, port: int = 0, *, cwd: Path = ROOT, **environment: str) -> Iterator[str]:
     """`streamlit run script` on this machine; gives its address once it answers, ends it at the end. port: 0 for any.
+    cwd: where it is started.
 
     Raises RuntimeError with the end of its log when it does not start.
     """
@@ -39,7 +40,7 @@ def running(script: str, log: Path, port: int = 0, **environment: str) -> Iterat
     ]  # fmt: skip
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | environment, stdout=output, stderr=subprocess.STDOUT
+            command, cwd=cwd, env=os.environ | environment, stdout=output, stderr=subprocess.STDOUT
         )
         try:
             _wait(f"http://127.0.0.1:{port}", process, log)

@@ -26,7 +26,7 @@ from tests.coroutines import finished
 
 pytestmark = pytest.mark.slow  # starts servers
 
-FOLDERS = ("model", "mask_check", "serving", "viz", "ui", "pages", "lessons", ".streamlit")
+FOLDERS = ("model", "mask_check", "serving", "viz", "ui", "pages", "lessons", "locale", ".streamlit")
 TEXT, TOKEN = "zanzibarian words", "hf_zanzibarian"
 COURSES = "'self' https://courses.example.org"
 READY_SECONDS = 60
@@ -51,14 +51,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("checkout")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "training"))
-    for name in ("app.py", "serve.py"):
+    for name in ("app.py", "serve.py", "i18n.py"):
         shutil.copy(ROOT / name, folder / name)
     before, log, port = files_in(folder), folder.with_name("log"), free_port()
     environment = {
         "PYTHONDONTWRITEBYTECODE": "1", "HF_TOKEN": TOKEN, "UNMASK_METRICS_PORT": str(port),
         "UNMASK_FRAME_ANCESTORS": COURSES,
     }  # fmt: skip
-    with running(str(folder / "serve.py"), log, **environment) as address:
+    with running(str(folder / "serve.py"), log, cwd=folder, **environment) as address:
         finished(visit(address))
         yield Server(address, port, folder, before, log)
 
