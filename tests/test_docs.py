@@ -6,10 +6,15 @@ python -m pytest tests/test_docs.py
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import unmask
+from model import catalog
+
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")]
+READMES = *ROOT.glob("[!.]*/README.md"), *ROOT.glob("model/checkpoints/*/README.md")
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("*.md"), *READMES]
 PATH = re.compile(r"tests(/\w+)+|[\w.-]+(/[\w.-]+)*(/|\.(py|js|css|md|yaml|toml|txt|ipynb))")
 ONLY_HERE = re.compile(r"NAME|name\.|\.venv|your|my|^(en|zh)/|report\.md")  # placeholders, and what a user has
 
@@ -48,6 +53,21 @@ def test_every_call_on_the_run_of_the_documentation_works() -> None:
     assert len(calls) > 40
     for call in calls:
         exec(call, names)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/masks.md"])
+def test_the_python_of_a_page_runs(page: str) -> None:
+    lines = re.findall(
+        r"^    ((?:from|import|model|run|lifted|trace|found|MaskSpec)\b.*)", (ROOT / page).read_text(), re.MULTILINE
+    )
+    assert len(lines) > 5
+    exec("\n".join(lines), {"unmask": unmask, "catalog": catalog, "mask": np.tri(6, dtype=bool)})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_function_of_the_package_that_a_page_names_exists(page: Path) -> None:
+    called = re.findall(r"(?<!await )\bunmask\.(\w+)\(", page.read_text(encoding="utf-8"))  # JavaScript's are awaited
+    assert {*called} <= {*unmask.__all__}
 
 
 def test_names_are_found() -> None:
