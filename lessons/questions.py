@@ -9,15 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from i18n import N_, msg
-from lessons.answer import (
-    MOST_CHOICES,
-    Answer,
-    QuestionCase,
-    QuestionSubject,
-    number_answer,
-    one_of,
-    share_answer,
-)
+from lessons.answer import MOST_CHOICES, Answer, QuestionCase, QuestionSubject, number_answer, one_of, share_answer
 from lessons.image_steps import shape_shares
 from lessons.statement import Statement
 from model.base import Model
@@ -190,10 +182,6 @@ def _sees(case: QuestionCase) -> Answer:
 
 def _next(case: QuestionCase) -> Answer:
     """Which token is the most likely after the query?"""
-    if case.trace.name == "encoder":  # whose tokens are another text's than those that are predicted
-        words = N_("expected an attention of {model}, one of {attentions}, got {attention}")
-        about = {"model": case.model.name, "attentions": "decoder, cross", "attention": case.trace.name}
-        raise ValueError(msg(words, **about))
     row, query, last = case.asked.row, case.query, case.beside.batch.real(case.asked.row).stop - 1
     now, before = case.trace.next_token(row, query), case.beside.next_token(row, min(query, last))
     top = now.topk(PREDICTED)

@@ -202,14 +202,3 @@ def test_a_head_that_attends_to_nothing_has_no_pattern(story: Model) -> None:
     masks = MaskSpec(drawn=(Stroke("block", 0, 0, 99, 99),))
     with pytest.raises(ValueError, match="every cell is blocked"):
         ask(story, "habit", CAT, masks)
-
-
-def test_the_next_token_is_not_asked_for_after_one_of_the_source() -> None:
-    model = dates.load()
-    run = model.run(model.encode(["3 May 2021"], targets=["2021-05-03"]))
-    for name in ("decoder", "cross"):
-        trace = run.select(name)
-        assert answer(model, trace, trace, model.name, QuestionSubject("next", 0, 0, 0, 3)).right
-    trace = run.select("encoder")
-    with pytest.raises(ValueError, match="one of decoder, cross, got encoder"):
-        answer(model, trace, trace, model.name, QuestionSubject("next", 0, 0, 0, 3))

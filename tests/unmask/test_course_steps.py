@@ -97,3 +97,11 @@ def test_a_page_that_runs_the_model_is_none(models: CourseModels, settings: str)
 def test_a_picture_that_the_model_does_not_have_is_a_mistake_with_its_line(models: CourseModels) -> None:
     with pytest.raises(ValueError, match="line 12: dates: the states after each of its layers are not available"):
         made(models, DATES.format("cross", "embedding"))
+
+
+def test_the_next_token_is_not_asked_for_after_one_of_the_source(models: CourseModels) -> None:
+    settings = 'model: dates\ntext: "3 May 2021"\nquery: 3\nask: next\nattention: {}'
+    for attention in ("decoder", "cross"):
+        made(models, settings.format(attention))
+    with pytest.raises(ValueError, match="line 13: expected an attention of dates, one of decoder, cross, got encoder"):
+        made(models, settings.format("encoder"))
