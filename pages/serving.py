@@ -23,7 +23,7 @@ section = one_of(say("Shown"), inference.SECTIONS, "serving", label_visibility="
 if section != "cost":
     with title:  # under its name, not under the sections
         controls.ask_for_text(text)
-reading = None if section == "cost" else controls.open_text(model, text)
+reading = None if section == "cost" else controls.open_text(model, text, limits=section != "streaming")
 title.markdown(page.heading(say("Serving"), explain.title_of(model)))
 sentence_place = st.empty()
 running = say("Running {model} …", model=explain.title_of(model))

@@ -80,12 +80,13 @@ def keep() -> Model:
     return models.kept()  # such a part is given none: it would keep it in memory for as long as the page is open
 
 
-def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
-    """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
+def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[TokenizedText, int]:
+    """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read.
+    limits: also say what of it is not read, which a page that reads more than one context does not leave out."""
     ask_for_text(text)
     if model.chats and st.sidebar.toggle(say("Chat messages"), key="chat", help=say(chat.HELP)):
         reading = chat.open_messages(model, text)
-        widgets.show_notes(explain.limits(model, reading))
+        widgets.show_notes(explain.limits(model, reading) if limits else [])
         return reading, 0
     with st.sidebar:
         targets, row_place = choose_target(model, text), st.container()
@@ -94,7 +95,7 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
         reading = run_view.tokenize(model, text, pad_side, targets)
     with row_place:
         row = choose_row(reading.rows)
-    widgets.show_notes(explain.limits(model, reading))
+    widgets.show_notes(explain.limits(model, reading) if limits else [])
     return reading, row
 
 

@@ -60,3 +60,16 @@ def test_a_job_that_takes_too_long_is_a_sentence(
     models = {"model": folders[link["model"]]} if "model" in link else {}
     page = type("Opened", (Page,), {"SCRIPT": script})(**texts | link | models)
     assert page.said("error") == ["This takes too long."]
+
+
+class Serving(Page):
+    SCRIPT = "pages/serving.py"
+
+
+def test_a_stream_does_not_say_that_what_it_reads_is_cut() -> None:
+    """A text of more tokens than the context: the other sections read its beginning."""
+    long = {"stream_text": "text", "stream_tokens": "300", "stream_window": "20", "text": "word " * 300}
+    page = Serving(serving="streaming", **long)
+    assert len(page.app.session_state.stream_now.ids) == 300
+    assert "are cut, from" not in page.words()
+    assert "are cut, from" in Serving(serving="calls", **long).words()
