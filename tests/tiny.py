@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from model.gpt2 import save_transformer
 from model.training.story import train_tokenizer
@@ -20,3 +22,15 @@ def save_tiny(folder: Path) -> None:
     save_transformer(Transformer(TINY), folder)
     words = ["the cat sat on the mat and the cat sat still"] * 3
     train_tokenizer(words, TINY_ENTRIES).save(str(folder / "tokenizer.json"))
+
+
+def put_marks_around_texts(folder: Path) -> tuple[int, int]:
+    """Have a checkpoint's tokenizer put [CLS] before every text and [SEP] behind it, as the Chinese GPT-2s with BERT's
+    tokenizer do. The ids of the two."""
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.from_str(path.read_text().replace("<start>", "[CLS]").replace("<pad>", "[SEP]"))
+    first, last = map(tokenizer.token_to_id, ("[CLS]", "[SEP]"))
+    marks = [("[CLS]", first), ("[SEP]", last)]
+    tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=marks)
+    tokenizer.save(str(path))
+    return first, last

@@ -85,7 +85,7 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "toke
         each = [trace.blocked_by(layer, row, masks, head=head) for head in range(trace.num_heads if masks.heads else 1)]
         names = sorted(set().union(*each))
         found = [(name, [one[name] for one in each if name in one]) for name in names]
-        here = {name: (torch.stack(by).any(0) & ~open_cells).numpy() for name, by in found}
+        here = {name: (torch.stack(some).any(0) & ~open_cells).numpy() for name, some in found}
         here = here if groups is None else merged_masks(here, *groups)
         before = blocked[-1] if blocked else {}
         same = {name for name in here.keys() & before.keys() if np.array_equal(here[name], before[name])}

@@ -21,7 +21,7 @@ from model.training.story import train_tokenizer
 from serving.settings import Settings
 from tests.model.huggingface.fake_hub import cache, no_network
 from tests.tensors import assert_near
-from tests.tiny import TINY
+from tests.tiny import TINY, put_marks_around_texts
 
 TEXT = "the cat sat on the mat"
 
@@ -135,14 +135,10 @@ class TestTokenizers:
         assert not batch.keep[0, -1]
 
     def test_what_its_post_processor_puts_around_a_text_is_read(self, folder: Path) -> None:
-        path = folder / "tokenizer.json"
-        tokenizer = Tokenizer.from_str(path.read_text().replace("<start>", "[CLS]").replace("<pad>", "[SEP]"))
-        marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
-        tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=marks)
-        tokenizer.save(str(path))
+        marks = put_marks_around_texts(folder)
         model = catalog.load(str(folder))
-        theirs = PreTrainedTokenizerFast(tokenizer_file=str(path))(TEXT).input_ids
-        assert (theirs[0], theirs[-1]) == tuple(number for _, number in marks)
+        theirs = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))(TEXT).input_ids
+        assert (theirs[0], theirs[-1]) == marks
         assert model.encode([TEXT]).ids[0].tolist() == theirs
         assert model.added_after == 1  # generation continues before it
 

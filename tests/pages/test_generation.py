@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.processors import TemplateProcessing
 
 from i18n import large
 from model import catalog, kv_cache
@@ -16,6 +14,7 @@ from model.kv_cache import batch_of, network_of
 from model.sampling import Continuation, Sampling, draw
 from tests.pages.generation import PROMPT, SAMPLING, Generation, written_by
 from tests.pages.page import array
+from tests.tiny import put_marks_around_texts
 from tests.viz.spelled import number
 from ui.generation import cache_sections
 from ui.generation.writing import NEXT
@@ -303,13 +302,8 @@ class TestOtherModels:
         assert number(page.table()[0][1]) <= 1e-5
 
     def test_a_text_is_continued_before_what_a_tokenizer_adds(self, tiny_folder: Path, tmp_path: Path) -> None:
-        """[CLS] before every text and [SEP] behind it, as the Chinese GPT-2s with BERT's tokenizer have."""
         folder = shutil.copytree(tiny_folder, tmp_path / "marked")
-        path = folder / "tokenizer.json"
-        tokenizer = Tokenizer.from_str(path.read_text().replace("<start>", "[CLS]").replace("<pad>", "[SEP]"))
-        marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
-        tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=marks)
-        tokenizer.save(str(path))
+        put_marks_around_texts(folder)
         model = catalog.load(str(folder))
         begun = Continuation(tuple(model.encode(["the cat sat"]).ids[0, :-1].tolist()))
         page = Generation("the cat sat", model=str(folder)).press("step", 2)
