@@ -95,6 +95,12 @@ class QuestionCase:
     def allowed(self) -> np.ndarray:
         return self.trace.allowed(self.asked.layer, self.asked.row, head=self.asked.head).numpy()
 
+    @property
+    def predicting(self) -> int:
+        """The position whose next token is predicted: the query, or the last where another text's tokens look."""
+        batch = self.trace.batch
+        return self.query if self.trace.queries is batch else batch.real(self.asked.row).stop - 1
+
     def token(self, position: int, of: TokenBatch | None = None) -> Statement:
         """A token of the row with its position. of: of the queries unless given."""
         pieces = (of or self.trace.queries).pieces[self.asked.row]

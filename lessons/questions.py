@@ -182,7 +182,7 @@ def _sees(case: QuestionCase) -> Answer:
 
 def _next(case: QuestionCase) -> Answer:
     """Which token is the most likely after the query?"""
-    row, query, last = case.asked.row, case.query, case.beside.batch.real(case.asked.row).stop - 1
+    row, query, last = case.asked.row, case.predicting, case.beside.batch.real(case.asked.row).stop - 1
     now, before = case.trace.next_token(row, query), case.beside.next_token(row, min(query, last))
     top = now.topk(PREDICTED)
     first, second = top.indices[:2].tolist()

@@ -173,7 +173,6 @@ class TestHandEditedAddress:
             ({"row": "0", "text": LINES}, "row", 1),
             ({"causal": "maybe"}, "causal", True),
             ({"pad": "middle", "text": LINES}, "pad", "left"),
-            ({"attention": "cross"}, "attention", "self"),
         ],
     )
     def test_gives_the_nearest_view(self, story: Model, query: dict[str, str], choice: str, expected: object) -> None:
@@ -182,6 +181,11 @@ class TestHandEditedAddress:
             expected = {"layer": story.num_layers, "head": story.num_heads}[choice] - 1
         assert page[choice] == expected
         assert len(page.weights()) > 1
+        assert not page.said("error")
+
+    def test_an_attention_of_another_model_shows_the_only_one(self) -> None:
+        page = Explore(attention="cross")
+        assert same(page.weights(), Explore().weights())
         assert not page.said("error")
 
     @pytest.mark.parametrize(("begin", "end"), [("500", "5"), ("-4", "nonsense"), ("9", "9")])
