@@ -15,9 +15,10 @@ from torch import Tensor
 from i18n import N_, msg, msg_all
 from mask_check.findings import BROKEN, Finding, skipped, unknown, worst
 from mask_check.subject import CheckedModule, TookTooLong, apart
-from mask_check.trial import CheckTrial, first_above
+from mask_check.trial import CheckTrial, OperationObserver, first_above
 
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
+OF_SENTENCES = ("sequence_ids", "segment_ids")  # of BERT's two, which see each other, where they are embedded
 LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
 GIVEN = re.compile(  # the position_ids that create_causal_mask gets, in a call or in the dict of its arguments
     r"(?:create_causal_mask\([^()]*(?:\([^()]*\)[^()]*)*?\bposition_ids=|mask_kwargs = \{[^{}]*\"position_ids\": )(\w+)"
@@ -37,6 +38,10 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("the text is too short for two documents."))
     known = conventions(trial, first)
     findings = [_judge(trial, first, *how) for how in known]
+    embedded = next((name for name in OF_SENTENCES if trial.subject.takes(name)), "")
+    if not findings and embedded:
+        words = N_("{name} are embedded: whether they tell documents apart, or sentences, is not known.")
+        return unknown(msg(words, name=embedded))
     if not findings:
         return skipped(msg("it has no convention for packed documents that this check knows."))
     if wrong := worst(findings):
@@ -54,7 +59,8 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     too = {"position_ids": restarted} if subject.names_positions else {}
     lengths = torch.tensor([0, first, length], dtype=torch.int32, device=trial.ids.device)
     known = dict.fromkeys(DOCUMENT_ARGUMENTS, (row >= first).long()[None]) | dict.fromkeys(LENGTH_ARGUMENTS, lengths)
-    taken = [name for name in known if subject.takes(name)][:1]
+    names = (name for name in known if subject.takes(name))
+    taken = [name for name in names if name not in OF_SENTENCES or not _embeds(trial, name, known[name])][:1]
     found: list[tuple[str, dict[str, Any]]]
     found = [(msg("by {name}", name=name), {name: known[name]} | too) for name in taken]
     if not found and too and (trial.asked.packing or not has_state(subject.config)):
@@ -69,6 +75,19 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
         mask = form(_packed(trial, first), subject.dtype)
         found.append((msg("by a mask [1,1,T,T] of its documents"), {"attention_mask": mask, "position_ids": restarted}))
     return found
+
+
+def _embeds(trial: CheckTrial, name: str, numbers: Tensor) -> bool:
+    """Whether the module looks these numbers [1,T] up in a table, by nn.Embedding or F.embedding."""
+    seen: list[bool] = []
+
+    def look(operation: str, given: list[Any], _found: Any) -> None:
+        if operation.startswith("embedding"):
+            seen.extend(torch.equal(one.flatten(), numbers[0].to(one)) for one in given[1:] if isinstance(one, Tensor))
+
+    with OperationObserver(look):
+        trial.subject.outputs(trial.ids[None], **{name: numbers})
+    return any(seen)
 
 
 Form = Callable[[Tensor, torch.dtype], Tensor]  # bool [T,T] to the explicit mask [1,1,T,T] that a module takes

@@ -6,7 +6,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from mask_check.check import check
-from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS, Finding
+from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, Finding
 from mask_check.packing import _packed, explicit_form
 from mask_check.prepare import prepare
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
@@ -145,3 +145,32 @@ def test_an_explicit_mask_that_makes_outputs_of_another_shape_is_not_taken() -> 
     assert MASK not in report.finding("packing").words
     assert report.finding("tree").verdict == DOES_NOT_APPLY
     assert report.finding("padding-left").verdict == OBEYS
+
+
+class Sentences(SmallAttention):
+    """embeds: segment_ids are looked up in a table, as BERT's of its two sentences, and block nothing; else they block
+    what is of another document, but for positions, which go on."""
+
+    def __init__(self, *, embeds: bool) -> None:
+        super().__init__()
+        self.segment = nn.Embedding(2, 32) if embeds else None
+
+    def forward(self, input_ids: Tensor, segment_ids: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        segments = torch.zeros_like(input_ids) if segment_ids is None else segment_ids
+        x = self.embed(input_ids) if self.segment is None else self.embed(input_ids) + self.segment(segments)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = q @ k.mT / 32**0.5
+        if self.segment is None:
+            scores = scores.masked_fill(segments[..., None] != segments[:, None], -torch.inf)
+        return self.head(x + self.out(scores.softmax(-1) @ v))
+
+
+def test_segment_ids_that_are_embedded_need_not_be_documents() -> None:
+    report = check(Sentences(embeds=True), mask="full")
+    assert report.obeys
+    finding = report.finding("packing")
+    assert finding.verdict == CANNOT_TELL
+    assert "segment_ids are embedded" in finding.words
+    finding = check(Sentences(embeds=False), mask="full").finding("packing")
+    assert finding.verdict == BROKEN  # by its positions
+    assert finding.words.startswith("by segment_ids: output")
