@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg, msg_list
-from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS, CannotCheck, Finding, skipped, unknown
+from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, skipped, unknown
 from mask_check.packing import has_state
 from mask_check.subject import apart, logits_in
 from mask_check.trial import CheckTrial
@@ -45,6 +45,10 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("a token that sees later ones cannot be computed before them."))
     prompt = max(trial.length // 3, 1)
     if _read(trial, trial.ids[None, :prompt], [prompt])[1] is None:
+        with torch.no_grad():
+            step = subject.call(trial.ids[None, :prompt], use_cache=True)
+        if type(step) in (tuple, list) and any(one is not None for one in step[1:]):
+            return unknown(msg("which of its outputs is its cache is not known."))
         return skipped(msg("it returns no past_key_values when asked to use a cache."))
     chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
     ways: Ways = {
@@ -69,10 +73,8 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     Tolerated: rounding. Limits: cutting back and reordering need a cache with crop and reorder_cache, which
     plain tuples lack.
     """
-    if trial.found["cache"].verdict == DOES_NOT_APPLY:
-        return skipped(trial.found["cache"].words)
     if trial.found["cache"].verdict != OBEYS:
-        return skipped(msg("it cannot be run step by step."))
+        return skipped(trial.found["cache"].words)
     prompt = max(trial.length // 3, 1)
     drafted = prompt + 3
     row, other = trial.ids, trial.other(trial.ids, trial.generator(15))
@@ -229,6 +231,9 @@ def _read(
             step = subject.call(ids[:, part], None if keep is None else keep[:, : done + size], **arguments)
         found.append(subject.read(step, ids[:, part]))
         cache = _cache_in(step)
+        if cache is None and type(step) in (tuple, list):
+            with torch.no_grad():
+                cache = _appears(step, subject.call(ids[:, :1]))
         if subject.kind == "encoder-decoder" and encoded is None and subject.takes("encoder_outputs"):
             from transformers.modeling_outputs import BaseModelOutput  # it has such an argument, so it is theirs
 
@@ -247,6 +252,15 @@ def _cache_in(step: Any) -> Any:
     parts = [one for one in step[1:] if one is not None and not isinstance(one, Tensor | dict)]
     of_states = [isinstance(one, tuple | list) and all(isinstance(part, Tensor) for part in one) for one in parts]
     return next((one for one, states in zip(parts, of_states, strict=True) if not states), None)
+
+
+def _appears(step: Any, plain: Any) -> Any:
+    """What a forward returned in a tuple with a cache and, in its place, not without one; None where several are."""
+    without = [*plain] if type(plain) in (tuple, list) else [plain]
+    without += [None] * len(step)
+    empty = [one is None or (isinstance(one, tuple | list) and not one) for one in without]
+    found = [one for one, is_new in zip(step, empty, strict=False) if is_new and one is not None]
+    return found[0] if len(found) == 1 else None
 
 
 def _in_static(trial: CheckTrial, sizes: list[int]) -> Pairs:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import unmask
 from mask_check.check import check
-from mask_check.findings import BROKEN, OBEYS, CannotCheck
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck
 from mask_check.sample_networks import SmallPair
 from tests.mask_check.held_out import Served
 from tests.mask_check.modules import SmallAttention
@@ -34,6 +34,43 @@ def test_logits_and_a_cache_are_found_by_name_and_by_order(form: str, fault: str
     report = check(Returned(fault))
     for one in ("cache", "last"):
         assert report.finding(one).verdict == (BROKEN if one == law else OBEYS), report.finding(one)
+
+
+class Stacked(nn.Module):
+    """Keys and values of a layer as one tensor [2,B,T,D], as GPT-2's first code returned them: in a list or a tuple of
+    layers, or all in one tensor. always: with and without use_cache."""
+
+    def __init__(self, form: Any, *, restarts: bool = False, always: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.position, self.head = nn.Embedding(50, 16), nn.Embedding(600, 16), nn.Linear(16, 50)
+        self.layers = nn.ModuleList(nn.Linear(16, 48) for _ in range(2))
+        self.form, self.restarts, self.always = form, restarts, always
+
+    def forward(self, idx: Tensor, past_key_values: Any = None, use_cache: bool = False) -> Any:
+        length, past = idx.shape[1], 0 if past_key_values is None else past_key_values[0].shape[-2]
+        begin = 0 if self.restarts else past
+        x, kept = self.embedding(idx) + self.position(torch.arange(begin, begin + length)), []
+        for number, layer in enumerate(self.layers):
+            q, k, v = layer(x).chunk(3, -1)
+            both = torch.stack([k, v])
+            kept.append(torch.cat([past_key_values[number], both], -2) if past else both)
+            allowed = torch.ones(length, past + length, dtype=torch.bool).tril(past)
+            scores = (q @ kept[-1][0].mT / 4).masked_fill(~allowed, -torch.inf)
+            x = x + scores.softmax(-1) @ kept[-1][1]
+        return (self.head(x), self.form(kept)) if use_cache or self.always else self.head(x)
+
+
+@pytest.mark.parametrize("form", [list, tuple, torch.stack])
+def test_a_cache_of_tensors_is_what_appears_with_it(form: Any) -> None:
+    report = check(Stacked(form))
+    assert report.finding("cache").verdict == OBEYS
+    assert report.finding("reuse").verdict == OBEYS
+    assert check(Stacked(form, restarts=True)).finding("cache").verdict == BROKEN
+    report = check(Stacked(form, always=True))
+    assert report.finding("cache").verdict == CANNOT_TELL
+    assert report.finding("cache").words == "which of its outputs is its cache is not known."
+    assert report.finding("reuse").words == report.finding("cache").words
 
 
 def test_a_mask_that_must_be_given_is_all_ones() -> None:
