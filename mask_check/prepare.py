@@ -70,10 +70,12 @@ def prepare(
     declared = declare(subject.config, len(row), asked_for.mask, subject.kind)
     check_finite(_first_outputs(subject, row)[0])
     company = torch.stack([_random(pool, generator, len(row)) for _ in range(COMPANY)]).to(row)
-    noise = noise_of(subject, row[None], company, seed)
+    with refusing(subject, row):
+        noise = noise_of(subject, row[None], company, seed)
     if not math.isfinite(noise.across):
         raise CannotCheck(msg("one more rounding in every part turns its outputs into NaN: nothing can be measured"))
-    subject.find_positions(row, noise.across)
+    with refusing(subject, row):
+        subject.find_positions(row, noise.across)
     pad = getattr(subject.config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
     return CheckTrial(subject, row, pool, pad, declared, noise, seed, asked_for, most)
@@ -126,10 +128,12 @@ def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
         raise
     except Exception as error:
         why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), what_mixes_rows(subject.module)
-        with suppress(Exception):
-            subject.outputs(row[None, :PROBE])
-            longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
-            why, mixed = longer if len(row) > PROBE else why, ""
+        longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
+        several = N_("its forward raised {error} on several rows of {count} tokens, and none on one of them: {words}")
+        for fewer, words, known in ((row[:PROBE], longer if len(row) > PROBE else why, ""), (row, several, mixed)):
+            with suppress(Exception):
+                subject.outputs(fewer[None])
+                why, mixed = words, known
         values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE}
         why = msg(why, **values, words=first_line(error).rstrip("."))
         raise CannotCheck(msg_together([msg("{problem}.", problem=why), mixed]) if mixed else why) from error

@@ -167,7 +167,9 @@ class CheckedModule:
             self._first = first
             try:
                 told = self.outputs(ids[None], position_ids=counted)
-            except (IndexError, RuntimeError):  # its table has no such position
+            except (CannotCheck, MemoryError):
+                raise
+            except Exception:  # noqa: BLE001 - its table has no such position, or it takes none after all
                 continue
             self.takes_positions = float(apart(told, untold).max()) <= tolerance
             if self.takes_positions:

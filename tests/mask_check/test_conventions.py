@@ -200,3 +200,36 @@ def test_a_kernel_that_is_not_offered_ends_no_check() -> None:
     report = check(SmallAttention(), kernels=("eager", "sdpa", "flex_attention"))
     assert report.finding("reach").verdict == OBEYS
     assert "kernels" not in [finding.law for finding in report.broken]
+
+
+class Few(SmallAttention):
+    """Takes no more rows than its cache has room for."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        assert len(input_ids) <= self.rows, "too many rows"
+        return super().forward(input_ids)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_module_that_takes_few_rows_is_said_to(rows: int) -> None:
+    words = r"its forward raised AssertionError on several rows of \d+ tokens, and none on one of them: too many rows"
+    with pytest.raises(CannotCheck, match=words):
+        check(Few(rows))
+    with pytest.raises(CannotCheck, match=words):
+        unmask.assert_causal(Few(rows))
+
+
+def test_position_ids_that_are_refused_are_not_given() -> None:
+    class Refuses(SmallAttention):
+        def forward(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:  # type: ignore[override]
+            if position_ids is not None:
+                raise ValueError("position_ids are not supported")
+            return super().forward(input_ids)
+
+    report = check(Refuses())
+    assert report.obeys
+    assert report.finding("positions").words == "it raised ValueError: position_ids are not supported"
