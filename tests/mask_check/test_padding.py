@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers as hf
+from torch import Tensor, nn
 
 from mask_check import padding
 from mask_check.check import check
@@ -10,6 +11,7 @@ from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule
 from mask_check.trial import CheckTrial
+from tests.mask_check.modules import SmallAttention
 from tests.mask_check.test_families import made
 from tests.model.huggingface.families import PAIR, random_network
 
@@ -42,3 +44,42 @@ def test_m2m_100_counts_by_which_ids_are_pads_and_its_encoder_is_sound() -> None
     finding = check(network).finding("encoder")
     assert finding.verdict not in (BROKEN, CANNOT_TELL), finding.words
     assert "whatever they contain" in finding.words
+
+
+class Learned(SmallAttention):
+    """A table of positions times a number: of what bfloat16 shows less than its rounding, of what is only rounded, or
+    of nothing yet."""
+
+    def __init__(self, scale: float, *, cancels: bool = False) -> None:
+        super().__init__()
+        self.cancels = cancels
+        self.position.weight.data *= scale
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        places = torch.arange(input_ids.shape[1])[None] if position_ids is None else position_ids
+        table = self.position(places)
+        x = self.embedding(input_ids)
+        x = x + table - table if self.cancels else x + table
+        q, k, v = self.qkv(x).chunk(3, -1)
+        allowed = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        return self.head(x + self.out((q @ k.mT / 32**0.5).masked_fill(~allowed, -torch.inf).softmax(-1) @ v))
+
+
+@pytest.mark.parametrize(
+    ("module", "verdict"),
+    [
+        (Learned(1.0), OBEYS),
+        (Learned(0.02).bfloat16(), OBEYS),  # its tolerance is larger than what they change
+        (Learned(0.0), CANNOT_TELL),
+        (Learned(1.0, cancels=True), BROKEN),  # but for rounding
+    ],
+)
+def test_position_ids_that_change_little(module: nn.Module, verdict: str) -> None:
+    report = check(module)
+    finding = report.finding("positions")
+    assert finding.verdict == verdict, finding
+    assert report.finding("reach").verdict == OBEYS
+    if verdict == CANNOT_TELL:
+        assert finding.words == "position_ids change nothing while position.weight is all 0, as before training."
+    if verdict == BROKEN:
+        assert finding.amount > 0
