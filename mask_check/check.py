@@ -16,7 +16,7 @@ from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
 from mask_check.findings import BROKEN, DECISIVE, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
 from mask_check.prepare import check_seconds, context_of, prepare
-from mask_check.subject import CheckedModule, evaluating, keeping_attributes, text_config
+from mask_check.subject import CheckedModule, leaving_as_it_was, text_config
 from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
@@ -88,7 +88,7 @@ def check(
     subject = CheckedModule(module, seconds=seconds)
     threads = machine.one_thread() if subject.parameters < machine.FEW else nullcontext()
     # whatever is on outside
-    with evaluating(module), keeping_attributes(module), threads, torch.inference_mode(False), torch.enable_grad():
+    with leaving_as_it_was(module), threads, torch.inference_mode(False), torch.enable_grad():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
         trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)

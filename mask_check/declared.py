@@ -220,7 +220,8 @@ def cause_of(
             "or an operation over the whole row, such as a mean, a norm or a softmax before the mask."
         )
     diagonal = all(len(set(one)) > 1 for one in zip(*pairs, strict=True))  # several outputs, and several tokens
-    if diagonal and min(ahead) > 0 and max(ahead) <= layers:
+    nearest = {(token - 1, token) for token in tried or range(length) if token and not declared.reach[token - 1, token]}
+    if diagonal and min(ahead) > 0 and max(ahead) <= layers and nearest <= {*pairs}:
         return msg(
             "Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1), or a "
             "convolution is padded on both sides."

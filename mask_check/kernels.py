@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_all, msg_list, msg_together
 from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown
 from mask_check.padding import padded, positions
-from mask_check.subject import CheckedModule, setting
+from mask_check.subject import CheckedModule, keeping_numbers, setting
 from mask_check.trial import CheckTrial
 from model.errors import first_line
 from model.huggingface.internals import attention_name, only_when_loaded
@@ -182,8 +182,7 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 @contextmanager
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
-    own = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    copies = {id(buffer): buffer.clone() for buffer, _ in own}  # one that is written into counts as trained
+    copies = {id(buffer): buffer.clone() for buffer in module.buffers()}  # one that is written into counts as trained
     named = {part: part.named_buffers(recurse=False, remove_duplicate=False) for part in module.modules()}
     buffers = [(part, name, copies[id(buffer)]) for part, some in named.items() for name, buffer in some]
     random = [
@@ -193,11 +192,6 @@ def training_without_dropout(module: nn.Module) -> Iterator[None]:
         if isinstance(value, float)
         and (any(one in name for one in RANDOM) or (isinstance(part, nn.modules.dropout._DropoutNd) and name == "p"))
     ]
-    try:
-        with setting([*random, *buffers, *((part, "training", True) for part in module.modules())]):
-            yield
-    finally:
-        with torch.no_grad():
-            for buffer, before in own:
-                if not torch.equal(buffer, before):  # written by another name than the module's
-                    buffer.copy_(before)
+    modes = ((part, "training", True) for part in module.modules())
+    with keeping_numbers(module), setting([*random, *buffers, *modes]):  # written by another name than the module's
+        yield

@@ -37,7 +37,7 @@ from mask_check.prepare import (
     room_of,
     row_of,
 )  # fmt: skip
-from mask_check.subject import CheckedModule, TookTooLong, apart, evaluating, largest, text_config, unwrapped
+from mask_check.subject import CheckedModule, TookTooLong, apart, largest, leaving_as_it_was, text_config, unwrapped
 from mask_check.trial import CHANGES, CheckTrial, first_above
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
@@ -281,7 +281,7 @@ def _of_one_row(
     if subject.kind == "encoder-decoder":
         subject.source = other[:7].to(subject.device)
     same, changed = same.to(subject.device), changed.to(subject.device)
-    with evaluating(subject.module):
+    with leaving_as_it_was(subject.module):
         before, after = (subject.batch_outputs(one) for one in (same, changed))
         check_finite(before[0])
         moved, epsilon = apart(after, before).cpu(), torch.finfo(subject.dtype).eps

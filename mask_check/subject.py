@@ -316,13 +316,14 @@ def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 
 
 @contextmanager
-def keeping_attributes(module: nn.Module) -> Iterator[None]:
+def keeping_state(module: nn.Module) -> Iterator[None]:
     """Afterwards what its parts keep of a forward, as attributes and buffers, is what they kept before: of a table that
-    is made anew for every length, the table and the length."""
+    is made anew for every length, the table and the length; of a buffer that is written into, its numbers."""
     every = (kept for part in module.modules() for kept in (vars(part), part._buffers))
     own = [(kept, {**kept}) for kept in every if isinstance(kept, dict)]  # a scripted part's buffers are none
     try:
-        yield
+        with keeping_numbers(module):
+            yield
     finally:
         for now, before in own:
             for name in now.keys() - before.keys():
@@ -331,10 +332,30 @@ def keeping_attributes(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def keeping_numbers(module: nn.Module) -> Iterator[None]:
+    """What is written into its buffers is taken back: of counters, caches, BatchNorm's means."""
+    own = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in own:
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
+
+
+@contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """The module in eval mode, and every part in its own mode again afterwards."""
     with setting((part, "training", part.training) for part in module.modules()), no_autocast_cache():
         module.eval()
+        yield
+
+
+@contextmanager
+def leaving_as_it_was(module: nn.Module) -> Iterator[None]:
+    """The module in eval mode; afterwards its parts have their own modes, attributes and buffers again."""
+    with evaluating(module), keeping_state(module):
         yield
 
 

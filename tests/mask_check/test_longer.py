@@ -1,6 +1,7 @@
 """Leaks and shut ways that 24 tokens do not show: found, halved to a pair, and to the shortest row that leaks."""
 
 import re
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import nn
 from mask_check import longer
 from mask_check.check import check
 from mask_check.declared import cause_of, declare
-from mask_check.findings import BROKEN, CheckReport, verdict_of
+from mask_check.findings import BROKEN, OBEYS, CheckReport, verdict_of
 from mask_check.prepare import _most_tokens, prepare
 from mask_check.sample_networks import SmallConfig, SmallDecoder
 from mask_check.subject import CheckedModule, TookTooLong
@@ -202,8 +203,44 @@ def test_a_leak_of_one_output_is_narrowed_to_what_moves_it_most_and_is_no_diagon
         assert not cause_of(pairs, declare(SmallConfig(), 24, declared))
 
 
-def test_a_diagonal_is_named_by_quick_too() -> None:
-    assert "off by one" in longer.quick(ReadsAhead(2, 0)).findings[0].words
+def test_pairs_of_tokens_that_see_each_other_are_no_diagonal() -> None:
+    leaks = [(token - 1, token) for token in range(1, 24, 2)]
+    assert not cause_of(leaks, declare(None, 24, "causal"))
+
+
+class CountsTokens(ReadsAhead):
+    """A buffer that every forward writes into, as experts that count what they are given."""
+
+    def __init__(self) -> None:
+        super().__init__(above=9999)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        self.seen += input_ids.numel()
+        return super().forward(input_ids)
+
+
+@pytest.mark.parametrize("judge", [check, longer.quick])
+def test_what_a_forward_counts_is_counted_no_more_afterwards(judge: Callable) -> None:
+    module = CountsTokens()
+    own = module.seen
+    assert judge(module).finding("reach").verdict == OBEYS
+    assert module.seen is own
+    assert own == 0
+
+
+class OneAhead(ReadsAhead):
+    """A mean over what is before a token, the token itself and the next one."""
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        length = input_ids.shape[1]
+        mask = torch.ones(length, length).tril(1)
+        return self.head(mask / mask.sum(-1, keepdim=True) @ self.embedding(input_ids))
+
+
+def test_a_diagonal_is_named_by_quick_too_and_pairs_that_see_each_other_are_none() -> None:
+    assert "off by one" in longer.quick(OneAhead()).findings[0].words
+    assert "Likely cause" not in longer.quick(ReadsAhead(2, 0)).findings[0].words
 
 
 def test_the_short_row_is_enough_where_it_leaks() -> None:
