@@ -20,7 +20,7 @@ from torch import Tensor
 from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
 from mask_check.loss_per_target import AT_ONCE, LossPerTarget, spread
-from mask_check.loss_row import LEAST_TIED, LossRow, NotPerTarget, Returned, Row, targets_of
+from mask_check.loss_row import LEAST_TIED, REPEATS, WRAPS, LossRow, NotPerTarget, Returned, Row, targets_of
 from mask_check.prepare import generator_of
 from model.errors import index, items
 from model.spec import MOST_POSITIONS
@@ -67,9 +67,6 @@ UNTIED = N_(
 FEW = N_(
     "too few targets in the row ({count}) to find them among the ids that are read: begin the batch with a row of "
     "{least} or more."
-)
-REPEATS = N_(
-    "the ids that are read hold the targets at several places at once: begin the batch with a row whose tokens differ."
 )
 TAKEN = N_("There is no loss beside the logits: those at a position are taken to predict the target at the next.")
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
@@ -197,6 +194,8 @@ class _Trial:
             return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
         if found.obeys and any(len(places) > 1 for places in self.row.places.values()):
             return unknown(msg(REPEATS))
+        if found.obeys and self.row.wraps:
+            found = found.because(msg(WRAPS))
         if losses is None and 0 in self.tied.values() and self.row.length == self.whole.logits_of_each:
             return found.because(msg(TAKEN))
         if not found.obeys or self.tied or self.row.reads_targets:

@@ -22,6 +22,13 @@ NO_LOGITS = N_(
     "expected logits [B, T, V] with B = {rows}, T = {length} and V of at least {count} (vocabulary), got {shape}: "
     "return those of all tokens, or the loss alone"
 )
+REPEATS = N_(
+    "the ids that are read hold the targets at several places at once: begin the batch with a row whose tokens differ."
+)
+WRAPS = N_(
+    "The last target is the row's first token: if torch.roll put it there, its prediction has read it. Set it to -100 "
+    "then."
+)
 LEAST_TIED = 3  # targets that are all found among other ids
 Row = dict[Any, Any]  # one row of a batch, by name or number
 
@@ -89,6 +96,12 @@ class LossRow:
     def places(self) -> dict[Any, list[int]]:
         """Of each of the other ids: several where all of its tokens are the same, or repeat every two."""
         return {name: _places(self.tensors[name][0], self.targets[0], self.counted) for name in self.other_ids}
+
+    @property
+    def wraps(self) -> bool:
+        """Whether targets that are the next tokens end with the first, as torch.roll leaves them."""
+        beside = (self.tensors[name][0, 0] for name, places in self.tied().items() if places == 1)
+        return bool(self.counted[-1]) and any(bool(first == self.targets[0, -1]) for first in beside)
 
     @property
     def other_ids(self) -> list[Any]:

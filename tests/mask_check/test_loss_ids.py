@@ -159,3 +159,23 @@ def test_more_ids_than_there_are_is_a_sentence() -> None:
 
     with pytest.raises(unmask.CannotCheck, match=f"raised “.*”: is vocabulary, {V + 5}, the number of ids"):
         unmask.check_loss(loss, PAIR, vocabulary=V + 5)
+
+
+@pytest.mark.parametrize("returned", ["each", "logits"])
+def test_targets_that_are_rolled_round_are_named_where_the_last_is_counted(returned: str) -> None:
+    network = Reader(True)
+
+    def loss(given: dict[str, Tensor]) -> Any:
+        logits = network(given["input_ids"])
+        losses = F.cross_entropy(logits.mT, given["labels"], reduction="none" if returned == "each" else "mean")
+        return losses if returned == "each" else (logits, losses)
+
+    rolled = IDS.roll(-1, 1)
+    without_last = rolled.clone()
+    without_last[:, -1] = -100
+    another = rolled.clone()
+    another[:, -1] = (rolled[:, -1] + 1) % V
+    for labels, named in ((rolled, True), (without_last, False), (another, False)):
+        found = unmask.check_loss(loss, {"input_ids": IDS, "labels": labels}, vocabulary=V)
+        assert found.verdict == OBEYS
+        assert ("if torch.roll put it there" in str(found)) == named
