@@ -213,19 +213,19 @@ def _drag(ends: list[int], count: int, alike: bool) -> None:
     def take_end(number: int, end: int) -> None:
         take([*free[:number], min(max(end, [start, *free][number] + 1), free[number + 1] - 1), *free[number + 1 :]])
 
-    free = [end for end in ends if end > start]
-    if count - start < 2:
+    free, left = [end for end in ends if end > start], count - start
+    if left < 2:
         return
     if alike:
-        size = min(max(whole_numbers(st.session_state.chunks)[0], 1), count - start)
-        st.slider(say("Size of all chunks"), 1, count - start, width=260,
+        size = min(max(whole_numbers(st.session_state.chunks)[0], 1), left)
+        st.slider(say("Size of all chunks"), 1, left, width=260,
                   **bound("all_chunks", size, lambda size: st.session_state.update(chunks=str(size))))  # fmt: skip
-        st.button(say("Set each one"), on_click=take, args=(free,), disabled=not 2 <= len(free) <= MOST_SLIDERS + 1,
+        few = left > 2 and 2 <= len(free) <= MOST_SLIDERS + 1
+        st.button(say("Set each one"), on_click=take, args=(free,), disabled=not few,
                   help=say("A slider for the end of each chunk: of 2 to {most}.", most=MOST_SLIDERS + 1))  # fmt: skip
-    elif len(free) <= MOST_SLIDERS + 1:
-        first = int(start > 0)
+    elif left > 2 and len(free) <= MOST_SLIDERS + 1:
         for number, end in enumerate(free[:-1]):
-            st.slider(say("End of call {number}", number=first + number + 1), start + 1, count - 1, width=170,
+            st.slider(say("End of call {number}", number=number + 1 + (start > 0)), start + 1, count - 1, width=170,
                       **bound(f"end_{number}", end, partial(take_end, number)))  # fmt: skip
 
 

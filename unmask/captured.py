@@ -73,7 +73,8 @@ def capture(
     numbers = [number for number, call in enumerate(calls.found) if call["weights"].shape == shape]
     some = [calls.found[number] for number in numbers]
     left_out = f", {len(some)} of {len(calls.found)} attention calls" if len(some) < len(calls.found) else ""
-    queries, keys = (_labels(tokens, size) for size in shape[1:])
+    queries, keys = _labels(tokens, shape[1:])
+    expect_weights([torch.from_numpy(call["weights"]) for call in some])
     return CapturedHeads(
         f"{type(module).__name__}{left_out}",
         np.stack([call["weights"] for call in some]),
@@ -119,7 +120,7 @@ def from_transformer_lens(
     else:
         closed = np.broadcast_to(later & (not weights[..., later].any()), weights.shape)
     qkv = [{name: some.swapaxes(0, 1) for name, some in of(layer, "qkv").items()} for layer in layers]
-    queries, keys = (_labels(tokens, size) for size in weights.shape[2:])
+    queries, keys = _labels(tokens, weights.shape[2:])
     numbers = layers if layers != list(range(len(layers))) else ()
     about: dict[str, Any] = {"across": len(queries) != len(keys), "numbers": numbers, "scores": scores, "qkv": qkv}
     return CapturedHeads("TransformerLens", weights, queries, keys, closed=closed, **about)
@@ -147,7 +148,9 @@ class _Calls(TorchFunctionMode):
                 return plain(*args, **kwargs)
 
             with patch.object(F, "scaled_dot_product_attention", noted):
-                function(*args, **(kwargs | {"need_weights": False}))  # weights are computed without such a call
+                # Weights are computed without such a call, by attn_mask alone; without them is_causal comes first
+                causal = bool(kwargs.get("is_causal")) and not kwargs.get("need_weights", True)
+                function(*args, **(kwargs | {"need_weights": False, "is_causal": causal}))
         return function(*args, **kwargs)
 
     def _note(self, *args: Any, **kwargs: Any) -> None:
@@ -216,10 +219,12 @@ def _expect_room(cells: int) -> None:
         )
 
 
-def _labels(tokens: Sequence[str] | None, size: int) -> list[str]:
-    if tokens is None:
-        return list(map(str, range(size)))
-    labels = list(map(str, items("tokens as a list of labels", tokens)))
-    if len(labels) != size:
-        raise ValueError(f"expected {size} labels, got {len(labels)}")
-    return labels
+def _labels(tokens: Sequence[str] | None, sizes: Sequence[int]) -> list[list[str]]:
+    """Of each axis of so many positions."""
+    if not min(sizes):
+        raise ValueError("expected one token or more, got none")
+    labels = None if tokens is None else list(map(str, items("tokens as a list of labels", tokens)))
+    for size in sizes:
+        if labels is not None and len(labels) != size:
+            raise ValueError(f"expected {size} labels, got {len(labels)}")
+    return [labels or list(map(str, range(size))) for size in sizes]

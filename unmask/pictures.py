@@ -14,6 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import together
+from model.errors import items
 from model.files import write
 from model.heads.merging import over_queries
 from model.heads.view import HeadView, cropped
@@ -168,6 +169,7 @@ class HeadPicture(Picture):
         weights of one head: of a change, take the queries of both heads first."""
         if self.axes or self.form == "change" or len(self.views) > 1:
             raise ValueError(f"expected the weights of one head for several queries, got {self.name}")
+        some = items("queries as positions", some)
         row = over_queries(self.view, some, how)
         empty = sum(not self.view.weights[query - self.view.first].any() for query in set(some))
         name = f"{self.name}, {how} of {query_count(len(set(some)))}{f', {empty} without attention' if empty else ''}"

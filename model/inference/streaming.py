@@ -23,7 +23,7 @@ from torch import Tensor
 from i18n import N_, msg
 from model.base import CachedCall, Model
 from model.blocks import KeysValues
-from model.errors import index
+from model.errors import NotSupported, index
 from model.hardware import rounding
 from model.inference.calls import check_predicts, continuation_ids
 from model.kv_cache import read_after
@@ -33,8 +33,8 @@ MOST_STREAMED = 4_096
 MOST_CACHE_BYTES = 64 * 2**20  # of both caches
 TRIED = 8  # tokens by which is measured whether only distances count
 BEYOND = N_(
-    "expected at most {context:,} tokens: beyond its context this model rotates by other angles, and keys in the cache "
-    "would not fit"
+    "expected at most {context:,} tokens: beyond its context this model rotates by other angles or by none, and keys "
+    "in the cache would not fit"
 )
 SHIFT_ROUNDING = 1e-3  # of the largest logit: rotated by thousands of positions, float32 has lost some digits
 
@@ -123,7 +123,7 @@ def stream(
         step = index("number of tokens in a call", step, window + 1, first=1)  # not shown
         losses, weights = np.full((2, tokens), np.nan, np.float32), np.empty((0, 1), np.float32)
         relative = _relative(model, ids, min(model.context, tokens))
-        if relative and not _relative(model, ids, tokens):
+        if relative and not _relative_beyond(model, ids, tokens):
             raise ValueError(msg(BEYOND, context=model.context))
         now = StreamedText(tuple(ids), window, sinks, step, relative, 0, losses, [], [], weights, [])
     while not now.over:
@@ -142,6 +142,14 @@ def _relative(model: Model, ids: Sequence[int], tokens: int) -> bool:
     logits, others = model.readout(first.states), model.readout(moved.states)
     least = rounding(moved.states.dtype, SHIFT_ROUNDING) * float(logits.abs().max())
     return float((logits - others).abs().max()) <= least
+
+
+def _relative_beyond(model: Model, ids: Sequence[int], tokens: int) -> bool:
+    """The same of a position that may lie beyond the context."""
+    try:
+        return _relative(model, ids, tokens)
+    except NotSupported:  # its angles are a table, which ends there
+        return False
 
 
 def _next_call(model: Model, now: StreamedText) -> StreamedText:

@@ -107,6 +107,7 @@ def test_the_ends_of_calls_are_dragged() -> None:
     next(one for one in page.app.button if one.label == "Set each one").click()
     page.run()
     assert page.app.text_input(key="chunks").value == "5, 5, 5"
+    assert not Serving(text="x", chunks="1, 1").app.slider  # two tokens: nothing to drag
 
 
 def test_keys_of_a_short_text_are_counted_whole() -> None:

@@ -328,7 +328,7 @@ def test_queries_of_a_head_together(run: Run) -> None:
     np.testing.assert_allclose(head.queries(range(3, 6)).numpy()[0], head.weights[3:6].mean(0), atol=1e-6)
     np.testing.assert_allclose(head.queries([3, 8], "sum").numpy()[0], head.weights[[3, 8]].sum(0), atol=1e-6)
     assert "<html" in head.queries([3, 8]).page()
-    assert "mean of 2 queries:" in head.queries([3, 8]).line
+    assert "mean of 2 queries:" in head.queries(query for query in (3, 8)).line
     some = run.under({"drawn": [["block", 3, 0, 3, 15]], "layers": [4]}).head(4, 0).queries([3, 8])
     np.testing.assert_allclose(some.numpy()[0], head.weights[8], atol=1e-6)
     assert "mean of 2 queries, 1 without attention:" in some.line

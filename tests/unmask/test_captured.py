@@ -151,6 +151,41 @@ def test_a_query_whose_every_key_is_masked_by_a_number_attends_to_all(masked: fl
     assert not weights[:, 2:, :2].any()
 
 
+@pytest.mark.parametrize("need", [True, False])
+def test_multihead_attention_takes_is_causal_for_a_mask_only_without_weights(need: bool) -> None:
+    """As torch does: its output and its own weights are compared."""
+    later = torch.ones(TOKENS, TOKENS).triu(1).bool()
+    window = later | torch.ones(TOKENS, TOKENS).tril(-2).bool()
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(HEADS * WIDTH, HEADS, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            some = {"need_weights": need, "average_attn_weights": False}
+            self.out, self.weights = self.attention(x, x, x, attn_mask=window, is_causal=True, **some)
+            return self.out
+
+    torch.manual_seed(0)
+    net = Own()
+    found = unmask.capture(net, torch.randn(1, TOKENS, HEADS * WIDTH), tokens=(one for one in "abcde"))
+    mixed = torch.from_numpy(found.numpy()[0] @ found.v(0)).transpose(0, 1).flatten(1)
+    np.testing.assert_allclose(net.attention.out_proj(mixed).detach(), net.out[0].detach(), atol=1e-6)
+    assert (found.closed == (window if need else later).numpy()).all()
+    if need:
+        np.testing.assert_allclose(found.numpy()[0], net.weights[0].detach(), atol=1e-6)
+    assert found.queries == found.keys == list("abcde")
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "one token or more, got none"), (3, "weights from 0 to 1")])
+def test_no_tokens_and_no_numbers_are_a_sentence(count: int, words: str) -> None:
+    net = nn.MultiheadAttention(HEADS * WIDTH, HEADS, batch_first=True)
+    x = torch.full((1, count, HEADS * WIDTH), torch.nan)
+    with pytest.raises(ValueError, match=words):
+        unmask.capture(net, x, x, x)
+
+
 def test_at_a_glance_each_head_has_its_own_blocked_cells() -> None:
     """Of a captured call whose mask differs between heads, and of a run whose masks hold for some."""
 

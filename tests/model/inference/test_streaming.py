@@ -23,6 +23,7 @@ from model.inference.streaming import MOST_CACHE_BYTES, has_chunks, ids_of, stre
 from model.kv_cache import batch_of
 from model.spec import MaskSpec, Stroke
 from tests.model.huggingface import families
+from tests.model.huggingface.more_families import OWN_CODE
 from tests.model.inference.test_calls import load
 from viz.inference import stream_sentence
 
@@ -118,6 +119,14 @@ def test_a_rotary_model_of_other_angles_beyond_its_context_reads_no_further(tmp_
         np.testing.assert_allclose(losses[1:], streaming_llm(llama.network, found.ids, *sizes), atol=1e-4)
     with pytest.raises(ValueError, match=f"expected at most {llama.context} tokens: beyond its context this model"):
         stream(llama, numbers(llama.context + 9), window=6, sinks=2, step=1)
+
+
+@pytest.mark.parametrize("name", ["gptj", "codegen"])
+def test_a_rotary_model_whose_angles_are_a_table_reads_no_further(name: str, tmp_path: Path) -> None:
+    model = adapter.load(str(families.save(name, tmp_path, OWN_CODE[name])))
+    assert stream(model, numbers(model.context), window=6, sinks=2, step=1).over
+    with pytest.raises(ValueError, match=f"expected at most {model.context} tokens: beyond its context this model"):
+        stream(model, numbers(model.context + 9), window=6, sinks=2, step=1)
 
 
 @pytest.mark.parametrize(("name", "chunks"), [("llama4", True), ("llama", False), ("mistral", False), ("story", False)])
