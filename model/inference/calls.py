@@ -28,6 +28,7 @@ from model.kv_cache import batch_of
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch
 
+LINE_FEED = "\n"
 ROUNDING = 2e-5  # of the largest logit: the families of tests/model/inference stay below a fifth of it
 
 
@@ -90,11 +91,25 @@ class CallsComparison:
 
 
 def _continuation(model: Model, text: str) -> TokenBatch:
-    """A text that follows another, without the tokens that the model adds around a text."""
-    batch = model.encode([text])
-    ends = batch.ends[0] if batch.ends else (1,)
-    start = next((place for place, end in enumerate(ends) if end), 0)
-    return batch.columns(slice(start, batch.ids.shape[1] - model.added_after))
+    """A text that follows another, without the tokens that the model adds around a text, and without the space that
+    Llama 2's and other tokenizers put before one: it is read after a line feed, where that is a token by itself."""
+    for before in (LINE_FEED, ""):
+        batch = model.encode([before + text])
+        ends, last = batch.ends[0] if batch.ends else (1,), batch.ids.shape[1] - model.added_after
+        start = next((place for place, end in enumerate(ends) if end > len(before)), last)
+        if before and batch.ids[0, :start].tolist() == _line_feed(model):
+            texts, own_ends = (batch.texts[0][1:],), (tuple(end - 1 for end in ends[start:last]),)
+            return replace(batch.columns(slice(start, last)), texts=texts, ends=own_ends)
+    return batch.columns(slice(start, last))
+
+
+def _line_feed(model: Model) -> list[int]:
+    """Its tokens, with those before a text; none where the tokenizer drops it."""
+    try:
+        batch = model.encode([LINE_FEED])
+    except ValueError:
+        return []
+    return batch.ids[0, : batch.ids.shape[1] - model.added_after].tolist()
 
 
 def continuation_ids(model: Model, text: str) -> tuple[list[int], str]:

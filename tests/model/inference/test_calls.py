@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import unmask
 from model import catalog
@@ -84,6 +85,21 @@ def test_a_continuation_has_none_of_the_tokens_around_a_text() -> None:
     assert run.tree(["on a mat"]).labels == ["on", "a", "mat"]
     assert run.served(chunks=2, prefix=2, second="ball").calls[-1] == (1, 3)
     assert run.model.label(run.streamed(20, window=6, sinks=1, step=2).ids[7]) == "the"
+
+
+@pytest.mark.parametrize(("text", "more"), [("a mat", " on a hat"), ("b", "b sat"), ("on", "\n a"), ("a\n", "\non")])
+def test_a_continuation_has_no_space_that_a_tokenizer_puts_before_a_text(text: str, more: str) -> None:
+    """As Llama 2's does: its tokens are those that both texts together have there."""
+    own = Tokenizer(models.BPE(unk_token="<unk>"))
+    own.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    trainer = trainers.BpeTrainer(special_tokens=["<unk>", "<pad>"], vocab_size=families.VOCABULARY)
+    own.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    own.train_from_iterator(["the cat sat on a mat and a hat", "b", "\n"], trainer)
+    own.pre_tokenizer = pre_tokenizers.Sequence([])  # none, as Llama 2's
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=own, pad_token="<pad>", unk_token="<unk>")
+    llama = unmask.load(families.random_network("llama"), tokenizer)
+    both = llama.run(text + more).labels
+    assert llama.run(text).tree([more]).labels == both[len(llama.run(text).labels) :]
 
 
 def test_a_second_continuation_is_split_at_the_separators_of_its_prefix() -> None:
