@@ -255,12 +255,19 @@ def _cache_in(step: Any) -> Any:
 
 
 def _appears(step: Any, plain: Any) -> Any:
-    """What a forward returned in a tuple with a cache and, in its place, not without one; None where several are."""
-    without = [*plain] if type(plain) in (tuple, list) else [plain]
-    without += [None] * len(step)
-    empty = [one is None or (isinstance(one, tuple | list) and not one) for one in without]
-    found = [one for one, is_new in zip(step, empty, strict=False) if is_new and one is not None]
+    """What a forward returned in a tuple with a cache, and without which that is as what it returned without one; None
+    where several are."""
+    without = _kind([one for one in (plain if type(plain) in (tuple, list) else [plain]) if one is not None])
+    parts = [one for one in step if one is not None]
+    found = [one for place, one in enumerate(parts) if _kind(parts[:place] + parts[place + 1 :]) == without]
     return found[0] if len(found) == 1 else None
+
+
+def _kind(some: Any) -> Any:
+    """Of what a forward returned: how many tensors, of how many axes."""
+    if isinstance(some, Tensor):
+        return some.ndim
+    return [_kind(one) for one in some] if isinstance(some, tuple | list) else type(some)
 
 
 def _in_static(trial: CheckTrial, sizes: list[int]) -> Pairs:

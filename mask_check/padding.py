@@ -128,9 +128,15 @@ def judge_positions(trial: CheckTrial) -> Finding:
             return unknown(msg(words, size=written(most)))
         if moved(precise.subject, exchanged, counted.flip(0)) * SMALLER >= most:
             return Finding(OBEYS, msg("other position_ids change its outputs."), None, trial.tolerance)
-    for name, one in subject.inner.named_parameters():
-        if one.ndim > 1 and not one.any():
-            words = N_("position_ids change nothing while {name} is all 0, as before training.")
+    asleep = [name for name, one in subject.inner.named_parameters() if one.ndim > 1 and not one.any()]
+    precise = in_float64(trial) if asleep else None
+    for name in asleep:
+        words = N_("position_ids change nothing while {name} is all 0, as before training.")
+        if precise is not None:
+            with torch.no_grad():
+                one = precise.subject.inner.get_parameter(name)
+                one.copy_(torch.randn(one.shape, generator=trial.generator(19)))
+        if precise is None or moved(precise.subject, exchanged, counted.flip(0)) > moved(precise.subject, counted):
             return unknown(msg(words, name=name))
     subject.ignores_positions, subject.takes_positions = True, False
     words = msg("position_ids are accepted but change nothing.")

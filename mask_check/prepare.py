@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -119,6 +119,14 @@ def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
     return type(config) not in hf.MODEL_FOR_CAUSAL_LM_MAPPING and any(type(config) in task for task in tasks)
 
 
+def _raises(subject: CheckedModule, ids: Tensor) -> bool:
+    try:
+        subject.batch_outputs(ids)
+    except Exception:  # noqa: BLE001 - the user's own code
+        return True
+    return False
+
+
 @contextmanager
 def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
     """What its forward raises of the row [T] is raised as CannotCheck."""
@@ -130,10 +138,10 @@ def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
         why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), what_mixes_rows(subject.module)
         longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
         several = N_("its forward raised {error} on several rows of {count} tokens, and none on one of them: {words}")
-        for fewer, words, known in ((row[:PROBE], longer if len(row) > PROBE else why, ""), (row, several, mixed)):
-            with suppress(Exception):
-                subject.outputs(fewer[None])
-                why, mixed = words, known
+        if not _raises(subject, row[None, :PROBE]):
+            why, mixed = (longer if len(row) > PROBE else why), ""
+        if not _raises(subject, row[None]) and _raises(subject, row.repeat(COMPANY + 1, 1)):
+            why, mixed = several, what_mixes_rows(subject.module)
         values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE}
         why = msg(why, **values, words=first_line(error).rstrip("."))
         raise CannotCheck(msg_together([msg("{problem}.", problem=why), mixed]) if mixed else why) from error

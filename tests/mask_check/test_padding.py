@@ -65,6 +65,17 @@ class Learned(SmallAttention):
         return self.head(x + self.out((q @ k.mT / 32**0.5).masked_fill(~allowed, -torch.inf).softmax(-1) @ v))
 
 
+class Adapted(Learned):
+    """With LoRA's two matrices, the second of which begins at 0."""
+
+    def __init__(self, size: float, *, cancels: bool = False) -> None:
+        super().__init__(size, cancels=cancels)
+        self.lora_a, self.lora_b = nn.Parameter(torch.ones(32, 2)), nn.Parameter(torch.zeros(2, 31))
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return super().forward(input_ids, position_ids) + self.embedding(input_ids) @ self.lora_a @ self.lora_b
+
+
 @pytest.mark.parametrize(
     ("module", "verdict"),
     [
@@ -72,6 +83,7 @@ class Learned(SmallAttention):
         (Learned(0.02).bfloat16(), OBEYS),  # its tolerance is larger than what they change
         (Learned(0.0), CANNOT_TELL),
         (Learned(1.0, cancels=True), BROKEN),  # but for rounding
+        (Adapted(1.0, cancels=True), BROKEN),  # and a matrix of 0 that has nothing to do with positions
     ],
 )
 def test_position_ids_that_change_little(module: nn.Module, verdict: str) -> None:
