@@ -98,12 +98,13 @@ class BugComparison:
     exact: bool
 
     def change(self, part: Literal["output", "weights"] = "output") -> Tensor:
-        """|wrong - right| of the output [H,T,D] or weights [H,T,T], infinite where the bug gives no finite number."""
+        """|wrong - right| of the output [H,T,D] or weights [H,T,T], infinite where only one of them is finite."""
         right: Tensor = getattr(self.right, part)
         if self.wrong is None:
             return torch.full_like(right, math.inf)
         wrong: Tensor = getattr(self.wrong, part)
-        return (wrong - right).abs().nan_to_num(math.inf)
+        either = wrong.isfinite() | right.isfinite()
+        return (wrong - right).abs().nan_to_num(math.inf, math.inf).where(either, 0)
 
     def is_seen(self) -> bool:
         """Whether a heatmap of any head shows the bug."""

@@ -101,6 +101,10 @@ def train(out: Path, recipe: DigitsRecipe) -> None:
     torch.set_num_threads(1)  # tensors this small gain nothing from more
     torch.manual_seed(recipe.seed)
     data = real_digits()
+    if recipe.rows > len(data.train.classes):
+        raise ValueError(
+            f"expected at most {len(data.train.classes):,} rows, all digits to train on, got {recipe.rows}"
+        )
     model = new_transformer(config_of(recipe, vocabulary=digits.VOCABULARY, context=digits.POSITIONS))
     running = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.mean_over))
     mean = cast(Transformer, running.module)

@@ -38,14 +38,14 @@ def test_logits_and_a_cache_are_found_by_name_and_by_order(form: str, fault: str
 
 class Stacked(nn.Module):
     """Keys and values of a layer as one tensor [2,B,T,D], as GPT-2's first code returned them: in a list or a tuple of
-    layers, or all in one tensor. always: with and without use_cache."""
+    layers, or all in one tensor. always: with and without use_cache. states: hidden states too, in any case."""
 
-    def __init__(self, form: Any, *, restarts: bool = False, always: bool = False) -> None:
+    def __init__(self, form: Any, *, restarts: bool = False, always: bool = False, states: bool = False) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.embedding, self.position, self.head = nn.Embedding(50, 16), nn.Embedding(600, 16), nn.Linear(16, 50)
         self.layers = nn.ModuleList(nn.Linear(16, 48) for _ in range(2))
-        self.form, self.restarts, self.always = form, restarts, always
+        self.form, self.restarts, self.always, self.states = form, restarts, always, states
 
     def forward(self, idx: Tensor, past_key_values: Any = None, use_cache: bool = False) -> Any:
         length, past = idx.shape[1], 0 if past_key_values is None else past_key_values[0].shape[-2]
@@ -58,7 +58,8 @@ class Stacked(nn.Module):
             allowed = torch.ones(length, past + length, dtype=torch.bool).tril(past)
             scores = (q @ kept[-1][0].mT / 4).masked_fill(~allowed, -torch.inf)
             x = x + scores.softmax(-1) @ kept[-1][1]
-        return (self.head(x), self.form(kept)) if use_cache or self.always else self.head(x)
+        found = [self.head(x), *[self.form(kept)] * (use_cache or self.always), *[(x, x, x)] * self.states]
+        return tuple(found) if len(found) > 1 else found[0]
 
 
 @pytest.mark.parametrize("form", [list, tuple, torch.stack])
@@ -67,6 +68,7 @@ def test_a_cache_of_tensors_is_what_appears_with_it(form: Any) -> None:
     assert report.finding("cache").verdict == OBEYS
     assert report.finding("reuse").verdict == OBEYS
     assert check(Stacked(form, restarts=True)).finding("cache").verdict == BROKEN
+    assert check(Stacked(form, states=True)).finding("cache").verdict == OBEYS
     report = check(Stacked(form, always=True))
     assert report.finding("cache").verdict == CANNOT_TELL
     assert report.finding("cache").words == "which of its outputs is its cache is not known."

@@ -70,7 +70,7 @@ class Adapted(Learned):
 
     def __init__(self, size: float, *, cancels: bool = False) -> None:
         super().__init__(size, cancels=cancels)
-        self.lora_a, self.lora_b = nn.Parameter(torch.ones(32, 2)), nn.Parameter(torch.zeros(2, 31))
+        self.lora_a, self.lora_b = nn.Parameter(torch.ones(32, 2)), nn.Parameter(torch.zeros(2, 50))
 
     def forward(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:  # type: ignore[override]
         return super().forward(input_ids, position_ids) + self.embedding(input_ids) @ self.lora_a @ self.lora_b

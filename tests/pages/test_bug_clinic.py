@@ -4,6 +4,7 @@ import html
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from model.bug_clinic.comparison import compare, examine
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.spot import NOT_TO_SEE, puzzle
 from tests.model.bug_clinic.texts import read
+from tests.model.huggingface import families
 from tests.pages.page import Page, array, plain
 from tests.pages.test_chinese import english, texts
 from ui.controls import OTHER
@@ -256,6 +258,19 @@ def test_models_that_are_not_ours(name: str, folders: dict[str, str]) -> None:
     assert (page.laws()[LAWS["scaled"].words] == ("–", "–")) == own_scale
     page.play()
     assert "Which bug is this?" in page.words()
+
+
+def test_what_float16_cannot_hold_is_not_put_down_to_the_bug(tmp_path: Path) -> None:
+    network = families.random_network("gpt2")
+    for block in network.transformer.h:
+        block.attn.c_attn.bias.data[:48] += 150  # queries and keys: q·k of more than 65,504
+    network.save_pretrained(tmp_path)
+    families.save_tokenizer(tmp_path)
+    page = Clinic(model=str(tmp_path), text="the cat sat on a mat and then it saw one big red ball", bug="half-added")
+    assert "NaN at 7 of 21 positions, those with no allowed key" in page.words()
+    page.set(pad="right")
+    assert "The bug has no effect here" in page.words()
+    assert "NaN spreads" not in page.words()
 
 
 def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(folders: dict[str, str]) -> None:

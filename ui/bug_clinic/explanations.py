@@ -63,7 +63,11 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
     lost = ~change.isfinite().all(0)
     about = {"layer": now.number(layer), "most": f"**{number(float(change.max()))}**"}
     if lost.any():
-        words = N_("The output of layer {layer} is NaN at {lost} of {positions} positions, those with no allowed key.")
+        words = N_("The output of layer {layer} is NaN at {lost} of {positions} positions.")
+        if not pair.right.weights[:, lost].any():
+            words = N_(
+                "The output of layer {layer} is NaN at {lost} of {positions} positions, those with no allowed key."
+            )
         return say(words, **about, lost=int(lost.sum()), positions=len(lost))
     if change.max() == 0:
         return _nothing_in_the_output(now, bug, found, layer)
@@ -146,6 +150,8 @@ def _on_the_loss(now: RunView, bug: Bug, pair: BugComparison, found: Examination
         as_trained = round(right, 2) < round(wrong, 2)
         return [together([*said, say("It was trained to predict the next one.")] if as_trained else said)]
     where = say("every layer") if not bug.first_layer else say("every layer after the first")
+    if np.isnan(wrong) and not pair.change().any():
+        return []  # float16 cannot hold these scores, with the bug or without
     if np.isnan(wrong):
         return [say("With the bug in {where}, NaN spreads to every token: the model predicts nothing.", where=where)]
     words = N_("With the bug in {where}, the mean loss of this row is **{wrong:.2f}** nats; without it, {right:.2f}.")
@@ -201,7 +207,8 @@ def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, 
         draw_one(right, CORRECT, room="pair" if pair.is_seen() else "one")
     else:
         wrong = now.kept(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
-        draw_both(now, bug, wrong, right, nan=bool(stages.weights.isnan().any()))
+        without_key = ~pair.right.weights.any(-1)
+        draw_both(now, bug, wrong, right, nan=bool(stages.weights[without_key].isnan().any()))
 
 
 def names(bug: Bug | None, head: int, heads: int, pieces: tuple[str, ...]) -> list[str]:

@@ -67,7 +67,7 @@ class Paper:
 
     def said(self, text: str) -> str:
         """The text as this kind of file shows it: a character that no font here has stays itself in SVG alone."""
-        return text if self.kind == "svg" else drawable(text)
+        return NOT_XML.sub(chr(0xFFFD), text) if self.kind == "svg" else drawable(text)
 
 
 class Sheet:

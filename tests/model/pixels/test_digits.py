@@ -255,3 +255,8 @@ def test_training_writes_a_model(
     steps = [line.partition(",")[0] for line in (tmp_path / "loss.csv").read_text().splitlines()]
     assert steps == ["step", "2", "4", "5"], "and after the last, whatever its number"
     assert "svc_recognises_10_at_0.8: " in capsys.readouterr().out
+
+
+def test_more_rows_than_digits_to_train_on_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected at most 1,444 rows, all digits to train on, got 1445"):
+        training.train(tmp_path, training.DigitsRecipe(rows=1445))

@@ -217,6 +217,19 @@ def pixels(view: HeadView, scale: int = 1) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(file_of("png", head_picture, view, scale=scale))).convert("RGB"))
 
 
+@pytest.mark.parametrize("label", ["\f", "\ud800"])
+def test_a_label_that_xml_cannot_hold_is_a_replacement_character(label: str) -> None:
+    view = labelled()
+    view = replace(view, queries=[label, *view.queries[1:]], keys=[label, *view.keys[1:]])
+    drawn = (
+        (head_picture, (view,)),
+        (lit_picture, (cropped(view, (4, 5), (0, 7)), True)),
+        (lines_picture, ([view], ["L3 H1"])),
+    )
+    for draw, of in drawn:
+        assert "\ufffd" in texts(file_of("svg", draw, *of))
+
+
 def test_a_png_has_as_many_pixels_as_its_scale_says(monkeypatch: pytest.MonkeyPatch) -> None:
     view = labelled(causal=causal(7))
     one, two, four = (pixels(view, scale).shape[0] for scale in (1, 2, 4))
