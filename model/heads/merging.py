@@ -26,7 +26,9 @@ BY: tuple[By, ...] = ("tokens", "words", "sentences")
 LONGEST_LABEL = 80  # characters of a group's
 TAIL = 12  # characters of a group that tell whether the next token belongs to it
 MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n", "⇥": "\t"})  # of spaces, in tokens' labels
-SPECIAL = re.compile(r"<[^<>\s]+>|\[/?([A-Z][A-Z_]*|[gs]MASK|unused)[0-9]*\]")  # <s>, [CLS], [TOOL_CALLS] …
+SPECIAL = re.compile(  # <s>, [CLS], [TOOL_CALLS] …; and a part of an image, which is no letter of a word: ▦1, r0 c5: 2
+    r"<[^<>\s]+>|\[/?([A-Z][A-Z_]*|[gs]MASK|unused)[0-9]*\]|▦[0-9]+|r[0-9]+ c[0-9]+(: [0-9])?"
+)
 PART_OF_A_CHARACTER = re.compile("(⟨[89A-F][0-9A-F]( [89A-F][0-9A-F])*⟩)+")  # as model/text.py labels it
 APOSTROPHES = ("'", "’")
 NO_SPACES = re.compile(  # scripts that put none between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese

@@ -55,6 +55,9 @@ def split(labels: list[str], by: By) -> list[str]:
         (["·မ", "ြန်", "·ខ", "្មែរ", "·𠀀", "𠀁"], ["·မြန်", "·ខ្មែរ", "·𠀀", "𠀁"]),
         (["·o", "'", "clock", "·'", "a", "'", "."], ["·o'clock", "·'", "a", "'."]),
         (["Ġthe", "</s>", "", "😀", "Ġb"], ["Ġthe", "</s>", "😀", "Ġb"]),
+        (["·The", "·", "▦1", "▦2", "What", "·is"], ["·The", "·", "▦1", "▦2", "What", "·is"]),
+        (["class 3", "r0 c0: 6", "r0 c1: 6", "r0 c2: 0"], ["class 3", "r0 c0: 6", "r0 c1: 6", "r0 c2: 0"]),
+        (["r0 c4", "r0 c5", "across", "a", "large"], ["r0 c4", "r0 c5", "across", "a", "large"]),
     ],
 )
 def test_words_by_the_labels_of_several_tokenizers(labels: list[str], words: list[str]) -> None:
@@ -65,6 +68,7 @@ def test_sentences_end_at_a_stop_before_a_space_and_at_a_line_s_end() -> None:
     labels = ["<s>", "Pi", "·is", "·3", ".", "14", "!", "·No", "⏎", "Yes", "·。"]
     assert split(labels, "sentences") == ["<s>", "Pi·is·3.14!", "·No⏎", "Yes·。"]
     assert split(["·好", "。", "吃", "饭", "！", "”", "你"], "sentences") == ["·好。", "吃饭！”", "你"]
+    assert split(["Look", ":", "▦1", "▦2", "What", "·is"], "sentences") == ["Look:", "▦1", "▦2", "What·is"]
 
 
 @pytest.mark.parametrize(
