@@ -63,8 +63,10 @@ class TokenBatch:
         return slice(int(where[0]), int(where[-1]) + 1)
 
     def distinct_ids(self, row: int) -> Tensor:
-        """int64 [T] on the CPU: alike where the tokens are alike; negative where one is no text's, as padding is."""
-        return self.ids[row].where(self.keep[row], -1).cpu()
+        """int64 [T] on the CPU: alike where the tokens are alike; negative where one is no text's, as padding is, and
+        image tokens, which share an id, but not what they hold."""
+        ids = self.ids[row].where(self.keep[row], -1).cpu()
+        return ids if self.patches is None else ids.where(~self.patches[row].any(-1), -1 - torch.arange(len(ids)))
 
     def read(self, row: int) -> str:
         """The row's text as far as it fitted; its pieces where no text was read."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from model.heads.survey import survey
 from model.images import captioner
 from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, VERSIONS, CaptionNetwork, encode, locate, write
 from model.images.patches import LEAST, grid_tokens, with_means
@@ -97,6 +98,13 @@ def test_each_mask_opens_and_blocks_what_it_is_named_for(tiny: captioner.Caption
         "window": ((k <= q) | block) & (abs(q - k) < 32),
     }  # fmt: skip
     np.testing.assert_array_equal(allowed, wanted[name])
+
+
+def test_patches_are_no_repeats_of_one_token(tiny: captioner.CaptionerModel) -> None:
+    """They share an id; the one token that comes again is the second “a”."""
+    trace = tiny.run(encode(render([SCENE]), "down", ["a", "small", "a"]), MASKS["block"])
+    on_it = [[float(trace.weights(layer, head)[PATCHES + 3, PATCHES + 1]) for head in range(3)] for layer in range(2)]
+    np.testing.assert_allclose(survey(trace, 0).shares["duplicate"], on_it, rtol=1e-5)
 
 
 def test_a_removed_patch_is_seen_by_nobody(tiny: captioner.CaptionerModel) -> None:
