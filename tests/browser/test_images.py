@@ -15,6 +15,11 @@ STATE = """() => {
   return JSON.stringify([location.search, canvas.toDataURL(), document.querySelector('.sentence')?.innerText]);
 }"""
 
+FEWER_PATCHES = """({ viewer: { page, take } }) => {
+  const boxes = page.boxes.slice(0, 6), cells = (page.caption.length + 1) * boxes.length;
+  take({ header: { ...page, boxes }, body: new Uint8Array(cells * (4 * page.heads.length + 1)) });
+}"""
+
 
 class Images(Explore):
     """The page at its address, once it has settled."""
@@ -40,6 +45,13 @@ class Images(Explore):
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
         return box["x"] + x * box["width"], box["y"] + y * box["height"]
+
+    def tap(self, x: float, y: float) -> None:
+        """Touch a point of the picture, in shares of its sides."""
+        across, down = self.at(x, y)
+        touch = {"pointerType": "touch", "clientX": across, "clientY": down, "bubbles": True}
+        for kind in ("pointerdown", "pointerleave"):
+            self.page.locator(".images > canvas").dispatch_event(kind, touch)
 
 
 @pytest.fixture
@@ -80,10 +92,15 @@ def test_a_patch_is_removed_by_keys_and_a_shape_placed_by_a_click(images: Callab
 
 def test_a_tap_lights_words_and_a_head_is_chosen(images: Callable[..., Images]) -> None:
     page = images("", width=390, height=844)
-    x, y = page.at(0.25, 0.3)
-    tap = {"pointerType": "touch", "clientX": x, "clientY": y, "bubbles": True}
-    page.page.locator(".images > canvas").dispatch_event("pointerdown", tap)
-    page.page.locator(".images > canvas").dispatch_event("pointerleave", tap)
+    page.tap(0.25, 0.3)
     assert page.why().startswith("r1 c1")
     page.after(lambda: page.page.locator(".images .every button").nth(0).click())
     assert "head=0" in page.page.url
+
+
+def test_a_touched_patch_stays_lit_only_where_the_next_picture_has_it(images: Callable[..., Images]) -> None:
+    page = images("", width=390, height=844)
+    for y, said in ((0.98, "“"), (0.02, "r0 c2")):
+        page.tap(0.4, y)
+        page.page.locator(".images > canvas").evaluate(FEWER_PATCHES)
+        assert page.why().startswith(said)

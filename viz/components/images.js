@@ -135,6 +135,7 @@ function viewer(canvas, root) {
   self.take = ({ header, body }) => {
     const count = 4 * header.heads.length * (header.caption.length + 1) * header.boxes.length;
     Object.assign(self, { page: header, weights: new Float32Array(body.slice(0, count).buffer), blocked: body.slice(count), pointed: null });
+    if (self.patch >= header.boxes.length) self.patch = null; // of a picture with more
     canvas.setAttribute("aria-label", header.alt);
     self.image.onload = show;
     if (self.image.src !== header.picture) self.image.src = header.picture;
