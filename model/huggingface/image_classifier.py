@@ -70,11 +70,12 @@ class ImageClassifier(Model):
         embed: Any = self.network.get_submodule(f"{self.network.base_model_prefix}.embeddings")
         tokens = embed(values).shape[1]
         before = tokens - embed.patch_embeddings(values).shape[1]  # ViT has 1, DeiT 2, DINOv2 with registers 5
-        names = ("[CLS]", "[DIST]") if before == 2 else ("[CLS]", *(f"[REG{number}]" for number in range(1, before)))
+        distilled = hasattr(embed, "distillation_token")
+        names = ("[CLS]", *("[DIST]" if distilled else f"[REG{number}]" for number in range(1, before)))
         boxes = pixel_boxes(self._prepare, lambda some: embed(some)[0, before:], picture.size)
         places = range(before, tokens)
         return ImageBatch(
-            torch.zeros(1, tokens, dtype=torch.long),
+            torch.arange(tokens)[None],  # no ids of a vocabulary: each token is another
             torch.ones(1, tokens, dtype=torch.bool),
             ((*names, *(f"▦{number}" for number in range(1, tokens - before + 1))),),
             picture=np.asarray(picture),

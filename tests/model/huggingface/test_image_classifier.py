@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -27,6 +28,9 @@ FAMILIES = {  # the configuration, the processor, and the tokens before the patc
     "deit": (hf.DeiTConfig(**SIZES), CROPPED, ["[CLS]", "[DIST]"]),
     "dinov2": (hf.Dinov2Config(**SIZES, mlp_ratio=2),
                BitImageProcessorPil(size={"shortest_edge": 36}, crop_size=SQUARE), ["[CLS]"]),
+    "dinov2_with_one_register": (hf.Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2, num_register_tokens=1),
+                                 BitImageProcessorPil(size={"shortest_edge": 36}, crop_size=SQUARE),
+                                 ["[CLS]", "[REG1]"]),
     "dinov2_with_registers": (hf.Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2, num_register_tokens=4),
                               BitImageProcessorPil(size={"shortest_edge": 36}, crop_size=SQUARE),
                               ["[CLS]", "[REG1]", "[REG2]", "[REG3]", "[REG4]"]),
@@ -58,6 +62,7 @@ def test_a_classifier_is_as_transformers_has_it(name: str, tmp_path: Path) -> No
         shown = torch.stack([run.trace.weights(layer, head) for head in range(4)])
         assert largest_difference(shown, weights[0]) <= 1e-6
     assert run.labels == [*FAMILIES[name][2], *(f"▦{number}" for number in range(1, 17))]
+    assert np.isnan(run.measures()["duplicate"]).all()  # each token is another
     top = run.classes(2)
     assert top.candidates[0].label == f"LABEL_{out.logits.argmax()}"
     assert top.numpy().tolist() == pytest.approx(out.logits.softmax(-1)[0].topk(2).values.tolist(), abs=1e-5)
