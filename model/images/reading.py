@@ -60,8 +60,9 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
             image.load()
             turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
             image = image if turn is None else image.transpose(turn)
-            if image.mode.startswith("I"):  # 16 bits, which convert would cut off at 255
-                image = image.convert("I").point(lambda value: value / 256).convert("L")
+            if image.mode.startswith("I"):  # 16 bits, which convert would cut off at 255; the clear level has 16 too
+                levels, clear = np.asarray(image.convert("I")), image.info.get("transparency")
+                image = Image.fromarray(np.where(levels == clear, 255, (levels // 256).astype(np.uint8)))
             if image.has_transparency_data:
                 image = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

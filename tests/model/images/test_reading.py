@@ -69,6 +69,13 @@ def test_transparent_is_white_and_16_bits_keep_their_brightness() -> None:
     assert set(np.asarray(picture_of(swapped)).ravel()) == {128}
 
 
+@pytest.mark.parametrize(("clear", "shown"), [(40_000, [0, 255, 255, 3]), (156, [0, 255, 156, 3])])
+def test_a_transparent_level_of_16_bits_is_that_level_alone(clear: int, shown: list[int]) -> None:
+    grey = Image.fromarray(np.tile(np.array([0, 65_535, 40_000, 1_000], np.uint16), (8, 2)))
+    found = np.asarray(read_picture(file_of(grey, transparency=clear)))
+    np.testing.assert_array_equal(found, np.tile(np.array(shown), (8, 2))[..., None].repeat(3, 2))
+
+
 BROKEN = file_of(Image.fromarray(PIXELS))
 ANIMATED = file_of(Image.new("RGB", (9, 14)), save_all=True, append_images=[Image.new("RGB", (9, 14), "red")])
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
