@@ -77,6 +77,9 @@ def images_packet(
     every += [(say("mean of layer {layer}", layer=layer), "") for layer in range(len(weights))]
     ranked = range(len(places)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
     flat, relative = with_means(weights, neutral), neutral is not None
+    said = {"word": say(RELATIVE)} if relative else {}
+    if shares is None or np.isnan(shares).all():  # the heads are in their own order
+        said["every"] = say("All heads")
     means = flat.sum(1, keepdims=True) / max(len(caption), 1)
     hatched = np.concatenate([blocked.astype(np.uint8), np.zeros((1, len(boxes)), np.uint8)])
     hatched[:, list(removed)] = 2
@@ -88,7 +91,7 @@ def images_packet(
         "heads": [{"name": name, "share": share} for name, share in every],
         "order": [0, *range(1 + len(places), len(every)), *(1 + head for head in ranked)],
         **{"mode": mode, "hint": say(HINTS[mode]), "relative": relative},
-        "words": words("images") | ({"word": say(RELATIVE)} if relative else {}),
+        "words": words("images") | said,
         "itself": say(ITSELF) if neutral is not None and np.array_equal(weights[:, :, 0], neutral) else "",
         "alt": say("The picture, in {count} patches. Arrow keys move over them.", count=len(boxes)),
     }
@@ -310,5 +313,6 @@ def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
         picture=picture_uri(lit.picture), smooth=wide > SMALLEST, names=lit.names, head=head,
         word=lit.query, changed=[False] * len(lit.labels), heads=[{"name": name, "share": ""} for name in names],
         order=list(range(len(names) - 1 if several else 1)), hatches=list(map(ink, lit.blocked)), hint=say(LIT_HINT),
-        alt=say(LIT_ALT, count=len(boxes)), words=words("images") | {"word": say(said)}, neutral=neutral,
+        alt=say(LIT_ALT, count=len(boxes)), neutral=neutral,
+        words=words("images") | {"word": say(said), "caption": say("Text"), "every": say("All heads")},
     )  # fmt: skip

@@ -50,12 +50,14 @@ def test_the_caption_and_the_heads_are_the_models(version: str, mask: str, remov
     ranked = [header["heads"][head]["share"] for head in header["order"][-shares.size :]]
     assert ranked == [percent(share) for share in sorted(shares, reverse=True)]
     assert header["head"] == header["order"][-shares.size] == 1 + shares.argmax()
+    assert header["words"]["every"] == "Every head, the best localization first"
     assert percent(shares.max()) in page.sentence()
     assert percent(located.even) in page.sentence()
     standard = write(model, render([scene])[0], "across", model.standard).words
     nothing = Images(removed=",".join(map(str, range(PATCHES))))
     assert "touch the box" not in nothing.sentence()
     assert {head["share"] for head in nothing.packet()[0]["heads"][1 : 1 + shares.size]} == {"–"}
+    assert nothing.packet()[0]["words"]["every"] == "All heads"
     assert header["changed"] == [one != other for one, other in zip(found.words, [*standard, *"-" * 20], strict=False)]
 
 
@@ -157,7 +159,9 @@ def test_a_broken_upload_is_a_sentence() -> None:
     assert "PNG, JPEG or WebP image" in page.app.error[0].value
     page.app.file_uploader(key="images_file").upload("y.png", _file(render([scene_of(FIRST)])[0]), "image/png").run()
     assert not page.app.error
-    assert page.packet()[0]["caption"] == ["a", "large", "red", "square", "left", "of", "a", "small", "blue", "circle"]
+    header = page.packet()[0]
+    assert header["caption"] == ["a", "large", "red", "square", "left", "of", "a", "small", "blue", "circle"]
+    assert header["words"]["every"] == "All heads"  # no localization is known
 
 
 def _file(pixels: np.ndarray) -> bytes:

@@ -110,6 +110,7 @@ def test_what_a_window_blocks_is_hatched_as_that(folders: dict) -> None:
     hatched = body[-len(header["names"]) * (len(header["caption"]) + 1) :]
     of_query = hatched.reshape(-1, len(header["names"]))[drawn.view.query]
     assert [header["hatches"][one - 1]["name"] if one else "" for one in of_query] == 12 * ["sliding"] + 4 * [""]
+    assert (header["words"]["caption"], header["words"]["every"]) == ("Text", "All heads")
 
 
 def test_a_picture_is_saved_in_every_kind(run: ImageRun, tmp_path: Path) -> None:
