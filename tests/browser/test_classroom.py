@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browser.explore import TIMEOUT
 from tests.browser.running import running
+from tests.browser.test_restart import CONNECTED, LOSE
 from ui.lessons.shelves import packed
 
 pytestmark = pytest.mark.slow  # starts a server
@@ -50,6 +51,9 @@ def open_page(browser: Browser, class_server: str) -> Iterator[Open]:
     assert not errors
 
 
+NEW_SESSION = """window.WebSocket = class extends WebSocket { // for each connection: it names no earlier one
+  constructor(address, [name, token]) { super(address, [name, token]); window.connection = this; }
+}"""
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
@@ -112,7 +116,7 @@ def test_an_answer_that_came_too_late_does_not_count(open_page: Open) -> None:
     assert (kept["given"], kept["right"]) == ({}, {})
 
 
-def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Open) -> None:
+def test_the_room_goes_on_in_a_new_session_and_ends_when_it_is_ended(open_page: Open) -> None:
     teacher = open_page("lessons?lesson=causal_mask&present=true", viewport={"width": 1280, "height": 720})
     phone = open_page(room_of(teacher), **PHONE)
     expect(phone.locator("h1")).to_have_text("Only backwards")
@@ -129,10 +133,16 @@ def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Op
     expect(phone.locator("#status")).to_have_text("", timeout=10_000)
     teacher.keyboard.press("ArrowLeft")
     expect(phone.locator("h1")).to_have_text("Only backwards")
+    teacher.add_init_script(NEW_SESSION)
     teacher.reload()
     expect(teacher.locator(".st-key-teach")).to_contain_text("Class session")
     teacher.keyboard.press("ArrowRight")
     expect(phone.locator("h1")).to_have_text("Turn it off")
+    expect(teacher.locator(".st-key-lesson_room p").first).to_contain_text("1 phone")
+    teacher.evaluate(LOSE)  # as a laptop that slept for longer than the server waits
+    teacher.wait_for_function(CONNECTED)
+    open_page(phone.url, **PHONE)
+    expect(teacher.locator(".st-key-lesson_room p").first).to_contain_text("2 phones")
     teacher.locator(".st-key-teach button").first.click()
     expect(teacher.locator("img.qr")).to_be_visible()
     assert accessible(teacher) == []

@@ -15,6 +15,7 @@ from lessons.statement import SHOWN as SHOWN
 from serving import rooms
 from serving.rooms import RoomKey
 from ui.link import LONGEST_LINK, Link, Whole
+from ui.streamlit_internals import session_id
 from ui.widgets import component_value
 from viz.components import source
 
@@ -103,7 +104,7 @@ def listen() -> None:
     state = st.session_state
     room, taken, forgotten = (state.get(f"lesson_{name}") for name in ("room", "taken", "forgotten"))
     kept = {"answers": answers_by_lesson(), "room": asdict(room) if room else None, "forgotten": forgotten or 0}
-    kept["anew"] = state.get("lesson_anew", [])
+    kept |= {"anew": state.get("lesson_anew", []), "session": session_id()}
     _storage(data={"name": NAME, "most": LONGEST, "taken": bool(taken)} | kept, key=key, on_stored_change=take)
 
 

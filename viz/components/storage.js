@@ -16,11 +16,13 @@ function read(stored) {
 }
 
 function remember({ data, parentElement, setTriggerValue }) {
-  const { name, most, taken, answers, room, forgotten, anew } = data;
+  const { name, most, session, taken, answers, room, forgotten, anew } = data;
   try {
     const stored = localStorage.getItem(name);
+    // a new session of the server, after one that was lost, knows nothing and has ended no room
+    if (parentElement.kept?.session !== session) parentElement.kept = null;
     const first = !parentElement.kept && !taken && stored !== null;
-    const before = (parentElement.kept ??= taken ? data : { answers: {}, room: null, forgotten, anew });
+    const before = (parentElement.kept ??= taken ? data : { ...data, answers: {}, room: null });
     if (first) return void setTriggerValue("stored", stored);
     parentElement.kept = data;
     const forget = forgotten > before.forgotten;
