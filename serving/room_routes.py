@@ -14,7 +14,7 @@ from typing import Any
 from cachetools import LRUCache, TTLCache
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from serving.rooms import MOST_PHONES, PHONE, ROOM, STEP, PhonePage, Rooms, served
@@ -82,7 +82,7 @@ class RoomPhones:
         return Response(shown.body, media_type="application/json", headers=headers | GZIP)
 
     async def answer(self, request: Request) -> Response:
-        """{phone, step, choice}: 204 where it was taken, 409 where that question takes no answer of this phone."""
+        """{phone, step, choice}: the phone's choice that counts, its first; 409 where that question takes no answer."""
         try:
             told = json.loads(await _body(request))
             room, phone, step, choice = request.path_params["room"], told["phone"], told["step"], told["choice"]
@@ -93,8 +93,8 @@ class RoomPhones:
             return Response(status_code=400)
         if self._too_often(phone):
             return Response(status_code=429, headers={"Retry-After": "5"})
-        taken = await self._ask(self._rooms.answer, room, phone, step, choice)
-        return Response(status_code=204 if taken else 409)
+        counted = await self._ask(self._rooms.answer, room, phone, step, choice)
+        return Response(status_code=409) if counted is None else JSONResponse(counted)
 
     async def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """function(*arguments), which may wait for Redis."""

@@ -93,10 +93,10 @@ class MemoryHashes:
         with self._lock:
             self._kept.setdefault(name, Hash(ends, {})).values.update(values)
 
-    def add(self, name: str, field: str, value: bytes, ends: int) -> bool:
-        """Unless the field is there already: whether it was added."""
+    def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
+        """Unless the field is there already: what is there."""
         with self._lock:
-            return self._kept.setdefault(name, Hash(ends, {})).values.setdefault(field, value) is value
+            return self._kept.setdefault(name, Hash(ends, {})).values.setdefault(field, value)
 
     def get(self, name: str, *fields: str) -> list[bytes | None]:
         found = self.all(name)
@@ -137,8 +137,9 @@ class RedisHashes:
     def put(self, name: str, values: Mapping[str, bytes], ends: int) -> None:
         self._do(("hset", name, None, None, dict(values)), ("expireat", name, ends, True))
 
-    def add(self, name: str, field: str, value: bytes, ends: int) -> bool:
-        return bool(self._do(("hsetnx", name, field, value), ("expireat", name, ends, True))[0])
+    def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
+        added = ("hsetnx", name, field, value), ("expireat", name, ends, True), ("hget", name, field)
+        return bytes(self._do(*added)[-1])
 
     def get(self, name: str, *fields: str) -> list[bytes | None]:
         return list(self._do(("hmget", name, fields))[0])
@@ -230,14 +231,15 @@ class Rooms:
         self.hashes.put(name, {phone: now}, int(ends))
         return True
 
-    def answer(self, room: str, phone: str, step: str, choice: int) -> bool:
-        """Take a phone's answer to the step that is shown: its first, while answers are taken. Whether it was taken."""
+    def answer(self, room: str, phone: str, step: str, choice: int) -> int | None:
+        """Take a phone's answer to the step that is shown. The choice that counts, which is its first; None while no
+        answers are taken."""
         open_step, choices, ends = self.hashes.get(f"room:{room}", "step", "choices", "ends")
         if step.encode() != open_step or not 0 <= choice < int(choices or 0):
-            return False
+            return None
         if self.hashes.get(f"room:{room}:phones", phone) == [None]:
-            return False  # who has not come does not answer: so answers are bounded too
-        return self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0))
+            return None  # who has not come does not answer: so answers are bounded too
+        return int(self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0)))
 
     def tally(self, room: str) -> RoomCounts:
         since, counts = time() - HERE, dict[str, dict[int, int]]()

@@ -198,7 +198,7 @@ class Phone:
             body = json.dumps({"phone": self._name, "step": step, "choice": self._chance.randrange(2)})
             async with self._line() as line:
                 status, _, _ = await _ask(line, f"POST {self._room}/answer", "", body)
-            if status == 204:
+            if status == 200:
                 self._heard.answers += 1
             else:
                 self._heard.errors.append(f"answer: {status}")

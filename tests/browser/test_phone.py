@@ -43,7 +43,7 @@ def phone(browser: Browser) -> Iterator[Page]:
 
     page.route(ROOM, lambda route: route.fulfill(body=gzip.decompress(phone_page("en")), content_type="text/html"))
     page.route(f"{ROOM}/step*", step)
-    page.route(f"{ROOM}/answer", lambda route: route.fulfill(status=204))
+    page.route(f"{ROOM}/answer", lambda route: route.fulfill(json=0))
     page.goto(ROOM)
     yield page
     page.close()
@@ -54,3 +54,16 @@ def test_a_link_that_is_no_address_leaves_the_step_as_it_is(phone: Page) -> None
     expect(phone.locator("#status")).to_contain_text("Your answer is in")
     links = phone.locator("#step a").evaluate_all("all => all.map((one) => one.href)")
     assert links == ["https://example.com:port/", "https://example.com/", "http://class.test/unmask/layers?layer=2"]
+
+
+def test_an_answer_whose_confirmation_was_lost_is_the_one_that_counts(phone: Page) -> None:
+    two, three = (phone.get_by_role("button", name=name) for name in ("two", "three"))
+    phone.route(f"{ROOM}/answer", lambda route: route.abort(), times=1)
+    two.click()
+    expect(phone.locator("#status")).to_contain_text("The connection was lost")
+    three.click()
+    expect(two).to_have_attribute("aria-pressed", "true")
+    expect(three).to_have_attribute("aria-pressed", "false")
+    expect(phone.locator("#status")).to_contain_text("Your answer is in")
+    kept = phone.evaluate("JSON.parse(localStorage.getItem(`unmask ${location.pathname}`))")
+    assert kept["given"] == {"abc-1": 0}

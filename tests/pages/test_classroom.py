@@ -87,7 +87,7 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
     assert (first["choices"], "said" in first, "Only backwards" in first["html"]) == (4, False, True)
     assert page.run().phone()["version"] == first["version"]  # made once
     for phone, choice in zip(PHONES, (1, 1, 0, 3, 1), strict=True):
-        assert rooms.rooms().answer(page.key.id, phone, first["name"], choice)
+        assert rooms.rooms().answer(page.key.id, phone, first["name"], choice) == choice
     assert "5 phones · 5 answered" in page.run().strip()
     page.press("reveal")
     shown = page.phone()

@@ -91,7 +91,9 @@ function say() {
     one.setAttribute("aria-pressed", String(Number(one.dataset.choice) === given));
     one.disabled = given !== undefined;
   }
-  step.querySelector(`li[data-choice="${given}"]`)?.classList.add("own");
+  for (const one of step.querySelectorAll("li[data-choice]")) {
+    one.classList.toggle("own", Number(one.dataset.choice) === given);
+  }
   tell(buttons.length && given !== undefined ? words.given : "");
   if (now?.said) {
     document.getElementById("said").innerHTML = now.said[given] ?? now.said.at(-1);
@@ -115,8 +117,10 @@ async function give(choice) {
   try {
     const body = JSON.stringify({ phone: kept.phone, step: name, choice });
     const answer = await fetch(`${here}/answer`, { method: "POST", body });
-    if (answer.ok) return keep();
-    refused(name, answer.status === 409 ? words.late : words.lost);
+    if (!answer.ok) return refused(name, answer.status === 409 ? words.late : words.lost);
+    kept.given[name] = await answer.json(); // the first one, whose confirmation may have been lost
+    keep();
+    if (kept.given[name] !== choice) say();
   } catch {
     refused(name, words.lost);
   }
