@@ -41,7 +41,7 @@ elif opened is None:
 else:
     choices.take_linked(opened.key)
     lesson, last = opened.lesson, len(opened.lesson.steps) + 1
-    number = state.lesson_step = min(state.lesson_step, last)
+    number = state.lesson_step = min(max(state.lesson_step, 1), last)
     following = next((one for one in found if one.name == lesson.next and one.lesson), None)
     label, go = say("Next"), partial(choices.go, number + 1)
     if number == last and following and following.lesson:

@@ -119,6 +119,12 @@ def test_a_step_that_could_not_be_sent_once_is_sent_again(monkeypatch: pytest.Mo
     assert "said" in page.run().phone()
 
 
+def test_a_link_to_a_step_before_the_first_teaches_the_first() -> None:
+    page = Teacher(lesson="causal_mask", step="0")
+    assert "Only backwards" in page.phone()["html"]
+    assert page.app.button(key="previous").disabled
+
+
 def test_a_class_is_asked_what_its_teacher_has_answered_at_home() -> None:
     page = Lessons(lesson="causal_mask").press("answer_1").press("teach")
     assert rooms.rooms().shown(page["lesson_room"].id).choices == 4
@@ -158,6 +164,20 @@ def test_a_room_that_has_ended_is_told_and_forgotten() -> None:
     assert "has ended" in page.app.toast[0].value
     assert page.app.button(key="teach").label == "Teach"
     assert not any('role="status"' in html for html in page.html())
+
+
+def test_a_room_that_could_not_be_ended_stays_and_a_sentence_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Teacher(lesson="causal_mask")
+
+    def fail(*_: Any) -> None:
+        raise OSError(rooms.UNREACHABLE)
+
+    monkeypatch.setattr(Rooms, "close", fail)
+    page.app.session_state["lesson_room_joined"] = True  # the dialog, which a run without a browser closes
+    page.run().app.session_state["lesson_room_joined"] = True
+    page.press("room_end")
+    assert [one.value for one in page.app.error] == [f"{rooms.UNREACHABLE}"]
+    assert rooms.rooms().is_open(page.key)
 
 
 class State(dict):  # type: ignore[type-arg]

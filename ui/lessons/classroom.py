@@ -198,7 +198,8 @@ def _invitation() -> None:
         with st.container(horizontal=True):
             download(say("Answers as CSV"), deferred(lambda: _csv(key)), "answers.csv", "text/csv", key="room_csv")
             if st.button(say("End the session"), key="room_end", icon=":material/close:"):
-                rooms.rooms().close(key)
+                with guarded():
+                    rooms.rooms().close(key)
                 st.session_state.lesson_room = None
                 st.rerun()  # the whole page, without the dialog
 
