@@ -80,7 +80,7 @@ class Hash:
 
 
 class MemoryHashes:
-    """Mappings of bytes by name, in this process. Each ends when whoever put the first into it said."""
+    """Mappings of bytes by name, in this process. Each ends when whoever last put something into it said."""
 
     remote = False  # whether a call waits for a network
 
@@ -91,7 +91,8 @@ class MemoryHashes:
 
     def put(self, name: str, values: Mapping[str, bytes], ends: int) -> None:
         with self._lock:
-            self._kept.setdefault(name, Hash(ends, {})).values.update(values)
+            kept = self._kept.get(name)
+            self._kept[name] = Hash(ends, {**(kept.values if kept else {}), **values})
 
     def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
         """Unless the field is there already: what is there."""
@@ -109,6 +110,12 @@ class MemoryHashes:
 
     def count(self, name: str) -> int:
         return len(self.all(name))
+
+    def remove(self, name: str, *fields: str) -> None:
+        with self._lock:
+            if kept := self._kept.get(name):
+                for field in fields:
+                    kept.values.pop(field, None)
 
     def drop(self, *names: str) -> None:
         with self._lock:
@@ -135,7 +142,7 @@ class RedisHashes:
         self._redis, self._error = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5), RedisError
 
     def put(self, name: str, values: Mapping[str, bytes], ends: int) -> None:
-        self._do(("hset", name, None, None, dict(values)), ("expireat", name, ends, True))
+        self._do(("hset", name, None, None, dict(values)), ("expireat", name, ends))
 
     def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
         added = ("hsetnx", name, field, value), ("expireat", name, ends, True), ("hget", name, field)
@@ -149,6 +156,9 @@ class RedisHashes:
 
     def count(self, name: str) -> int:
         return int(self._do(("hlen", name))[0])
+
+    def remove(self, name: str, *fields: str) -> None:
+        self._do(*(("hdel", name, field) for field in fields))
 
     def drop(self, *names: str) -> None:
         self._do(*(("delete", name) for name in names))
@@ -172,22 +182,25 @@ class Rooms:
 
     def open(self) -> RoomKey:
         """A new room. Raises ValueError while there are as many as there may be."""
-        ends, now = self._ends(), time()
-        if len(ends) >= MOST_ROOMS:
-            minutes = max(round((min(ends.values()) - now) / 60), 1)
-            raise ValueError(msg(FULL, most=MOST_ROOMS, minutes=minutes))
-        key = RoomKey(secrets.token_urlsafe(16), secrets.token_urlsafe(16))
+        key, now = RoomKey(secrets.token_urlsafe(16), secrets.token_urlsafe(16)), time()
         end = int(now) + SECONDS
+        self.hashes.put("rooms", {key.id: b"%d" % end}, end)  # and then counted: others may open one at the same time
+        ends = {room: int(last) for room, last in self.hashes.all("rooms").items()}
+        ended = [room for room, last in ends.items() if last <= now]
+        full = len(ends) - len(ended) > MOST_ROOMS
+        self.hashes.remove("rooms", *ended, *[key.id] * full)
+        if full:
+            minutes = max(round((min(last for last in ends.values() if last > now) - now) / 60), 1)
+            raise ValueError(msg(FULL, most=MOST_ROOMS, minutes=minutes))
         nothing = {"secret": _digest(key.secret), "version": b"0", "step": b"", "choices": b"0", "body": b""}
         self.hashes.put(f"room:{key.id}", nothing | {"ends": b"%d" % end}, end)
-        self._note_ends(ends | {key.id: end})
         return key
 
     def close(self, key: RoomKey) -> None:
         """With all that is in it."""
         if self.is_open(key):
             self.hashes.drop(*(f"room:{key.id}{part}" for part in PARTS))
-            self._note_ends({room: end for room, end in self._ends().items() if room != key.id})
+            self.hashes.remove("rooms", key.id)
 
     def is_open(self, key: RoomKey) -> bool:
         """Whether it is there and this is its secret."""
@@ -249,15 +262,6 @@ class Rooms:
             of_step[int(choice)] = of_step.get(int(choice), 0) + 1
         asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
         return RoomCounts(phones, counts, asked)
-
-    def _ends(self) -> dict[str, float]:
-        ends = {room: float(end) for room, end in self.hashes.all("rooms").items()}
-        return {room: end for room, end in ends.items() if end > time()}
-
-    def _note_ends(self, ends: Mapping[str, float]) -> None:
-        self.hashes.drop("rooms")
-        if ends:
-            self.hashes.put("rooms", {room: b"%d" % end for room, end in ends.items()}, int(max(ends.values())))
 
 
 @once

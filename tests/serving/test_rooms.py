@@ -6,7 +6,10 @@ is open; what is bounded stays so; nothing is left of a room that has ended.
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from threading import Barrier, Thread
 from time import sleep, time
+from typing import Any
 
 import pytest
 
@@ -117,6 +120,47 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
     assert list(teacher.tally(key.id).asked) == ["abc-1"]
     teacher.close(key)
     teacher.open()
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_rooms_that_are_opened_at_once_are_bounded_and_all_are_counted(
+    both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(rooms, "MOST_ROOMS", most)
+    both_have_read, opened = Barrier(2, timeout=30), list[RoomKey]()
+    for kind in (MemoryHashes, RedisHashes):
+
+        def read(self: Any, name: str, given: Any = kind.all) -> dict[str, bytes]:
+            found: dict[str, bytes] = given(self, name)
+            both_have_read.wait()
+            return found
+
+        monkeypatch.setattr(kind, "all", read)
+
+    def open_one(server: Rooms) -> None:
+        with suppress(ValueError):
+            opened.append(server.open())
+
+    threads = [Thread(target=open_one, args=(server,)) for server in both]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    monkeypatch.undo()
+    assert set(both[0].hashes.all("rooms")) == {key.id for key in opened}
+    assert len(opened) in ((2,) if most == 2 else (0, 1))  # 0: each found the other
+
+
+def test_a_room_that_has_ended_leaves_the_list_while_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [time()]
+    monkeypatch.setattr(rooms, "time", lambda: now[0])
+    teacher = Rooms(MemoryHashes(lambda: now[0]))
+    teacher.open()
+    now[0] += 7100
+    second = teacher.open()
+    now[0] += 101
+    third = teacher.open()
+    assert set(teacher.hashes.all("rooms")) == {second.id, third.id}
 
 
 def test_all_of_a_room_is_gone_two_hours_after_it_was_opened(
