@@ -35,8 +35,8 @@ class TokenBatch:
     pieces: [B][T] what to show for each token. cut: [B] the end of each text that did not fit ("" = all of it did).
     source: for an encoder-decoder's target texts, the texts they were written from; None everywhere else.
     texts: [B] what the tokens were read from, or say, and ends: [B][T] where each token ends in it, in characters; both
-    empty where there is no text. positions: int64 [B,T], where the tokens stand, in place of those counted over real
-    tokens.
+    empty where there is no text. rendered: whether a chat template wrote them.
+    positions: int64 [B,T], where the tokens stand, in place of those counted over real tokens.
     patches: float32 [B,T,N], for a model that reads images: what each image token is made from.
     """
 
@@ -48,6 +48,7 @@ class TokenBatch:
     source: "TokenBatch | None" = None
     texts: tuple[str, ...] = ()
     ends: tuple[tuple[int, ...], ...] = ()
+    rendered: bool = False
     positions: Tensor | None = None
     patches: Tensor | None = None
 
@@ -227,7 +228,7 @@ class BatchTokenizer:
 
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
         """Such a text as one row, and the ids of special tokens."""
-        return self.of_templates.encode([text]), self.special
+        return replace(self.of_templates.encode([text]), rendered=True), self.special
 
     @property
     def vocabulary(self) -> int:

@@ -16,6 +16,7 @@ from pydantic import Field
 from i18n import N_, say, together
 from model.atlas.unit import units_of_sample
 from model.base import Model, TokenizedText
+from model.huggingface.chat import messages_of
 from model.inference import calls
 from model.inference.calls import PackedLosses, pack
 from model.inference.cost import MOST_TOKENS, MaskCost, cost
@@ -109,14 +110,13 @@ class Row:
     def labels(self) -> tuple[str, ...]:
         return self.batch.pieces[0]
 
-    @property
-    def text(self) -> str:
-        return self.batch.texts[0] if self.batch.texts else ""
-
-    def code(self, call: str, text: str | None = None) -> str:
-        """A call of the run's in Python, or of one on another text."""
-        text = self.text if text is None else text
-        return f"import unmask\n\nrun = unmask.load({self.model.name!r}).run({text!r})\nrun.{call}"
+    def code(self, call: str, given: str = "") -> str:
+        """A call of the run's in Python. given: what another run is made of."""
+        run = f"run({given or repr(self.batch.texts[0])})"
+        if self.batch.rendered and not given:
+            messages = [{"role": role, "content": content} for role, content in messages_of(st.session_state.text)]
+            run = f"chat({messages})"
+        return f"import unmask\n\nrun = unmask.load({self.model.name!r}).{run}\nrun.{call}"
 
     def ask(self, function: Any, *arguments: Any, **options: Any) -> Any:
         """function(model, *arguments) of model/, remembered."""
@@ -183,9 +183,7 @@ def show_calls(row: Row) -> SectionView:
     if state.second and not state.cached:
         raise ValueError(say("expected a cached prefix of at least 1 token for a second continuation"))
     second = tuple(calls.continuation_ids(row.model, state.second)[0]) if state.second else ()
-    found: calls.CallsComparison = row.ask(
-        calls.compare_calls, row.batch, row.model.standard, tuple(ends), align, state.second
-    )
+    found = row.ask(calls.compare_calls, row.batch, row.model.standard, tuple(ends), align, state.second)
     sentence = partial(inference.calls_sentence, found, bool(second))
     labels = [*row.labels, *(f"→ {row.model.label(token)}" for token in second)]
     left, right = st.columns([1.3, 1], gap="small")
@@ -242,14 +240,13 @@ def show_tree(row: Row) -> SectionView:
     texts = [line for line in state.drafts.splitlines() if line.strip()]
     parents, tokens = typed_tree(row.model, texts) if texts else (uniform_tree(whole_numbers(state.branching)), None)
     room = max(row.model.context - len(parents), 1)  # before the tree
-    ids, given = tuple(row.batch.ids[0, :room].tolist()), tokens and tuple(tokens)
-    labels = row.labels[:room]
+    ids, nodes = tuple(row.batch.ids[0, :room].tolist()), tokens and tuple(tokens)
+    labels, given = row.labels[:room], ""
     if len(labels) < len(row.labels):
+        given = f"ids={list(ids)}"
         st.caption(say("The tree follows the first {count:,} tokens, which leave room for it.", count=len(labels)))
-    both: dict[str, DraftTree] = {
-        by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
-    }
-    found = both[stand]
+    both = {by: row.ask(verify_tree, ids, tuple(parents), nodes, order=order, positions=by) for by in POSITIONS}
+    found: DraftTree = both[stand]
     sentence = lambda: row.with_other_layers(inference.tree_sentence(found))  # noqa: E731
     count = len(found.parents)
     state.node = min(state.node, count - 1)
@@ -267,7 +264,8 @@ def show_tree(row: Row) -> SectionView:
     with right:
         mask = partial(inference.tree_mask_figure, found, labels, state.node)
         figures |= _chart(N_("Its mask"), "tree_mask", mask, sentence())
-    return SectionView(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
+    code = row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})", given)
+    return SectionView(sentence, figures, code)
 
 
 def show_packing(row: Row) -> SectionView:
@@ -297,9 +295,9 @@ def show_streaming(row: Row) -> SectionView:
         room = row.model.context - state.stream_sinks
         whole_number(say("Window"), "stream_window", 1, min(room, 2_048), width=120)
         whole_number(say("Tokens per call"), "stream_step", 1, min(state.stream_window, 256), width=120)
-    sample = "\n".join(text for unit in units_of_sample() for text in unit.texts)
-    text = sample if source == "sample" else row.text
-    ids = ids_of(row.model, text, state.stream_tokens)
+    sample, own = "\n".join(text for unit in units_of_sample() for text in unit.texts), source == "text"
+    text = row.batch.texts[0] if own else sample
+    ids = ids_of(row.model, text, state.stream_tokens, own and row.batch.rendered)
     sizes = {"window": state.stream_window, "sinks": state.stream_sinks, "step": state.stream_step}
     now: StreamingState | None = state.get("stream_now")
     if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
@@ -313,7 +311,7 @@ def show_streaming(row: Row) -> SectionView:
     figures: dict[str, Any] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
     sentence = partial(inference.stream_sentence, now.found, row.model.context, chunked=has_chunks(row.model))
-    return SectionView(sentence, figures, row.code(f"streamed({arguments})", text))
+    return SectionView(sentence, figures, row.code(f"streamed({arguments})", "" if own else repr(text)))
 
 
 @dataclass

@@ -173,7 +173,8 @@ class Run(Analyses, Checkable):
         tokens = index("number of tokens", tokens, MOST_STREAMED + 1, first=2)
         alone = self._alone
         given = alone.ids[0].tolist()  # again and again, where they were read from no text
-        ids = ids_of(self.model, alone.texts[0], tokens) if alone.texts else (given * tokens)[:tokens]
+        text = alone.texts[0] if alone.texts else ""
+        ids = ids_of(self.model, text, tokens, alone.rendered) if text else (given * tokens)[:tokens]
         return stream(self.model, ids, window=window, sinks=sinks, step=step)
 
     @property

@@ -90,31 +90,38 @@ class CallsComparison:
         return self.cells
 
 
-def _continuation(model: Model, text: str) -> TokenBatch:
+def open_ended(model: Model, text: str, rendered: bool = False) -> TokenBatch:
+    """A text as one row, without the tokens that the model adds behind it. rendered: a chat template wrote it."""
+    if rendered:
+        return model.encode_rendered(text)[0]
+    batch = model.encode([text])
+    return batch.columns(slice(batch.ids.shape[1] - model.added_after))
+
+
+def _continuation(model: Model, text: str, rendered: bool = False) -> TokenBatch:
     """A text that follows another, without the tokens that the model adds around a text, and without the space that
     Llama 2's and other tokenizers put before one: it is read after a line feed, where that is a token by itself."""
     for before in (LINE_FEED, ""):
-        batch = model.encode([before + text])
-        ends, last = batch.ends[0] if batch.ends else (1,), batch.ids.shape[1] - model.added_after
-        start = next((place for place, end in enumerate(ends) if end > len(before)), last)
-        if before and batch.ids[0, :start].tolist() == _line_feed(model):
-            texts, own_ends = (batch.texts[0][1:],), (tuple(end - 1 for end in ends[start:last]),)
-            return replace(batch.columns(slice(start, last)), texts=texts, ends=own_ends)
-    return batch.columns(slice(start, last))
+        batch = open_ended(model, before + text, rendered)
+        ends = batch.ends[0] if batch.ends else (1,)
+        start = next((place for place, end in enumerate(ends) if end > len(before)), batch.ids.shape[1])
+        if before and batch.ids[0, :start].tolist() == _line_feed(model, rendered):
+            texts, own_ends = (batch.texts[0][1:],), (tuple(end - 1 for end in ends[start:]),)
+            return replace(batch.columns(slice(start, None)), texts=texts, ends=own_ends)
+    return batch.columns(slice(start, None))
 
 
-def _line_feed(model: Model) -> list[int]:
+def _line_feed(model: Model, rendered: bool) -> list[int]:
     """Its tokens, with those before a text; none where the tokenizer drops it."""
     try:
-        batch = model.encode([LINE_FEED])
+        return open_ended(model, LINE_FEED, rendered).ids[0].tolist()
     except ValueError:
         return []
-    return batch.ids[0, : batch.ids.shape[1] - model.added_after].tolist()
 
 
-def continuation_ids(model: Model, text: str) -> tuple[list[int], str]:
-    """Its tokens; and what of the text did not fit."""
-    batch = _continuation(model, text)
+def continuation_ids(model: Model, text: str, rendered: bool = False) -> tuple[list[int], str]:
+    """Its tokens; and what of the text did not fit. rendered: a chat template wrote it."""
+    batch = _continuation(model, text, rendered)
     return batch.ids[0].tolist(), batch.cut[0]
 
 

@@ -25,7 +25,7 @@ from model.base import CachedCall, Model
 from model.blocks import KeysValues
 from model.errors import NotSupported, index
 from model.hardware import rounding
-from model.inference.calls import check_predicts, continuation_ids
+from model.inference.calls import check_predicts, continuation_ids, open_ended
 from model.kv_cache import read_after
 from model.mask_kinds import KINDS, LOCAL
 
@@ -84,12 +84,13 @@ class StreamedText:
         return self.losses
 
 
-def ids_of(model: Model, text: str, count: int) -> tuple[int, ...]:
-    """So many tokens of a text longer than the model's context, from its beginning again where it is shorter."""
-    batch = model.encode([text])
-    ids, rest = batch.ids[0, : batch.ids.shape[1] - model.added_after].tolist(), batch.cut[0]
+def ids_of(model: Model, text: str, count: int, rendered: bool = False) -> tuple[int, ...]:
+    """So many tokens of a text longer than the model's context, from its beginning again where it is shorter.
+    rendered: a chat template wrote it."""
+    batch = open_ended(model, text, rendered)
+    ids, rest = batch.ids[0].tolist(), batch.cut[0]
     while len(ids) < count:
-        more, rest = continuation_ids(model, rest or text)
+        more, rest = continuation_ids(model, rest or text, rendered)
         ids += more
     return tuple(ids[:count])
 

@@ -211,18 +211,6 @@ def test_figures_and_code_to_take_away(query: dict[str, str], value: Callable[[A
     assert value(names["found"])
 
 
-@pytest.mark.filterwarnings("ignore:The model reads at most 256 tokens")  # as one row
-@pytest.mark.parametrize("text", ["sample", "text"])
-def test_the_code_of_a_stream_reads_the_text_that_is_shown(text: str) -> None:
-    page = Serving(serving="streaming", stream_text=text, stream_tokens="40", stream_window="9")
-    page.app.session_state["serving_files"] = True
-    page.run()
-    *lines, call = page.app.code[0].value.splitlines()
-    names: dict[str, Any] = {}
-    exec("\n".join([*lines, f"found = {call}"]), names)
-    assert names["found"].ids == page.app.session_state.stream_now.found.ids
-
-
 def test_what_is_taken_away_says_what_the_figure_shows() -> None:
     run = unmask.load("story").run(TEXT)
     calls, tree, stream = run.served(chunks=6), run.tree([-1, -1, 0]), run.streamed(60, window=9, sinks=2)

@@ -102,6 +102,19 @@ def test_who_takes_messages(kind: str, tmp_path: Path) -> None:
             model.chat(asked)
 
 
+def test_a_chat_is_streamed_as_its_template_wrote_it(folder: Path) -> None:
+    """Beyond the context as well, and from its beginning again."""
+    model = unmask.load(str(folder))
+    (label, asked), context = (model.model.label, [{"role": "user", "content": "the cat " * 30}]), model.model.context
+    with pytest.warns(UserWarning, match="reads at most"):
+        run = model.chat(asked)
+    whole = [*run.trace.batch.ids[0].tolist(), *model.model.encode_rendered(run.cut)[0].ids[0].tolist()]
+    assert [label(one) for one in whole[-4:]] == ["cat", "</s>", "<s>", "it"]
+    ids = run.streamed(2 * len(whole), window=6, sinks=1, step=4).ids
+    assert len(whole) > context
+    assert list(ids) == 2 * whole
+
+
 def test_a_chat_warns_as_a_run_does(folder: Path) -> None:
     asked = [{"role": "user", "content": "the cat " * 400}]
     with pytest.warns(UserWarning, match="reads at most .* tokens: the last "):
