@@ -156,6 +156,14 @@ class TestTheContext:
         assert not buttons["play"]
         assert not any(on for key, on in buttons.items() if key.startswith("candidate_"))
 
+    def test_full_is_all_that_is_said_where_positions_may_be_distances(
+        self, tiny_folder: Path, folders: dict[str, str]
+    ) -> None:
+        for folder, learned in ((str(tiny_folder), True), (folders["llama"], False)):
+            page = Generation("the cat sat on the mat " * 60, model=folder)
+            assert "The context is full" in page.words()
+            assert ("all others would change position" in page.words()) == learned
+
     def test_fills_up_and_has_its_last_token_changed(self, tiny: Model, tiny_folder: Path) -> None:
         prompt = "a" * (tiny.context - 4)
         page = Generation(prompt, model=str(tiny_folder))

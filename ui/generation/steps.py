@@ -9,6 +9,7 @@ import streamlit as st
 from i18n import N_, say, say_count, together
 from model.base import Model
 from model.heads.view import HeadView, cropped
+from model.kv_cache import network_of
 from model.sampling import MOST_WRITTEN, SampledToken, Sampling
 from ui import explain, page
 from ui.generation import writing as generation
@@ -122,6 +123,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         st.rerun()
 
 
+# of our own Transformers, whose positions are learned: where distances alone count, nothing changes
 FULL = N_(
     "The context is full: {model} reads at most {context:,} tokens here. Dropping the oldest token would make room, "
     "but all others would change position, and all keys and values would have to be recomputed."
@@ -140,7 +142,9 @@ def _say(model: Model, writing: Writing) -> None:
     st.markdown(lengths)
     if len(path.ids) >= context:
         todo = say("Go back, or start over.") if path.written else say("Shorten the text on the left.")
-        st.warning(together([say(FULL, model=explain.title_of(model), context=context), todo]))
+        learned, title = network_of(model) is not None, explain.title_of(model)
+        full = say(FULL, model=title, context=context) if learned else say("The context is full.")
+        st.warning(together([full, todo]))
     elif not path.room(context):
         most = say("{count} tokens are generated, the maximum on this page.", count=MOST_WRITTEN)
         st.warning(together([most, say("Go back, or start over.")]))
