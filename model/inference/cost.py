@@ -12,6 +12,7 @@ Sizes: N blocks a side, of B × B cells; M of the blocks.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from model.errors import index, whole_numbers
-from model.mask_kinds import KINDS, Cells
+from model.mask_kinds import KINDS, NEAR, Cells
 from model.masks import ZERO
 from model.spec import MaskSpec
 
@@ -109,15 +110,17 @@ def cost(
     blocks = (counts > 0).astype(np.int8) + (counts == block**2)
     kinds = [*found.kinds, *([SPLIT] if split else [])]
     total, size = int(counts.sum()), (tokens, block, sizes)
-    kernels = {kernel: kernel in ANY_MASK or _takes(kernel, spec, kinds, size) for kernel in KERNELS}
+    kernels = {kernel: kernel in ANY_MASK or _takes(kernel, spec, kinds, size, counts) for kernel in KERNELS}
     return MaskCost(tokens, block, blocks, total, kernels)
 
 
-def _takes(kernel: str, spec: MaskSpec, kinds: Sequence[str], size: tuple[int, int, Sequence[int]]) -> bool:
-    """Whether a kernel has an argument for each kind of mask that changes something on a text of this size: its tokens,
-    those of a block, and those of each document."""
+def _takes(
+    kernel: str, spec: MaskSpec, kinds: Sequence[str], size: tuple[int, int, Sequence[int]], counts: np.ndarray
+) -> bool:
+    """Whether a kernel has arguments that give this mask on a text of this size: its tokens, those of a block, and
+    those of each document. counts: of the cells that it allows in each block."""
     lacking = [name for name in kinds if kernel not in KINDS[name].arguments]
-    if spec.drawn or any(name == SPLIT or KINDS[name].own for name in lacking):
+    if spec.drawn or any(KINDS[name].own for name in lacking):
         return False
     if not lacking:
         return True
@@ -126,15 +129,18 @@ def _takes(kernel: str, spec: MaskSpec, kinds: Sequence[str], size: tuple[int, i
     parts = np.diff(np.cumsum([0, *sizes]).clip(max=short))
     texts = (short, 1, parts[parts > 0].tolist()), (tokens, block, sizes)  # cell by cell, then block by block
     plain = {name: getattr(MaskSpec(), name) for name in lacking}
-    # a kind may be the causal mask, or none, by another name
-    others = (replace(spec, **(plain | {"causal": causal})) for causal in (spec.causal, not spec.causal))
-    return any(all(_as_many_cells(spec, other, *text) for text in texts) for other in others)
-
-
-def _as_many_cells(spec: MaskSpec, other: MaskSpec, tokens: int, block: int, sizes: Sequence[int]) -> bool:
-    """Whether as many cells of each block are allowed under both."""
-    found, theirs = (_Blocks(one, tokens, block, sizes).counts() for one in (spec, other))
-    return np.array_equal(found, theirs)
+    # a kind may be the causal mask, a window, or none, by another name; and another may open all documents
+    ours = _Blocks(spec, *texts[0]).counts(), counts
+    rows, columns = np.nonzero(ours[0])
+    reach = int(abs(rows - columns).max()) + 1
+    windows = {0, spec.sliding, reach % short} if kernel in KINDS[NEAR].arguments else {0}
+    wholes = (True, False) if kernel in KINDS[SPLIT].arguments else (True,)
+    for causal, window, whole in product((spec.causal, not spec.causal), windows, wholes):
+        other = replace(spec, **(plain | {"causal": causal, NEAR: window}))
+        theirs = (_Blocks(other, length, side, [] if whole else ends).counts() for length, side, ends in texts)
+        if all(map(np.array_equal, ours, theirs)):
+            return True
+    return False
 
 
 def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:

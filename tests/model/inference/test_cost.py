@@ -103,6 +103,9 @@ def test_numbers_of_a_small_mask_by_hand() -> None:
         ({"causal": False, "block_causal": 1, "sliding": 8}, ["varlen", "attn_mask", "flex"]),
         ({"causal": True, "prefix": 100}, ["is_causal", "varlen", "attn_mask", "flex"]),  # blocks nothing
         ({"causal": False, "block_causal": 2}, ["attn_mask", "flex"]),
+        ({"causal": True, "sliding": 16, "stride": 16}, ["varlen", "attn_mask", "flex"]),  # is a window of 1
+        ({"causal": True, "stride": 100, "documents": 2}, ["varlen", "attn_mask", "flex"]),
+        ({"causal": True, "sinks": 100, "documents": 2}, ["is_causal", "varlen", "attn_mask", "flex"]),  # opens all
     ],
 )
 def test_kernels_that_can_compute_it(masks: dict[str, Any], accepted: list[str]) -> None:
