@@ -41,12 +41,13 @@ class TokenEffects:
 class OVCircuit:
     """tokens: those asked for, else those that the head changes the logits most for. effects: float32 [N,V], what
     attending to each adds to every token's logit, less the mean, before the last norm divides it. copying: of the
-    circuit's eigenvalues, the sum of their real parts over the sum of their sizes, -1 to 1; NaN for a head that changes
-    no logit."""
+    circuit's eigenvalues, the sum of their real parts over the sum of their sizes, -1 to 1; NaN where all are 0.
+    silent: whether it changes no logit by more than rounding."""
 
     tokens: tuple[TokenEffects, ...]
     effects: np.ndarray
     copying: float
+    silent: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +69,11 @@ def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCir
     weights, own, head = _head(model, layer, head)
     v, o, moments = own.v[own.shared(head)], own.o[head], weights.moments(layer)
     values = weights.read_by(v, layer)  # [V,D]
-    ids = _ids(values, o.T @ moments.logits @ o, tokens)
-    effects = weights.to_logits(o @ values[ids].T).T
-    copying = _copying(moments, len(values), v, o)
-    return OVCircuit(_named(model, ids, effects), effects.numpy(), float(copying))
+    ids, most = (_ids(values, o.T @ moments.logits @ o, some) for some in (tokens, ()))
+    effects, strongest = (weights.to_logits(o @ values[some].T).T for some in (ids, most))
+    copying, rounding = _copying(moments, len(values), v, o), _rounding(moments, v, o)
+    silent = bool(rounding.isfinite()) and bool((strongest.norm(dim=-1) <= rounding).all())
+    return OVCircuit(_named(model, ids, effects), effects.numpy(), float(copying), silent)
 
 
 @torch.inference_mode()
@@ -108,14 +110,18 @@ def copying_scores(model: Model) -> np.ndarray:
 
 
 def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
-    """Of v [..,D,W] and o [..,W,D] -> [..]; NaN where the head changes no logit by more than rounding, and where
-    weights are so large that products overflow."""
+    """Of v [..,D,W] and o [..,W,D] -> [..]; NaN where no eigenvalue is more than rounding, and where weights are so
+    large that products overflow."""
     product = v @ moments.copied @ o
     finite = product.isfinite().all((-2, -1))
     eigenvalues = torch.linalg.eigvals(product.where(finite[..., None, None], 0))  # LAPACK may crash on NaN
-    sizes, most = eigenvalues.abs().sum(-1), (tokens * moments.logits.trace()).sqrt()
-    rounding = NOTHING * most * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
+    sizes, rounding = eigenvalues.abs().sum(-1), tokens**0.5 * _rounding(moments, v, o)
     return torch.where(finite & (sizes > rounding), eigenvalues.real.sum(-1) / sizes, torch.nan)
+
+
+def _rounding(moments: Moments, v: Tensor, o: Tensor) -> Tensor:
+    """[..]: of what v [..,D,W] and o [..,W,D] could change all logits by after one token, what counts as nothing."""
+    return NOTHING * moments.logits.trace().sqrt() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
 
 
 def _head(model: Model, layer: int, head: int) -> tuple[CircuitWeights, LayerWeights, int]:

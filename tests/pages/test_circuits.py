@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transformers as hf
 
+from model import catalog
 from model.base import Model
 from model.circuits.ov_qk import composition, copying_scores, ov, qk
 from model.circuits.weights import tokens_compared
+from tests.model.huggingface import families
 from tests.model.huggingface.families import DECODERS, random_network, save_tokenizer
 from tests.pages.explore import Explore, array
 from tests.pages.test_head_atlas import HeadAtlas
@@ -75,6 +79,32 @@ def test_a_head_that_writes_nothing_changes_no_logit_and_no_later_layer(tmp_path
     network.save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     assert ". It changes no logit. Position" in Circuits(model=str(tmp_path), layer=0, head=1).sentence()
+
+
+def test_a_head_without_a_copying_score_may_change_logits(tmp_path: Path) -> None:
+    """It maps some tokens to others, none of which it reads: all eigenvalues of its circuit are 0."""
+    config = hf.LlamaConfig(
+        **families.PLAIN | {"hidden_size": 64, "num_hidden_layers": 1, "tie_word_embeddings": False}
+    )
+    network = random_network("llama", config)
+    attention, tokens = network.model.layers[0].self_attn, families.VOCABULARY
+    with torch.no_grad():
+        for weight in (network.model.embed_tokens.weight, network.lm_head.weight):
+            weight.copy_(torch.eye(tokens, 64))
+        for norm in (network.model.layers[0].input_layernorm, network.model.norm):
+            norm.weight.fill_(1)
+        attention.v_proj.weight[:16] = attention.o_proj.weight[:, :16] = 0
+        attention.v_proj.weight[0, 4] = attention.o_proj.weight[5, 0] = 1
+        attention.o_proj.weight[6, 0] = -1  # or the mean that is taken away would lower what is read
+    network.save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    page = Circuits(model=str(tmp_path), layer=0, head=0)
+    read, written = (families.WORDS[number - len(families.SPECIAL)] for number in (4, 5))
+    found = ov(catalog.load(str(tmp_path)), 0, 0)
+    assert (found.tokens[0].token, found.tokens[0].largest[0][0]) == (read, written)
+    assert not found.silent
+    assert "It has no OV copying score. Position" in page.sentence()
+    assert "no logit" not in page.sentence()
 
 
 def test_circuits_as_measures_of_the_atlas(story: Model) -> None:

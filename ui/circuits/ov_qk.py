@@ -37,7 +37,8 @@ COPYING = N_(
     "OV copying score {copying}: 1 is a head that raises the logits of the tokens it attends to, −1 one that lowers "
     "them (from the eigenvalues of its OV circuit)."
 )
-NO_COPYING = N_("On its own it changes no logit: only later layers read what it writes.")
+NO_COPYING = N_("It has no OV copying score.")
+ONLY_LATER = N_("On its own it changes no logit: only later layers read what it writes.")
 NOTHING = N_("It changes no logit.")
 NONE_COMPARED = N_(
     "None of the first line's tokens is among the first {count:,}, which are compared: the tables show those with the "
@@ -87,7 +88,7 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     sentence = pictures.profile_sentence(qk.profile)
     st.markdown("#### " + say("Score by distance, from positions alone"))
     page.chart(cached_figure(pictures.profile_figure, qk.profile), "profile", sentence)
-    none = NO_COPYING if layer + 1 < model.num_layers else NOTHING
+    none = NO_COPYING if not ov.silent else ONLY_LATER if layer + 1 < model.num_layers else NOTHING
     copying = say(none) if np.isnan(ov.copying) else say(COPYING, copying=fixed(ov.copying, 2))
     return " ".join([f"<b>{run_view.name_of(model, 'self', layer, head)}</b>.", copying, sentence])
 

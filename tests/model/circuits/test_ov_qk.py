@@ -27,6 +27,7 @@ def test_the_induction_head_copies_and_the_previous_token_head_looks_one_back(kn
     scores = copying_scores(known)
     assert scores[INDUCTION] > 0.95
     assert np.isnan(scores[PREVIOUS])  # it writes down what the next layer alone reads
+    assert ov(known, *PREVIOUS).silent
     assert np.abs(scores[:, 1]).max() < 0.5
     found = ov(known, *INDUCTION)
     assert all(one.largest[0][0] == one.token for one in found.tokens)
@@ -205,4 +206,5 @@ def test_weights_whose_products_overflow_have_no_score() -> None:
     assert np.isfinite(scores[0]).all()
     assert np.isnan(scores[1:]).all()
     assert np.isnan(ov(model, 1, 0).copying)
+    assert not ov(model, 1, 0).silent
     composition(model)
