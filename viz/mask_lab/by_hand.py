@@ -64,6 +64,7 @@ EMPTY_ROWS = N_(
     "A fully blocked row becomes NaN with: {nans}; uniform attention over all {keys} keys with: {spread}. Unmask sets "
     "it to 0."
 )
+LEAST_TAKEN = 1e-3  # of a row's attention, by blocked cells: less is not told
 MULTIPLIED = N_(
     "If you multiply by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells "
     "have already taken their share."
@@ -129,13 +130,16 @@ def fills_sentence(found: "FillComparison") -> Markup:
 def order_sentence(found: "FillComparison") -> Markup:
     """What to notice about the order."""
     lost, again = found.after[0], next(result for result in found.after if result.name != found.after[0].name)
-    if lost.damage is None or again.damage is None or found.blocked == 0 or found.rows == 0:
+    before, after = found.ours.damage, lost.damage
+    if before is None or after is None or again.damage is None or found.blocked == 0 or found.rows == 0:
         return Markup()
     whole = say(RENORMALISED, nans=again.damage.nans, rows=found.rows, most=_small(again.damage.difference))
-    left = dict(zip(("less", "more"), map(percent, (lost.damage.least_total, lost.damage.most_total)), strict=True))
+    if max(before.least_total - after.least_total, before.most_total - after.most_total) < LEAST_TAKEN:
+        return paragraph(whole)
+    left = dict(zip(("less", "more"), map(percent, (after.least_total, after.most_total)), strict=True))
     kept = say(MULTIPLIED, share=left["less"])
-    if found.has_sink and found.ours.damage:
-        right = map(percent, (found.ours.damage.least_total, found.ours.damage.most_total))
+    if found.has_sink:
+        right = map(percent, (before.least_total, before.most_total))
         kept = say(BESIDE_A_SINK, **left, **dict(zip(("least", "most"), right, strict=True)))
     return paragraph(together([kept, whole]))
 

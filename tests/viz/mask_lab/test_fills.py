@@ -93,6 +93,12 @@ class TestSentences:
         assert f"keeps only {percent(lost.least_total)} of its attention" in unescape(order_sentence(found))
         assert "0 / 0" in order_sentence(found)
 
+    @pytest.mark.parametrize(("blocked", "sink"), [(0, None), (-30, None), (-30, 4.0)])
+    def test_of_a_blocked_cell_that_takes_nothing_no_share_is_told(self, blocked: float, sink: float | None) -> None:
+        found = compare(torch.eye(2) * blocked, ~torch.eye(2, dtype=torch.bool), sink=sink)
+        assert ("taken" in order_sentence(found)) == (blocked == 0)
+        assert "Renormalized" in order_sentence(found)
+
     def test_rows_of_which_nothing_is_left_are_counted(self) -> None:
         found = compare(torch.tensor([[-200.0, 0.0], [0.0, 0.0]]), torch.tensor([[True, False], [True, True]]))
         assert "(1 of 2 rows here)" in order_sentence(found)
