@@ -188,7 +188,7 @@ class TestAllBugs:
         for bug in BUGS:
             page.choose(bug)
             leaks = page.laws()[LAWS["causal"].words][0].startswith("violated")
-            assert not ("reads the token that it must predict" in page.words() and not leaks), bug.key
+            assert not ("can read the token that it must predict" in page.words() and not leaks), bug.key
             assert not ("no later token is read" in page.words() and leaks), bug.key
         page.type(FIRST)
 
@@ -209,8 +209,15 @@ class TestAllBugs:
         assert page.laws()[LAWS["target"].words][0].startswith("violated")
         looks = np.nan_to_num(page.weights())[: len(page.pieces()), : len(page.pieces())].diagonal(1) > 0
         assert looks.any() == said
-        reasons = ("sees its target", "reads the token that it must predict")
+        reasons = ("sees its target", "can read the token that it must predict")
         assert any(reason in page.words() for reason in reasons) == said
+
+    def test_a_loss_that_is_lower_by_chance_is_not_put_down_to_the_target(self, folders: dict[str, str]) -> None:
+        """Random weights make nothing of a target that they read."""
+        text = "then saw on red old a sat sat the"
+        words = Clinic(model=folders["mistral"], text=text, bug="first-layer", layer="1").words()
+        assert "It is lower, and the model can read the token that it must predict." in words
+        assert "because" not in words
 
     @pytest.mark.parametrize(("text", "said"), [("no no no no no no no no", False), ("Once upon a time", True)])
     def test_the_training_is_a_reason_where_the_next_token_has_the_lower_loss(self, text: str, *, said: bool) -> None:

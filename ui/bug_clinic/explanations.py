@@ -164,7 +164,7 @@ def _on_the_loss(now: RunView, bug: Bug, pair: BugComparison, found: Examination
 def _why(found: Examination, seen: torch.Tensor, *, lower: bool) -> str:
     """seen: which positions look at their targets; a blocked one may still count in a softmax's denominator."""
     if found.broken("target") and lower and seen.any():
-        return say("That is lower than it should be, because the model reads the token that it must predict.")
+        return say("It is lower, and the model can read the token that it must predict.")
     if found.broken("target") and not lower and seen.all():
         return say("It is higher although every position sees its target: the model was trained without seeing it.")
     if lower and not found.broken("causal"):
