@@ -121,7 +121,8 @@ def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
 
 def _rounding(moments: Moments, v: Tensor, o: Tensor) -> Tensor:
     """[..]: of what v [..,D,W] and o [..,W,D] could change all logits by after one token, what counts as nothing."""
-    return NOTHING * moments.logits.trace().sqrt() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
+    nothing: Tensor = NOTHING * moments.logits.trace().sqrt() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
+    return nothing
 
 
 def _head(model: Model, layer: int, head: int) -> tuple[CircuitWeights, LayerWeights, int]:
