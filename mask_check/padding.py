@@ -114,14 +114,17 @@ def judge_positions(trial: CheckTrial) -> Finding:
     exchanged = counted.clone()
     exchanged[[middle - 1, middle]] = counted[[middle, middle - 1]]
 
-    def moved(by: CheckedModule, *others: Tensor) -> float:
-        told = [by.outputs(trial.ids[None], position_ids=one[None])[0] for one in (counted, *others)]
-        return max(float(apart(one, told[0]).max()) for one in told[1:])
+    def told(by: CheckedModule, positions: Tensor) -> Tensor:
+        return by.outputs(trial.ids[None], position_ids=positions[None])[0]
 
-    most, repeated = moved(subject, exchanged, counted.flip(0)), moved(subject, counted)
-    if most > trial.tolerance:
+    def moved(by: CheckedModule, *others: Tensor, base: Tensor | None = None) -> float:
+        base = told(by, counted) if base is None else base
+        return max(float(apart(told(by, one), base).max()) for one in others)
+
+    if moved(subject, exchanged, counted.flip(0), base=trial.alone) > trial.tolerance:
         return Finding(OBEYS, msg("other position_ids change its outputs."), None, trial.tolerance)
-    if most > repeated:
+    most = moved(subject, exchanged, counted.flip(0))
+    if most > moved(subject, counted):
         precise = in_float64(trial)
         words = N_("other position_ids change its outputs by {size}. Whether this is rounding cannot be told.")
         if precise is None:

@@ -133,10 +133,10 @@ def _takes(
     ours = _Blocks(spec, *texts[0]).counts(), counts
     rows, columns = np.nonzero(ours[0])
     reach = int(abs(rows - columns).max()) + 1
-    windows = {0, spec.sliding, reach % short} if kernel in KINDS[NEAR].arguments else {0}
+    sizes_near = {0, getattr(spec, NEAR), reach % short} if kernel in KINDS[NEAR].arguments else {0}
     wholes = (True, False) if kernel in KINDS[SPLIT].arguments else (True,)
-    for causal, window, whole in product((spec.causal, not spec.causal), windows, wholes):
-        other = replace(spec, **(plain | {"causal": causal, NEAR: window}))
+    for causal, near, whole in product((spec.causal, not spec.causal), sizes_near, wholes):
+        other = replace(spec, **(plain | {"causal": causal, NEAR: near}))
         theirs = (_Blocks(other, length, side, [] if whole else ends).counts() for length, side, ends in texts)
         if all(map(np.array_equal, ours, theirs)):
             return True

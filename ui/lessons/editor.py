@@ -151,8 +151,8 @@ def _buttons(lesson: Lesson | None) -> None:
         st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, take), **look)
 
         def use() -> None:
-            own = state.lesson_draft
-            state.update(lesson_edit=False, lesson="", lesson_own=own, lesson_packed=shelves.packed(own), lesson_step=1)
+            own = state.lesson_draft  # it begins with the step that is written
+            state.update(lesson_edit=False, lesson="", lesson_own=own, lesson_packed=shelves.packed(own))
 
         st.button(say("Open as a lesson"), key="lesson_use", type="primary", disabled=lesson is None, on_click=use)
         close = lambda: state.update(lesson_edit=False, lesson_packed="")  # noqa: E731
