@@ -193,5 +193,5 @@ def training_without_dropout(module: nn.Module) -> Iterator[None]:
         and (any(one in name for one in RANDOM) or (isinstance(part, nn.modules.dropout._DropoutNd) and name == "p"))
     ]
     modes = ((part, "training", True) for part in module.modules())
-    with keeping_numbers(module), setting([*random, *buffers, *modes]):  # written by another name than the module's
+    with keeping_numbers(module), setting([*random, *buffers, *modes]):  # a view of a buffer may be written into
         yield

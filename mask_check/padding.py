@@ -117,20 +117,25 @@ def judge_positions(trial: CheckTrial) -> Finding:
     def told(by: CheckedModule, positions: Tensor) -> Tensor:
         return by.outputs(trial.ids[None], position_ids=positions[None])[0]
 
-    def moved(by: CheckedModule, *others: Tensor, base: Tensor | None = None) -> float:
-        base = told(by, counted) if base is None else base
-        return max(float(apart(told(by, one), base).max()) for one in others)
+    def moved(by: CheckedModule, base: Tensor) -> float:
+        return max(float(apart(told(by, one), base).max()) for one in (exchanged, counted.flip(0)))
 
-    if moved(subject, exchanged, counted.flip(0), base=trial.alone) > trial.tolerance:
-        return Finding(OBEYS, msg("other position_ids change its outputs."), None, trial.tolerance)
-    most = moved(subject, exchanged, counted.flip(0))
-    if most > moved(subject, counted):
+    def changes(by: CheckedModule) -> float:
+        """What other ids change the outputs by, 0 where the same ones, told again, change them as much."""
+        base = told(by, counted)
+        most = moved(by, base)
+        return most if most > float(apart(told(by, counted), base).max()) else 0.0
+
+    obeys = Finding(OBEYS, msg("other position_ids change its outputs."), None, trial.tolerance)
+    if moved(subject, trial.alone) > trial.tolerance:
+        return obeys
+    if most := changes(subject):
         precise = in_float64(trial)
         words = N_("other position_ids change its outputs by {size}. Whether this is rounding cannot be told.")
         if precise is None:
             return unknown(msg(words, size=written(most)))
-        if moved(precise.subject, exchanged, counted.flip(0)) * SMALLER >= most:
-            return Finding(OBEYS, msg("other position_ids change its outputs."), None, trial.tolerance)
+        if changes(precise.subject) * SMALLER >= most:
+            return obeys
     asleep = [name for name, one in subject.inner.named_parameters() if one.ndim > 1 and not one.any()]
     precise = in_float64(trial) if asleep else None
     for name in asleep:
@@ -139,7 +144,7 @@ def judge_positions(trial: CheckTrial) -> Finding:
             with torch.no_grad():
                 one = precise.subject.inner.get_parameter(name)
                 one.copy_(torch.randn(one.shape, generator=trial.generator(19)))
-        if precise is None or moved(precise.subject, exchanged, counted.flip(0)) > moved(precise.subject, counted):
+        if precise is None or changes(precise.subject):
             return unknown(msg(words, name=name))
     subject.ignores_positions, subject.takes_positions = True, False
     words = msg("position_ids are accepted but change nothing.")

@@ -138,10 +138,10 @@ def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
         why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), what_mixes_rows(subject.module)
         longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
         several = N_("its forward raised {error} on several rows of {count} tokens, and none on one of them: {words}")
-        if not _raises(subject, row[None, :PROBE]):
-            why, mixed = (longer if len(row) > PROBE else why), ""
         if not _raises(subject, row[None]) and _raises(subject, row.repeat(COMPANY + 1, 1)):
-            why, mixed = several, what_mixes_rows(subject.module)
+            why = several
+        elif not _raises(subject, row[None, :PROBE]):
+            why, mixed = (longer if len(row) > PROBE else why), ""
         values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE}
         why = msg(why, **values, words=first_line(error).rstrip("."))
         raise CannotCheck(msg_together([msg("{problem}.", problem=why), mixed]) if mixed else why) from error

@@ -69,10 +69,14 @@ def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCir
     weights, own, head = _head(model, layer, head)
     v, o, moments = own.v[own.shared(head)], own.o[head], weights.moments(layer)
     values = weights.read_by(v, layer)  # [V,D]
-    ids, most = (_ids(values, o.T @ moments.logits @ o, some) for some in (tokens, ()))
-    effects, strongest = (weights.to_logits(o @ values[some].T).T for some in (ids, most))
+    sizes = o.T @ moments.logits @ o
+    ids = _ids(values, sizes, tokens)
+    effects = weights.to_logits(o @ values[ids].T).T
     copying, rounding = _copying(moments, len(values), v, o), _rounding(moments, v, o)
-    silent = bool(rounding.isfinite()) and bool((strongest.norm(dim=-1) <= rounding).all())
+    silent = bool(copying.isnan() & rounding.isfinite())  # an eigenvalue that is not 0 changes a logit
+    if silent:
+        strongest = weights.to_logits(o @ values[_ids(values, sizes, ())].T)
+        silent = bool((strongest.norm(dim=0) <= rounding).all())
     return OVCircuit(_named(model, ids, effects), effects.numpy(), float(copying), silent)
 
 
