@@ -328,6 +328,7 @@ def test_what_was_just_typed_is_in_the_file_the_lesson_that_is_opened_and_after_
     source.press_sequentially(" typed.")
     page.locator(".st-key-lesson_use button").click()
     expect(page.get_by_text("Another mask")).to_be_visible()
+    expect(page.get_by_text("Just typed.")).to_be_visible()
     page.go_back()
     expect(source).to_have_value(re.compile("Just typed\\.$"))
     source.press("Control+End")

@@ -21,6 +21,7 @@ from viz.components import source
 from viz.lessons.pictures import DRAWN
 
 USUAL = "lessons"  # the template to begin with
+SOURCE = "lesson_source"
 HELP = N_("The lessons that ship, and one for each page of the app, to begin with. What is written here is replaced.")
 
 _source = st.components.v2.component(
@@ -151,6 +152,7 @@ def _buttons(lesson: Lesson | None) -> None:
         st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, take), **look)
 
         def use() -> None:
+            _take_typed()  # it may arrive with the click
             own = state.lesson_draft  # it begins with the step that is written
             state.update(lesson_edit=False, lesson="", lesson_own=own, lesson_packed=shelves.packed(own))
 
@@ -159,21 +161,22 @@ def _buttons(lesson: Lesson | None) -> None:
         st.button("", key="lesson_close", icon=":material/close:", help=say("Close the editor"), on_click=close)
 
 
+def _take_typed() -> None:
+    """For a callback: what was typed since the server was last told, with the step that the cursor is in."""
+    state, typed = st.session_state, component_value(SOURCE).get("typed")
+    text, step = (typed.get("text"), whole(typed.get("step"))) if isinstance(typed, dict) else (None, None)
+    if isinstance(text, str) and len(text) <= MOST_BYTES:
+        if text != state.lesson_draft:
+            forget(DRAFT)
+        state.update(lesson_draft=text, lesson_step=max(step or 1, 1))
+
+
 def _show_source(text: str, lesson: Lesson | None, problems: list[str], fine: str) -> None:
-    state, key = st.session_state, "lesson_source"
-
-    def take() -> None:
-        typed = component_value(key).get("typed")
-        text, step = (typed.get("text"), whole(typed.get("step"))) if isinstance(typed, dict) else (None, None)
-        if isinstance(text, str) and len(text) <= MOST_BYTES:
-            if text != state.lesson_draft:
-                forget(DRAFT)
-            state.update(lesson_draft=text, lesson_step=max(step or 1, 1))
-
+    state = st.session_state
     told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MOST_BYTES}
     lines = [re.search(r"\d+", one[:12]) for one in problems]  # that a mistake is in; 1 for one without
     placed = [[int(line[0]) if line else 1, one] for line, one in zip(lines, problems, strict=True)]
     told |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}
     name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""
     told |= {"save": say("Save"), "file": f"{name or 'lesson'}.{language()}.md"}
-    _source(data=told, key=key, on_typed_change=take)
+    _source(data=told, key=SOURCE, on_typed_change=_take_typed)
