@@ -137,8 +137,9 @@ def load(
     used."""
     settings = settings or Settings.from_environment()
     folder = fetch(name, progress, settings)
+    key = files_key(name, folder)  # before they are read: a training may write new ones meanwhile
     model = _from_folder(name, folder, settings, report)
-    model.key = f"{files_key(name, folder)} {model.hardware.key}"
+    model.key = f"{key} {model.hardware.key}"
     return model
 
 

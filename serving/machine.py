@@ -86,10 +86,10 @@ def start_python(module: str, *arguments: str, stderr: int | None = None) -> tup
     """A process that runs a module of this program with one thread of torch, and our end of a connection to it. The
     module's first argument is the file descriptor of the other end. stderr: as subprocess.Popen takes it."""
     ours, theirs = Pipe()
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(
-        [sys.executable, "-m", module, str(theirs.fileno()), *arguments],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        [sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments],  # -P: not from the working folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},  # which is ours, for relative paths of models
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

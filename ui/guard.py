@@ -34,6 +34,23 @@ def _without_stop(words: str) -> str:
     return str(translated(words)).strip().rstrip(".。")
 
 
+def problem_of(work: Callable[[], object]) -> Message | None:
+    """Do the work, which may fail; what to tell the reader where it did."""
+    try:
+        work()
+    except Exception as error:
+        problem = problem_in(error)
+        if problem is None:
+            raise
+        return problem
+    return None
+
+
+def tell(problem: Message) -> None:
+    """Tell the reader what problem_in gave."""
+    st.error(say("{problem}.", problem=lines(say(problem).splitlines())), icon=":material/error:")
+
+
 @contextmanager
 def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Where the work fails, call on_trouble, say why and end the page there.
@@ -48,7 +65,7 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
         if problem is None:
             raise
         on_trouble()
-        st.error(say("{problem}.", problem=lines(say(problem).splitlines())), icon=":material/error:")
+        tell(problem)
         st.stop()
     finally:
         _words.reset(before)

@@ -13,7 +13,7 @@ import numpy as np
 import streamlit as st
 from pydantic import Field
 
-from i18n import N_, say, together
+from i18n import N_, Message, say, together
 from model.atlas.unit import units_of_sample
 from model.base import Model, TokenizedText
 from model.huggingface.chat import messages_of
@@ -27,7 +27,7 @@ from model.masks import ON_TEXT, MaskSpec
 from model.text import TokenBatch
 from serving.job import Job, ModelRef
 from ui import controls, link, page, results, run_view
-from ui.guard import guarded
+from ui.guard import guarded, problem_of, tell
 from ui.heads.head import heard
 from ui.results import cached_figure
 from ui.widgets import bound, download, one_of, whole_number, whole_numbers
@@ -316,7 +316,7 @@ def show_streaming(row: Row) -> SectionView:
 
 @dataclass
 class StreamingState:
-    """One reader's. labels: of its tokens. heads: their names. found: what has been read."""
+    """One reader's. labels: of its tokens. heads: their names. found: what has been read. problem: what ended it."""
 
     model: ModelRef
     ids: tuple[int, ...]
@@ -325,6 +325,7 @@ class StreamingState:
     sizes: dict[str, int]
     found: Any = None
     going: bool = True
+    problem: Message | None = None
 
     def read(self, seconds: float) -> None:
         """The next part, computed in turn with other readers' jobs."""
@@ -336,12 +337,13 @@ def _read_on(going: bool) -> dict[str, Any]:
     """Read a part, and draw all there is; runs again by itself while it goes on."""
     now: StreamingState = st.session_state.stream_now
     if now.going and not st.session_state.pop("stream_begun", False):
-        with guarded(on_trouble=partial(setattr, now, "going", False)):
-            now.read(PART_SECONDS)
+        now.problem = problem_of(partial(now.read, PART_SECONDS))
     found: StreamedText = now.found
-    now.going &= not found.over
+    now.going &= not (found.over or now.problem)
     if now.going != going:
         st.rerun()  # the whole page once: the sentence follows, and the looks begin or end
+    if now.problem:
+        tell(now.problem)
     if not found.over:
         with st.container(horizontal=True, vertical_alignment="center"):
             done = say("{done:,} of {count:,} tokens read", done=found.done, count=len(now.ids))
@@ -390,9 +392,8 @@ def show_cost() -> SectionView:
         figures = _chart(N_("Blocks"), "cost_blocks", partial(inference.blocks_figure, found), sentence())
         st.html(inference.blocks_key())
     right.html(cached_figure(inference.cost_table, found, HEAD_SIZE))
-    masks = json.loads(spec.to_json())
     sizes = f"tokens={found.tokens}, block={found.block}, documents={list(documents)}"
-    return SectionView(sentence, figures, f"import unmask\n\nunmask.cost({masks}, {sizes})")
+    return SectionView(sentence, figures, f"import unmask\n\nunmask.cost({json.loads(spec.to_json())}, {sizes})")
 
 
 SHOWN = {"calls": show_calls, "tree": show_tree, "packing": show_packing, "streaming": show_streaming}

@@ -1,6 +1,8 @@
 """What an operator's limits cut off is said, with the number: a text's characters, a row's tokens, a text's lines;
 and a job that takes too long is said wherever it is asked for."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from model import catalog
@@ -9,6 +11,7 @@ from serving.scheduler import Scheduler, TooSlow
 from serving.settings import Settings
 from tests.pages.explore import Explore
 from tests.pages.page import Page
+from ui import inference
 
 
 def test_characters_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,3 +76,17 @@ def test_a_stream_does_not_say_that_what_it_reads_is_cut() -> None:
     assert len(page.app.session_state.stream_now.ids) == 300
     assert "are cut, from" not in page.words()
     assert "are cut, from" in Serving(serving="calls", **long).words()
+
+
+def test_a_stream_that_fails_says_why_until_it_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It used to say so for a moment: the page runs once more, to look no longer."""
+    page = Serving(serving="streaming", stream_tokens="200", stream_window="20")
+    with monkeypatch.context() as patched:
+        patched.setattr(inference.StreamingState, "read", Mock(side_effect=ValueError("no room")))
+        page.run()
+        page.run()
+        assert page.said("error") == ["no room."]
+        assert page.figures().keys() == {"stream_loss", "stream_weights"}
+    page.app.button(key="stream_resume").click()
+    page.run()
+    assert page.said("error") == []

@@ -1,5 +1,6 @@
 """Models on their way: one load for all who want it, what it says meanwhile, and when it is stopped."""
 
+import os
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -150,3 +151,22 @@ def test_a_load_says_its_bytes_and_steps_and_stops_at_any_of_them(tmp_path: Path
 
         with pytest.raises(Stopped):
             catalog.load(folder, settings=Settings(), report=stop)
+
+
+def test_results_of_a_model_that_is_saved_anew_while_it_loads_have_the_old_files_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the new files' key, what the old weights gave would be shown of the new ones."""
+    folder, read = str(families.save("llama", tmp_path, LlamaConfig(**families.WIDE))), catalog._from_folder
+
+    def then_saved(*given: Any) -> Any:
+        model = read(*given)
+        monkeypatch.undo()
+        os.utime(tmp_path / "model.safetensors", ns=(1, 1))
+        return model
+
+    monkeypatch.setattr(catalog, "_from_folder", then_saved)
+    models = LoadedModels(2)
+    before, after = (models.load(folder, Settings()) for _ in range(2))
+    assert before is not after
+    assert before.key != after.key

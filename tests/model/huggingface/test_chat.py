@@ -157,6 +157,17 @@ def test_a_template_that_makes_no_text_is_said_to(folder: Path) -> None:
         chat.render(str(folder), Settings(), MESSAGES)
 
 
+def test_a_relative_path_is_the_same_folder_in_the_process_that_reads_a_stranger_s_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a folder of the reader's called "model" is not taken for ours."""
+    (folder / "model").mkdir()
+    (folder / "model" / "__init__.py").write_text("raise RuntimeError")
+    monkeypatch.chdir(folder)
+    relative, absolute = (chat.render(name, Settings(), MESSAGES) for name in (".", str(folder)))
+    assert backends.inspector(Settings()).ask(Job(chat.render, (".", Settings(), MESSAGES))) == relative == absolute
+
+
 @pytest.mark.slow
 def test_a_template_that_never_ends_ends_its_process_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inspector = backends.inspector(Settings())
