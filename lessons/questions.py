@@ -267,9 +267,9 @@ def _weight(case: QuestionCase) -> Answer:
 def _which_head(case: QuestionCase) -> Answer:
     """Which of these heads follows the pattern most? Offered: the best, and of other layers and heads some in turn."""
     shares = survey(case.trace, case.asked.row).shares[case.asked.pattern]
-    if np.isnan(shares).any():
-        raise ValueError(msg("expected a text on which every head can follow the pattern"))
     best, size = int(shares.argmax()), shares.size
+    if (shares < shares.flat[best]).sum() < size - 1:  # nan where a head cannot follow it
+        raise ValueError(msg("expected a text on which one head follows the pattern more than every other"))
     offered = sorted({(best + turn * (size // MOST_CHOICES) + turn) % size for turn in range(MOST_CHOICES)})
     names = [case.head_name(*divmod(one, shares.shape[1])) for one in offered]
     right = offered.index(best)
@@ -341,9 +341,11 @@ def _earlier(case: QuestionCase) -> Answer:
     """Which score rises first, by RISE: that of the previous-token head or that of the induction head?"""
     steps, scores = _series(case)
     previous, induction = (
-        next((step for step, one in zip(steps, some, strict=True) if one > some[0] + RISE), steps[-1])
+        next((step for step, one in zip(steps, some, strict=True) if one > some[0] + RISE), None)
         for some in ([one.previous for one in scores], [one.induction for one in scores])
     )
+    if previous is None or induction is None:
+        raise ValueError(msg("expected masks under which both scores rise by {least} in the training", least=RISE))
     right = 2 if previous == induction else int(induction < previous)
     why = N_("The previous-token score has risen by {least} at step {one}, the induction score at step {other}.")
     choices = [N_("The previous-token score"), N_("The induction score"), N_("Both at the same step")]

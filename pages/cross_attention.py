@@ -17,7 +17,7 @@ from ui.widgets import one_of
 
 chosen = controls.open_model(ours.DatesLink.restore)
 with guarded():
-    model = chosen if chosen.kind == "encoder-decoder" else models.loaded().load("dates")
+    model = chosen if chosen.kind == "encoder-decoder" else models.get("dates")
 if model is not chosen:
     tell = st.sidebar.caption if chosen.name == "story" else st.info
     tell(say(ours.NO_SOURCE, model=explain.title_of(chosen)))

@@ -109,7 +109,7 @@ class RayWorker(Worker):
 
 def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) -> list[RayWorker]:
     """address: as ray.init takes it: "auto" for the cluster that this machine is part of, "local" for a new one here.
-    most: replicas; 0 for as many as the cluster has cores."""
+    most: replicas; 0 for as many as the cluster has cores. trace_bytes: of all of them together."""
     if not ray.is_initialized():
         # for a new cluster: replicas get normal priority, and no process is started before it gets ENVIRONMENT
         os.environ.setdefault("RAY_worker_niceness", "0")
@@ -122,5 +122,5 @@ def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) ->
     options = {"autoscaling_config": scaling, "ray_actor_options": {"num_cpus": 1}}
     deployment = Replica.options(**options)  # type: ignore[attr-defined]  # what the decorator has made of the class
     serve.start(proxy_location="Disabled")  # nobody asks by HTTP
-    handle = serve.run(deployment.bind(models_in_memory, trace_bytes), name=NAME, route_prefix=None)
+    handle = serve.run(deployment.bind(models_in_memory, trace_bytes // most), name=NAME, route_prefix=None)
     return [RayWorker(handle) for _ in range(most)]

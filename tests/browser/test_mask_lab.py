@@ -141,6 +141,10 @@ def test_a_row_a_column_and_a_cell_that_the_causal_mask_blocks_are_drawn(lab: Ca
     page.drag((6, -1), (6, -1))
     assert page.blocked()[6].all()
     assert "nothing to attend to" in page.chart.inner_text()
+    for key, row in (("r", 4), ("Enter", 5)):
+        page.page.mouse.move(*page.place_of(row, -1))
+        page.after(lambda key=key: page.page.keyboard.press(key))
+        assert page.blocked()[row].all(), "the row that the pointer is beside"
 
 
 def test_a_drag_that_leaves_the_cells_ends_at_their_edge(lab: Callable) -> None:

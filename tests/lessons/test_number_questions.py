@@ -127,6 +127,8 @@ def test_which_head(ask: Ask, pattern: str, head: str) -> None:
     found = ask("which_head", pattern=pattern)
     assert right(found) == [head]
     assert len({plain(one) for one in found.choices}) == 4
+    with pytest.raises(ValueError, match="one head follows the pattern more than every other"):
+        ask("which_head", masks=MaskSpec(sliding=1), pattern="previous")  # 0% in all of them
 
 
 @pytest.mark.parametrize(("head", "length"), [((5, 2), "Less than half as long"), ((1, 0), "As long, or longer")])
@@ -149,6 +151,9 @@ def test_what_comes_first_and_where_the_loss_falls_fastest(ask: Ask) -> None:
     assert right(ask("earlier", series=swapped)) == ["The induction score"]
     together = tuple((step, replace(one, previous=one.induction)) for step, one in SERIES)
     assert right(ask("earlier", series=together)) == ["Both at the same step"]
+    never = tuple((step, replace(one, induction=0.0)) for step, one in SERIES)
+    with pytest.raises(ValueError, match="both scores rise"):
+        ask("earlier", series=never)
     assert right(ask("steepest", series=SERIES)) == ["From step 20 to step 30"]
     losses = zip([*range(0, 80, 10), 500], [5.0, 5.0, 5.0, 5.0, 5.0, 4.5, 4.0, 1.0, 1.0], strict=True)
     long_end = ask("steepest", series=tuple((step, RunScores(loss, 0.0, 0.0)) for step, loss in losses))

@@ -2,14 +2,17 @@
 
 import html
 import re
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 import pytest
 
+from model.base import Model
 from model.cross_attention import dates
 from model.cross_attention.dates import DatesModel, answer_chances, measure
 from model.masks import MaskSpec
+from serving.loaded_models import LoadedModels
 from tests.apptest import charts
 from tests.pages.page import Page, array
 from ui.cross_attention import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
@@ -69,6 +72,22 @@ class TestFirstView:
         assert "".join(outputs) == "2021-03-03<end>"
         assert chances == [chance(one) for one in written.probabilities[0]]
         assert not page.said("error") + page.said("warning")
+
+    def test_says_what_is_done_while_its_model_waits_for_another_user_s_load(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        CrossAttention()
+        find, load, said = LoadedModels.find, LoadedModels.load, []
+
+        def show_first(self: LoadedModels, name: str, settings: Any, show: Callable[[str], None]) -> Model:
+            show("waiting for another model's load")
+            said.append(name)
+            return load(self, name, settings, show)
+
+        monkeypatch.setattr(LoadedModels, "find", lambda self, name: None if name == "dates" else find(self, name))
+        monkeypatch.setattr(LoadedModels, "load", show_first)
+        assert not CrossAttention().said("error")
+        assert said == ["dates"]
 
     def test_shows_the_three_attentions_of_the_model(self, model: DatesModel) -> None:
         page, trace = CrossAttention(), model.run(model.encode([FIRST, BESIDE]))

@@ -1,6 +1,7 @@
 """What we use of Ray Serve beside its documented interface is still there, and still does what we use it for."""
 
 import inspect
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,3 +26,12 @@ def test_a_replica_opens_its_port_by_the_function_that_is_replaced(monkeypatch: 
     ray_cluster._listen_on_loopback()
     replica.add_port_to_grpc_server(None, "[::]:0")
     assert opened == ["127.0.0.1:0"]
+
+
+def test_the_replicas_share_the_memory_for_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Mock()
+    monkeypatch.setattr(ray_cluster, "serve", asked)
+    monkeypatch.setattr(ray_cluster.ray, "is_initialized", lambda: True)
+    workers = ray_cluster.workers("local", 3, 1, 3000)
+    (application,) = asked.run.call_args.args
+    assert (len(workers), application._bound_deployment.init_args) == (3, (1, 1000))

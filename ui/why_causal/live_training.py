@@ -175,8 +175,7 @@ def copying(now: TrainingProgress) -> str:
     if more >= DEPENDS:
         return say(
             "**No head copies yet**: the best, {head}, puts {share} of its attention on the next character. But "
-            "with the mask the loss is {more:.2f} nats higher: the model depends on later characters. Others than the "
-            "next one tell the answer too, as where a text repeats itself.",
+            "with the mask the loss is {more:.2f} nats higher: the model depends on attention that the mask blocks.",
             more=more,
             **best,
         )

@@ -176,16 +176,17 @@ function studio(canvas, root) {
   canvas.onpointerleave = (event) => { if (!self.from && self.mask && event.pointerType !== "touch") point(null); };
   canvas.onkeydown = (event) => {
     if (!self.mask || (isShortcut(event) && event.key !== "z")) return;
-    const at = self.cursor && self.cursor.q >= 0 && self.cursor.k >= 0 ? self.cursor : { q: 0, k: 0 };
+    const cursor = self.cursor || { q: 0, k: 0 }; // beside a row or below a column: that row's or column's first cell
+    const at = { q: Math.max(cursor.q, 0), k: Math.max(cursor.k, 0) };
     if (event.key in STEPS) {
       const [q, k] = stepped(event.key, at.q, at.k, self.mask.height, self.mask.width);
       self.anchor = event.shiftKey && self.mask.most ? self.anchor || at : null;
       self.cursor = { q, k };
       show();
     } else if (isPress(event)) {
-      const from = self.anchor || at;
+      const from = self.anchor || cursor;
       self.anchor = null;
-      add(from, at);
+      add(from, cursor);
     } else if (event.key === "r") add({ q: at.q, k: -1 }, at);
     else if (event.key === "c") add({ q: -1, k: at.k }, at);
     else if (event.key === "u" || (event.key === "z" && (event.ctrlKey || event.metaKey))) act.undo();
