@@ -81,7 +81,7 @@ PRESUMES = {  # where one of these is broken, what the law would find has been f
 
 
 class CannotCheck(ValueError):
-    """The module cannot be checked at all; the message is a sentence for its user."""
+    """The module cannot be checked; the message says why."""
 
 
 def written(amount: float) -> str:
@@ -131,7 +131,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        return LAWS[self.law]
+        return LAWS.get(self.law, "")
 
     @property
     def obeys(self) -> bool:
@@ -139,6 +139,8 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.words}"
+
+    __repr__ = __str__
 
     def because(self, cause: str) -> "Finding":
         """With a sentence on the likely cause, if there is one."""

@@ -114,12 +114,12 @@ def check_loss(
     batch: tensors [B,T] by name or in a row. targets: which of them; unless given "labels", "targets", "target", "y" or
     the one name with "label" or "target" in it, the second of two ids in a row if it holds the tokens of the first
     or -100, and else the only ids themselves, of which each is predicted from those before it. vocabulary: how many ids
-    there are; one more than the largest in the batch unless given. Its first row is used. What is found has a pair,
-    the position whose target influences its prediction, twice, and as its amount how far the sum is from 1 or logits
-    moved.
+    there are; one more than the largest in the batch unless given. Only the first row is used. In a test: `assert
+    finding.obeys, finding`. A finding's pair is the position whose target influences its prediction, twice, its amount
+    how far the sum of its influence is from 1, or by how much logits moved.
 
-    Raises CannotCheck, a ValueError, for a batch that does not show its targets and for what is no loss, ValueError for
-    no batch.
+    Raises CannotCheck, a ValueError, where the batch does not show its targets or fn returns no loss, and ValueError
+    for anything but a batch: of one tensor, (ids,).
     """
     if not callable(fn) or not isinstance(targets, str | int | None):
         what = f"{fn!r:.40} and {targets!r:.40}"

@@ -56,10 +56,10 @@ else:
 class MaskSpec(_Kinds):
     """Which masks are on. A mask that a model does not have (a window of its own, say) stays off whatever this says.
 
-    A field for each of mask_kinds.KINDS: whether it is on, or its parameter, 0 or "" for off. drawn: rectangles, of
+    causal, padding, window … (docs/masks.md): whether each is on, or its size, 0 or "" for off. drawn: rectangles, of
     which the last one on a cell counts. positions: "counted" over real tokens, "cells": padding is counted too, or the
     name of a kind that splits the text: from 0 in each part. layers, heads: where all these masks hold; () =
-    everywhere. Elsewhere the model's standard masks do. Raises ValueError for anything that is none of this.
+    everywhere. Elsewhere the model's standard masks do. Raises ValueError for other values.
     """
 
     drawn: tuple[Stroke, ...] = ()

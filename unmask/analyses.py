@@ -21,13 +21,12 @@ from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, 
 from model.heads.layers import MOST_POSITIONS, How, layer_maps, logit_lens, token_flow
 from model.heads.view import HeadView, head_name
 from model.inference.calls import continuation_ids
-from model.inference.cost import SPLIT
 from model.mask_kinds import NEAR, OF_IMAGES
 from model.masks import MaskSpec
 from model.network_state import NetworkState
 from model.spec import OFF
-from model.text import TokenBatch
 from model.trace import Trace
+from unmask.masks import expect_text, spec_of
 from unmask.pictures import HeadPicture, Picture, head_picture, table_picture
 from unmask.sources import HeadSource, pairs_of
 from viz.ablation import EffectsView, effects_table, ranking_sentence
@@ -62,7 +61,7 @@ TRAINED = (
     "the network's weights have changed since this run, which needs those it had: run the text again, or read "
     "run.losses before you train, after which it keeps them"
 )
-Token = str | int  # a text, whose first token it is, or an id
+Token = str | int  # a text, of which the first token counts (" dog"), or an id
 
 
 class Analyses(HeadSource):
@@ -83,22 +82,27 @@ class Analyses(HeadSource):
         return self.trace.logits[self.row].cpu().numpy()
 
     def residual(self, layer: int) -> np.ndarray:
-        """The residual stream, float32 [T,W]: 0 is what enters the first layer, n what leaves the n-th.
+        """The residual stream, float32 [T,W], of an encoder-decoder its decoder's: 0 is what enters the first layer, n
+        what leaves the n-th, before any final norm.
 
-        Raises ValueError for a layer that is not there, and (NotSupported) where the model's is not known.
+        Raises ValueError for a layer that is not there, for an encoder's attention, and (NotSupported) where the
+        model's stream is not known.
         """
         self._expect_same_weights()
+        if self.trace.name == "encoder":
+            raise ValueError("expected the decoder's or cross attention for its residual stream, got the encoder's")
         streams = self.model.residuals(self.trace.batch.rows([self.row]), self.trace.spec).streams
         return streams[index("layer", layer, len(streams))][0].float().cpu().numpy()
 
     def logit_lens(self, begin: int | None = None, end: int | None = None) -> Picture:
         """What each layer would predict after each token (nostalgebraist 2020), for positions begin up to, but not
-        including, end; the first of the row unless given. Its numbers: the probability of the actual next token,
+        including, end; by default the last 128 of the row. Its numbers: the probability of the actual next token,
         float32 [L+1, positions], NaN where there is none. Raises ValueError for a model that predicts no next token."""
         self._expect_predictions()
         real, tokens = self.trace.batch.real(self.row), self._predicting
-        begin = real.start if begin is None else index("query", begin, len(tokens))
-        end = min(begin + MOST_POSITIONS, real.stop) if end is None else index("stop", end, len(tokens) + 1)
+        stop = real.stop if end is None else index("stop", end, len(tokens) + 1)
+        begin = max(real.start, stop - MOST_POSITIONS) if begin is None else index("query", begin, len(tokens))
+        end = min(begin + MOST_POSITIONS, stop) if end is None else stop
         found = logit_lens(self.model, self.trace.batch, self.trace.spec, self.row, range(begin, end))
         labels = {position: tokens[position] for position in range(begin, end)}
         settled = column_names(found.settled(end - begin - 1) + 1)[-1]
@@ -134,22 +138,23 @@ class Analyses(HeadSource):
         heads: Sequence[tuple[int, int]],
         way: Literal["zero", "mean", "mask"] = "zero",
         *,
-        mask: MaskSpec | None = None,
+        mask: MaskSpec | dict[str, Any] | None = None,
         query: int | None = None,
-        target: int | None = None,
+        target: Token | None = None,
     ) -> Picture:
         """The row run with these heads off: what it predicts after a query. way: their output is "zero", their "mean"
-        over the text, or what it is under another `mask`, by default the token itself alone. target: an id, by default
-        the actual next token, or the most likely one. Its numbers: losses, float32 [T], nats."""
+        over the text, or what it is under another `mask`, by default the token itself alone. target: a text (its first
+        token) or an id, by default the actual next token, or the most likely one. Its numbers: losses, float32 [T],
+        nats."""
         query, before = self._asked(query, target)
-        if way == "mask" and mask is None:
-            mask = OFF.replace(**{NEAR: 1})  # not the run's: its layers, sinks and drawing would hold too
-        expect_text(mask or self.trace.spec, self.trace.batch)
+        alone = OFF.replace(**{NEAR: 1}) if way == "mask" else None  # without the run's layers, sinks and drawing
+        spec = alone if mask is None else spec_of(OFF, mask)
+        expect_text(spec or self.trace.spec, self.trace.batch)
         pairs = pairs_of(heads)
         for layer, head in pairs:
             self._check(layer, head)
         once = dict.fromkeys((int(layer), int(head)) for layer, head in pairs)
-        off = HeadsOff(tuple(once), way, mask, self.trace.name)
+        off = HeadsOff(tuple(once), way, spec, self.trace.name)
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query)
         found = outcome(*run, off, before.target)
         everyone = outcome(*run, HeadsOff((), attention=self.trace.name), before.target)
@@ -161,7 +166,7 @@ class Analyses(HeadSource):
         return table_picture(line, found, found.losses, body, {"position": range(len(found.losses))})
 
     def ablation(
-        self, way: Literal["zero", "mean"] = "zero", *, query: int | None = None, target: int | None = None
+        self, way: Literal["zero", "mean"] = "zero", *, query: int | None = None, target: Token | None = None
     ) -> Picture:
         """Each head turned off alone: the increase in the loss of the target after the query, in nats, float32 [L,H].
         Runs as many rows as there are heads. The arguments are as `ablate`'s."""
@@ -212,7 +217,8 @@ class Analyses(HeadSource):
 
     def direct_effect(self, layer: int, head: int, query: int | None = None) -> Picture:
         """The next tokens that a head promotes and suppresses, bypassing all later layers: logits relative to its mean
-        effect, the most promoted first. Raises ValueError (NotSupported) where what it adds is not known."""
+        effect, float32, of the 8 most promoted and the 8 most suppressed. Raises ValueError (NotSupported) where what
+        it adds is not known."""
         self._check(layer, head)
         self._expect_same_weights()
         query = self._query(query)
@@ -232,7 +238,7 @@ class Analyses(HeadSource):
         instead_of: Token | None = None,
         query: int | None = None,
     ) -> Picture:
-        """This run with each head's output in turn taken from another run of the model with the same number of tokens.
+        """This run (B) with each head's output in turn taken from another run (A) with the same number of tokens.
         Its numbers are float32 [L,H], by how much the logit of answer, less that of instead_of, rises after the token
         at position query; without instead_of, the log-probability of answer. By default, answer is the other run's most
         likely token and query this row's last position. Both runs keep their own masks.
@@ -318,13 +324,14 @@ class Analyses(HeadSource):
         index("layer", layer, self.trace.num_layers)
         index("head", head, self.trace.num_heads)
 
-    def _asked(self, query: int | None, target: int | None) -> tuple[int, TargetPrediction]:
+    def _asked(self, query: int | None, target: Token | None) -> tuple[int, TargetPrediction]:
         """The query, and the prediction that is asked about, with all heads on."""
         self._expect_predictions()
         batch, last = self.trace.batch, self.trace.batch.real(self.row).stop - 1
         query = last if query is None else index("query", query, batch.ids.shape[1])
-        target = following(batch, self.row, query) if target is None else target
-        return query, answer(self.model, self.trace, self.row, query, target)
+        found = _token(self.model, target) if isinstance(target, str) else target
+        found = following(batch, self.row, query) if found is None else found
+        return query, answer(self.model, self.trace, self.row, query, found)
 
 
 class Circuits:
@@ -368,12 +375,6 @@ class Circuits:
 def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
     axes = {"token": [one.token for one in found.tokens], "id": range(found.effects.shape[1])}
     return table_picture(line, found, found.effects, [tag("p", line), circuit_table(found.tokens, *titles)], axes)
-
-
-def expect_text(spec: MaskSpec, batch: TokenBatch) -> None:
-    """Raises ValueError for a mask that splits a text, of tokens that were read from none."""
-    if getattr(spec, SPLIT, "") and not (batch.source or batch).texts:
-        raise ValueError(f"expected a text for the mask {SPLIT!r}, which splits it, got ids, pixels or an image")
 
 
 def _layer_numbers(model: Model) -> list[int]:

@@ -40,11 +40,17 @@ class CapturedHeads(GivenHeads):
     closed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0, 0), bool))
 
     def masks_of(self, layer: int, head: int) -> dict[str, np.ndarray]:
-        """ "causal": the later tokens, where all are blocked; "drawn": all other blocked cells."""
+        """ "causal": later tokens, where all are blocked; "padding": keys that no query attends to; "window": the other
+        blocked cells, where all of that distance or more are blocked; else these are "drawn"."""
         closed = self.closed[layer, head]
         later = np.triu(np.ones_like(closed), 1)
         causal = later if later.any() and closed[later].all() and not self.across else np.zeros_like(closed)
-        masks = {"causal": causal, "drawn": closed & ~causal}
+        padding = np.broadcast_to(closed.all(0), closed.shape)
+        others = closed & ~causal & ~padding
+        far = np.abs(np.subtract.outer(*map(np.arange, closed.shape)))
+        far = far >= far[others].min(initial=far.size)
+        rest = {"drawn": others} if self.across or (far & ~closed).any() else {"window": far}
+        masks = {"causal": causal, "padding": padding} | rest
         return {name: mask for name, mask in masks.items() if mask.any()}
 
 
@@ -55,8 +61,9 @@ def capture(
     computes: a layer for each call, in order; those inside nn.MultiheadAttention are among them.
 
     The module runs in eval mode and without gradients, and is left as it was. tokens: a label for each position, by
-    default its number. row: the row of the batch. Calls of another shape than most are left out, which the title says.
-    Raises ValueError for anything but a module, if it makes no such call, and for more than MOST_BYTES of weights.
+    default its number. row: the row of the batch. Calls of other shapes than the most common one are left
+    out, as the title says. Raises ValueError for anything but a module, if it makes no such call, and for more than
+    1 GB of weights.
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"expected a torch.nn.Module, got {module!r:.80}")

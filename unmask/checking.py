@@ -79,7 +79,8 @@ def check(
     function that returns ids. By default, the beginning of a run's text, else random ids, `length` of them: 24, or
     enough to see past its window.
     mask: the mask to obey: None (that of its configuration; without one: causal), "causal", "full", "window:W",
-    "chunk:C", "prefix:P", several of these with commas, one for each layer, or bool [T,T], True = may attend.
+    "chunk:C" or "prefix:P", of the module as a whole; several of these with commas, one for each layer; or bool [T,T],
+    True = may attend.
     kernels: the attention kernels to compare, by transformers' names. tokens: the longest row that is read besides: 520
     unless given, fewer for a large module. thorough: change each of its tokens, and try torch.compile.
     packing: "position_ids" where a module of your own tells packed documents apart by positions that restart.

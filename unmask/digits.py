@@ -13,10 +13,10 @@ from torch import nn
 from model.errors import index
 from model.pixels import digits
 from model.pixels.digits import PIXELS, load
-from unmask.analyses import expect_text
 from unmask.checking import network_of
+from unmask.masks import expect_text, spec_of
 from unmask.pictures import Picture
-from unmask.runs import Run, spec_of
+from unmask.runs import Run
 from viz.heads.cells import weight_text
 from viz.pixels import head_packet, largest, name_of
 from viz.saved.standalone import Canvas, page
@@ -25,8 +25,8 @@ _model = cache(load)
 
 
 def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = None) -> "DigitRun":
-    """One forward pass on a picture. levels: 64 numbers from 0, paper, to 7, ink, or [8,8]. told: its class
-    token, 0 to 9. causal, masks: as for run. Raises ValueError for invalid arguments."""
+    """One forward pass on a picture. levels: 64 numbers from 0, paper, to 7, ink, or [8,8]. told: the digit
+    that its class token names, 0 to 9. causal, masks: as for run. Raises ValueError for invalid arguments."""
     model = _model()
     try:
         picture = np.asarray(levels)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from model import catalog
@@ -32,10 +33,11 @@ from serving.job import Job
 from serving.result_cache import once
 from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
-from unmask.analyses import Circuits, expect_text
+from unmask.analyses import Circuits
 from unmask.checking import Checkable
+from unmask.masks import expect_text, spec_of
 from unmask.pictures import Picture, printed_file
-from unmask.runs import Run, spec_of
+from unmask.runs import Run
 from viz.html import tag
 from viz.numbers import head_count, layer_count
 from viz.saved.standalone import page
@@ -61,19 +63,19 @@ def load(
     name: str | None = None,
     step: int | None = None,
     gguf_file: str | None = None,
-    device: str = "auto",
-    precision: str = "auto",
+    device: str | torch.device = "auto",
+    precision: str | torch.dtype = "auto",
     device_map: str = "",
     tokens: int | None = None,
 ) -> "LoadedModel":
     """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or a model of transformers
     in memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what
-    such a network is called; all below are for the others, and of those none but step and tokens for what ships.
+    such a network is called. The other arguments are for names and folders; models that ship take step and tokens.
 
     step: of a folder of training checkpoints, by default the last. gguf_file: of a repository or folder. device:
-    "cpu", "cuda", "cuda:1" or "mps"; precision: "float32", "float16" or "bfloat16"; "auto" is a CUDA device with room
-    for the weights, and the precision of the file where that is fast there; what was chosen is in `repr`. device_map:
-    "auto", "balanced" or "sequential", accelerate's placement on several devices. tokens: the most in a row.
+    "cpu", "cuda", "cuda:1" or "mps"; precision (transformers' dtype): "float32", "float16" or "bfloat16"; "auto" is a
+    CUDA device with room for the weights, and the precision of the file where that is fast there (see `repr`).
+    device_map: "auto", "balanced" or "sequential" of accelerate, for several devices. tokens: the most in a row.
 
     Raises NotAvailable (an OSError) if its files are not available, ValueError if they, or the network, cannot be used.
     """
@@ -85,7 +87,7 @@ def load(
         if gguf_file and str(model) in catalog.ENTRIES:
             raise ValueError(f"expected gguf_file with a repository or a folder, got one with {str(model)!r}")
         asked = f"{model}/{gguf_file}" if gguf_file else catalog.at_step(str(model), step)
-        own = {"device": device, "precision": precision, "device_map": device_map}
+        own = {"device": str(device), "precision": str(precision).removeprefix("torch."), "device_map": device_map}
         unset = {"device": "auto", "precision": "auto", "device_map": ""}
         chosen: dict[str, Any] = {name: value for name, value in own.items() if value != unset[name]}
         others = [name for name, value in chosen.items() if value not in ("cpu", "float32")]

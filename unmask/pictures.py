@@ -46,8 +46,8 @@ TRAITS = {  # of a widget, by its view: what is picked in it
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Picture:
-    """What renders a picture: `page()` gives a whole HTML document that needs no network, `canvas()` the view that a
-    live widget draws, and `print(kind)` a file for print; None where it cannot be that.
+    """A picture of numbers. page: gives it as an HTML document that needs no network; canvas: as the view of a live
+    widget; print: as the bytes of a "png", "svg" or "pdf" file. canvas and print are None where there is none.
 
     line: what it is, in one line, which is its repr and the title of its page. view: what is drawn. axes: of its
     numbers, what stands at each place.
@@ -62,8 +62,11 @@ class Picture:
     axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def numpy(self) -> np.ndarray:
-        """Its numbers: what they are is said where the picture is made."""
+        """Its numbers, which the method that made the picture describes."""
         return self.numbers
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.numpy(), dtype, copy=copy)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """Its numbers, a row for each: where it is, by the name of each axis, and its value."""

@@ -15,9 +15,10 @@ from model.gpt2 import browser_model
 from model.masks import NATIVE
 from model.spec import OFF, MaskSpec
 from model.text import cut_words
+from unmask.masks import spec_of
 from unmask.notebook import load
 from unmask.pictures import Picture
-from unmask.runs import Run, spec_of
+from unmask.runs import Run
 from unmask.sources import pairs_of
 from viz.export.words import versions
 from viz.heads.cells import MOST_CELLS, merged_words
@@ -56,7 +57,7 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
             masks=masks if masks == trained else f"{masks}; it was trained with {trained}",
             spec="" if run.masks == run.model.standard else run.masks.to_json(),
             versions=versions(),
-            text=run.text,
+            text=run.text if run.trace.batch.texts or run.trace.batch.source else "".join(run.labels),
             cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
             labels=run.trace.batch.pieces[run.row],
             heads=run.all_heads(chosen, MOST_CELLS, MOST_TOKENS),

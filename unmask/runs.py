@@ -25,9 +25,10 @@ from model.network_state import NetworkState, weights_in
 from model.spec import MOST_STROKES
 from model.text import TokenBatch
 from model.trace import Trace
-from unmask.analyses import Analyses, expect_text
+from unmask.analyses import Analyses
 from unmask.checking import Checkable, tokens_in
 from unmask.live_head import LiveHead
+from unmask.masks import expect_text, spec_of
 from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
 from viz.heads.cells import changed, weight_text, window
 from viz.html import tag
@@ -190,7 +191,10 @@ class Run(Analyses, Checkable):
 
     @property
     def text(self) -> str:
-        """The text of the row that was read; of an encoder-decoder the source before the target."""
+        """The text of the row that was read; of an encoder-decoder the source before the target. Raises ValueError for
+        a run on ids."""
+        if not self._batches[0].texts:
+            raise ValueError("expected a run on a text, got one on ids: run.ids are those, run.labels what is shown")
         return "\n→ ".join(one.read(self.row) for one in self._batches)
 
     @property
@@ -203,14 +207,19 @@ class Run(Analyses, Checkable):
         return [one for one in (self.trace.batch.source, self.trace.batch) if one is not None]
 
     @property
+    def ids(self) -> np.ndarray:
+        """The id of each query token, int64 [T], which `run(ids=…)` takes."""
+        return self.trace.queries.ids[self.row].cpu().numpy().copy()
+
+    @property
     def labels(self) -> list[str]:  # type: ignore[override]
         """The label of each query token."""
         return list(self.trace.queries.pieces[self.row])
 
     @property
     def losses(self) -> np.ndarray:
-        """float32 [T], nats: -log of the probability of each token, NaN where there is none. Raises ValueError for a
-        model that predicts no next token, and for one that was trained since the run."""
+        """float32 [T], nats: -log of the probability of each token, NaN where there is none, as for the first. Raises
+        ValueError for a model that predicts no next token, and for one that was trained since the run."""
         return self._losses.copy()
 
     @cached_property
@@ -255,7 +264,7 @@ class Run(Analyses, Checkable):
 
     def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
         """Some queries and keys of a head, each from a position up to, but not including, another, exactly; of a text
-        of any length. Raises ValueError for more than MOST_TOKENS of either, or none."""
+        of any length. Raises ValueError for more than 256 of either, or none."""
         self._check(layer, head)
         rows, columns = (_part(*one) for one in zip((queries, keys), self._size, strict=True))
         view = head_part(self.trace, self.row, self.masks, layer, head, rows, columns, most=MOST_TOKENS)
@@ -375,21 +384,3 @@ def _part(given: tuple[int, int], size: int) -> tuple[int, int]:
     if len(pair) != 2 or not 0 <= pair[0] < pair[1] <= min(size, pair[0] + MOST_TOKENS):
         raise ValueError(f"expected 1 to {MOST_TOKENS} positions from 0 to {size}, got {given!r:.80}")
     return pair[0], pair[1]
-
-
-def spec_of(
-    standard: MaskSpec,
-    masks: MaskSpec | dict[str, Any] | None,
-    *,
-    causal: bool | None = None,
-    padding: bool | None = None,
-) -> MaskSpec:
-    """The masks given. Raises ValueError for unknown fields and invalid values."""
-    if isinstance(masks, dict):
-        spec = MaskSpec.from_fields(json.loads(standard.to_json()) | masks)
-    elif masks is None or isinstance(masks, MaskSpec):
-        spec = masks or standard
-    else:
-        raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {type(masks).__name__}")
-    switches = {name: on for name, on in (("causal", causal), ("padding", padding)) if on is not None}
-    return MaskSpec.from_fields(json.loads(spec.to_json()) | switches) if switches else spec

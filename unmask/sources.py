@@ -152,10 +152,10 @@ class HeadSource(ABC):
 
 def pairs_of(heads: Any) -> list[tuple[Any, Any]]:
     """Heads as pairs, whatever layer and head. Raises ValueError for others."""
-    pairs = [tuple(items("a layer and a head", one)) for one in items("heads as pairs (layer, head)", heads)]
-    if any(len(one) != 2 for one in pairs):
+    pairs = items("heads as pairs (layer, head)", heads)
+    if not all(isinstance(one, Sequence | np.ndarray) and len(one) == 2 for one in pairs):
         raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
-    return pairs
+    return [tuple(one) for one in pairs]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -62,9 +62,9 @@ class CallsComparison:
     calls: each one's queries and keys. cells: int16 [T+S,T+S], the call that computed each cell of layer 0, −1 for
     none. computed, twice: how many cells of layer 0 were computed, and how many of them more than once. missed, extra:
     how many of its head 0 were left out that one call computes, and computed that it does not (a leak).
-    differences: float32 [T+S], for each token the largest difference between its logits and those of one call; size:
-    the largest of those; tolerance: the largest difference that is rounding. losses, in_one: float32 [T], nats, NaN at
-    the first position.
+    differences: float32 [T+S], for each token the largest difference between its logits and those of one call;
+    tolerance: the largest one that is rounding; size: the largest logit of one call. losses, in_one: float32 [T], nats,
+    NaN at the first position.
     """
 
     calls: list[tuple[int, int]]
@@ -75,7 +75,7 @@ class CallsComparison:
     extra: int
     later: bool
     differences: np.ndarray = field(repr=False)
-    size: float
+    size: float = field(repr=False)
     tolerance: float
     losses: np.ndarray = field(repr=False)
     in_one: np.ndarray = field(repr=False)

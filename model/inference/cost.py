@@ -96,8 +96,7 @@ def cost(
 
     masks: a MaskSpec or a dict of its fields; what a text or a model decides (padding, separators, a model's own
     window) has no effect. documents: how many tokens each document of a packed text has; what is left is one more.
-    Raises ValueError for other fields, for more than MOST_TOKENS, and for a block that is not from LEAST_BLOCK to
-    MOST_BLOCK.
+    Raises ValueError for other fields, for more than 32,768 tokens, and for a block that is not from 16 to 256.
     """
     tokens = index("number of tokens", tokens, MOST_TOKENS + 1, first=1)  # not shown
     block = index("block size", block, MOST_BLOCK + 1, first=LEAST_BLOCK)  # not shown
