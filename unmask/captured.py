@@ -23,6 +23,7 @@ from mask_check.subject import evaluating
 from model.attention import ScoreTerms, attention_stages
 from model.errors import index, items
 from model.heads.survey import expect_weights
+from model.mask_kinds import NEAR
 from unmask.sources import GivenHeads
 
 MOST_CALLS = 512
@@ -40,7 +41,7 @@ class CapturedHeads(GivenHeads):
     closed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0, 0), bool))
 
     def masks_of(self, layer: int, head: int) -> dict[str, np.ndarray]:
-        """ "causal": later tokens, where all are blocked; "padding": keys that no query attends to; "window": the other
+        """ "causal": later tokens, where all are blocked; "padding": keys that no query attends to; "sliding": the other
         blocked cells, where all of that distance or more are blocked; else these are "drawn"."""
         closed = self.closed[layer, head]
         later = np.triu(np.ones_like(closed), 1)
@@ -49,7 +50,7 @@ class CapturedHeads(GivenHeads):
         others = closed & ~causal & ~padding
         far = np.abs(np.subtract.outer(*map(np.arange, closed.shape)))
         far = far >= far[others].min(initial=far.size)
-        rest = {"drawn": others} if self.across or (far & ~closed).any() else {"window": far}
+        rest = {"drawn": others} if self.across or (far & ~closed).any() else {NEAR: far}
         masks = {"causal": causal, "padding": padding} | rest
         return {name: mask for name, mask in masks.items() if mask.any()}
 

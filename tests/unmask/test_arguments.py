@@ -107,11 +107,11 @@ def test_captured_masks_are_named_where_they_are_known() -> None:
     holed = near.clone()
     holed[6, 4] = False
     later, distance = np.triu(np.ones((count, count), bool), 1), np.abs(np.subtract.outer(*[np.arange(count)] * 2))
-    for mask, names in ((near, ["causal", "window"]), (padded, ["causal", "padding", "window"])):
+    for mask, names in ((near, ["causal", "sliding"]), (padded, ["causal", "padding", "sliding"])):
         blocked = unmask.capture(Attends(), x, mask).head(0, 0).blocked
         assert list(blocked) == names
         np.testing.assert_array_equal(blocked["causal"], later)
-        np.testing.assert_array_equal(blocked["window"], distance >= 3)
+        np.testing.assert_array_equal(blocked["sliding"], distance >= 3)
     np.testing.assert_array_equal(blocked["padding"], np.eye(count, dtype=bool)[[5]].repeat(count, 0))
     blocked = unmask.capture(Attends(), x, holed).head(0, 0).blocked
     assert list(blocked) == ["causal", "drawn"]
