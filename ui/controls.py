@@ -68,9 +68,7 @@ def open_model(*own: Callable[[], None]) -> Model:
     with st.container():  # so that what follows keeps its position whatever is said here
         if st.session_state.get("not_offered"):
             st.warning(models.not_offered(st.session_state.not_offered))
-        model = models.get_or_keep(name)
-    st.sidebar.caption(model_found(model))
-    return model
+        return models.get_or_keep(name)
 
 
 def keep() -> Model:
@@ -247,7 +245,8 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         spec = switch_masks(model, switches(model))
-        return spec, one_of(say("When a mask is off:"), SCOPES, "scope", width="content", help=say(SCOPE_HELP))
+        look = {"width": "content", "help": say(SCOPE_HELP), "disabled": spec == model.standard}
+        return spec, one_of(say("When a mask is off:"), SCOPES, "scope", **look)
 
 
 def switch_masks(model: Model, names: list[str]) -> MaskSpec:
@@ -353,6 +352,7 @@ def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
     if len(model.attentions) == 1:
         instead["attention"] = None
     with st.sidebar:
+        st.caption(model_found(model))
         link.share(kind.of_choices(**(instead | others)))
 
 
@@ -360,8 +360,7 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int]) -
     """Of a decoder of our own: a file that runs it in the browser, with this text and these masks."""
     if not isinstance(getattr(model, "network", None), Transformer):
         return
-    look: Any = {"icon": ":material/download:", "width": "stretch", "on_change": "rerun"}
-    slot = st.popover(say("Offline page"), key="offline", **look)
+    slot = st.expander(say("Offline page"), icon=":material/download:", key="offline", on_change="rerun")
     if not slot.open:
         return
     from viz.saved.live import MOST_CHARACTERS, live_page  # what nobody needs before

@@ -220,9 +220,9 @@ def write(view: Link) -> None:
 
 
 def share(view: Link) -> None:
-    """Call at the end of a page: keep the URL true to the view; offer links in a popover."""
+    """Call at the end of a page: keep the URL true to the view; offer links, in no popover: below it is no room."""
     write(view)
-    slot = st.popover(say("Link to this view"), icon=":material/link:", width="stretch", key="link", on_change="rerun")
+    slot = st.expander(say("Link to this view"), icon=":material/link:", key="link", on_change="rerun")
     if slot.open:
         bare, whole = _with_and_without(view)
         with slot:

@@ -41,7 +41,7 @@ class CapturedHeads(GivenHeads):
     closed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0, 0), bool))
 
     def masks_of(self, layer: int, head: int) -> dict[str, np.ndarray]:
-        """ "causal": later tokens, where all are blocked; "padding": keys that no query attends to; "sliding": the other
+        """ "causal": later tokens, where all are blocked; "padding": keys that no query attends to; "sliding": other
         blocked cells, where all of that distance or more are blocked; else these are "drawn"."""
         closed = self.closed[layer, head]
         later = np.triu(np.ones_like(closed), 1)

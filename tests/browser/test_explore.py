@@ -209,7 +209,7 @@ class TestLinks:
         assert "text" not in address
         assert address["causal"] == ["false"]
 
-        page.page.get_by_role("button", name="Link to this view").click()
+        page.page.get_by_text("Link to this view", exact=True).click()
         page.page.locator("code", has_text="http").nth(1).wait_for()
         links = [found for found in page.page.locator("code").all_inner_texts() if found.startswith("http")]
         assert len(links) == 2

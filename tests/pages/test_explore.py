@@ -82,7 +82,7 @@ class TestMasks:
     def test_this_layer_only_keeps_the_models_run(self) -> None:
         rerun = Explore().set(causal=False)
         alone = Explore(scope="layer").set(causal=False)
-        assert alone.candidates()[::2] == alone.candidates()[1::2]
+        assert alone.candidates() == Explore().candidates(), "one column, in which nothing changes"
         assert rerun.candidates()[::2] != rerun.candidates()[1::2]
         assert not same(alone.weights(), rerun.weights())
         assert same(alone.weights("x2"), rerun.weights("x2"))

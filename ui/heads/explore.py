@@ -67,7 +67,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
 
     surveys = surveys or show_all()
     tokens, losses, leaks = st.columns([1.35, 1.25, 1])
-    more = _show_predictions(now, standard, tokens, losses, changed=changed)
+    more = _show_predictions(now, standard, tokens, losses)
     if more:
         sentence_slot.html(page.sentence(f"{seen} {more}"))
     one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
@@ -111,11 +111,9 @@ def _show_head(now: RunView, whole: list[HeadView], layer: int, head: int, name:
         st.markdown(say(explain.FORMULA))
 
 
-def _show_predictions(
-    now: RunView, standard: RunView, tokens: DeltaGenerator, losses: DeltaGenerator, *, changed: bool
-) -> str:
-    """The likeliest next tokens in one column, the losses in another; what there is to say of the losses. changed: the
-    masks are not the model's own, in the whole run or in one layer, which changes no prediction."""
+def _show_predictions(now: RunView, standard: RunView, tokens: DeltaGenerator, losses: DeltaGenerator) -> str:
+    """The likeliest next tokens in one column, the losses in another; what there is to say of the losses."""
+    changed = now.run.spec != standard.run.spec  # masks of one layer change no prediction
     with tokens, guarded(say("Predicting …")):
         chosen = query.choose(now)
         asked = query.predicting(now, chosen)
@@ -130,7 +128,7 @@ def _show_predictions(
     with losses:
         figure = cached_figure(loss_figure, *curves, pieces, changed=changed)
         explain.show_losses(figure, curves, changed=changed, about=say(explain.NATS))
-    if now.run.spec == standard.run.spec:
+    if not changed:
         return ""
     last = batch.real(row).stop - 1
     token, position = (pieces[last], last) if asked is None else (now.tokens[chosen], chosen)

@@ -54,7 +54,6 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
 
 
 def show_list(found: list[Shelved]) -> None:
-    titles = {one.name: one.lesson.title for one in found if one.lesson}
     st.markdown("### " + say("Lessons"))
     st.html(f'<p class="aim">{say(INTRO)}</p>')
     st.html(lesson_map(found))
@@ -68,7 +67,6 @@ def show_list(found: list[Shelved]) -> None:
             st.markdown(escaped(one.lesson.aim))
             facts = [_minutes(one.lesson)]
             facts += [say("Needs: {needs}", needs=one.lesson.needs.rstrip(".。"))] if one.lesson.needs else []
-            facts += [say("Next: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
             facts += filter(None, [choices.answered(one.name, one.lesson)])
             st.caption(" · ".join(map(escaped, facts)))
             look: Any = {"icon": ":material/play_arrow:", "shortcut": str(number + 1) if number < 9 else None}
