@@ -186,7 +186,8 @@ dates are of those. A quarter of its training inputs were not dates; there it le
   between them need a four-digit year.
 - A **two-digit** year is one of 1950 to 2049.
 - The name of a **weekday** is ignored, even a wrong one; the name of a month may have one letter wrong.
-- Without its day, its month or its year a date is **no date**, and so is a text with several.
+- Without its day, its month or its year a date is **no date**, and so is a text with several, of which training had
+  none.
 
 Whether a text is a date, and which one, is decided here by a separate parser with the same rules, not by the model.
 """)
