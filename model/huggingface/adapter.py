@@ -344,7 +344,8 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
     """
     if not isinstance(network, PreTrainedModel):
         kind = type(network).__name__
-        raise CheckpointError(f"expected a model of transformers (a PreTrainedModel), got {kind}")  # not shown
+        why = f"expected a model of transformers (a PreTrainedModel), got {kind}"  # not shown
+        raise CheckpointError(f"{why}: unmask.capture shows the attention of any module")  # not shown
     name = name or Path(network.name_or_path or type(network).__name__).name
     head = head_of(name, network)
     check_known(name, network.config.to_dict())

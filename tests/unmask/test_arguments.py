@@ -61,6 +61,11 @@ def test_another_mask_is_a_dict_too(run: Run) -> None:
         run.ablate((4, 0))  # type: ignore[arg-type]
 
 
+def test_a_module_of_another_kind_is_captured_and_not_loaded() -> None:
+    with pytest.raises(ValueError, match=r"got Linear: unmask\.capture"):
+        unmask.load(torch.nn.Linear(2, 3), object())
+
+
 def test_a_picture_is_an_array(run: Run) -> None:
     head = run.head(4, 0)
     np.testing.assert_array_equal(np.asarray(head), head.numpy())
