@@ -99,6 +99,7 @@ class WorkerProcess(Worker):
 
     def _replace(self) -> None:
         self._end()
+        self.replaced()
         if not self._closed:
             self._ready = False
             with suppress(OSError):  # no room for a process at the moment: whoever waits for it tries again
