@@ -4,6 +4,7 @@ its scheduler started before the first reader comes, and UNMASK_METRICS_PORT. It
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
@@ -29,7 +30,11 @@ async def started(_: st.App) -> AsyncIterator[None]:
     machine.allow_many_files()
     health.expect_free_port(settings)
     machine.before_end(ending.set)
-    scheduler, engine, answers = results.scheduler(), results.engine(), results.result_cache()
+    try:
+        scheduler, engine, answers = results.scheduler(), results.engine(), results.result_cache()
+    except ValueError as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(2)
     loop = asyncio.get_running_loop()
     try:
         with health.told(settings, loop, scheduler, engine, answers) if settings.metrics_port else nullcontext():

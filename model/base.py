@@ -278,6 +278,11 @@ def tokenize(
 
 def files_key(name: str, folder: Path) -> str:
     """The same for the same files under the same name, in every process and after every load."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
+    paths = [*folder.iterdir()]
+    if folder.name.startswith("checkpoint-"):  # of a training, whose tokenizer may be in the folder above
+        from model.huggingface.checkpoint_files import SMALL
+
+        paths += [folder.parent / file for file in SMALL]
+    files = sorted(path for path in paths if path.is_file())
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return f"{name}@{hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]}"

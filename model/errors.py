@@ -1,6 +1,7 @@
 """What can be wrong with a model that was asked for. Each message is a sentence for the reader, with a next step."""
 
 import operator
+import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from numbers import Integral
@@ -38,6 +39,15 @@ def panics_caught() -> Iterator[None]:
         if type(error).__name__ != "PanicException":  # pyo3_runtime's, which cannot be imported
             raise
         raise RuntimeError(first_line(error)) from None
+
+
+def sendable(error: Exception, name: str) -> Exception:
+    """The error, or one with its type alone where it cannot be pickled and read again. name: of what raised it."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - what was pickled here
+    except Exception:  # noqa: BLE001 - whatever its own code raises
+        return RuntimeError(f"{type(error).__name__} in {name}")
+    return error
 
 
 def first_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from model.errors import first_line
 from serving import machine
 from serving.result_cache import Engine
 from serving.scheduler import FairQueue, InThisProcess, Scheduler, Worker
@@ -13,14 +14,21 @@ LEAST_INSPECTED, MOST_INSPECTED = 10**9, 3 * 10**9  # bytes of memory; the impor
 
 
 def start(settings: Settings, engine: Engine) -> Scheduler:
-    """engine: of this process, which does the jobs if there are no other workers."""
+    """engine: of this process, which does the jobs if there are no other workers. Raises ValueError, which
+    names UNMASK_RAY, where Ray is not installed or cannot be reached."""
     workers: Sequence[Worker]
     if settings.ray:
         if settings.ray == "local":
             machine.keep_ray_on_loopback()
-        from serving import ray_cluster  # which imports ray: in requirements-ray.txt
+        given = settings.ray, settings.workers, settings.models_in_memory, settings.traces_bytes
+        try:
+            from serving import ray_cluster
 
-        workers = ray_cluster.workers(settings.ray, settings.workers, settings.models_in_memory, settings.traces_bytes)
+            workers = ray_cluster.workers(*given)
+        except Exception as error:
+            missing = "Ray is not installed here: pip install -r requirements-ray.txt"  # not shown
+            why = missing if isinstance(error, ImportError) else first_line(error)
+            raise ValueError(f"UNMASK_RAY: {why}") from error
     elif settings.workers:
         share = settings.traces_bytes // settings.workers
         workers = [WorkerProcess(settings.models_in_memory, share) for _ in range(settings.workers)]

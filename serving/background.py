@@ -148,7 +148,11 @@ class Background:
             _waiting.remove(self)
             self._began = monotonic()
             self._change(state="starting")
-            self._process, self._connection = machine.start_python(WORKER, stderr=subprocess.DEVNULL)
+            try:
+                self._process, self._connection = machine.start_python(WORKER, stderr=subprocess.DEVNULL)
+            except OSError:  # no room for a process at the moment
+                self._change(state="failed", why=ENDED)
+                return
             _running.append(self)
         with suppress(OSError):  # it has ended; _listen says how
             self._connection.send_bytes(self._job)
@@ -169,7 +173,8 @@ class Background:
                 if self._connection.poll(LOOK):
                     self._hear(*pickle.loads(self._connection.recv_bytes()))  # noqa: S301 - of our own process
                 self._end_in_time()
-        except (EOFError, OSError, pickle.UnpicklingError):
+        except Exception:  # noqa: BLE001 - it has ended, or what it sent cannot be read
+            self._process.kill()
             self._process.wait()
             if self._so_far.state == "done":
                 with _counting:
@@ -186,7 +191,7 @@ class Background:
         elif kind == "answer":
             self._change(state="done", answer=what)
         else:
-            self._change(state="failed", error=what, why=str(what))
+            self._change(state="failed", error=what, why=str(what) or ENDED)
 
     def _end_in_time(self) -> None:
         now = monotonic()

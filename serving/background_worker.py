@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from threading import Event, Thread
 from typing import Any
 
-from model.errors import panics_caught
+from model.errors import panics_caught, sendable
 
 NICENESS = 10  # a tenth of a page's share of a busy core; with more, a training on a busy server never ends
 
@@ -54,7 +54,7 @@ def main(descriptor: int) -> None:
         with panics_caught():
             report.send("answer", function(report, *arguments, **options))
     except Exception as error:  # noqa: BLE001 - it is the reader's
-        report.send("error", error)
+        report.send("error", sendable(error, function.__qualname__))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Condition, Thread
 from time import monotonic, sleep
 from typing import Any, Literal
@@ -188,7 +189,9 @@ class FairQueue:
 
 
 class Worker:
-    """Does one job at a time."""
+    """Does one job at a time. replaced: it calls this when it has lost all that it had."""
+
+    replaced: Callable[[], object] = staticmethod(lambda: None)
 
     def wait_until_ready(self) -> None:
         """Called before the first job, and after WorkerLost. Raises WorkerLost if it must be called again."""
@@ -226,6 +229,8 @@ class Scheduler:
         self.observers: list[Callable[[Done], object]] = []
         self._workers, self._queue, self._seconds, self._affinity = workers, queue, seconds, affinity
         self._closed, self._states = False, ["starting"] * len(workers)
+        for number, worker in enumerate(workers):
+            worker.replaced = partial(queue.lost, number)
         self._threads = [
             Thread(target=self._work, args=(number, worker), name=f"worker {number}", daemon=True)
             for number, worker in enumerate(workers)
@@ -284,16 +289,15 @@ class Scheduler:
                 ticket = self._queue.next(number)
                 if ticket is not None:
                     self._states[number] = "busy"
-                    self._do(ticket, number, worker)
+                    self._do(ticket, worker)
 
-    def _do(self, ticket: Ticket, number: int, worker: Worker) -> None:
+    def _do(self, ticket: Ticket, worker: Worker) -> None:
         began = ticket.started
         outcome: Outcome = "done"
         try:
             ticket.answer.set_result(worker.do(ticket.job, self._seconds))
         except WorkerLost:
             outcome = "lost"
-            self._queue.lost(number)
             if not ticket.losses:
                 self._queue.again(ticket)
             else:

@@ -51,7 +51,9 @@ class Settings(BaseModel):
     metrics_port: int = Field(default=0, ge=0, le=65535)  # of /metrics, /live and /ready; 0 = none of them
     metrics_address: str = "127.0.0.1"  # which of the machine's addresses that port listens at
     rooms: str = Field(  # a Redis for rooms of several replicas; "": memory
-        default="", pattern=r"^(rediss?://.+)?$", description="redis://… or rediss://…"
+        default="",
+        pattern=r"^(rediss?://([^/?#]*@)?(\[.+\]|[^:/?#]+)(:\d{1,5})?([/?#].*)?)?$",  # a port is a number
+        description="redis://… or rediss://…",
     )
     frame_ancestors: str = Field(  # who may show the app in a frame
         default="'self'", pattern=r"^[^;,\x00-\x1f\x7f]+$", description="sources in one line without ; and ,"

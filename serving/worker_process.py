@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from model.errors import sendable
 from serving import logs, machine
 from serving.job import Job
 from serving.result_cache import Engine
@@ -98,6 +99,7 @@ class WorkerProcess(Worker):
 
     def _replace(self) -> None:
         self._end()
+        self.replaced()
         if not self._closed:
             self._ready = False
             with suppress(OSError):  # no room for a process at the moment: whoever waits for it tries again
@@ -155,12 +157,7 @@ def answered(engine: Engine, job: Job) -> bytes:
     except Exception as error:  # noqa: BLE001 - it is the asker's
         if not isinstance(error, TOLD):
             error.add_note("".join(format_tb(error.__traceback__)))  # lines of code, no values: it may be logged
-        try:
-            message = pickle.dumps(("error", error))
-            pickle.loads(message)  # noqa: S301 - what was pickled in the line before
-        except Exception:  # noqa: BLE001 - an exception that cannot travel
-            return pickle.dumps(("error", RuntimeError(f"{type(error).__name__} in {job.name}")))
-        return message
+        return pickle.dumps(("error", sendable(error, job.name)))
 
 
 def told(message: bytes) -> Any:

@@ -76,10 +76,13 @@ def session() -> str:
 
 def still_wanted() -> None:
     """Called now and then by what takes long: every look into the session's state is a place where Streamlit ends a
-    script that is not wanted any longer.
+    script that is not wanted any longer. The page's training, if it has one, is watched meanwhile: its own looks are a
+    fragment's, which wait for the script.
     """
-    if session_id() is not None:
-        st.session_state.get("model")
+    if session_id() is None or st.session_state.get("page") != "Why causal":  # not shown
+        return
+    if training := st.session_state.get("live_training"):
+        training.watch()
 
 
 P = ParamSpec("P")

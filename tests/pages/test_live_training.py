@@ -1,6 +1,8 @@
 """Train it yourself, on the page Why causal: from start to end, a second one, pause and stop, what is refused."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from serving import background, training_job
 from serving.training_job import Training
 from tests.pages.page import array
 from tests.pages.why_causal import WhyCausal, visit_that_ends
+from ui import results
 from ui.why_causal import live_training
 
 pytestmark = pytest.mark.slow  # trains
@@ -147,3 +150,27 @@ def test_a_training_goes_on_while_another_step_is_looked_at_and_its_end_is_notic
     page.step(5)
     assert any("Stopped." in one.value for one in page.app.markdown)
     assert not page.app.button(key="live_start").disabled
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_training_counts_as_watched_while_its_page_s_jobs_wait_in_the_queue(
+    page: WhyCausal, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    """Streamlit runs no fragment, and so none of the looks, while the page's script waits."""
+    page.press("live_start")
+    training, scheduler, seen = page["live_training"], results.scheduler(), []
+    real = scheduler.ask
+
+    def ask(job: Any, reader: str, still_wanted: Callable[[], None], **options: Any) -> Any:
+        page_of_session = results.st.session_state.page
+        results.st.session_state.page = page_of_session if here else "Explore"
+        before = monotonic()
+        still_wanted()
+        seen.append(training._seen >= before)
+        results.st.session_state.page = page_of_session
+        return real(job, reader, still_wanted, **options)
+
+    monkeypatch.setattr(scheduler, "ask", ask)
+    page.type(f"The dog said to {'her' if here else 'his'} friend, and the cat ran.")  # which nobody has asked for yet
+    assert seen
+    assert set(seen) == {here}

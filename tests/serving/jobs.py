@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -116,3 +116,21 @@ def refuse_said() -> None:
 
 def refuse_said_later(report: Callable[[int], None]) -> None:
     refuse_said()
+
+
+class Unreadable(Exception):
+    """Can be pickled, and not read again, for its words are made of two things."""
+
+    def __init__(self, field: str, cause: str) -> None:
+        super().__init__(f"{field}: {cause}")
+
+
+def unreadable_later(report: Callable[[Any], None], reported: bool) -> None:
+    if reported:
+        report(Unreadable("a", "b"))
+        time.sleep(600)
+    raise Unreadable("a", "b")
+
+
+def no_memory_later(report: Callable[[Any], None]) -> None:
+    raise MemoryError

@@ -2,12 +2,14 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -263,3 +265,13 @@ def test_traces_are_kept_where_the_model_is(tiny: Model, monkeypatch: pytest.Mon
         engine.do(Job(head_view, (run_of(tiny), 0, tiny.standard, 1, head)))
     assert ran == [1]
     assert isinstance(engine.traces.find(run_of(tiny).trace_key), Trace)
+
+
+def test_of_a_cluster_that_cannot_be_reached_ray_s_own_words_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def workers(*_: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setitem(sys.modules, "serving.ray_cluster", SimpleNamespace(workers=workers))
+    monkeypatch.delattr("serving.ray_cluster", raising=False)
+    with pytest.raises(ValueError, match=r"^UNMASK_RAY: Could not find any running Ray instance\.$"):
+        backends.start(Settings(ray="auto"), Engine(1, 1))

@@ -1,5 +1,6 @@
 """Long jobs: their reports, their answer, a stop, a pause, a time, a reader who is gone, and kill -9."""
 
+import errno
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from serving import background
-from serving.background import Background, JobProgress, TooManyBackgroundJobs, most_at_once
+from serving.background import ENDED, Background, JobProgress, TooManyBackgroundJobs, most_at_once
 from tests.serving import jobs
 
 PATIENCE = 300  # seconds; jobs come after everything else on a busy machine
@@ -56,6 +57,39 @@ def test_it_runs_behind_everybody_else_with_one_thread(start: Callable) -> None:
 def test_its_error_is_the_reader_s(start: Callable) -> None:
     with pytest.raises(ValueError, match="expected something else, got 7"):
         start(jobs.refuse_later, 7).finish(lambda now: None)
+
+
+@pytest.mark.parametrize(("reported", "why"), [(False, "Unreadable in unreadable_later"), (True, ENDED)])
+def test_what_cannot_be_read_ends_it(start: Callable, reported: bool, why: str) -> None:
+    job = start(jobs.unreadable_later, reported)
+    found = until(job, lambda now: now.over)
+    assert (found.state, found.why) == ("failed", why)
+    job._process.wait(PATIENCE)
+
+
+def test_an_error_without_words_has_a_sentence(start: Callable) -> None:
+    found = until(start(jobs.no_memory_later), lambda now: now.over)
+    assert (type(found.error), found.why) == (MemoryError, ENDED)
+
+
+def test_a_process_that_cannot_be_started_is_a_sentence(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its turn, and at once."""
+
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(background, "_running", [])
+    monkeypatch.setattr(background, "_waiting", [])
+    monkeypatch.setattr(background, "most_at_once", lambda: 0)
+    queued = start(jobs.count, 5)
+    assert queued.watched().state == "waiting"
+    monkeypatch.setattr(background.machine, "start_python", no_room)
+    monkeypatch.setattr(background, "most_at_once", lambda: 1)
+    for job in queued, None:
+        found = until(job or start(jobs.count, 5), lambda now: now.over)
+        assert (found.state, found.why) == ("failed", ENDED)
+    monkeypatch.undo()
+    assert until(start(jobs.count, 5), lambda now: now.over).answer == " 5"
 
 
 def test_kill_9_is_a_sentence_and_what_it_told_stays(start: Callable) -> None:

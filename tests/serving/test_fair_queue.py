@@ -1,9 +1,12 @@
 """Whose turn it is, worked out by hand: users take turns, a trace keeps its worker, a queue is full, a user leaves."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count, repeat
+from multiprocessing import Pipe
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from time import monotonic, sleep
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,9 +14,11 @@ import torch
 from model.heads.view import head_view
 from model.masks import MaskSpec
 from model.text import TokenBatch
+from serving import machine
 from serving.job import Job, ModelRef, QueueFull, RunRef
 from serving.result_cache import Engine
-from serving.scheduler import FairQueue, InThisProcess, Scheduler, Ticket, TooSlow
+from serving.scheduler import FairQueue, InThisProcess, Scheduler, Ticket, TooSlow, Worker
+from serving.worker_process import READY, WorkerProcess
 from tests.serving import jobs as questions
 
 JOB = Job(questions.process)
@@ -194,6 +199,48 @@ class TestHome:
         thread.start()
         until((folder / "begun").exists)
         return thread
+
+
+class JobOfRun(Job):
+    affinity_key = ("a run",)  # type: ignore[assignment]
+
+
+class Second(Worker):
+    """A worker that is ready once another was given a job."""
+
+    def __init__(self) -> None:
+        self.ready = Event()
+
+    def wait_until_ready(self) -> None:
+        self.ready.wait()
+
+    def do(self, job: Job, seconds: float) -> str:
+        return "done by the second"
+
+
+def test_a_run_whose_worker_was_replaced_goes_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its job was too slow, and no other process can be started."""
+    ours, theirs = Pipe()
+    theirs.send_bytes(READY)
+    process = Mock(poll=lambda: None)
+    monkeypatch.setattr(machine, "start_python", Mock(side_effect=chain([(process, ours)], repeat(OSError()))))
+    second = Second()
+    home = Scheduler([WorkerProcess(1, 1), second], new_queue(2), seconds=0.1, affinity=True)
+    job, looks = JobOfRun(questions.process), count()
+
+    def still_wanted() -> None:
+        if process.kill.called:
+            second.ready.set()
+        if next(looks) > 40:
+            raise TimeoutError
+
+    try:
+        with pytest.raises(TooSlow):
+            home.ask(job, "A", still_wanted)
+        assert home.ask(job, "A", still_wanted) == "done by the second"
+    finally:
+        second.ready.set()
+        home.close()
 
 
 def until(so: Callable[[], bool]) -> None:

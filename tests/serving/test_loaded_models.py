@@ -170,3 +170,17 @@ def test_results_of_a_model_that_is_saved_anew_while_it_loads_have_the_old_files
     before, after = (models.load(folder, Settings()) for _ in range(2))
     assert before is not after
     assert before.key != after.key
+
+
+def test_a_checkpoint_is_loaded_anew_where_the_tokenizer_above_it_is_saved_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-100"
+    folder.mkdir()
+    families.save("llama", folder, LlamaConfig(**families.WIDE))
+    for file in folder.glob("*token*"):
+        file.rename(tmp_path / file.name)
+    models = LoadedModels(2)
+    before = models.load(str(folder), Settings())
+    (tmp_path / "trainer_state.json").touch()
+    assert models.load(str(folder), Settings()) is before, "none of its files"
+    os.utime(tmp_path / "tokenizer.json", ns=(1, 1))
+    assert models.load(str(folder), Settings()).key != before.key

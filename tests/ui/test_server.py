@@ -191,27 +191,48 @@ def test_a_check_that_finds_something_is_503_and_tells_it() -> None:
     assert told == ["200 OK", "503 Service Unavailable"]
 
 
+@pytest.mark.parametrize(
+    "given", ["localhost", "redis://", "redis://localhost:x", "redis://a:b@c:d/0", "rediss://[::1]:"]
+)
+def test_a_redis_has_an_address_with_a_number_for_its_port(given: str) -> None:
+    for right in ("", "redis://localhost", "rediss://:p@ss:w@cache.example.org:6379/0?db=1", "redis://[::1]:6379"):
+        assert Settings.from_environment({"UNMASK_ROOMS": right}).rooms == right
+    with pytest.raises(ValueError, match=r"^UNMASK_ROOMS: expected redis://… or rediss://…, got "):
+        Settings.from_environment({"UNMASK_ROOMS": given})
+
+
 @pytest.mark.parametrize("given", ["*; script-src *", "a\nSet-Cookie: b", "a, b"])
 def test_a_setting_cannot_end_the_header_it_stands_in(given: str) -> None:
     with pytest.raises(ValueError, match="UNMASK_FRAME_ANCESTORS"):
         Settings.from_environment({"UNMASK_FRAME_ANCESTORS": given})
 
 
+SERVE = ["-m", "streamlit", "run", "serve.py", "--server.headless", "true", "--server.port"]
+NO_RAY = "UNMASK_RAY: Ray is not installed here: pip install -r requirements-ray.txt"
+
+
 @pytest.mark.parametrize(
-    "start",
+    ("start", "variable", "given", "words"),
     [
-        ["-m", "streamlit", "run", "serve.py", "--server.headless", "true", "--server.port", str(free_port())],
-        ["-m", "unmask"],
-        ["-c", f"from streamlit.testing.v1 import AppTest; AppTest.from_file('{ROOT}/app.py').run()"],
+        ([*SERVE, str(free_port())], "UNMASK_WORKERS", "x", "UNMASK_WORKERS: expected a valid integer, got 'x'"),
+        (["-m", "unmask"], "UNMASK_WORKERS", "x", "UNMASK_WORKERS: expected a valid integer, got 'x'"),
+        (
+            ["-c", f"from streamlit.testing.v1 import AppTest; AppTest.from_file('{ROOT}/app.py').run()"],
+            "UNMASK_WORKERS", "x", "UNMASK_WORKERS: expected a valid integer, got 'x'",
+        ),
+        ([*SERVE, str(free_port())], "UNMASK_RAY", "auto", NO_RAY),
     ],
-)
-def test_a_malformed_setting_ends_it_with_a_sentence(start: list[str]) -> None:
-    environment = os.environ | {"UNMASK_WORKERS": "x"}
+)  # fmt: skip
+def test_a_setting_that_cannot_be_used_ends_it_with_a_sentence(
+    start: list[str], variable: str, given: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError")  # as where it is not installed
+    environment = os.environ | {variable: given, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     ran = subprocess.run(
         [sys.executable, *start], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
     )
     assert ran.returncode == 2
-    assert ran.stderr.splitlines()[-1] == "UNMASK_WORKERS: expected a valid integer, got 'x'"
+    assert ran.stderr.splitlines()[-1] == words
     assert "Traceback" not in ran.stderr
 
 
