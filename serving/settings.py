@@ -83,10 +83,10 @@ class Settings(BaseModel):
             raise ValueError(f"{named(name)}: expected {wanted}, got {first['input']!r:.80}") from None
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
+    def from_environment(cls) -> "Settings":
         """The settings in force now; an empty variable counts as none. Raises ValueError naming a bad variable."""
         given: dict[str, object] = {
-            name: found for name in cls.model_fields if (found := environment.get(_variable(name), "").strip())
+            name: found for name in cls.model_fields if (found := os.environ.get(_variable(name), "").strip())
         }
         if "models" in given:
             given["models"] = tuple(name.strip() for name in str(given["models"]).split(",") if name.strip())

@@ -119,9 +119,7 @@ def gguf_option(name: str, folder: Path) -> dict[str, str]:
     return {"gguf_file": file} if file else {}
 
 
-def read_network(
-    name: str, folder: Path, settings: Settings, report: Report = lambda _: None
-) -> tuple[PreTrainedModel, OutputHead]:
+def read_network(name: str, folder: Path, settings: Settings, report: Report) -> tuple[PreTrainedModel, OutputHead]:
     """The network in folder with eager attention on the device that was chosen, ready to run, and what the folder holds
     of its head.
 
