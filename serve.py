@@ -32,7 +32,7 @@ async def started(_: st.App) -> AsyncIterator[None]:
     scheduler, engine, answers = results.scheduler(), results.engine(), results.result_cache()
     loop = asyncio.get_running_loop()
     try:
-        with health.told(settings, loop, scheduler, engine, answers) if settings.metrics_port else nullcontext():
+        with health.served(settings, loop, scheduler, engine, answers) if settings.metrics_port else nullcontext():
             yield
     finally:
         scheduler.close()

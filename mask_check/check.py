@@ -1,4 +1,4 @@
-"""Every law, on one module: `check(module) -> Report`."""
+"""Runs every law on one module: `check(module)` returns a CheckReport."""
 
 import inspect
 import time

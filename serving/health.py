@@ -112,7 +112,7 @@ def expect_free_port(settings: Settings) -> None:
 
 
 @contextmanager
-def told(
+def served(
     settings: Settings, loop: asyncio.AbstractEventLoop, scheduler: Scheduler, engine: Engine, answers: ResultCache
 ) -> Iterator[int]:
     """Answer at the settings' address and port (0: any) while inside; yields the port. loop: the app server's."""

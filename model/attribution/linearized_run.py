@@ -60,8 +60,8 @@ class LinearizedRun(ABC):
         """What enters a layer; None: what leaves the last."""
 
     @abstractmethod
-    def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
-        """Of parts [N,W] of the stream that enters a layer at a position."""
+    def q_and_k(self, layer: int, position: int, parts: Tensor) -> QKContributions:
+        """What heads make of parts [N,W] of the stream that enters a layer at a position."""
 
     @abstractmethod
     def write(self, layer: int, position: int, outputs: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class FrozenDecoder(LinearizedRun):
         return some.to(self._trace.states.device)
 
     @torch.inference_mode()
-    def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
+    def q_and_k(self, layer: int, position: int, parts: Tensor) -> QKContributions:
         block = self._blocks[layer]
         through = _frozen(block.attention_norm, *map(self._here, (parts, self.stream([position], layer).total[0])))
         q, q_bias = self._projected(block, block.attention.query, through)

@@ -185,7 +185,7 @@ class FrozenNetwork(attribution.LinearizedRun):
         return attribution.Stream((*names, attribution.BIASES), torch.stack([*parts, biases]))
 
     @torch.inference_mode()
-    def read(self, layer: int, position: int, parts: Tensor) -> attribution.QKContributions:
+    def q_and_k(self, layer: int, position: int, parts: Tensor) -> attribution.QKContributions:
         number = self._numbers[layer]
         whole = self._read.streams[number][0, position]
         nothing = torch.zeros(1, len(whole), dtype=parts.dtype)

@@ -1,7 +1,7 @@
-"""Loads a network from a folder that was checked: safetensors alone, no code of the repository.
+"""Loads a network from a folder that checkpoint_files.py has checked: safetensors or GGUF, no code of the repository.
 
 It chooses transformers' class for a configuration, checks that every weight of the files found its place, and merges a
-LoRA adapter.
+LoRA adapter. verify.py runs it next.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A model's tokenizers, from its files.
+"""Reads a model's tokenizers from files that checkpoint_files.py has checked, before loading.py reads the network.
 
 Sentencepiece's files (.spm, .model) too: its library cuts a text, a vocabulary gives the ids.
 """
