@@ -32,7 +32,7 @@ class Hardware:
 
     @property
     def key(self) -> str:
-        """Of results: other hardware gives other roundings."""
+        """A part of the keys of results: other hardware rounds otherwise."""
         return f"{self.device_map or self.device} {precision_name(self.dtype)}"
 
     def name(self) -> str:

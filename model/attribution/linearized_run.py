@@ -84,7 +84,7 @@ def head_outputs(record: LayerRecord, trace: Trace, row: int, positions: Sequenc
 
 
 class FrozenDecoder(LinearizedRun):
-    """Of one row of a trace, under the trace's own masks."""
+    """One row of a trace of our own Transformer, under the trace's masks."""
 
     def __init__(self, network: Transformer, trace: Trace, row: int) -> None:
         self._network, self._trace, self._row = network, trace, row
@@ -113,7 +113,7 @@ class FrozenDecoder(LinearizedRun):
         return Stream((*names, BIASES), torch.stack([part.double() for part in (*parts, biases)]).cpu())
 
     def _here(self, some: Tensor) -> Tensor:
-        """On the network's device."""
+        """Move it to the network's device."""
         return some.to(self._trace.states.device)
 
     @torch.inference_mode()

@@ -258,7 +258,7 @@ def held_out_sample(count: int) -> tuple[tuple[str, str], ...]:
 
 
 def measure(model: DatesModel, spec: MaskSpec, count: int) -> DateAccuracy:
-    """On a held-out sample of this size."""
+    """Measure accuracy on a held-out sample of this size."""
     some = list(held_out_sample(count))
     exact = exact_match(model, some, spec)
     return DateAccuracy(count, exact, *shown_the_answer(model, some, spec))

@@ -129,7 +129,7 @@ class LayerProbe:
         return norms.kept, made
 
     def _filled(self, one: Tensor) -> Tensor:
-        """The same in every slot: [..] -> [1,n,..]."""
+        """Repeat a tensor in every slot: [..] -> [1,n,..]."""
         return self._padded(one.expand(self._slots, *one.shape))
 
     def _padded(self, some: Tensor) -> Tensor:
