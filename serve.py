@@ -37,7 +37,7 @@ async def started(_: st.App) -> AsyncIterator[None]:
         os._exit(2)
     loop = asyncio.get_running_loop()
     try:
-        with health.told(settings, loop, scheduler, engine, answers) if settings.metrics_port else nullcontext():
+        with health.served(settings, loop, scheduler, engine, answers) if settings.metrics_port else nullcontext():
             yield
     finally:
         scheduler.close()

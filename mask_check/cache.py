@@ -189,7 +189,7 @@ def _cause(trial: CheckTrial) -> str:
 
 
 def _chunks(total: int, sizes: tuple[int, ...]) -> list[int]:
-    """These sizes again and again, up to the total."""
+    """Repeat these sizes until they add up to the total."""
     ends = [0, *takewhile(lambda end: end < total, accumulate(cycle(sizes))), total]
     return [end - begin for begin, end in pairwise(ends)]
 
@@ -264,7 +264,7 @@ def _appears(step: Any, plain: Any) -> Any:
 
 
 def _kind(some: Any) -> Any:
-    """Of what a forward returned: how many tensors, of how many axes."""
+    """The structure of what a forward returned, each tensor as its number of axes."""
     if isinstance(some, Tensor):
         return some.ndim
     return [_kind(one) for one in some] if isinstance(some, tuple | list) else type(some)

@@ -1,4 +1,4 @@
-"""Every law, on one module: `check(module) -> Report`."""
+"""Runs every law on one module: `check(module)` returns a CheckReport."""
 
 import inspect
 import time
@@ -24,7 +24,7 @@ from serving import machine
 from serving.settings import Settings
 
 SECONDS = 120.0
-ROUNDING = N_("Effect of rounding")  # what is in hand before the first law
+ROUNDING = N_("Effect of rounding")  # what is measured before the first law
 ROUNDING_IS = (
     "Rounding is measured on the module itself: the same run twice, other rows in the batch, and one\n"
     "additional rounding in every component."  # not shown
@@ -112,7 +112,7 @@ def check(
 
 
 def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
-    """What no law has asked about: more tokens, and windows wider than the longest row."""
+    """What no law has tested: longer rows, and windows wider than the longest row."""
     longest, context = max([trial.length, *trial.longer]), context_of(trial.subject.config)[0] or MOST_POSITIONS
     wide = max((layer.window or layer.chunk or 0 for layer in trial.declared.masks), default=0)
     more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")

@@ -143,7 +143,7 @@ class Finding:
     __repr__ = __str__
 
     def because(self, cause: str) -> "Finding":
-        """With a sentence on the likely cause, if there is one."""
+        """This finding with a sentence on its likely cause, if any."""
         return replace(self, words=msg_together([self.words, cause])) if cause else self
 
     @classmethod

@@ -139,7 +139,7 @@ def what_mixes_rows(module: nn.Module) -> str:
 
 @contextmanager
 def using(module: Any, name: str, own: str) -> Iterator[str]:
-    """Another kernel for a while. Yields why it is not to be had, "" where it is."""
+    """Run with another kernel for a while. Yields why it cannot be had, "" if it can."""
     refusal = ""
     try:
         module.set_attn_implementation(name)

@@ -271,7 +271,7 @@ class _Trial:
 
 
 def _shown(logits: Tensor) -> Tensor:
-    """Of logits [1,T,V], which are of entries that can be predicted: others are masked by -inf, -1e9 and the like."""
+    """Which logits [1,T,V] belong to entries that can be predicted: others are masked by -inf, -1e9 and the like."""
     return (logits > logits.amax(-1, keepdim=True) - NEVER) | (logits > MASKED)
 
 
@@ -394,6 +394,6 @@ def _scaled(each: LossPerTarget, places: list[int], tried: Tensor, losses: Tenso
 
 
 def _eps(losses: Tensor, dtype: torch.dtype) -> float:
-    """Of the type that the losses were rounded to, which may be narrower than theirs."""
+    """The epsilon of the type that the losses were rounded to, maybe narrower than theirs."""
     narrow = [one for one in (torch.bfloat16, torch.float16) if bool((losses.to(one).double() == losses).all())]
     return float(torch.finfo(narrow[0] if narrow else dtype).eps)

@@ -112,7 +112,7 @@ class LossPerTarget:
         return self._kept(row, [place])
 
     def _kept(self, row: Row, places: list[int]) -> float:
-        """The mean where all targets but these are ignored."""
+        """The mean loss with all targets but these ignored."""
         targets = torch.full_like(row[self.row.which], IGNORED)
         targets[:, places] = row[self.row.which][:, places]
         try:
@@ -123,7 +123,7 @@ class LossPerTarget:
         return float(losses) * self._factor
 
     def of(self, row: Row) -> Tensor:
-        """float64 [places]."""
+        """The loss at each of `places`, float64."""
         if self.is_mean:
             return torch.tensor([self._alone(row, place) for place in self.places], dtype=torch.float64)
         losses = self.row.returned(row).losses
@@ -131,7 +131,7 @@ class LossPerTarget:
         return as_many(losses.double(), self._many)[[self._index[place] for place in self.places]].cpu()
 
     def at(self, place: int, ids: Tensor, cut: bool = False) -> Tensor:
-        """float64 [N]: of each of these ids, were it the target there, or the last one of a row that is cut there."""
+        """The loss with each of these ids [N] as the target there, or as the last of a row cut there: float64 [N]."""
         row, which = (self.row.cut(place + 1) if cut else self.row).tensors, self.row.which
         if self.is_mean:
             rows = ({which: _with_id(row[which], place, one)} for one in ids.split(1))
@@ -152,7 +152,7 @@ class LossPerTarget:
 
 
 def spread(places: list[One], most: int) -> list[One]:
-    """At most so many of them, the first and the last among them."""
+    """Pick at most so many, with the first and the last."""
     if len(places) <= most:
         return places
     return [places[round(part * (len(places) - 1) / (most - 1))] for part in range(most)]

@@ -94,7 +94,7 @@ class LossRow:
 
     @property
     def places(self) -> dict[Any, list[int]]:
-        """Of each of the other ids: several where all of its tokens are the same, or repeat every two."""
+        """How many places later each of the other ids holds the targets; several if its tokens repeat."""
         return {name: _places(self.tensors[name][0], self.targets[0], self.counted) for name in self.other_ids}
 
     @property
@@ -295,7 +295,7 @@ def _places(ids: Tensor, targets: Tensor, counted: Tensor) -> list[int]:
 
 
 class NotPerTarget(CannotCheck):
-    """Losses of which it is not known what each is of."""
+    """It is not known which target each loss belongs to."""
 
 
 def as_many(losses: Tensor, many: int) -> Tensor:

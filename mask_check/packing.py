@@ -52,7 +52,7 @@ def judge(trial: CheckTrial) -> Finding:
 
 
 def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]]]:
-    """Each in words, and as arguments for a row whose first document has so many tokens."""
+    """Each way to tell documents apart: its name, and arguments for a row whose first document is so long."""
     subject, length = trial.subject, trial.length
     row = torch.arange(length, device=trial.ids.device)
     restarted = torch.where(row < first, row, row - first)[None]

@@ -101,7 +101,7 @@ def recognize_encoder(subject: CheckedModule) -> None:
 
 
 def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
-    """By what its configuration and its name say; else by the masks that its file makes, or what is trained on it."""
+    """Judge by its configuration and name; else by the masks that its file makes, or by what is trained on it."""
     import transformers as hf
 
     kind = type(subject.inner)

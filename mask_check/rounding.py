@@ -47,7 +47,7 @@ def outputs_and_coarsest(subject: CheckedModule, ids: Tensor) -> tuple[Tensor, t
 
 
 def tensors(found: Any) -> Iterator[Tensor]:
-    """All of floating-point numbers in what a forward returned."""
+    """All floating-point tensors in what a forward returned."""
     if isinstance(found, Tensor):
         if found.is_floating_point():
             yield found

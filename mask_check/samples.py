@@ -92,7 +92,7 @@ def faulty(
 
 
 def everything(mask: Tensor) -> Tensor:
-    """As large, and open in every cell."""
+    """A mask as large, open in every cell."""
     return torch.ones_like(mask, dtype=torch.bool)
 
 
@@ -114,7 +114,7 @@ def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, places
 
 
 def counted_over_pads(module: SmallDecoder, counted: Tensor, keep: Tensor) -> Tensor:
-    """A step of `positions_of`."""
+    """A step of `positions_of`: pads are counted too."""
     return torch.arange(keep.shape[1], device=keep.device).expand_as(keep)
 
 

@@ -124,7 +124,7 @@ class CheckedModule:
 
     @property
     def embeddings(self) -> list[nn.Embedding]:
-        """What may read its ids."""
+        """The embeddings that may read its ids."""
         return [*embeddings(self.inner), *([] if self.table is None else [self.table])]
 
     def _make_table(self) -> None:

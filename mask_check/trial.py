@@ -89,7 +89,7 @@ class CheckTrial:
         return not (mask is None or isinstance(mask, str) or all(isinstance(one, str) for one in mask))
 
     def at(self, length: int, ids: Tensor | None = None) -> "CheckTrial":
-        """The same on a row of another length: these ids, or random ones."""
+        """This trial on a row of another length: these ids, or random ones."""
         row = self.random_rows(1, length, self.generator(10))[0] if ids is None else ids
         declared = declare(self.subject.config, length, self.asked.mask, self.subject.kind)
         return replace(self, ids=row, declared=declared, mask=None)
@@ -137,7 +137,7 @@ class CheckTrial:
         return torch.Generator().manual_seed(1000 * self.seed + offset)
 
     def other(self, ids: Tensor, generator: torch.Generator) -> Tensor:
-        """For every id another one of the pool."""
+        """Replace every id by another of the pool."""
         place = torch.randint(0, len(self.pool), ids.shape, generator=generator)
         chosen = self.pool[place]
         beside = self.pool[(place + 1) % len(self.pool)]

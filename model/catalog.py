@@ -175,7 +175,7 @@ def logged_losses(name: str, settings: Settings | None = None) -> dict[str, list
         return {}
 
 
-def at_step(name: str, step: int | None = None) -> str:
+def at_step(name: str, step: int | None) -> str:
     """The name of a checkpoint of the folder `name`, the last one's unless a step is given; of any other model its own.
     Raises ValueError for a step that is not there."""
     found = steps(name)

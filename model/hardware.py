@@ -32,7 +32,7 @@ class Hardware:
 
     @property
     def key(self) -> str:
-        """Of results: other hardware gives other roundings."""
+        """A part of the keys of results: other hardware rounds otherwise."""
         return f"{self.device_map or self.device} {precision_name(self.dtype)}"
 
     def name(self) -> str:
@@ -72,7 +72,7 @@ def available(device: str) -> bool:
     return kind == "cpu" or (kind == "mps" and torch.backends.mps.is_available())
 
 
-def held_in(stored: str, device: str, precision: str = "auto") -> torch.dtype:
+def held_in(stored: str, device: str, precision: str) -> torch.dtype:
     """The type in memory of weights that are `stored`, in safetensors' names, as "BF16", "F32" … precision: "float32",
     "bfloat16" or "float16"; "auto" keeps the stored one where the device computes it well."""
     if precision != "auto":

@@ -113,7 +113,7 @@ def cut(model: Model, trace: Trace, length: int) -> Trace:
 
 
 def alike(trace: Trace, ids: tuple[int, ...]) -> int:
-    """With how many of the same tokens the trace's text and ids begin."""
+    """How many tokens the trace's text and ids have in common at their beginning."""
     pairs = zip(trace.batch.ids[0].tolist(), ids, strict=False)
     return next((n for n, (one, other) in enumerate(pairs) if one != other), min(trace.batch.ids.shape[1], len(ids)))
 

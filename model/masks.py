@@ -87,7 +87,7 @@ class MaskContext:
 
     @property
     def rows(self) -> slice:
-        """Which of the K positions the queries are."""
+        """The positions of the queries among the K keys."""
         end = self.keep.shape[-1] if self.end is None else self.end
         return slice(max(end - self.queries, 0), end)
 
@@ -97,7 +97,7 @@ class MaskContext:
         return self.queries > LONG
 
     def of(self, queries: slice) -> "MaskContext":
-        """For some of the queries alone, counted from the first of them."""
+        """The context of these queries alone, counted from its first."""
         begin, end, _ = queries.indices(self.queries)
         return replace(self, queries=end - begin, end=self.rows.start + end)
 

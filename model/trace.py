@@ -48,7 +48,7 @@ class LayerRecord:
         allowed = None if allowed is None else allowed[..., :seen]
         return F.pad(attention_weights(q, k, allowed, scale=self.scale, terms=terms), (0, keys - seen))
 
-    def batch_scores(self, queries: slice, seen: int, *, times: float = 1.0) -> tuple[Tensor, Tensor | None]:
+    def batch_scores(self, queries: slice, seen: int, *, times: float) -> tuple[Tensor, Tensor | None]:
         """The scores [B, H, queries, seen] of every row on the first keys before any mask, and the sinks, [H] or
         [B, H, queries, 1]; both `times` a number, float32. The scores may be written to."""
         terms = self.terms_in(slice(None), slice(None), queries)

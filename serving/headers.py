@@ -33,7 +33,7 @@ class Headers:
 
 
 def headers(frame_ancestors: str) -> dict[str, str]:
-    """By name. No other site is told an address here: a link to a view may hold its text."""
+    """Their values by name. No other site is told an address here: a link to a view may hold its text."""
     policy = POLICY | {"frame-ancestors": frame_ancestors}
     return {
         "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),

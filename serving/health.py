@@ -33,7 +33,7 @@ from serving.scheduler import Done, Scheduler, WorkerState
 from serving.settings import Settings
 
 PATIENCE = 5.0  # seconds that a check may take
-READER = "health"  # as a user of the fair queue
+READER = "health"  # what checks are called in the fair queue
 Check = Callable[[], str]  # what is wrong, in a sentence; "" for nothing
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)  # ends of the buckets
 
@@ -91,7 +91,7 @@ def _gauges(name: str, meaning: str, label: str, values: Mapping[str, float]) ->
 
 
 def _memory(process: psutil.Process) -> int:
-    """Bytes, shared pages by halves, thirds … where the system tells; 0 for a process that has ended."""
+    """The bytes that it uses, each shared page divided by its users where the system tells; 0 if it has ended."""
     try:
         found = process.memory_full_info()
     except psutil.Error:
@@ -112,7 +112,7 @@ def expect_free_port(settings: Settings) -> None:
 
 
 @contextmanager
-def told(
+def served(
     settings: Settings, loop: asyncio.AbstractEventLoop, scheduler: Scheduler, engine: Engine, answers: ResultCache
 ) -> Iterator[int]:
     """Answer at the settings' address and port (0: any) while inside; yields the port. loop: the app server's."""

@@ -42,7 +42,7 @@ class RunRef:
 
     @cached_property
     def trace_key(self) -> Hashable:
-        """Of the trace, whichever of its attentions is shown."""
+        """The key of the whole trace, whichever attention is shown."""
         return self.model, _digest_of(self.batch), digest(self.spec.to_json())
 
     @property
@@ -51,17 +51,17 @@ class RunRef:
 
     @property
     def family(self) -> Hashable:
-        """The same for runs that are faster where another of them was run."""
+        """A key that runs share if each is faster where another was run."""
         return self.trace_key
 
     @property
     def queries(self) -> TokenBatch:
-        """The tokens that look."""
+        """The tokens that attend."""
         return self._source() if self.attention == "encoder" else self.batch
 
     @property
     def keys(self) -> TokenBatch:
-        """The tokens looked at."""
+        """The tokens attended to."""
         return self._source() if self.attention in ("encoder", "cross") else self.batch
 
     def _source(self) -> TokenBatch:

@@ -18,7 +18,7 @@ from serving.machine import return_freed_memory
 from serving.settings import Settings
 
 Report = Callable[[str], None]
-MOST_WAIT = 600.0  # seconds of one load for another
+MOST_WAIT = 600.0  # seconds that one load waits for another
 LOOK_SECONDS = 0.2  # between two calls of a waiting user's `show`, which may raise
 STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Try again later")
 

@@ -122,7 +122,7 @@ def keep_ray_on_loopback() -> None:
 
 
 def _of_data() -> list[int]:
-    """The hard limit of its own memory, without mapped files and libraries, if there is one."""
+    """In a list, the hard limit of the process's own memory, without mapped files and libraries, if any."""
     most = resource.getrlimit(resource.RLIMIT_DATA)[1] if resource else -1
     return [most] if most >= 0 else []
 

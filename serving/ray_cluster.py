@@ -24,7 +24,7 @@ from serving import machine
 from serving.job import Job
 from serving.result_cache import Engine
 from serving.scheduler import SPARE, TooSlow, Worker, WorkerLost
-from serving.worker_process import answered, told
+from serving.worker_process import answered, result_in
 
 NAME, LOOPBACK = "unmask", "127.0.0.1"
 ENVIRONMENT = {"PYTHONPATH": str(machine.ROOT)}  # the program is at the same place on every machine
@@ -63,7 +63,7 @@ class Replica:
         self._engine = Engine(models_in_memory, trace_bytes)
 
     async def do(self, job: bytes, seconds: float, *, affinity_key: str) -> bytes:
-        """The answer to a job, for `told`; at the job's time limit the replica ends, and Ray starts another.
+        """The answer to a job, for `result_in`; at the job's time limit the replica ends, and Ray starts another.
 
         affinity_key: read by AffinityRouter.
         """
@@ -104,7 +104,7 @@ class RayWorker(Worker):
             raise TooSlow.after(seconds) from None
         except (RayError, RayServeException):
             raise WorkerLost from None
-        return told(answer)
+        return result_in(answer)
 
 
 def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) -> list[RayWorker]:

@@ -148,7 +148,7 @@ class Engine:
         return self.models.of(argument) if isinstance(argument, ModelRef) else argument
 
     def trace(self, run: RunRef) -> Trace:
-        """Of a run. Raises what running raises."""
+        """The trace of a run. Raises what running raises."""
         return self.traces.get(run.trace_key, lambda: self._made(run)).select(run.attention)
 
     def _made(self, run: RunRef) -> Trace:

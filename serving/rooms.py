@@ -28,13 +28,13 @@ from serving.settings import Settings
 SECONDS = 2 * 3600  # that a room lasts
 MOST_ROOMS, MOST_PHONES, MOST_STEPS = 100, 500, 200  # of a server; of a room
 MOST_BYTES = 400_000  # of a step as phones get it
-PARTS = ("", ":phones", ":answers", ":asked")  # of a room, by their names
+PARTS = ("", ":phones", ":answers", ":asked")  # a room's keys: its name followed by each of these
 MOST_NAMES = len(PARTS) * MOST_ROOMS + 1
-SWEEP = 60.0  # seconds between two looks for what has ended
-HERE = 40.0  # seconds since a phone asked last
+SWEEP = 60.0  # seconds between two removals of what has ended
+HERE = 40.0  # seconds for which a phone counts as here after it asked
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
-STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # the name of one
+STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # a step's name
 FULL = N_("All {most} class sessions of this server are in use. The next one is free in {minutes} min.")
 UNREACHABLE = msg("The storage of this server's class sessions does not respond. Try again in a minute.")
 GONE = msg("This class session has ended. Start a new one.")
@@ -95,7 +95,7 @@ class MemoryHashes:
             self._kept[name] = Hash(ends, {**(kept.values if kept else {}), **values})
 
     def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
-        """Unless the field is there already: what is there."""
+        """Set the field unless it is there, and return what is there."""
         with self._lock:
             return self._kept.setdefault(name, Hash(ends, {})).values.setdefault(field, value)
 
@@ -123,7 +123,7 @@ class MemoryHashes:
                 self._kept.pop(name, None)
 
     def _expire(self) -> None:
-        """Nothing stays until somebody asks again."""
+        """Remove what has ended, even if nobody asks for it again."""
         while True:
             sleep(SWEEP)
             with self._lock:
@@ -197,21 +197,21 @@ class Rooms:
         return key
 
     def close(self, key: RoomKey) -> None:
-        """With all that is in it."""
+        """Delete the room and all that is stored of it."""
         if self.is_open(key):
             self.hashes.drop(*(f"room:{key.id}{part}" for part in PARTS))
             self.hashes.remove("rooms", key.id)
 
     def is_open(self, key: RoomKey) -> bool:
-        """Whether it is there and this is its secret."""
+        """Whether the room exists and this is its secret."""
         if not ROOM.fullmatch(key.id):
             return False
         (found,) = self.hashes.get(f"room:{key.id}", "secret")
         return found is not None and hmac.compare_digest(found, _digest(key.secret))
 
     def show(self, key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
-        """To all phones. asked: plain data to note of the step. Raises ValueError for a room that has ended, and for a
-        step that is too large."""
+        """Show a step on all phones. asked: plain data to note with it. Raises ValueError for a room that has ended and
+        for a step that is too large."""
         if not self.is_open(key):
             raise ValueError(GONE)
         if len(shown.body) > MOST_BYTES:
@@ -224,12 +224,12 @@ class Rooms:
             self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()}, int(ends or 0))
 
     def version(self, room: str) -> int | None:
-        """Of what is shown; None for a room that is not there."""
+        """The version of the step that is shown; None if there is no such room."""
         (found,) = self.hashes.get(f"room:{room}", "version")
         return None if found is None else int(found)
 
     def shown(self, room: str) -> PhonePage | None:
-        """None for a room that is not there."""
+        """What phones see; None if there is no such room."""
         step, choices, body, version = self.hashes.get(f"room:{room}", "step", "choices", "body", "version")
         if step is None or choices is None or body is None or version is None:
             return None
@@ -266,7 +266,7 @@ class Rooms:
 
 @once
 def rooms() -> Rooms:
-    """Those of this server."""
+    """The rooms of this server."""
     url = Settings.from_environment().rooms
     return Rooms(RedisHashes(url) if url else MemoryHashes())
 

@@ -31,7 +31,7 @@ class Settings(BaseModel):
     lessons: Path | None = None  # a folder of a teacher's own lessons
     shared: bool = False  # whether others than who started it read here; serve.py is
     model_root: Path | None = None  # a folder that every model folder must lie in
-    device: str = Field(  # that computes; auto: a CUDA one
+    device: str = Field(  # what computes; auto: a CUDA device if there is one
         default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d{1,2})?)$", description="auto, cpu, mps, cuda or cuda:N"
     )
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: the file's, where it is fast
@@ -41,11 +41,11 @@ class Settings(BaseModel):
     traces_share: float = Field(default=0.15, gt=0, le=0.9)  # of it, for the runs that those are made of
     workers: int = Field(default=0, ge=0)  # processes that do the jobs; 0 = the server's own
     ray: str = ""  # the Ray cluster whose replicas do the jobs, as ray.init takes it: "auto", or an address
-    characters: int = Field(default=100_000, ge=100)  # of a text: those that are read
-    rows: int = Field(default=16, ge=2)  # of a text: lines that are read
-    tokens: int = Field(default=4096, ge=16)  # of a row, where the model reads as many
-    background_jobs: int = Field(default=2, ge=1)  # trainings and checks at a time
-    waiting_jobs: int = Field(default=100, ge=1)  # of all readers, before the next one is asked to come back
+    characters: int = Field(default=100_000, ge=100)  # how many of a text are read
+    rows: int = Field(default=16, ge=2)  # how many lines of a text are read
+    tokens: int = Field(default=4096, ge=16)  # the most of a row that are read, if the model can
+    background_jobs: int = Field(default=2, ge=1)  # how many trainings and checks run at a time
+    waiting_jobs: int = Field(default=100, ge=1)  # how many of all readers may wait; the next is asked to come back
     waiting_jobs_a_reader: int = Field(default=8, ge=1)
     job_seconds: float = Field(default=120.0, gt=0, allow_inf_nan=False)  # the most that one job may take
     metrics_port: int = Field(default=0, ge=0, le=65535)  # of /metrics, /live and /ready; 0 = none of them
@@ -85,10 +85,10 @@ class Settings(BaseModel):
             raise ValueError(f"{named(name)}: expected {wanted}, got {first['input']!r:.80}") from None
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
+    def from_environment(cls) -> "Settings":
         """The settings in force now; an empty variable counts as none. Raises ValueError naming a bad variable."""
         given: dict[str, object] = {
-            name: found for name in cls.model_fields if (found := environment.get(_variable(name), "").strip())
+            name: found for name in cls.model_fields if (found := os.environ.get(_variable(name), "").strip())
         }
         if "models" in given:
             given["models"] = tuple(name.strip() for name in str(given["models"]).split(",") if name.strip())

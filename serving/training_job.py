@@ -42,12 +42,12 @@ class TrainingProgress:
 
     @property
     def step(self) -> int:
-        """The last one heard of."""
+        """The last step reported."""
         return self.steps[-1] if self.steps else 0
 
 
 class Training(Background):
-    """One of them. Raises ValueError for a text too short or steps out of range, Busy when there is no room.
+    """A training. Raises ValueError for a text too short or steps out of range, Busy when there is no room.
 
     causal: whether it is trained with the causal mask. Of a longer text the first MOST_CHARACTERS are read.
     left_seconds: after how many without `watch` it ends.

@@ -75,7 +75,7 @@ class WorkerProcess(Worker):
             raise WorkerLost from None
         finally:
             self.busy = False
-        return told(answer)
+        return result_in(answer)
 
     def close(self) -> None:
         self._closed = True
@@ -151,7 +151,7 @@ def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
 
 
 def answered(engine: Engine, job: Job) -> bytes:
-    """The answer to a job, as `told` reads it."""
+    """Do the job: its answer or its error, as `result_in` reads it."""
     try:
         return pickle.dumps(("answer", engine.do(job)), pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - it is the asker's
@@ -160,8 +160,8 @@ def answered(engine: Engine, job: Job) -> bytes:
         return pickle.dumps(("error", sendable(error, job.name)))
 
 
-def told(message: bytes) -> Any:
-    """The answer in a message. Raises the error in it."""
+def result_in(message: bytes) -> Any:
+    """The answer in a message of `answered`. Raises the error in it."""
     kind, what = pickle.loads(message)  # noqa: S301 - of a worker that we started
     if kind == "error":
         raise what

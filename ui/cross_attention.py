@@ -118,7 +118,7 @@ def choose_head(model: Model, part: str) -> tuple[int, int | None]:
     """The layer, and the head or None for the mean of all, of one of the attentions."""
     layers, heads = run_view.shape(model, part)
     layer_key, head_key = f"{part}_layer", f"{part}_head"
-    _within(layer_key, 0, layers - 1)
+    _at_most(layer_key, layers - 1)
     offered = [MEAN, *range(heads)]
     if st.session_state[head_key] not in offered:
         st.session_state[head_key] = MEAN
@@ -135,7 +135,7 @@ def chosen_head(part: str) -> tuple[int, int | None]:
 
 
 def choose_step(outputs: list[str]) -> int:
-    _within("cross_step", 0, len(outputs) - 1)
+    _at_most("cross_step", len(outputs) - 1)
     if len(outputs) > 1:
         look = bound("cross_step", st.session_state.cross_step)
         look["help"] = say("Each step writes one token and attends to the source to do so.")
@@ -150,8 +150,8 @@ def long_enough(text: str) -> str:
     return next((line for line in LONGER if rows and len(line) >= len(rows[0]) + MORE), LONGER[-1])
 
 
-def _within(key: str, least: int, most: int) -> None:
-    st.session_state[key] = min(max(st.session_state[key], least), most)
+def _at_most(key: str, most: int) -> None:
+    st.session_state[key] = min(max(st.session_state[key], 0), most)
 
 
 TITLES = {

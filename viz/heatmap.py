@@ -281,12 +281,12 @@ def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
 
 def tooltip(*lines: str) -> str:
     """Of a cell: which it is, then these lines."""
-    return "<br>".join((looks_at("%{y}", "%{x}"), *lines))
+    return "<br>".join((looks_at("%{y}"), *lines))
 
 
-def looks_at(query: str, key: str) -> str:
-    """The first line of a tooltip, of which cell it is: names, or plotly's places for them."""
-    return say("{query} attends to {key}", query=f"<b>{query}</b>", key=f"<b>{key}</b>")
+def looks_at(query: str) -> str:
+    """The first line of a tooltip: which cell it is of. query: a name, or plotly's "%{y}"."""
+    return say("{query} attends to {key}", query=f"<b>{query}</b>", key="<b>%{x}</b>")
 
 
 def _score(view: HeadView, shown: str) -> str:

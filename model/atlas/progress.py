@@ -68,7 +68,7 @@ def about(model: Model, masks: MaskSpec, length: int, atlas: Atlas | None = None
 
 
 def save(path: Path, settings: dict[str, object], progress: AtlasProgress) -> None:
-    """At once or not at all."""
+    """Write the file in one step, or not at all."""
     header = json.dumps({"settings": settings, "next_unit": list(progress.next_unit.items())}).encode()
     write(path, STATE + header + b"\n" + progress.tally.to_bytes())
 

@@ -95,7 +95,7 @@ class Tally:
 
     @classmethod
     def empty(cls, measures: int, layers: int, heads: int, length: int) -> Self:
-        """Of no text, for rows of at most `length` tokens."""
+        """A tally of no text yet, for rows of at most `length` tokens."""
         offsets = 2 * length - 1
         return cls(
             np.zeros((measures, layers, heads)),

@@ -32,7 +32,7 @@ UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that one takes seconds, 
 LONGEST = UNIT_CHARACTERS  # characters of a text; what is longer counts as several
 MOST_UPLOAD = 2_000_000  # bytes of a file that a page takes
 SUFFIXES = (".txt", ".csv")
-RANDOM_ROWS, RANDOM_SPAN = 16, 50  # as the story model's card has them
+RANDOM_ROWS, RANDOM_SPAN, RANDOM_SEED = 16, 50, 0  # as the story model's card has them
 SAMPLE = Path(__file__).with_name("sample.txt")
 
 
@@ -85,16 +85,16 @@ def units_of_sample() -> list[Unit]:
     return list(units_of_files([SAMPLE]))
 
 
-def units_of_random(model: Model, rows: int = RANDOM_ROWS, span: int = RANDOM_SPAN, seed: int = 0) -> list[Unit]:
+def units_of_random(model: Model) -> list[Unit]:
     """Rows of random tokens, all different, that come twice, behind what the model begins every text with: what an
     induction head is known by (Olsson et al. 2022)."""
     encoded = [tuple(model.encode([text]).ids[0].tolist()) for unit in units_of_sample() for text in unit.texts]
     begin = _common(encoded)
     special = {*encoded[0][:begin], *encoded[0][len(encoded[0]) - _common([ids[::-1] for ids in encoded]) :]}
     ordinary = [token for token in range(model.vocabulary) if token not in special]
-    span = min(span, (model.context - begin) // 2, len(ordinary))
-    chance = random.Random(seed)
-    spans = [chance.sample(ordinary, span) for _ in range(rows)]
+    span = min(RANDOM_SPAN, (model.context - begin) // 2, len(ordinary))
+    chance = random.Random(RANDOM_SEED)
+    spans = [chance.sample(ordinary, span) for _ in range(RANDOM_ROWS)]
     return [Unit(0, 0, rows=tuple((*encoded[0][:begin], *some, *some) for some in spans))]
 
 

@@ -60,8 +60,8 @@ class LinearizedRun(ABC):
         """What enters a layer; None: what leaves the last."""
 
     @abstractmethod
-    def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
-        """Of parts [N,W] of the stream that enters a layer at a position."""
+    def q_and_k(self, layer: int, position: int, parts: Tensor) -> QKContributions:
+        """What heads make of parts [N,W] of the stream that enters a layer at a position."""
 
     @abstractmethod
     def write(self, layer: int, position: int, outputs: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def head_outputs(record: LayerRecord, trace: Trace, row: int, positions: Sequenc
 
 
 class FrozenDecoder(LinearizedRun):
-    """Of one row of a trace, under the trace's own masks."""
+    """One row of a trace of our own Transformer, under the trace's masks."""
 
     def __init__(self, network: Transformer, trace: Trace, row: int) -> None:
         self._network, self._trace, self._row = network, trace, row
@@ -113,11 +113,11 @@ class FrozenDecoder(LinearizedRun):
         return Stream((*names, BIASES), torch.stack([part.double() for part in (*parts, biases)]).cpu())
 
     def _here(self, some: Tensor) -> Tensor:
-        """On the network's device."""
+        """Move it to the network's device."""
         return some.to(self._trace.states.device)
 
     @torch.inference_mode()
-    def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
+    def q_and_k(self, layer: int, position: int, parts: Tensor) -> QKContributions:
         block = self._blocks[layer]
         through = _frozen(block.attention_norm, *map(self._here, (parts, self.stream([position], layer).total[0])))
         q, q_bias = self._projected(block, block.attention.query, through)

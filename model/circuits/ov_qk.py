@@ -191,7 +191,7 @@ def composition_of_layer(model: Model, layer: int) -> np.ndarray:
 
 
 def composition(model: Model) -> np.ndarray:
-    """Of all heads: float32 [3,L,H,L,H], the later head first."""
+    """How strongly each head reads what an earlier one wrote: float32 [3,L,H,L,H], the later head first."""
     layers = model.num_layers
     return np.stack([composition_of_layer(model, layer) for layer in range(layers)], 1)
 

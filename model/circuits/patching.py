@@ -103,7 +103,7 @@ class PatchPair:
         return answer, others[1] if others[0] == answer else others[0]
 
     def measured(self, metric: PatchMetric) -> tuple[float, float]:
-        """What is measured in A and in B as they are."""
+        """The metric in A and in B, unpatched."""
         in_a, in_b = self._logits_of_a(metric.query), logits_at(self.b, self.row_b, metric.query)
         return float(metric.of(in_a)), float(metric.of(in_b))
 
@@ -239,7 +239,7 @@ class PatchPair:
 
 
 def of_pair(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, method: str, *arguments: Any) -> Any:
-    """What a method of the PatchPair gives: a job."""
+    """Call a method of PatchPair, as a job."""
     return getattr(PatchPair(model, a, row_a, b, row_b), method)(*arguments)
 
 

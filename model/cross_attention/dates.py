@@ -89,9 +89,9 @@ class DatesModel(Model):
         check_targets(targets, texts)
         return replace(self._targets.encode(targets, pad_side), source=source)
 
-    def encode_source(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
+    def encode_source(self, texts: list[str]) -> TokenBatch:
         """The texts alone, one row each: what `write` takes."""
-        return self._sources.encode(texts, pad_side)
+        return self._sources.encode(texts)
 
     def label(self, token: int) -> str:
         return self._targets.label(token)
@@ -258,7 +258,7 @@ def held_out_sample(count: int) -> tuple[tuple[str, str], ...]:
 
 
 def measure(model: DatesModel, spec: MaskSpec, count: int) -> DateAccuracy:
-    """On a held-out sample of this size."""
+    """Measure accuracy on a held-out sample of this size."""
     some = list(held_out_sample(count))
     exact = exact_match(model, some, spec)
     return DateAccuracy(count, exact, *shown_the_answer(model, some, spec))

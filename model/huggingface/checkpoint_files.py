@@ -1,4 +1,4 @@
-"""Checks the files of a model's folder or repository, by names, sizes and config, before anything is loaded."""
+"""Checks a model's files by names, sizes and config, before fetching.py downloads and loading.py reads them."""
 
 import json
 import math

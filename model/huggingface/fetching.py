@@ -1,4 +1,4 @@
-"""A model's files, from a folder or the Hub: config, tokenizer and size are checked before weights are downloaded."""
+"""Gets a model's files by hub.py: small ones first, which are checked, then weights; loading.py reads them next."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The types and formats in which weights are stored, known from file names, small JSON files and headers alone.
+"""Tells in which type and format weights are stored, by file names, small JSON files and headers, before any is read.
 
 GGUF is llama.cpp's format of one file, whose header is read within limits before any library sees the file. Layout:
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. transformers reads it (`gguf_file=`) and dequantizes every

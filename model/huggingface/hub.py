@@ -1,4 +1,4 @@
-"""Files of a Hugging Face repository, from the local cache without any network, or downloaded with progress.
+"""Gives fetching.py a repository's files: from the local cache without any network, or downloaded with progress.
 
 No request has an access token: users can choose only public repositories.
 Without a network, the Hub's client waits 25 seconds and more, so a short request is made first; it also waits for ever

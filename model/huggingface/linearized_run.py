@@ -129,7 +129,7 @@ class LayerProbe:
         return norms.kept, made
 
     def _filled(self, one: Tensor) -> Tensor:
-        """The same in every slot: [..] -> [1,n,..]."""
+        """Repeat a tensor in every slot: [..] -> [1,n,..]."""
         return self._padded(one.expand(self._slots, *one.shape))
 
     def _padded(self, some: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ class FrozenNetwork(attribution.LinearizedRun):
         return attribution.Stream((*names, attribution.BIASES), torch.stack([*parts, biases]))
 
     @torch.inference_mode()
-    def read(self, layer: int, position: int, parts: Tensor) -> attribution.QKContributions:
+    def q_and_k(self, layer: int, position: int, parts: Tensor) -> attribution.QKContributions:
         number = self._numbers[layer]
         whole = self._read.streams[number][0, position]
         nothing = torch.zeros(1, len(whole), dtype=parts.dtype)

@@ -1,7 +1,7 @@
-"""Loads a network from a folder that was checked: safetensors alone, no code of the repository.
+"""Loads a network from a folder that checkpoint_files.py has checked: safetensors or GGUF, no code of the repository.
 
 It chooses transformers' class for a configuration, checks that every weight of the files found its place, and merges a
-LoRA adapter.
+LoRA adapter. verify.py runs it next.
 """
 
 import re
@@ -119,9 +119,7 @@ def gguf_option(name: str, folder: Path) -> dict[str, str]:
     return {"gguf_file": file} if file else {}
 
 
-def read_network(
-    name: str, folder: Path, settings: Settings, report: Report = lambda _: None
-) -> tuple[PreTrainedModel, OutputHead]:
+def read_network(name: str, folder: Path, settings: Settings, report: Report) -> tuple[PreTrainedModel, OutputHead]:
     """The network in folder with eager attention on the device that was chosen, ready to run, and what the folder holds
     of its head.
 

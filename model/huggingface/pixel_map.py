@@ -46,7 +46,7 @@ def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list
     if grid is not None:
         tiles, spread = _put_together(share, *grid)
     regions, tokens = [_region(tile, size) for tile in tiles], embed(values)
-    while len(regions) > 1 and regions[-1] is None:  # of padding alone
+    while len(regions) > 1 and regions[-1] is None:  # a tile that is padding alone
         regions.pop()
     cells = _cells(len(tokens), regions, tiles.shape[-2:]) if regions and all(regions) else []
     planes = torch.zeros(len(tiles), *tiles.shape[-2:])
@@ -85,7 +85,7 @@ def embedder(body: nn.Module, stack: nn.Module, inputs: dict[str, Any], position
 
 
 class _End(Replacement):
-    """In the place of a stack: ends the pass."""
+    """Stands in for a stack and ends the forward pass there."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> None:
         raise Reached(inputs_embeds)
@@ -168,7 +168,7 @@ def _packed(tokens: int, side: int, regions: list[Box], tile: Size) -> Cells:
 
 
 def _box(cell: Cell, region: Any, tile: Size, size: tuple[int, int]) -> Box | None:
-    """None of padding alone."""
+    """A cell's box in the image; None if it is padding alone."""
     left, top, right, bottom = region
     x, y = (right - left) / tile[1], (bottom - top) / tile[0]
     box = left + cell[1] * x, top + cell[2] * y, left + cell[3] * x, top + cell[4] * y

@@ -1,4 +1,4 @@
-"""A model's tokenizers, from its files.
+"""Reads a model's tokenizers from files that checkpoint_files.py has checked, before loading.py reads the network.
 
 Sentencepiece's files (.spm, .model) too: its library cuts a text, a vocabulary gives the ids.
 """
@@ -187,7 +187,7 @@ class _Cutter:
         text.tokenize(self._tokens)
 
     def _tokens(self, text: str) -> list[Token]:
-        """With their offsets, which the library counts in bytes."""
+        """Cut a text into tokens; the library counts their offsets in bytes."""
         found = self._before.match(text)
         first = found[0] if found else ""
         skipped = len(first.encode())

@@ -1,4 +1,4 @@
-"""Checks, when a network is loaded, that our attention computes what the network computes.
+"""Checks, after loading.py has loaded a network, that our attention computes what it computes: a load's last step.
 
 A small batch, longer than every window of the network where that is affordable, goes through it three times: as
 transformers runs it; to find its attentions and masks; and through our attention under its standard masks. A network is

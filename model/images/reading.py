@@ -78,7 +78,7 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
 
 
 def _check(image: Image.Image) -> None:
-    """By its header alone, before a pixel is decoded."""
+    """Check an image by its header alone, before a pixel is decoded."""
     wide, high = image.size
     if wide * high > MOST_PIXELS:
         raise ValueError(msg(TOO_LARGE, most=MOST_PIXELS / 1e6))

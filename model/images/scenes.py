@@ -66,7 +66,7 @@ class Scene:
         return any((one.colour, one.shape) in UNSEEN for one in self.shapes)
 
     def text(self) -> str:
-        """For a link: "white_square-red-small-10-20_…"."""
+        """The scene as a link has it: "white_square-red-small-10-20_…"."""
         shapes = (f"{one.shape}-{one.colour}-{one.size}-{one.x}-{one.y}" for one in self.shapes)
         return "_".join([self.background, *shapes])
 

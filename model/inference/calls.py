@@ -90,7 +90,7 @@ class CallsComparison:
         return self.cells
 
 
-def open_ended(model: Model, text: str, rendered: bool = False) -> TokenBatch:
+def open_ended(model: Model, text: str, rendered: bool) -> TokenBatch:
     """A text as one row, without the tokens that the model adds behind it. rendered: a chat template wrote it."""
     if rendered:
         return model.encode_rendered(text)[0]

@@ -84,9 +84,9 @@ class MaskCost:
         """Of one head's q·k and weights·v over the computed scores: a multiplication and an addition each."""
         return 4 * self.computed * head_size
 
-    def key_value_bytes(self, head_size: int, bytes_per_number: int = 2) -> int:
-        """The keys and values that one head reads: each block of queries reads those of its blocks once."""
-        return 2 * (self.full + self.partial) * self.block * head_size * bytes_per_number
+    def key_value_bytes(self, head_size: int) -> int:
+        """Of the keys and values that a head reads, 2 bytes a number: each block of queries reads its own once."""
+        return 2 * (self.full + self.partial) * self.block * head_size * 2
 
 
 def cost(

@@ -146,7 +146,7 @@ def _relative(model: Model, ids: Sequence[int], tokens: int) -> bool:
 
 
 def _relative_beyond(model: Model, ids: Sequence[int], tokens: int) -> bool:
-    """The same of a position that may lie beyond the context."""
+    """Like `_relative`, for positions beyond the context too."""
     try:
         return _relative(model, ids, tokens)
     except NotSupported:  # its angles are a table, which ends there

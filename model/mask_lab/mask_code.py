@@ -101,7 +101,7 @@ def _statements(steps: list[Step]) -> list[str]:
 
 
 def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[Drawn], conditions: str) -> Iterator[str]:
-    """What the conditions name, and nothing else."""
+    """Lines of code that define the tensors named in the conditions."""
     keep = place.keep[row].cpu()
     drawn = "drawn" in conditions
     if any(name in conditions for name in ("keep", "position")) or (drawn and not keep.all()):

@@ -56,7 +56,7 @@ def report(folder: Path) -> str:
 
 
 def sample(model: DigitsModel, size: int, how: Sampling) -> Digits:
-    """As many digits of each class, 0 to 9 again and again."""
+    """Draw as many digits of each class, 0 to 9 again and again."""
     classes = np.tile(np.arange(CLASSES), size // CLASSES)
     return Digits(write(model, classes, how), classes)
 

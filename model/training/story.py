@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from model import masks
+from model.atlas.unit import RANDOM_ROWS, RANDOM_SPAN
 from model.gpt2 import load_transformer, save_transformer
 from model.heads import measures
 from model.text import FIRST_ID, START_ID
@@ -30,6 +31,7 @@ CHILDRENS_AUTHORS = [  # parts of the names of the files
     *("kipling", "porter", "montgomery"),
 ]
 HELD_OUT = 0.04  # the last 4% of every book is never trained on, by the tokenizer neither
+BATCH = 16  # windows of held-out text that are read at once
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Rows:
 
 
 @torch.inference_mode()
-def held_out_bits(model: Transformer, tokenizer: Tokenizer, texts: list[str], batch: int = 16) -> float:
+def held_out_bits(model: Transformer, tokenizer: Tokenizer, texts: list[str]) -> float:
     """Bits per character over whole texts: windows of the full context, every second half predicted.
 
     Each window begins with the start token and overlaps the one before by half, so that every token but a text's first
@@ -152,21 +154,21 @@ def held_out_bits(model: Transformer, tokenizer: Tokenizer, texts: list[str], ba
             target[fresh : len(piece)] = piece[fresh:]
             windows.append(row[:context])
             targets.append(target)
-        for rows, wanted in zip(torch.stack(windows).split(batch), torch.stack(targets).split(batch), strict=True):
+        for rows, wanted in zip(torch.stack(windows).split(BATCH), torch.stack(targets).split(BATCH), strict=True):
             nats += float(live_training.token_losses(model, rows, wanted, causal=True).sum())
     return nats / math.log(2) / characters
 
 
 @torch.inference_mode()
-def head_scores(model: Transformer, *, rows: int = 16, span: int = 50) -> tuple[Tensor, Tensor]:
+def head_scores(model: Transformer) -> tuple[Tensor, Tensor]:
     """Induction and previous-token scores [L,H] on random repeated sequences (fixed seed)."""
     tokens = range(FIRST_ID, model.config.vocabulary)
-    ids = measures.repeated_tokens(rows, span, tokens, START_ID, torch.Generator().manual_seed(0))
-    return scores_on(model, ids, span)
+    ids = measures.repeated_tokens(RANDOM_ROWS, RANDOM_SPAN, tokens, START_ID, torch.Generator().manual_seed(0))
+    return scores_on(model, ids, RANDOM_SPAN)
 
 
 def scores_on(model: Transformer, ids: Tensor, span: int) -> tuple[Tensor, Tensor]:
-    """The same on rows [B,T] of a start token and a span of tokens, twice."""
+    """These scores on rows [B,T] of a start token and a span, repeated once."""
     weights, place = live_training.every_weight(model, ids, causal=True), torch.arange(ids.shape[1])  # [L,B,H,T,T]
     induction = torch.stack([measures.induction(weights[:, row], ids[row], place > span) for row in range(len(ids))])
     return induction.mean(0), measures.previous_token(weights, place > 0).mean(1)

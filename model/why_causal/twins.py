@@ -103,7 +103,7 @@ class Change:
         return float(self.logits[: self.place].max()), float(self.weights[: self.place].max())
 
     def later(self) -> tuple[float, float]:
-        """The same from the token on."""
+        """The largest differences from the token on."""
         return float(self.logits[self.place :].max()), float(self.weights[self.place :].max())
 
 
@@ -224,5 +224,5 @@ def loss_and_accuracy(model: Model, ids: Tensor, targets: Tensor, *, causal: boo
 
 
 def _weights(trace: Trace, row: int = 0) -> Tensor:
-    """All of them, [L,H,T,T]; the twins' context is short enough."""
+    """All weights [L,H,T,T]: the twins' context is short."""
     return torch.from_numpy(every_weight(trace, row))

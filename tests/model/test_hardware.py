@@ -84,9 +84,13 @@ def test_a_gpu_is_used_where_the_weights_have_room_in_their_precision(
 
 
 @pytest.mark.parametrize(("name", "value"), [("DEVICE", "gpu"), ("PRECISION", "int8"), ("DEVICE_MAP", "all")])
-def test_a_setting_that_means_nothing_is_refused_by_its_name(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=rf"^UNMASK_{name}: expected [^\n]*auto[^\n]*, got '{value}'$"):
-        Settings.from_environment({f"UNMASK_{name}": value})
+def test_a_setting_that_means_nothing_is_refused_by_its_name(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as of_one:
+        of_one.setenv(f"UNMASK_{name}", value)
+        with pytest.raises(ValueError, match=rf"^UNMASK_{name}: expected [^\n]*auto[^\n]*, got '{value}'$"):
+            Settings.from_environment()
     with pytest.raises(ValueError, match=rf"^{name.lower()}: expected [^\n]*auto[^\n]*, got '{value}'$"):
         unmask.load("story", **{name.lower(): value})
 

@@ -165,19 +165,24 @@ class TestNumbers:
         return bits
 
     @pytest.mark.parametrize("repeats", [1, 18, 19, 40])
-    def test_held_out_bits_are_those_of_every_token_once(self, tiny: Model, tiny_folder: Path, repeats: int) -> None:
+    def test_held_out_bits_are_those_of_every_token_once(
+        self, tiny: Model, tiny_folder: Path, repeats: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         tokenizer = Tokenizer.from_file(str(tiny_folder / "tokenizer.json"))
         texts = ["A cat sat on the mat; " * repeats, "the end."]
         ids = [tokenizer.encode(text).ids for text in texts]
         assert (len(ids[0]) > tiny.context) == (repeats > 18)
         expected = sum(self.bits_directly(tiny, some) for some in ids) / sum(map(len, texts))
         for batch in (1, 16):
-            found = held_out_bits(tiny.network, tokenizer, texts, batch)
+            monkeypatch.setattr(story, "BATCH", batch)
+            found = held_out_bits(tiny.network, tokenizer, texts)
             assert found == pytest.approx(expected, rel=1e-5), f"off by {abs(found - expected):.3g}"
 
-    def test_head_scores_are_those_of_the_weights(self, tiny: Model) -> None:
+    def test_head_scores_are_those_of_the_weights(self, tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         rows, span = 3, 11
-        induction, previous = head_scores(tiny.network, rows=rows, span=span)
+        monkeypatch.setattr(story, "RANDOM_ROWS", rows)
+        monkeypatch.setattr(story, "RANDOM_SPAN", span)
+        induction, previous = head_scores(tiny.network)
         assert induction.shape == previous.shape == (2, 3)
         ids = measures.repeated_tokens(rows, span, range(FIRST_ID, 283), START_ID, torch.Generator().manual_seed(0))
         length = 2 * span + 1

@@ -283,7 +283,7 @@ def test_the_report_holds_the_chosen_head_the_masks_and_the_text(monkeypatch: py
 
 def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
-    monkeypatch.setattr(fonts, "_in", lambda family, character: ord(character) < 0x2E80)
+    monkeypatch.setattr(fonts, "_in_ours", lambda character: ord(character) < 0x2E80)
     monkeypatch.setattr(fonts, "_covering", lambda character: None)
     page = Export(lang="zh", picture="tokens", query="4")
     assert any("这台服务器没有中文字体" in one.value for one in page.app.caption)

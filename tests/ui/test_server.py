@@ -202,9 +202,10 @@ def test_a_redis_has_an_address_with_a_number_for_its_port(given: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["*; script-src *", "a\nSet-Cookie: b", "a, b"])
-def test_a_setting_cannot_end_the_header_it_stands_in(given: str) -> None:
+def test_a_setting_cannot_end_the_header_it_stands_in(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNMASK_FRAME_ANCESTORS", given)
     with pytest.raises(ValueError, match="UNMASK_FRAME_ANCESTORS"):
-        Settings.from_environment({"UNMASK_FRAME_ANCESTORS": given})
+        Settings.from_environment()
 
 
 SERVE = ["-m", "streamlit", "run", "serve.py", "--server.headless", "true", "--server.port"]
@@ -250,8 +251,9 @@ def test_a_port_of_metrics_in_use_ends_it_with_a_sentence() -> None:
     assert ran.stderr.splitlines()[-1] == words
 
 
-def test_by_default_only_its_own_pages_may_frame_it_and_no_port_is_open() -> None:
-    settings = Settings.from_environment({})
+def test_by_default_only_its_own_pages_may_frame_it_and_no_port_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {})
+    settings = Settings.from_environment()
     assert (settings.frame_ancestors, settings.metrics_port) == ("'self'", 0)
     assert settings.metrics_address == "127.0.0.1"
 

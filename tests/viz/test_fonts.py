@@ -24,7 +24,7 @@ HAN = "Some Han font"
 
 def with_fonts(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """A machine that has DejaVu, which knows nothing of Chinese, and these, which know all of it."""
-    monkeypatch.setattr(fonts, "_in", lambda family, character: ord(character) < 0x2E80)
+    monkeypatch.setattr(fonts, "_in_ours", lambda character: ord(character) < 0x2E80)
     monkeypatch.setattr(fonts, "_covering", lambda character: next(iter(names), None))
 
 

@@ -90,7 +90,7 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def size_of(view: HeadView, heads: int = 1) -> int:
+def size_of(view: HeadView, heads: int) -> int:
     """The bytes of so many heads of this one's size, before anything is compressed: two numbers and a mask a cell."""
     return heads * view.weights.size * 9
 

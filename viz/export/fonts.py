@@ -41,7 +41,7 @@ def drawable(text: str) -> str:
 
 def families(text: str) -> list[str]:
     """The fonts that draw the text, in the order in which they are asked."""
-    others = {_covering(one) for one in set(text) if one.isprintable() and not _in(FONT, one)}
+    others = {_covering(one) for one in set(text) if one.isprintable() and not _in_ours(one)}
     return [FONT, *sorted(name for name in others if name)]
 
 
@@ -63,11 +63,11 @@ def wrapped(text: str, most: int) -> list[str]:
 
 
 def _has(character: str) -> bool:
-    return _in(FONT, character) or _covering(character) is not None
+    return _in_ours(character) or _covering(character) is not None
 
 
-def _in(family: str, character: str) -> bool:
-    return ord(character) in _characters(font_manager.findfont(family))
+def _in_ours(character: str) -> bool:
+    return ord(character) in _characters(font_manager.findfont(FONT))
 
 
 @cache

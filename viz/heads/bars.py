@@ -64,7 +64,7 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     series = [(say("weight"), row.view, NOW)]
     if row.standard:
         series = [(say("now"), row.view, NOW), (say("standard"), row.standard, STANDARD)]
-    hover = f"{looks_at(escaped(row.name), '%{x}')}<br>"
+    hover = f"{looks_at(escaped(row.name))}<br>"
     traces: list[Part] = []
     for name, view, colour in series:
         shown = np.where(view.any_blocked()[0], np.nan, view.weights[0])[places]

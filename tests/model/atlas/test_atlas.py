@@ -261,10 +261,12 @@ def test_on_texts_its_previous_token_head_is_that_of_its_card(story: Model) -> N
 
 
 @pytest.mark.slow
-def test_no_untrained_model_has_a_head_with_a_name(story: Model) -> None:
+def test_no_untrained_model_has_a_head_with_a_name(story: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred of them, with weights as large as a trained one's may be; on random tokens and on texts."""
     assert isinstance(story, DecoderModel)
-    random_units, text_units = units_of_random(story, rows=3, span=23), [Unit(0, 0, 0, units_of_sample()[0].texts[:4])]
+    monkeypatch.setattr(atlas_unit, "RANDOM_ROWS", 3)
+    monkeypatch.setattr(atlas_unit, "RANDOM_SPAN", 23)
+    random_units, text_units = units_of_random(story), [Unit(0, 0, 0, units_of_sample()[0].texts[:4])]
     config = TransformerConfig(vocabulary=4096, context=64, layers=2, heads=3, width=24)
     highest = 0.0
     for seed in range(100):

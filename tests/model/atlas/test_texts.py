@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from model.atlas import unit as atlas_unit
 from model.atlas.unit import (
     MOST_UPLOAD,
     UNIT_CHARACTERS,
     UNIT_TEXTS,
+    Unit,
     batch_of,
     in_units,
     rows_of_unit,
@@ -156,8 +158,14 @@ def test_rows_are_padded_on_the_right(tiny: Model) -> None:
     assert batch.ids[wanted.keep].tolist() == wanted.ids[wanted.keep].tolist()
 
 
-def test_random_tokens_come_twice_and_are_all_different(tiny: Model) -> None:
-    (unit,) = units_of_random(tiny, rows=5, span=19)
+def test_random_tokens_come_twice_and_are_all_different(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(**constants: int) -> Unit:
+        for name, number in constants.items():
+            monkeypatch.setattr(atlas_unit, f"RANDOM_{name}", number)
+        (unit,) = units_of_random(tiny)
+        return unit
+
+    unit = drawn(ROWS=5, SPAN=19)
     start = int(tiny.encode(["the"]).ids[0, 0])
     assert len(unit.rows) == 5
     assert len(set(unit.rows)) == 5
@@ -166,10 +174,9 @@ def test_random_tokens_come_twice_and_are_all_different(tiny: Model) -> None:
         assert row[1:20] == row[20:]
         assert len(set(row)) == 20
         assert max(row) < tiny.vocabulary
-    assert unit == units_of_random(tiny, rows=5, span=19)[0]
-    assert unit != units_of_random(tiny, rows=5, span=19, seed=1)[0]
-    (long,) = units_of_random(tiny, rows=1, span=10_000)
-    assert len(long.rows[0]) <= tiny.context
+    assert unit == drawn()
+    assert unit != drawn(SEED=1)
+    assert len(drawn(ROWS=1, SPAN=10_000).rows[0]) <= tiny.context
 
 
 def test_the_sample_is_one_unit_of_short_texts() -> None:

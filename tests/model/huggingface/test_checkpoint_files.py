@@ -226,27 +226,30 @@ def test_a_gpt2_that_our_own_transformer_does_not_compute_goes_by_way_of_transfo
 
 
 class TestSettings:
-    def test_from_the_environment(self, tmp_path: Path) -> None:
-        found = Settings.from_environment(
-            {
-                "UNMASK_MAX_WEIGHTS_GB": "0.5",
-                "UNMASK_MODELS": "story, gpt2 ,,someone/x",
-                "UNMASK_MODEL_ROOT": str(tmp_path),
-                "UNMASK_MODELS_IN_MEMORY": "1",
-                "OTHER": "?",
-            }
-        )
+    def test_from_the_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        variables = {
+            "UNMASK_MAX_WEIGHTS_GB": "0.5",
+            "UNMASK_MODELS": "story, gpt2 ,,someone/x",
+            "UNMASK_MODEL_ROOT": str(tmp_path),
+            "UNMASK_MODELS_IN_MEMORY": "1",
+            "OTHER": "?",
+        }
+        monkeypatch.setattr("os.environ", variables)
+        found = Settings.from_environment()
         assert found == Settings(
             max_weights_gb=0.5, models=("story", "gpt2", "someone/x"), model_root=tmp_path, models_in_memory=1
         )
         assert found.max_weights_bytes == 500_000_000
 
-    def test_none_and_empty_ones_leave_the_defaults(self) -> None:
-        assert Settings.from_environment({}) == Settings.from_environment({"UNMASK_MODELS": " "}) == Settings()
+    def test_none_and_empty_ones_leave_the_defaults(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for variables in ({}, {"UNMASK_MODELS": " "}):
+            monkeypatch.setattr("os.environ", variables)
+            assert Settings.from_environment() == Settings()
         assert (Settings().max_weights_gb, Settings().models, Settings().model_root) == (3.0, (), None)
 
     @pytest.mark.parametrize("variable", ["UNMASK_MAX_WEIGHTS_GB", "UNMASK_MODELS_IN_MEMORY"])
     @pytest.mark.parametrize("value", ["many", "-1", "0", "inf", "nan"])
-    def test_a_bad_one_is_named(self, variable: str, value: str) -> None:
+    def test_a_bad_one_is_named(self, variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(variable, value)
         with pytest.raises(ValueError, match=rf"^{variable}: expected [^\n]*, got '{value}'$"):
-            Settings.from_environment({variable: value})
+            Settings.from_environment()

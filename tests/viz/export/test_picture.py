@@ -203,7 +203,7 @@ def test_a_character_without_a_font_is_its_code_point_and_itself_in_svg(monkeypa
     assert drawable("x\U000f1234\U000f1235 y") == "x⟨U+F1234 U+F1235⟩ y"
     here = replace(labelled(), queries=[*LABELS[:6], "中文"], keys=[*LABELS[:6], "\U000f1234"])
     monkeypatch.setattr(fonts, "_covering", lambda character: None)  # whatever fonts there are here
-    monkeypatch.setattr(fonts, "_in", lambda family, character: ord(character) < 0x4E00)
+    monkeypatch.setattr(fonts, "_in_ours", lambda character: ord(character) < 0x4E00)
     for kind in ("png", "pdf"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # as matplotlib says that it draws a box instead
