@@ -266,6 +266,12 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     drawn = page.blocked() & ~before
     assert drawn[:, 1].sum() == drawn.sum() > 1
     assert main.evaluate("main => main.scrollTop") == above
+    strokes = "canvas => canvas.studio.strokes.length"
+    count = page.mask.evaluate(strokes)
+    for apart in (0, 64):
+        page.pinch(page.place_of(2, 1), page.place_of(8, 8), apart)
+        assert page.mask.evaluate(strokes) == count, "two fingers draw nothing"
+    page.page.wait_for_function("() => visualViewport.scale > 1.1")
     context.close()
     assert not watch.elsewhere
     assert not watch.errors
