@@ -97,6 +97,16 @@ class Explore:
             finger.send("Input.dispatchTouchEvent", {"type": event, "touchPoints": points})
             self.page.wait_for_timeout(20)
 
+    def pinch(self, first: tuple[float, float], second: tuple[float, float], apart: int) -> None:
+        """A finger put somewhere on the screen, another elsewhere, and both moved apart by so many pixels."""
+        fingers = self.page.context.new_cdp_session(self.page)
+        moves = (("touchMove", 2, apart * step / 8) for step in range(1, 9))
+        for event, count, far in (("touchStart", 1, 0), ("touchStart", 2, 0), *moves, ("touchEnd", 0, 0)):
+            ends = [(*first, -far), (*second, far)][:count]
+            points = [{"x": x + by, "y": y + by, "id": number} for number, (x, y, by) in enumerate(ends)]
+            fingers.send("Input.dispatchTouchEvent", {"type": event, "touchPoints": points})
+            self.page.wait_for_timeout(20)
+
     def toggle(self, name: str) -> "Explore":
         """Flip a mask switch."""
         switch = self.page.get_by_role("switch", name=name, exact=True)

@@ -78,6 +78,16 @@ def test_the_word_that_is_divided_by_itself_names_no_largest_patch(images: Calla
     assert "its attention over the prompt's is largest at" in page.why()
 
 
+def test_the_picture_keeps_its_sides_in_a_window_that_becomes_higher(images: Callable[..., Images]) -> None:
+    page = images("", height=720)
+    box = "canvas => [canvas.offsetWidth, canvas.offsetHeight, canvas.width]"
+    before, _, _ = page.page.locator(".images > canvas").evaluate(box)
+    list(page.looks(1280, height=1000, schemes=["light"]))
+    width, height, painted = page.page.locator(".images > canvas").evaluate(box)
+    assert width > before
+    assert (height, painted) == (width, width)
+
+
 def test_a_patch_is_removed_by_keys_and_a_shape_placed_by_a_click(images: Callable[..., Images]) -> None:
     page = images("mode=remove")
     page.page.locator(".images > canvas").focus()

@@ -13,6 +13,7 @@ from tests.browser.explore import Explore
 
 Visit = Callable[..., Explore]
 AT = "([title, there]) => (document.querySelector('h4').innerText === title) === there"
+NAVIGATION = "[data-testid=stMain] h3, .st-key-lesson_nav button:visible"
 VERDICTS = {"en": {"That is right.", "Not quite."}, "zh": {"答对了。", "不对，"}}
 
 
@@ -233,6 +234,18 @@ def test_a_presenter_s_remote_turns_and_escape_leaves(visit: Visit) -> None:
     assert page.title() != first
     assert "present" not in page.page.url
     assert visit("present=true", height=720, kind=Lessons).page.get_by_test_id("stSidebar").is_visible(), "the list"
+
+
+def test_a_lesson_s_title_and_buttons_stay_in_their_place_on_the_last_step(visit: Visit) -> None:
+    page, tops = visit("lesson=what_attention_is&step=5", height=720, kind=Lessons), []
+    following = page.page.locator(".st-key-next button")
+    for _ in range(2):
+        tops.append([one.bounding_box()["y"] for one in page.page.locator(NAVIGATION).all()])
+        following.focus()
+        page.press("Enter")
+    assert len(tops[0]) == 5
+    assert tops[1] == tops[0]
+    assert "lesson=text_to_next_token" in page.page.url
 
 
 def test_keys_go_on_after_a_click_on_a_toggle_and_on_the_language(visit: Visit) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from model.spec import MaskSpec
+from model.spec import MaskSpec, Stroke
 from tests.browser.conftest import Watch
 from tests.browser.lab import Lab
 from viz.palette import MASK_COLOURS
@@ -130,6 +130,22 @@ def test_back_and_forward_take_strokes_off_the_canvas_and_put_them_on(visit: Vis
         assert page.mask.evaluate("canvas => canvas.studio.strokes.length") == count
 
 
+def test_back_and_forward_keep_a_drawing_that_is_too_long_for_a_link(visit: Visit) -> None:
+    page = visit(urlencode({"text": LINE, "layer": 0, "section": "code"}), kind=Lab, anew=True)
+    before, drawn = page.blocked(), MaskSpec(drawn=(Stroke("block", *FIRST, *LAST),) * 300).to_json().encode()
+    mask = {"name": "mask.json", "mimeType": "application/json", "buffer": drawn}
+    page.after(lambda: page.page.locator("input[type=file]").first.set_input_files(mask))
+    cells, count = before | rectangle(len(before)), "canvas => canvas.studio.strokes.length"
+    np.testing.assert_array_equal(page.blocked(), cells)
+    page.choose("Layer", "2")
+    for move, layer in ((page.page.go_back, "0"), (page.page.go_forward, "2")):
+        page.after(move)
+        assert (page.shown("Layer"), page.mask.evaluate(count)) == (layer, 300)
+        np.testing.assert_array_equal(page.blocked(), cells)
+    page.press("Clear").choose("Layer", "1").after(page.page.go_back)
+    assert (page.shown("Layer"), page.mask.evaluate(count)) == ("2", 0), "what was there last"
+
+
 def test_a_row_a_column_and_a_cell_that_the_causal_mask_blocks_are_drawn(lab: Callable) -> None:
     page = lab()
     assert not page.page.get_by_role("button", name="Draw", exact=True).count(), "for fingers alone"
@@ -250,6 +266,12 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     drawn = page.blocked() & ~before
     assert drawn[:, 1].sum() == drawn.sum() > 1
     assert main.evaluate("main => main.scrollTop") == above
+    strokes = "canvas => canvas.studio.strokes.length"
+    count = page.mask.evaluate(strokes)
+    for apart in (0, 64):
+        page.pinch(page.place_of(2, 1), page.place_of(8, 8), apart)
+        assert page.mask.evaluate(strokes) == count, "two fingers draw nothing"
+    page.page.wait_for_function("() => visualViewport.scale > 1.1")
     context.close()
     assert not watch.elsewhere
     assert not watch.errors

@@ -37,6 +37,7 @@ COMPOSED = [name for name in STYLES if name in KINDS and KINDS[name].first is no
 JOINED = [name for name, kind in KINDS.items() if kind.joins]
 MOST = 10_000  # positions
 LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
+MOST_DRAWINGS = 20  # links of a session whose drawings are remembered
 KEYS = tuple(f"mask_{name}{end}" for name in COMPOSED for end in ("", "_on"))
 SCOPE = ("mask_restart", "mask_where", "mask_layers")
 DRAWING = ("mask_drawn_on", "mask_drawn", "mask_text", "mask_epoch", "mask_number")
@@ -63,6 +64,9 @@ class LabLink(link.View):
         except ValueError as error:
             load(MaskSpec(), native=False)
             state.mask_wrong = str(error)
+        if f"kept_{cls.__name__}" in state.to_reread:  # Back or Forward
+            drawings = state.get("link_drawings", {})
+            set_drawing(drawings.get(str(st.query_params.to_dict()), state.mask_drawn))
         state.mask_drawn_on &= chosen["mask_drawn_on"]
         state.setdefault("named_mask", "")  # typed: in no link
         return {name: state[name] for name in ALL_KEYS}
@@ -150,6 +154,15 @@ def take_drawing(strokes: tuple[Stroke, ...], text: str | None, number: int) -> 
     """The canvas's drawing on a text, the number-th since the page itself set one. It is switched on."""
     taken = {"mask_drawn_on": bool(strokes), "mask_text": text if strokes else None, "mask_number": number}
     st.session_state.update(taken, mask_drawn=strokes)
+
+
+def note_drawing(strokes: tuple[Stroke, ...]) -> None:
+    """Call when its link is written: Back and Forward bring links alone, and a drawing may be too long for one."""
+    drawings, written = st.session_state.setdefault("link_drawings", {}), str(st.session_state.written_link)
+    drawings.pop(written, None)  # the latest stands last
+    drawings[written] = strokes
+    if len(drawings) > MOST_DRAWINGS:
+        del drawings[next(iter(drawings))]
 
 
 def drawing() -> tuple[tuple[Stroke, ...], tuple[Stroke, ...]]:

@@ -90,8 +90,10 @@ def show(reading: TokenizedText, row: int) -> None:
 
 def share(model: Model, spec: MaskSpec) -> None:
     off = compose.drawing()[1]  # in links a drawing that is switched off is, too
-    linked = compose.for_link(replace(spec, drawn=off) if off else spec, model.standard)
+    spec = replace(spec, drawn=off or spec.drawn)
+    linked = compose.for_link(spec, model.standard)
     controls.share(compose.LabLink, model, masks=linked, mask_drawn_on=not off, **dict.fromkeys(NATIVE))
+    compose.note_drawing(spec.drawn)
 
 
 def sentence(now: RunView, standard: RunView, chosen: int) -> str:

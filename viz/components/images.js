@@ -14,7 +14,6 @@ const PARTS = `
 // The picture under a veil that is thin where the weight is large; plain without weights.
 function paintPicture(canvas, { page, image, blocked }, wide, weights, word) {
   const tall = (wide * image.naturalHeight) / image.naturalWidth;
-  canvas.style.height = `${tall}px`;
   const pen = copy(canvas, sheet(wide, tall));
   pen.imageSmoothingEnabled = page.smooth;
   pen.drawImage(image, 0, 0, wide, tall);

@@ -151,6 +151,7 @@ function studio(canvas, root) {
 
   canvas.onpointerdown = (event) => {
     if (!self.mask?.most || event.button) return;
+    if (!event.isPrimary) return canvas.onpointercancel(); // a second finger: the browser enlarges the page
     if (!draws(FINGERS.matches && event.pointerType !== "mouse")) return canvas.onpointermove(event); // a tap asks why
     self.from = self.to = cellAt(canvas, self.mask, event);
     if (self.from.q < 0 && self.from.k < 0) self.from = self.to = null;
