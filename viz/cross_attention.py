@@ -201,9 +201,9 @@ table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(12
 
 @dataclass(frozen=True)
 class BreakRow:
-    """A row of the table: masks, what they make the model write for the reader's text, and shares from 0 to 1.
+    """A row of the table: masks, what the model writes under them, judged by `judgement`, and shares from 0 to 1.
 
-    judged: what `judgement` says of it. exact: of whole dates; characters, probability: shown the right answer.
+    exact: of right dates. Shown the right answer: characters, of its likeliest ones; probability, the mean of all.
     """
 
     masks: str
@@ -255,13 +255,13 @@ NO_DATE_BECAUSE: dict[Why, str] = {
 
 @dataclass(frozen=True)
 class WrittenAnswer:
-    """A text and what was written for it.
+    """A text and what the model wrote for it. Probabilities are from 0 to 1.
 
-    meant: the days that the text means by the rules: none, one, or two where day and month could be either, the one
-    with the day first before the other. chances: of each of them as a whole answer. wrote: what the model wrote under
-    the standard masks; chance: that answer's, as a whole. least: the smallest among its characters, and `at`, that
-    character. lifted: "without the padding mask" or its like, "" where no mask is lifted; now: what it writes by itself
-    then. why_none: of a text that means no day, what model/cross_attention/reading.py tells. Chances are from 0 to 1.
+    meant: the days that the text may mean by the rules: none, one, or two if day and month can be swapped, with the
+    day-first reading first. chances: the probability of each as a whole answer. wrote: the answer under the standard
+    masks; chance: its probability; least: the smallest probability of its characters; at: that character. lifted:
+    "without the padding mask" or the like, "" if no mask is lifted; now: what the model writes then. why_none: why the
+    text means no day, from model/cross_attention/reading.py.
     """
 
     meant: tuple[date, ...]

@@ -17,7 +17,7 @@ from viz.heatmap import CachedFigure
 
 LEFT, WIDE, TALL, RIGHT, BELOW = 1.1, 6.0, 4.4, 0.4, 0.9  # inches
 LABEL = 6.5  # font size of a token in points
-MOST_NAMES = 48  # so many rows of a heatmap are named
+MOST_NAMES = 48  # at most so many rows of a heatmap are named
 DASHES = {"dash": "--", "dot": ":"}
 
 

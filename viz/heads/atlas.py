@@ -18,7 +18,7 @@ from viz.html import filled, join, paragraph, table, tag, td, th, track
 from viz.numbers import percent, whole_percent
 from viz.palette import EVEN_SCALE, MARK, NOW, rgba
 
-LABELLED = 4  # so many points are labelled for each of the two measures
+LABELLED = 4  # at most so many points are labelled for each of the two measures
 ROOM = (0.12, 0.05)  # width and height of a label, in shares of the picture
 GREY = "#8a919c"
 DASHED = {"dash": "dot", "width": 1, "color": GREY}
@@ -145,7 +145,7 @@ def even_at(atlas: Atlas, name: str) -> float | None:
     return float(even.mean())
 
 
-MOST_LISTED = 8  # so many heads of each pattern are listed
+MOST_LISTED = 8  # at most so many heads of each pattern are listed
 NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names]
 NO_INDUCTION = N_("None matches induction on these texts; try Random, where all tokens occur twice.")
 

@@ -126,5 +126,5 @@ def rest_words(row: BarRow, shown: int) -> str:
     rest = row.largest(len(row.now))[shown:]
     if not len(rest):
         return ""
-    share = percent(float(row.now[rest].sum() / (row.now.sum() or 1)))  # several queries or a sink: not 1
+    share = percent(float(row.now[rest].sum() / (row.now.sum() or 1)))  # not 1 for several queries, or with a sink
     return say("All other keys ({count:,}): {share} of the weight.", count=len(rest), share=share)

@@ -30,7 +30,7 @@ MERGED = {
 }
 DIGITS = Decimal("0.0001")
 MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, if they cannot be compressed
-COLOURS = 255  # so many colours has a palette
+COLOURS = 255  # colours of a palette
 
 
 def weight_text(weight: float) -> str:
@@ -120,7 +120,7 @@ def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False
 
 
 def growing_packet(view: HeadView, *, name: str, query: int, alt: str) -> bytes:
-    """The packet of a head that grows by a row at every token, drawn in one size, with scores. alt: it in words."""
+    """The packet of a head that grows by a row at every token, in one size, with scores. alt: the same in words."""
     header = picture_header(query) | {"name": name, "most": head_range(view), "grows": True, "alt": alt}
     return cells_packet([view], header, scored=True)
 

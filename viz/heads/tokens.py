@@ -73,7 +73,7 @@ def left_out(whole: HeadView, part: HeadView, query: int) -> str:
         return say(words, query=query, **shown)
     keys = slice(part.first_key, part.first_key + columns)
     row = whole.weights[query].astype(np.float64)
-    beyond = float(np.delete(row, keys).sum() / (row.sum() or 1))  # several queries or a sink: not 1
+    beyond = float(np.delete(row, keys).sum() / (row.sum() or 1))  # not 1 for several queries, or with a sink
     words = N_("Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.")
     return say(words, share=percent(beyond), **shown)
 
