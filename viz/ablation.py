@@ -27,8 +27,8 @@ LARGEST = N_("{head} matters most: it changes the loss by {nats} nats.")
 
 @dataclass(frozen=True)
 class AskedPrediction:
-    """The token (target) predicted after the query, at its position. follows: it does follow in the text; else it is
-    the likeliest with all heads on."""
+    """The token (target) predicted after the query, which stands at `position`. follows: whether the target is the
+    token that follows in the text; else it is the likeliest one with all heads on."""
 
     target: str
     query: str
@@ -39,14 +39,14 @@ class AskedPrediction:
 @dataclass(frozen=True, eq=False)
 class EffectsView:
     """effects: float32 [L,H], nats that the target's loss rises by with one head off; NaN where not measured yet.
-    layers: the number of each in the network. off: the heads that are off above."""
+    layers: the number of each in the network. off: the heads that the reader has turned off."""
 
     effects: np.ndarray
     layers: Sequence[int]
     off: frozenset[tuple[int, int]]
 
     def name(self, layer: int, head: int) -> str:
-        """ "L4 H0"."""
+        """The head's name: "L4 H0"."""
         return head_name(self.layers[layer], head)
 
     def ranked(self) -> list[tuple[int, int]]:
@@ -60,8 +60,8 @@ class EffectsView:
 
 
 def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: float, after: float) -> str:
-    """HTML. names: of the heads that are off. way: what that means, in words. before, after: the target's
-    log-probabilities with all heads and without these."""
+    """Say what turning heads off does, as HTML. names: of these heads. way: how they are turned off. before, after: the
+    target's log-probabilities with all heads and without these."""
     if not names:
         return say("No head is off. Choose heads above, or rank them all by their effect on this prediction.")
     heads = say_all(names) if len(names) <= MOST_NAMED else say("{count} heads", count=len(names))
@@ -71,14 +71,14 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
 
 
 def what_is_asked(asked: AskedPrediction) -> str:
-    """Which token the numbers are of, in markdown without what the reader typed."""
+    """Say which token the numbers are about, as markdown that holds nothing the reader typed."""
     return (
         say("the token that follows in the text") if asked.follows else say("the most likely token with all heads on")
     )
 
 
 def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
-    """Layers by heads; the heads that are off are framed."""
+    """The effects as a heatmap of layers by heads; heads that are off are framed."""
     columns, rows = [f"H{head}" for head in range(view.effects.shape[1])], list(map(head_name, view.layers))
     return layers_grid(
         view.effects, rows, columns, view.off, say("%{text} off: %{z:+.3f} nats"), say("nats"), dark=dark
@@ -99,7 +99,7 @@ def effects_table(view: EffectsView) -> Markup:
 
 
 def ranking_sentence(view: EffectsView) -> str:
-    """What of all heads stands out; "" before any was measured."""
+    """Say which heads stand out; "" before any was measured."""
     ranked = view.ranked()
     if not ranked:
         return ""
@@ -114,7 +114,7 @@ def ranking_sentence(view: EffectsView) -> str:
 
 
 def effects_alt(view: EffectsView) -> str:
-    """The picture for whoever cannot see it."""
+    """Describe the picture for readers who cannot see it."""
     layers, heads = view.effects.shape
     what = say("Effect of each head, {layers} by {heads}.", layers=layer_count(layers), heads=head_count(heads))
     return together([what, ranking_sentence(view)])

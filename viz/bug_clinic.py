@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it imports torch
 WITH_BUG, RIGHT = N_("with the bug"), N_("correct version")
 BROKEN, HELD = "#D55E00", "#009E73"
 TWO_DIGITS = "{:.2f}".format
-FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of one, and how its numbers are written
+FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of one, and how to write its numbers
     "later": (N_("of the weight on real tokens {one} goes to later ones {there}, and {other} {here}."), percent),
     "padding": (N_("the share of weight that goes to padding is {one} {there}, and {other} {here}."), percent),
     "sum": (N_("the smallest sum of a row is {one} {there}, and {other} {here}."), TWO_DIGITS),
@@ -31,7 +31,7 @@ FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of o
 
 
 def law_told(law: "Law", wrong: "Verdict", right: "Verdict", *, title: str) -> Markup:
-    """One law by itself: the title, its words, and what was found with the bug and without; not PyTorch's own words."""
+    """One law by itself: title, words, and findings with the bug and without; PyTorch's own messages are left out."""
     sides = []
     for side, found in ((WITH_BUG, wrong), (RIGHT, right)):
         text = say("crashes") if found.error and found.broken else amount_text(found)
@@ -50,7 +50,7 @@ def law_table(rows: Iterable[tuple["Law", "Verdict", "Verdict"]]) -> Markup:
 
 
 def amount_text(finding: "Verdict") -> str:
-    """What a person reads of a finding: "broken: 7.97", "held: 0", "crashes: mat1 and mat2 …", "–"."""
+    """A finding in words: "violated: 7.97", "holds: 0", "crashes: mat1 and mat2 …", "–"."""
     if math.isnan(finding.amount):
         return "–"
     if finding.error:
@@ -60,7 +60,7 @@ def amount_text(finding: "Verdict") -> str:
 
 
 def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> CachedFigure:
-    """With the bug, right, and the difference. nan: rows with nothing to look at hold NaN with the bug, and not 0."""
+    """Draw weights with the bug, without it, and the difference. nan: the bug makes rows without a key NaN, not 0."""
     figure = comparison_figure(wrong, right, dark=dark, titles=(say(WITH_BUG), say(RIGHT), say("bug − correct")))
     for note in figure.layout.annotations if nan else ():
         if note.xref == "x":
@@ -81,8 +81,8 @@ def _cell(finding: "Verdict", law: "Law", element: str, text: str) -> Markup:
 
 
 def told_apart(apart: "HeatmapDifference", one: str, other: str, view: HeadView | None) -> str:
-    """In what two heatmaps differ, in a sentence: `one` and `other` name them. view: the one shown, for its labels;
-    None where a row is something else in each."""
+    """Say in a sentence how two heatmaps differ; `one` and `other` name them. view: the heatmap shown, for its labels;
+    None if the same row stands for different tokens in the two."""
     if not apart.feature:
         query, key = apart.cell
         about = {"query": query, "key": key, "one": apart.one, "there": one, "other": apart.other, "here": other}

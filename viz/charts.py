@@ -28,15 +28,15 @@ from viz.palette import ALLOWED, MARK, TWO, diverging
 
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
-LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # its lines grow upwards, beside no curve
-ROW, LEAST, MOST = 26, 240, 620  # of layers_grid: pixels of a layer, and of the picture
-LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # of the width, of two masks
+LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # above the plot: more lines never cover a curve
+ROW, LEAST, MOST = 26, 240, 620  # pixels in layers_grid: a layer's height, the least and the largest height
+LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # where two masks stand, in shares of the width
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
-BLOCKED = "rgba(128,128,128,.28)"  # a cell of a mask, as ALLOWED
+BLOCKED = "rgba(128,128,128,.28)"  # a cell that a mask blocks, beside ALLOWED
 
 
 def token_axis(labels: Sequence[str], most: int, room: float = 0.5) -> dict:
-    """At most so many of the labels, each at its position. room: beside the first and the last position."""
+    """An axis with at most `most` of the labels, each at its position. room: free space at both ends, in positions."""
     every = math.ceil(len(labels) / most) or 1
     return {
         "tickmode": "array",
@@ -53,7 +53,7 @@ def position_names(labels: Sequence[str]) -> list[str]:
 
 
 def both_sides(reach: float, dark: bool) -> Part:
-    """The colours of numbers from -reach to reach."""
+    """A diverging colour scale for numbers from -reach to reach."""
     return {"zmin": -reach, "zmax": reach, "colorscale": diverging(dark)}
 
 
@@ -64,7 +64,7 @@ def bars(x: Any, y: np.ndarray, name: str, hover: str, colour: str | list[str]) 
 
 
 def scatter(x: Any, y: Any, name: str, hover: str = "", *, mode: str = "markers", **look: Any) -> Part:
-    """Points, or a line through them; without a tooltip unless hover has its words."""
+    """Points, or a line through them. hover: the tooltip's words; "" for no tooltip."""
     said = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
     return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | said | look
 
@@ -79,8 +79,8 @@ def layers_grid(
     *,
     dark: bool,
 ) -> CachedFigure:
-    """Numbers on both sides of 0 [R,C], the first layer on top; those framed are framed. Colours go with the square
-    root. hover: of a cell, %{text} its row and column. A click sends them as they are counted."""
+    """A heatmap of signed numbers [R,C], the first layer on top. framed: cells to frame. Colours go with the square
+    root. hover: a cell's tooltip, in which %{text} names its row and column. A click sends both, counted from 0."""
     rows, columns = (list(map(escaped, names)) for names in (rows, columns))
     reach = max(float(np.nanmax(np.abs(values), initial=0.0)), 0.01)
     stops = [(float(at), colour) for at, colour in diverging(dark)]
@@ -105,18 +105,18 @@ def layers_grid(
 
 
 def upright(x: float, **line: Any) -> Part:
-    """A shape: a line from the bottom to the top at x, which looks so."""
+    """A vertical line at x over the plot's height. line: its style."""
     return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
 
 
 def unweighted(blocked: dict[str, np.ndarray], tokens: list[str]) -> HeadView:
-    """A head of these tokens without weights: for the axes, and the coarseness, of all heatmaps."""
+    """A HeadView of these tokens with all weights 0, to give other heatmaps the same axes and coarseness."""
     none = np.zeros((len(tokens), len(tokens)), np.float32)
     return HeadView(none, none, blocked, tokens, tokens)
 
 
 def two_masks(view: HeadView) -> Part:
-    """The layout of two pictures of this size that fill the width and zoom together, on axes "" and "2"."""
+    """The layout for two pictures of this size, side by side, that zoom together: on axes "" and "2"."""
     layout = axes(view) | axes(view, "2", tokens=False)
     layout["xaxis"]["domain"] = LEFT
     layout["yaxis"]["scaleanchor"] = None
@@ -126,7 +126,7 @@ def two_masks(view: HeadView) -> Part:
 
 
 def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, place: str = "") -> Part:
-    """The cells shown, bool [Q,K], in one colour. words: of their tooltips."""
+    """A heatmap of the cells in `shown`, bool [Q,K], in one colour. words: their tooltip."""
     look = {"zmin": 0, "zmax": 1, "colorscale": [[0, colour], [1, colour]], "showscale": False}
     return cells(view, np.where(shown, 0.0, np.nan), name, words, place) | look
 
@@ -134,7 +134,7 @@ def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, 
 def coloured_cells(
     values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part, **more: Any
 ) -> CachedFigure:
-    """Whole numbers as coloured cells, −1 empty; each number has a name, and the colours come again and again."""
+    """A heatmap of whole numbers, −1 for an empty cell; each number has a name, and the colours repeat."""
     steps = len(colours)
     scale = [[(step + end) / steps, colours[step]] for step in range(steps) for end in (0, 1)]
     shown = np.where(values >= 0, values % steps, np.nan).astype(np.float32)
@@ -153,13 +153,13 @@ def coloured_cells(
 
 
 def mask_figure(allowed: np.ndarray, labels: Sequence[str]) -> CachedFigure:
-    """A mask, bool [T,T]."""
+    """A mask as a heatmap: bool [T,T], True = allowed."""
     names = [say("blocked"), say("allowed")]
     return coloured_cells(allowed.astype(int), (BLOCKED, ALLOWED), names, *of_tokens(labels))
 
 
 def labelled(labels: Sequence[str], title: str) -> Part:
-    """An axis of tokens, every so many of them labelled."""
+    """An axis of tokens that labels at most MOST_TICKS of them, evenly spaced."""
     step = -(-len(labels) // MOST_TICKS)
     places = list(range(0, len(labels), step))
     return {
@@ -171,5 +171,5 @@ def labelled(labels: Sequence[str], title: str) -> Part:
 
 
 def of_tokens(labels: Sequence[str]) -> tuple[Part, Part]:
-    """Of keys, and of queries."""
+    """The axis of the keys and that of the queries."""
     return labelled(labels, KEY_TITLE), labelled(labels, QUERY_TITLE)

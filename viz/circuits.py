@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # it computes them with torch
 
 PAIRS_LISTED, PATCHES_LISTED, ARCS, HEIGHT = 12, 10, 40, 430
 NAMES = {"q": N_("Q-composition"), "k": N_("K-composition"), "v": N_("V-composition")}
-NOTICED_SCORE = 0.5  # a weight times 1.6
-NOTICED_EFFECT = 0.005  # of the measured value: what rounds to 0 in two digits
-LEAST_WAY = 0.5  # of the strongest effect: of a shorter way between the runs, shares would say nothing
+NOTICED_SCORE = 0.5  # a smaller score changes a weight by less than a factor of 1.6
+NOTICED_EFFECT = 0.005  # a smaller change of the measured value rounds to 0 in two digits
+LEAST_WAY = 0.5  # times the strongest effect: if the runs differ by less, shares would say nothing
 BEFORE = N_("Measured in {given}: {there}, in {taking}: {here}.")
 STRONGEST = N_("{patch} from {given} changes {taking} most: by {change}.")
 AWAY = N_("{patch} from {given} changes {taking} most: by {change}, away from {given}.")
@@ -35,10 +35,10 @@ Pair = tuple[int, int, int, int]  # layer and head that reads, layer and head th
 
 
 def circuit_table(tokens: "Sequence[TokenEffects]", what: str, largest: str, smallest: str) -> Markup:
-    """what, largest, smallest: the columns' titles."""
+    """A table of what a circuit does to each token. what, largest, smallest: the columns' titles."""
     rows = [[th(what), th(largest), th(smallest)]]
     most = max((abs(value) for one in tokens for _, value in (*one.largest, *one.smallest)), default=0.0)
-    digits = max(1 - math.floor(math.log10(most)), 1) if most else 1  # two of the largest: it may be small
+    digits = max(1 - math.floor(math.log10(most)), 1) if most else 1  # two digits of the largest, which may be small
     for one in tokens:
         some = [
             ", ".join(f"{token} {signed(value, digits)}" for token, value in each)
@@ -70,8 +70,8 @@ def profile_sentence(profile: np.ndarray) -> str:
 def strongest(found: np.ndarray, most: int | None = None) -> list[Pair]:
     """found [L,H,L,H] -> the pairs above what random matrices give, the strongest first; at most so many."""
     values = found.ravel()
-    places = np.flatnonzero(values > 0)  # NaN is not
-    if most is not None and len(places) > most:  # not all are sorted, which takes long
+    places = np.flatnonzero(values > 0)  # leaves NaN out
+    if most is not None and len(places) > most:  # sorting all of them would take long
         places = places[values[places] >= np.partition(values[places], -most)[-most]]
     places = places[np.argsort(-values[places], kind="stable")][:most]
     return [tuple(place) for place in np.transpose(np.unravel_index(places, found.shape)).tolist()]
@@ -136,7 +136,7 @@ def composition_numbers(found: np.ndarray, layers: Sequence[int]) -> list[Figure
 
 
 def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) -> str:
-    """found [L,H,L,H]: what stands out."""
+    """Say which pair of heads in found [L,H,L,H] composes most strongly."""
     pairs = strongest(found, 1)
     if len(found) == 1:
         return say("It has one layer: no head comes before another.")
@@ -150,9 +150,9 @@ def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) ->
 
 @dataclass(frozen=True, eq=False)
 class PatchView:
-    """values [R,C]: by how much the measured value rises with each patch; spread [R,C]: over pairs of texts, None for
-    one pair. rows, columns: their names. chosen: those patched together. measured: the value of the run that
-    activations are taken from, and of the one that they are put into; names: of both. unit: of all of these."""
+    """values [R,C]: by how much the measured value rises with each patch; spread [R,C]: of these over pairs of texts,
+    None for one pair. rows, columns: their names. chosen: cells patched together. measured: the value in the run that
+    activations are taken from, and in the run that they are put into; names: of the two runs. unit: of all values."""
 
     values: np.ndarray
     rows: Sequence[str]
@@ -164,7 +164,7 @@ class PatchView:
     chosen: frozenset[tuple[int, int]] = frozenset()
 
     def ranked(self) -> list[tuple[int, int]]:
-        """The strongest either way first."""
+        """All cells, the patch with the largest rise or fall first."""
         return sorted(np.ndindex(self.values.shape), key=lambda place: -abs(self.values[place]))
 
     def name(self, place: tuple[int, int]) -> str:
@@ -176,7 +176,7 @@ def patch_figure(view: PatchView, *, dark: bool) -> CachedFigure:
 
 
 def patch_table(view: PatchView) -> Markup:
-    """The strongest, with what they are of the way from the one run to the other, where there is one."""
+    """The strongest patches, each also as a share of the difference between the two runs, unless that is too small."""
     ranked, way = view.ranked()[:PATCHES_LISTED], view.measured[0] - view.measured[1]
     most, given, taking = abs(float(view.values[ranked[0]])) or 1.0, *view.names
     spread = [th(say("± over pairs"), "number")] if view.spread is not None else []
@@ -207,7 +207,7 @@ def patch_sentence(view: PatchView) -> str:
 
 
 def patch_alt(view: PatchView) -> str:
-    """The picture for whoever cannot see it."""
+    """Describe the picture for readers who cannot see it."""
     rows, columns = view.values.shape
     across = say_count("{count} column", "{count} columns", columns)
     what = say("Effect of each patch, {rows} by {columns}.", rows=layer_count(rows), columns=across)
@@ -215,7 +215,7 @@ def patch_alt(view: PatchView) -> str:
 
 
 def patch_grid(view: PatchView) -> Markup:
-    """All of them as a table of numbers on their colours."""
+    """All patches as a table, each number on its colour."""
     reach = max(float(np.abs(view.values).max()), NOTICED_EFFECT)
     rows = [[th(""), *(th(column, "number") for column in view.columns)]]
     for name, values in zip(view.rows, view.values.tolist(), strict=True):

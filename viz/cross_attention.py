@@ -22,7 +22,7 @@ from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 FAINTEST = 0.01  # a line fainter than this nobody sees
 LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers
-MOST_LABELS = 72  # of each text, in a picture as wide as the page
+MOST_LABELS = 72  # labels of each text in a picture as wide as the page
 HEIGHT = 430  # pixels
 PADDING_SIGN = "▢"
 STEP = N_("step {step} writes <b>{output}</b>, {chance}<br>attends most to {position}: {token}, {weight}")
@@ -33,7 +33,7 @@ class Alignment:
     """Weights float32 [N,S], 0 to 1: row i is the source row of the step that wrote outputs[i].
 
     source [S], outputs [N]: labels. padding: bool [S], True = a source position that is padding. blocked: bool [N,S].
-    probabilities [N]: of each output at its step, 0 to 1. step: the one that is looked at.
+    probabilities [N]: of each output at its step, 0 to 1. step: the step that the reader has chosen.
     """
 
     source: list[str]
@@ -45,12 +45,12 @@ class Alignment:
     step: int
 
     def heaviest(self, step: int | None = None) -> int:
-        """The source position that a step (the one looked at, unless given) looks at most."""
+        """The source position with the largest weight in a step, by default the chosen one."""
         return int(self.weights[self.step if step is None else step].argmax())
 
 
 def alignment_figure(found: Alignment) -> CachedFigure:
-    """On top the chosen step's source row as bars, below it the source, the lines, and the outputs."""
+    """Draw the chosen step's source row as bars, and below it lines from the source tokens to the outputs."""
     top = max(float(found.weights[found.step].max(initial=0.0)), 0.05)
     plain: Part = {"showgrid": False, "zeroline": False, "fixedrange": True}
     weights = {"domain": [0.68, 1], "range": [0, top * 1.08], "anchor": "x", "title": {"text": say("weight")}}
@@ -67,7 +67,7 @@ def alignment_figure(found: Alignment) -> CachedFigure:
 
 
 def alignment_alt(found: Alignment) -> str:
-    """The alignment for whoever cannot see it: what each output looks at most."""
+    """Describe the alignment for readers who cannot see it: what each output attends to most."""
     pairs = []
     for step, output in enumerate(found.outputs[:40]):
         key = found.heaviest(step)
@@ -80,7 +80,7 @@ def alignment_alt(found: Alignment) -> str:
 def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
     """HTML: the outputs in boxes, below each its probability; where masks are lifted, now and under the standard ones.
 
-    now, standard: [N], 0 to 1; standard None: nothing is lifted. The step that is looked at is framed.
+    now, standard: [N], 0 to 1; standard is None if no mask is lifted. step: the chosen one, which is framed.
     """
     framed = {"aria_current": "true", "style": f"outline:2px solid {NOW}; border-radius:3px"}
     boxes = [td(output, "token", **(framed if place == step else {})) for place, output in enumerate(outputs)]
@@ -101,7 +101,7 @@ table.numbers.written td.doubt { font-weight: 700; background: rgba(240,163,94,.
 
 
 def _places(count: int) -> np.ndarray:
-    """The middles of so many equal parts of 0 to 1."""
+    """The centres of `count` equal parts of the range from 0 to 1."""
     return (np.arange(count) + 0.5) / count
 
 
@@ -131,7 +131,7 @@ def _row(found: Alignment) -> Part:
 
 
 def _outputs(found: Alignment) -> Part:
-    """A place to point at above each output: its probability, and what it looks at most."""
+    """A point above each output whose tooltip has its probability and what it attends to most."""
     said = []
     for step, output in enumerate(found.outputs):
         key = found.heaviest(step)
@@ -201,9 +201,9 @@ table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(12
 
 @dataclass(frozen=True)
 class BreakRow:
-    """A row of the table: masks, what they make the model write for the reader's text, and shares from 0 to 1.
+    """A row of the table: masks, what the model writes under them, judged by `judgement`, and shares from 0 to 1.
 
-    judged: what `judgement` says of it. exact: of whole dates; characters, probability: shown the right answer.
+    exact: of right dates. Shown the right answer: characters, of its likeliest ones; probability, the mean of all.
     """
 
     masks: str
@@ -230,7 +230,7 @@ def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
 
 
 def lifted_words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:
-    """What the table says, in words: shares beside the standard masks'."""
+    """Say what the table shows: shares with a mask lifted beside those under the standard masks."""
     lifted = {
         "padding": (padding.exact, standard.exact),
         "shown": (causal.characters, standard.characters),
@@ -255,13 +255,13 @@ NO_DATE_BECAUSE: dict[Why, str] = {
 
 @dataclass(frozen=True)
 class WrittenAnswer:
-    """A text and what was written for it.
+    """A text and what the model wrote for it. Probabilities are from 0 to 1.
 
-    meant: the days that the text means by the rules: none, one, or two where day and month could be either, the one
-    with the day first before the other. chances: of each of them as a whole answer. wrote: what the model wrote under
-    the standard masks; chance: that answer's, as a whole. least: the smallest among its characters, and `at`, that
-    character. lifted: "without the padding mask" or its like, "" where no mask is lifted; now: what it writes by itself
-    then. why_none: of a text that means no day, what model/cross_attention/reading.py tells. Chances are from 0 to 1.
+    meant: the days that the text may mean by the rules: none, one, or two if day and month can be swapped, with the
+    day-first reading first. chances: the probability of each as a whole answer. wrote: the answer under the standard
+    masks; chance: its probability; least: the smallest probability of its characters; at: that character. lifted:
+    "without the padding mask" or the like, "" if no mask is lifted; now: what the model writes then. why_none: why the
+    text means no day, from model/cross_attention/reading.py.
     """
 
     meant: tuple[date, ...]
@@ -306,7 +306,7 @@ def _judged(answer: WrittenAnswer) -> Markup:
 
 
 def judgement(meant: tuple[date, ...], wrote: str) -> str:
-    """What the written is, after a comma: right or wrong, or which of two readings. meant: as in WrittenAnswer."""
+    """Whether the answer is right, wrong, or one of two readings, as a clause. meant: as in WrittenAnswer."""
     answers = [one.isoformat() for one in meant] or [NO_DATE]
     if wrote not in answers:
         return say("which is wrong")
@@ -317,7 +317,7 @@ def judgement(meant: tuple[date, ...], wrote: str) -> str:
 
 
 def step_words(found: Alignment) -> Markup:
-    """What the chosen step looks at."""
+    """Say what the chosen step attends to."""
     heavy, row = found.heaviest(), found.weights[found.step]
     about = {"step": found.step + 1, "output": found.outputs[found.step]}
     if not row.any():
@@ -334,7 +334,7 @@ def step_words(found: Alignment) -> Markup:
 
 
 def _day_text(day: date) -> str:
-    """As it is said: 3 March 2021."""
+    """A date as the reader's language writes it: 3 March 2021."""
     if language() == ENGLISH:
         return f"{day.day} {day:%B} {day.year}"
     from babel.dates import format_date

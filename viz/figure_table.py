@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ROWS, MOST_COLUMNS = 128, 64
-DIGITS = 5  # significant ones
+DIGITS = 5  # significant digits
 
 
 @dataclass(frozen=True, eq=False)
 class FigureTable:
-    """title: of one picture of the figure, "" where it has one alone. left_out: what the table has no room for, in a
-    sentence, or ""."""
+    """The numbers of one picture. title: the picture's, "" if the figure has only one. left_out: a sentence on what the
+    table has no room for, or ""."""
 
     title: str
     table: "pd.DataFrame"
@@ -33,8 +33,8 @@ class FigureTable:
 
 
 def figure_tables(figure: CachedFigure) -> list[FigureTable]:
-    """A table for each heatmap and for points that have names, and one for all other bars, lines and points with the
-    same x on an axis that is seen. At least one."""
+    """At least one table: one for each heatmap, one for named points, and one for all other bars, lines and points that
+    share their x on a visible axis."""
     plain = figure.to_dict()
     traces = [
         trace
@@ -56,7 +56,7 @@ def figure_tables(figure: CachedFigure) -> list[FigureTable]:
 
 
 def _titles(plain: Part, grids: list[Part]) -> list[str]:
-    """Of each heatmap: what stands above it, or beside its colours; none above one alone."""
+    """Each heatmap's title: what stands above it or beside its colour bar; "" for a single one."""
     above = [str(note.get("text", "")) for note in plain["layout"].get("annotations", [])]
     bold = [text for text in above if text.startswith("<b>")]
     if len(bold) == len(grids):
@@ -66,8 +66,8 @@ def _titles(plain: Part, grids: list[Part]) -> list[str]:
 
 
 def _grid(trace: Part, blocked: Part | None, title: str, layout: Part) -> FigureTable:
-    """A heatmap, rows by columns; a cell without a number is empty, or blocked by a mask. Where cells have texts, these
-    are what its colours stand for; of one colour alone, the tooltip says what is true of its cells."""
+    """A heatmap's rows and columns; a cell without a number is empty, or blocked by a mask. If cells have texts, they
+    say what the colours stand for; if there is only one colour, the tooltip says it."""
     numbers = np.array(trace["hovertext"]) if "hovertext" in trace else values(trace["z"])
     numbers = numbers[None] if numbers.ndim == 1 else numbers
     if trace.get("showscale") is False and len({colour for _, colour in trace["colorscale"]}) == 1:
@@ -81,8 +81,8 @@ def _grid(trace: Part, blocked: Part | None, title: str, layout: Part) -> Figure
 def grid(
     numbers: np.ndarray, rows: Sequence[str], columns: Sequence[str], title: str = "", empty: str = ""
 ) -> FigureTable:
-    """numbers, or texts, of all rows and columns, or of the first ones; rows, columns: what all of them are called.
-    empty: what stands for NaN."""
+    """A table of numbers or texts, for all rows and columns or the first ones. rows, columns: the names of all.
+    empty: what is written for NaN."""
     part = numbers[:MOST_ROWS, :MOST_COLUMNS]
     cells = [[_number(one) or empty for one in row] for row in part.tolist()]
     return _table(title, cells, rows, columns, (len(rows), len(columns)))
@@ -97,8 +97,8 @@ def head_table(view: HeadView, title: str) -> FigureTable:
 def measures_tables(
     thumbnails: np.ndarray, shares: Mapping[str, np.ndarray], layers: Sequence[str]
 ) -> list[FigureTable]:
-    """Of every head [L,H]: its largest weight, from thumbnails [L,H,S,S'], and each share by its name in TITLES.
-    layers: their names."""
+    """A table for each measure of all heads [L,H]: the largest weight, from thumbnails [L,H,S,S'], and the shares, by
+    their names in TITLES. layers: their names."""
     heads = [f"H{head}" for head in range(thumbnails.shape[1])]
     most = {say("largest weight"): thumbnails.max((2, 3), initial=0)}
     some = {say(TITLES[name]): share for name, share in shares.items() if np.nan_to_num(share).any()}
@@ -106,14 +106,14 @@ def measures_tables(
 
 
 def _named(trace: Part, layout: Part) -> FigureTable:
-    """Points by their names: where they are on both axes."""
+    """A table of named points: where each lies on both axes."""
     places = np.stack([values(trace[axis]) for axis in "xy"], 1)
     axes = [layout.get(f"{axis}axis", {}).get("title", {}).get("text", axis) for axis in "xy"]
     return grid(places, list(map(_plain, trace["text"])), axes)
 
 
 def _columns(traces: list[Part], layout: Part) -> FigureTable:
-    """Bars, lines or points over the same x, a column each."""
+    """A table of bars, lines or points over the same x, with a column for each trace."""
     x = _along(traces[0], "x", layout)
     each = [values(trace.get("y", [])) for trace in traces]
     names = [_plain(str(trace.get("name") or number)) for number, trace in enumerate(traces)]
@@ -135,24 +135,24 @@ def _table(title: str, cells: list[list[str]], rows: Any, columns: Any, size: tu
 
 
 def _along(trace: Part, letter: str, layout: Part, size: int = 0) -> list[str]:
-    """What stands along an axis of a trace: the names of its ticks where each place has one."""
+    """The labels along an axis of a trace: its tick texts if each position has one."""
     words, axis = _words(trace.get(letter), size), layout.get(_axis(trace, letter), {})
     ticks = dict(zip(_words(axis.get("tickvals", [])), axis.get("ticktext", []), strict=False))
     return [_plain(str(ticks[word])) for word in words] if all(word in ticks for word in words) else words
 
 
 def _axis(trace: Part, letter: str) -> str:
-    """Its name in the layout: "xaxis", "xaxis2" …"""
+    """The name of a trace's axis in the layout: "xaxis", "xaxis2" …"""
     return f"{letter}axis{str(trace.get(f'{letter}axis', letter))[1:]}"
 
 
 def _words(some: Any, size: int = 0) -> list[str]:
-    """What stands along an axis, as plain text; numbers from 0 where nothing does."""
+    """Axis labels as plain text; numbers from 0 where there are none."""
     return [str(place) for place in range(size)] if some is None else list(map(_number, values(some).tolist()))
 
 
 def _plain(text: str) -> str:
-    """A label of plotly's, which reads a little HTML."""
+    """A plotly label, which may hold HTML, as plain text."""
     return html.unescape(re.sub(r"<[^<>]*>", "", text.replace("<br>", " ")))
 
 
@@ -163,7 +163,7 @@ def _number(value: Any) -> str:
 
 
 def values(part: Any) -> np.ndarray:
-    """Of a figure's plain data: numbers as viz.heatmap writes them, in base64, or as they are."""
+    """The array behind a part of a figure's data, which viz.heatmap may have written in base64."""
     if not isinstance(part, dict):
         return np.asarray(part)
     found = np.frombuffer(base64.b64decode(part["bdata"]), np.dtype("<" + part["dtype"]))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # it imports torch
 
 @dataclass(frozen=True)
 class Token:
-    """A token of the text: its label, and for one that was written how likely the model found it (0 to 1) and whether
-    the reader chose it."""
+    """A token of the text: its label and, if it was generated, its probability by the model (0 to 1) and whether the
+    reader chose it."""
 
     label: str
     probability: float | None = None
@@ -31,7 +31,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Chance:
-    """A candidate: its id, its label, its probability by the model and that it is drawn with, 0 to 1."""
+    """A candidate token: its id, its label, and its probability before and after the sampling settings, 0 to 1."""
 
     token: int
     label: str
@@ -43,9 +43,9 @@ class Chance:
 class WritingScene:
     """What the page's sentence is about.
 
-    query, key: position and label of the row looked at and of the key that has most of its weight, `weight`, in the
-    head `name`, one of `heads`. place: the written token that is looked at, from 0; None for the one that comes next.
-    chosen: that token. left, vocabulary: how many tokens may be drawn of how many. settings: as `settings` gives them.
+    query, key: position and label of the chosen row and of the key with its largest weight, `weight`, in the head
+    `name`, one of `heads`. place: the index of the chosen generated token, from 0; None for the next one. chosen: that
+    token. left: how many tokens of the `vocabulary` may be drawn. settings: as `settings` gives them.
     """
 
     name: str
@@ -63,7 +63,7 @@ class WritingScene:
 
 
 def settings(temperature: float, top_k: int, top_p: float) -> tuple[str, ...]:
-    """What of a sampling changes the model's probabilities, in words."""
+    """The sampling settings that change the model's probabilities, in words."""
     on = (
         (N_("temperature {value:g}"), temperature, 1),
         (N_("top-k {value:g}"), top_k, 0),
@@ -84,13 +84,13 @@ NEXT_TOKEN = N_(
 
 
 def sentence(scene: WritingScene) -> Markup:
-    """What to notice."""
+    """Say what to notice on the page."""
     (at, label), (seen_at, seen) = scene.query, scene.key
     about = {"head": scene.name, "label": label, "at": at, "seen": seen, "seen_at": seen_at}
     row = filled(say(ROW), share=percent(scene.weight), **about)
     before, after = chance_words(scene.chosen.before), percent(scene.chosen.after)
     chances = say("{before} by the model", before=before)
-    if scene.settings:  # which change it
+    if scene.settings:  # these change the probabilities
         left = {"left": scene.left, "vocabulary": scene.vocabulary}
         chances = say(SAMPLED, before=before, after=after, how=say_all(scene.settings), **left)
     greedy, by_chance = N_("temperature 0 gives"), N_("temperature {temperature:g} and seed {seed} give")
@@ -101,7 +101,7 @@ def sentence(scene: WritingScene) -> Markup:
 
 
 def text_html(tokens: Sequence[Token], newest: int) -> Markup:
-    """The text so far; what was written stands out, position `newest` is framed; chances are in the tooltips."""
+    """The text so far: generated tokens stand out with their probabilities in tooltips; position `newest` is framed."""
     pieces = join(_token(place, token, place == newest) for place, token in enumerate(tokens))
     return tag("div", tag("p", pieces, class_="writing", translate="no"), class_="writing-box")  # keeps its end in view
 
@@ -154,8 +154,8 @@ MOST_KEYS = 64  # columns of the cached row that a picture has room for
 
 
 def cached_row_figure(cached: np.ndarray, full: np.ndarray, allowed: np.ndarray, keys: Sequence[str]) -> CachedFigure:
-    """One head's newest row, by a cached step and by the full run, weights [K], under its mask, bool [K]; the last keys
-    of many."""
+    """Compare one head's newest row from a cached step and from the full run, weights [K], under its mask, bool [K]. Of
+    many keys it shows the last MOST_KEYS."""
     first = max(len(keys) - MOST_KEYS, 0)
     names = position_names(keys)[first:]
     unseen = np.full(len(names), np.nan)
@@ -175,8 +175,8 @@ def cached_row_figure(cached: np.ndarray, full: np.ndarray, allowed: np.ndarray,
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Multiply-adds of the steps that read 1, 2, … tokens, counted, and what was measured of some. clear: whether the
-    seconds differ by more than tries of one step do."""
+    """Counted multiply-adds of the steps that read 1, 2, … tokens, and measured seconds of some. clear: whether the
+    seconds differ by more than repeated measurements of one step."""
 
     counted_full: Sequence[int]
     counted_cached: Sequence[int]
@@ -185,7 +185,7 @@ class Costs:
 
 
 def cost_figure(costs: Costs) -> CachedFigure:
-    """Large the counted multiply-adds of each step, beside them the measured milliseconds as points."""
+    """Draw the counted multiply-adds of each step, and beside them the measured milliseconds as points."""
     counted = list(range(1, len(costs.counted_full) + 1))
     lengths = [cost.length for cost in costs.measured]
     series = (
@@ -213,7 +213,7 @@ def cost_figure(costs: Costs) -> CachedFigure:
 
 
 def cost_sentence(costs: Costs) -> str:
-    """How both grow, in numbers."""
+    """Say how the costs with and without a cache grow."""
     last = len(costs.counted_full)
     full, cached = costs.counted_full[-1], costs.counted_cached[-1]
     steps = {"last": last, "full": large(full), "cached": large(cached), "times": full / cached}
@@ -243,6 +243,6 @@ def _keys(labels: Sequence[str]) -> Part:
 
 
 def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Markup:
-    """Largest differences, a row each, under their column names; what is not to be had is NaN."""
+    """A table of largest differences under these column names; NaN where nothing could be measured."""
     body = number_rows((what, *("–" if one != one else number(one) for one in numbers)) for what, numbers in rows)
     return table([headings(head[:1], head[1:]), *body], "numbers differences")  # not shown

@@ -14,7 +14,7 @@ from model.heads.view import HeadView
 from viz.mask_styles import PERIOD, STROKE, STYLES, mask_name, mask_names
 from viz.palette import MASK_COLOURS, rgb
 
-LARGE, SMALL = 512, 192  # pixels, of a picture that is shown large or small: much larger, its lines would run together
+LARGE, SMALL = 512, 192  # pixels of a large and of a small picture: in larger ones lines would run together
 GROUND = {True: (120, 126, 138, 60), False: (150, 155, 165, 46)}  # in the dark and in the light
 INK = 190  # the opacity of a line
 
@@ -30,7 +30,7 @@ def hatch_png(blocked: dict[str, np.ndarray], dark: bool, widest: int = LARGE) -
     scale = max(widest // max(shape), 1)
     size = (shape[0] * scale, shape[1] * scale)
     times = [-(-pixels // PERIOD) for pixels in size]
-    entries = np.zeros(size, np.uint8)  # of the palette: 0 nothing, 1 ground, then a colour for each mask
+    entries = np.zeros(size, np.uint8)  # palette indices: 0 nothing, 1 ground, then a colour for each mask
     for colour, (name, mask) in enumerate(blocked.items(), 2):
         here = mask.repeat(scale, 0).repeat(scale, 1)
         entries[here & (entries == 0)] = 1
@@ -55,19 +55,19 @@ def data_uri(png: bytes) -> str:
 
 
 def picture_uri(pixels: np.ndarray) -> str:
-    """Likewise of pixels, uint8, as PIL takes them."""
+    """Pixels, uint8, as a data URI of a PNG."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return data_uri(file.getvalue())
 
 
 def reasons(view: HeadView) -> tuple[str, np.ndarray | None]:
-    """What a tooltip says of a blocked cell; %{text} in it stands for the cell's own entry of the second, [Q,K].
+    """A blocked cell's tooltip, and what its %{text} stands for in each cell, [Q,K], or None.
 
-    One reason is said as it is; of several a small picture spells out each cell's.
+    A single reason is written out. If there are several, a small picture spells out the reason of each cell.
 
-    A large one gives each mask a digit and each cell the digits of the masks that block it: 13 is the first and the
-    third. Where there are more masks than digits, it numbers the combinations instead.
+    A large picture gives each mask a digit, and each cell the digits of the masks that block it: 13 is the first and
+    the third. If there are more masks than digits, it numbers the combinations instead.
     """
     groups = blocked_groups(view)
     if len(groups) == 1:
@@ -94,7 +94,7 @@ def blocked_groups(view: HeadView) -> list[tuple[str, np.ndarray]]:
 
 
 def blocking(view: HeadView) -> list[tuple[list[str], np.ndarray]]:
-    """The same by the masks themselves: (["causal", "padding"], bool [Q,K]) and so on."""
+    """Like blocked_groups, with the masks' names as a list: (["causal", "padding"], bool [Q,K]) and so on."""
     if not view.blocked:
         return []
     bits = sum(mask.astype(np.int64) << bit for bit, mask in enumerate(view.blocked.values()))
@@ -106,7 +106,7 @@ def blocking(view: HeadView) -> list[tuple[list[str], np.ndarray]]:
 
 
 def empty_runs(view: HeadView) -> list[tuple[int, int]]:
-    """First and last row of each run of rows that have no key to attend to."""
+    """The first and the last row of each run of rows that have no key to attend to."""
     empty = view.empty_rows()
     edges = np.flatnonzero(np.diff(np.r_[False, empty, False]))
     return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]

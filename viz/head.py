@@ -26,10 +26,9 @@ def head_figure(
     query: int | None = None,
     zmax: float | None = None,
 ) -> heatmap.CachedFigure:
-    """One heatmap in a room so many sides wide, beside which WIDE leaves the place of a comparison's small pictures.
+    """One heatmap. wide, tall: the figure's size in sides of it; WIDE leaves room for a comparison's small pictures.
 
-    tall: the room's height in sides. query: the position whose row is framed. zmax: of the last colour, head_range's
-    unless given.
+    query: the position whose row is framed. zmax: the weight that gets the last colour, by default head_range's.
     """
     view = coarser(now)
     layout = _layout(view, dark, query) | heatmap.axes(view) | {"images": heatmap.hatching(view.blocked, dark=dark)}
@@ -39,7 +38,7 @@ def head_figure(
 
 
 def unnamed_figure(now: HeadView, *, dark: bool, query: int | None = None) -> heatmap.CachedFigure:
-    """head_figure in which all blocked cells look alike, and no tooltip names a mask: to be guessed."""
+    """head_figure for a guessing question: all blocked cells look alike, and no tooltip names a mask."""
     plain = head_figure(replace(now, blocked={"drawn": now.any_blocked()}), dark=dark, query=query).to_dict()
     return heatmap.figure([trace for trace in plain["data"] if trace["name"] != "blocked"], plain["layout"])
 
@@ -52,9 +51,9 @@ def comparison_figure(
     titles: tuple[str, str, str] | None = None,
     query: int | None = None,
 ) -> heatmap.CachedFigure:
-    """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together.
+    """Draw `now` large, and beside it `standard` and the difference now - standard; the three zoom together.
 
-    titles: of the three, in the reader's language.
+    titles: of the three pictures, in the reader's language.
     """
     zmax = head_range(now, standard)
     view, other = coarser(now), coarser(standard)
@@ -92,7 +91,7 @@ def comparison_figure(
 
 
 def _named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
-    """With both tokens where two texts differ: axes that zoom together are one axis, a place of it for every name."""
+    """Give both views the same labels, "one / other" where texts differ: zooming together needs the same axis."""
     queries, keys = (
         [mine if mine == theirs else f"{mine} / {theirs}" for mine, theirs in zip(*labels, strict=True)]
         for labels in ((one.queries, other.queries), (one.keys, other.keys))
@@ -103,7 +102,7 @@ def _named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
 def difference_figure(
     now: HeadView, standard: HeadView, *, dark: bool, tall: float = 1, query: int | None = None
 ) -> heatmap.CachedFigure:
-    """now - standard alone, as large as it gets; tall: the room's height in widths."""
+    """The difference now - standard by itself, as large as fits. tall: the figure's height in widths."""
     view, other = coarser(now), coarser(standard)
     change, (_, named) = _change(now, standard, view.any_blocked() & other.any_blocked()), _named_alike(other, view)
     images = _hatching_of(change, other, dark=dark, place="")
@@ -117,8 +116,8 @@ def head_range(*views: HeadView) -> float:
 
 
 def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
-    """now - standard, float32, as coarse as a screen shows it: of a patch, the change of largest size. both: the cells
-    of that which both block; NaN."""
+    """now - standard, float32, reduced to what a screen shows: a patch holds its largest change. both: the cells, after
+    this, that are blocked in both; they become NaN."""
     change, step = now.weights - standard.weights, step_of(now)
     if step > 1:
         most, least = reduced(change, step, np.maximum, 0.0), reduced(change, step, np.minimum, 0.0)
@@ -134,24 +133,24 @@ def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str
 
 
 def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, place: str) -> list[heatmap.Part]:
-    """The cells that both block."""
+    """Hatching for the cells that are blocked in both views."""
     both = {name: mask & np.isnan(change) for name, mask in standard.blocked.items()}
     return heatmap.hatching(both, dark=dark, place=place)
 
 
 def _beside(x: float, top: float, tall: float) -> heatmap.Part:
-    """Where a colour bar stands: right of x, from top on down, in shares of the figure's whole room."""
+    """The place of a colour bar right of x, from `top` down, in shares of the figure's width and height."""
     return {"x": x, "xanchor": "left", "xpad": 8, "y": top, "yanchor": "top", "ypad": 0, "len": tall}
 
 
 def _at_picture(view: HeadView, wide: float, tall: float) -> heatmap.Part:
-    """Where the colour bar of one picture stands, whose cells are square."""
+    """The place of the colour bar of a single picture, whose cells are square."""
     rows, columns = view.weights.shape
     return _beside(min(columns / rows * tall, 1) / wide, 1, min(rows / columns / tall, 1))
 
 
 def _layout(view: HeadView, dark: bool, query: int | None) -> heatmap.Part:
-    """What all have."""
+    """The layout that all figures here share."""
     return {
         "margin": heatmap.margin(view.queries, view.keys, view.first, view.first_key, view.step)
         | {"autoexpand": False},

@@ -1,7 +1,7 @@
 """One head as a plotly heatmap: rows are queries, columns are keys, blocked cells hatched.
 
-What is here are plain dicts, the parts of a figure that `figure` puts together unchecked: to check every property at
-every rerun took plotly 50 times as long as to make them. The tests check them.
+Functions here make plain dicts, which `figure` puts together unchecked: to check every property at every rerun took
+plotly 50 times as long as to make them. The tests check them.
 """
 
 import base64
@@ -31,7 +31,7 @@ LAYER_TITLE = N_("layer")
 MERGED_TITLES = N_("query: what attends"), N_("key: what is attended to")
 MOST_TICKS = 56  # labels that a large picture has room for
 LONGEST_TICK, LABEL_SIZE = 12, 11  # a label's letters, and its font's pixels where labels are few
-CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale
+CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale that draws nothing
 AXIS = {"type": "category", "showgrid": False, "zeroline": False, "ticks": ""}
 TITLE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "align": "left", "showarrow": False}
 
@@ -41,14 +41,14 @@ Part = dict[str, Any]
 
 
 class CachedFigure(go.Figure):
-    """A figure that `figure` makes of plain parts, which to_dict gives without a copy. What is added to it later is
-    not seen."""
+    """A figure that `figure` makes of plain dicts, which to_dict returns without a copy. Do not change it afterwards:
+    to_dict does not see that."""
 
     parts: Part | None = None
 
     def to_dict(self) -> Part:
         """The same plain data each time; read-only."""
-        assert self.parts is not None  # `figure` makes them
+        assert self.parts is not None  # `figure` has set them
         return self.parts
 
     @cached_property
@@ -59,14 +59,14 @@ class CachedFigure(go.Figure):
         return json.dumps({"data": plain["data"], "layout": layout}, default=methodcaller("tolist"), allow_nan=False)
 
     def nbytes(self) -> int:
-        """The memory it takes, in bytes, about: its numbers, and the same as text."""
+        """Estimate the memory it takes, in bytes: its numbers, and the same as text."""
         return 3 * len(self.text)
 
 
 def figure(traces: list[Part], layout: Part) -> CachedFigure:
-    """The parts as a figure; nothing in them is checked."""
+    """Make a figure of traces and a layout without checking them."""
     if "pandas" in sys.modules:
-        importlib.import_module("pandas")  # plotly asks sys.modules, and trips over one that is only half there
+        importlib.import_module("pandas")  # another thread may be importing it: plotly would fail on half a module
     layout = {"hovermode": "closest"} | layout
     made = CachedFigure(data=traces, layout=layout, _validate=False)
     template = {"template": _template(templates.default)}
@@ -76,12 +76,12 @@ def figure(traces: list[Part], layout: Part) -> CachedFigure:
 
 @cache
 def _template(_: str) -> Part:
-    """What plotly gives to every new figure; one a template."""
+    """The template that plotly gives to every new figure; cached for each default template."""
     return go.Figure().to_dict()["layout"].get("template", {})
 
 
 def _plain(part: Any) -> Any:
-    """The part with its arrays of numbers as plotly.js reads them fastest: their bytes in base64."""
+    """Write arrays of numbers as plotly.js reads them fastest: their bytes in base64."""
     if isinstance(part, dict):
         return {name: _plain(one) for name, one in part.items()}
     if isinstance(part, list | tuple) and part and isinstance(part[0], dict | np.ndarray):
@@ -98,12 +98,12 @@ def _plain(part: Any) -> Any:
 
 
 def finished(drawn: go.Figure) -> CachedFigure:
-    """The figure as a Picture: nothing is added to it any more."""
+    """Turn a plotly figure that is complete into a CachedFigure."""
     return figure([trace.to_plotly_json() for trace in drawn.data], drawn.layout.to_plotly_json())
 
 
 def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
-    """The figure with text of so many pixels, its margins and colour bars as that needs."""
+    """The figure with text `size` pixels tall, and margins and colour bars to fit."""
     plain, font = drawn.to_dict(), {"size": size}
     layout = plain["layout"] | {"font": font, "legend": plain["layout"].get("legend", {}) | {"font": font}}
     standoff = 0.8 * size
@@ -117,7 +117,7 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
         trace | {"colorbar": bar | {"tickfont": font, "title": bar["title"] | {"font": font}}} if bar else trace
         for trace, bar in bars
     ]
-    if any(bar for _, bar in bars):  # a head's: its margins are not plotly's to choose
+    if any(bar for _, bar in bars):  # a heatmap of a head: plotly does not choose its margins
         left, below = (
             0.6 * size * max((letters(html.unescape(label)) for label in layout[name]["ticktext"]), default=0)
             for name in ("yaxis", "xaxis")
@@ -149,10 +149,9 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
 
 
 def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
-    """Where masks block cells, one trace with nothing to see: its tooltips say what blocks a cell.
+    """One invisible trace over the blocked cells, whose tooltips say what blocks a cell; none if no cell is blocked.
 
-    It has to come before those that have gaps at these cells: the last one has the tooltip. Empty where nothing is
-    blocked.
+    It has to come before traces with gaps at these cells, since plotly shows the tooltip of the last trace.
     """
     if not view.any_blocked().any():
         return []
@@ -162,20 +161,20 @@ def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
 
 
 def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, place: str = "") -> Part:
-    """A heatmap of z [R,C] with these names of columns and rows, on the axes x{place}, y{place}, without tooltips where
-    it is NaN."""
+    """A heatmap of z [R,C] on the axes x{place}, y{place}; cells that are NaN have no tooltip. x, y: names of columns
+    and rows."""
     axes = {"xaxis": "x" + place, "yaxis": "y" + place, "x": x, "y": y}
     look = {"hovertemplate": hover + "<extra></extra>", "hoverongaps": False, "name": name}
     return {"type": "heatmap", "z": z.astype(np.float32)} | axes | look
 
 
 def cells(view: HeadView, z: np.ndarray, name: str, hover: str, place: str = "") -> Part:
-    """A heatmap of z [Q,K], which is of the view's queries and keys."""
+    """A heatmap of z [Q,K] over the view's queries and keys."""
     return heat(z, name=name, hover=hover, place=place, **axis_names(view))
 
 
 def hatching(blocked: dict[str, np.ndarray], *, dark: bool, place: str = "") -> list[Part]:
-    """Layout images, one or none, to hatch cells, bool [Q,K] for each mask, where the heatmap above has none."""
+    """At most one layout image, which hatches blocked cells, gaps in the heatmap above. blocked: bool [Q,K] by mask."""
     if not any(mask.any() for mask in blocked.values()):
         return []
     rows, columns = next(iter(blocked.values())).shape
@@ -208,9 +207,9 @@ def title(text: str, x: float, y: float) -> Part:
 
 
 def colour_range(*weights: np.ndarray) -> float:
-    """One upper end for all of these pictures: their largest weight, rounded up to hundredths."""
+    """A shared upper end of the colours of these weights: the largest one, rounded up to hundredths."""
     largest = max(float(w.max(initial=0.0)) for w in weights)
-    return max(math.ceil(round(largest * 100, 3)) / 100, 0.01)  # float32's 0.3 is a little more, and no 0.31
+    return max(math.ceil(round(largest * 100, 3)) / 100, 0.01)  # 0.3 in float32 is a little more: not 0.31
 
 
 def colour_bar(name: str, **where: Any) -> Part:
@@ -219,9 +218,9 @@ def colour_bar(name: str, **where: Any) -> Part:
 
 
 def axis_names(view: HeadView) -> dict[str, list[str]]:
-    """A name for every column (x) and row (y) that no other has: its position, then its token.
+    """A unique name for every column (x) and row (y): its position, then its token.
 
-    Names of their own keep a repeated token's columns apart, and the tooltip shows them whole.
+    Without the position, plotly would merge the columns of a repeated token. The tooltip shows the whole name.
     """
     rows, columns = view.size
     return {
@@ -233,16 +232,16 @@ def axis_names(view: HeadView) -> dict[str, list[str]]:
 def margin(
     queries: Sequence[str], keys: Sequence[str], first: int = 0, first_key: int = 0, step: int = 1
 ) -> dict[str, int]:
-    """Around a picture whose axes show these tokens; first, first_key and step as in HeadView."""
+    """The margins around a picture whose axes show these tokens; first, first_key and step as in HeadView."""
     rows, columns = _labels(queries, first, step), _labels(keys, first_key, step)
     return palette.margin(rows.values(), columns.values(), LABEL_SIZE)
 
 
 def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, Part]:
-    """The first query on top; tokens and titles along both axes, and square cells, or none of that."""
+    """Axes with the first query on top. tokens: whether they have tokens, titles and square cells."""
     x = AXIS | {"anchor": "y" + place, "constraintoward": "left"}
     y = AXIS | {"anchor": "x" + place, "constraintoward": "top", "autorange": "reversed"}
-    if tokens:  # axes that match these take the rest from them; plotly has no square cells for both
+    if tokens:  # axes matched to these take the rest from them: plotly cannot make both square
         square = {"constrain": "domain", "scaleanchor": "x" + place}
         query, key = axis_titles(view)
         x |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, key, view.first_key, view.step)
@@ -253,13 +252,13 @@ def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, P
 
 
 def axis_titles(view: HeadView) -> tuple[str, str]:
-    """Of the queries, and of the keys."""
+    """The title of the query axis, and of the key axis."""
     query, key = MERGED_TITLES if view.merged else (QUERY_TITLE, KEY_TITLE)
     return say(LAYER_TITLE if view.layers else query), say(key)
 
 
 def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
-    """A label for every token; where that is too many, for every so many with its position."""
+    """Tick labels for all tokens or, if these are too many, for evenly spaced ones with their positions."""
     shown = _labels(labels, first, step)
     return {
         "tickmode": "array",
@@ -271,7 +270,7 @@ def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
 
 
 def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
-    """What is written beside each row or column that has a label."""
+    """The label of each row or column that gets one, by its index."""
     every = math.ceil(len(labels) / (MOST_TICKS if step == 1 else MOST_TICKS // 3))
     places = range(0, len(labels), every)
     if every == 1 and step == 1:
@@ -280,12 +279,12 @@ def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
 
 
 def tooltip(*lines: str) -> str:
-    """Of a cell: which it is, then these lines."""
+    """A cell's tooltip: its query and key, then these lines."""
     return "<br>".join((looks_at("%{y}"), *lines))
 
 
 def looks_at(query: str) -> str:
-    """The first line of a tooltip: which cell it is of. query: a name, or plotly's "%{y}"."""
+    """The first line of a tooltip, which names the cell. query: a name, or plotly's "%{y}"."""
     return say("{query} attends to {key}", query=f"<b>{query}</b>", key="<b>%{x}</b>")
 
 
@@ -307,7 +306,7 @@ def _names(labels: list[str], first: int, step: int, positions: int) -> list[str
 def frames(view: HeadView, query: int | None, *places: str) -> list[Part]:
     """Layout shapes: a frame around the row of a query, by its position, in the pictures of the view on these axes.
 
-    None where the query is out of sight, or there is none.
+    Empty if the query is out of sight, or None.
     """
     if query is None or not 0 <= (row := (query - view.first) // view.step) < len(view.queries):
         return []

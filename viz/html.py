@@ -12,7 +12,7 @@ from i18n import N_, listed, say
 from viz.mask_styles import STYLES, mask_name
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-SIGNS = {  # patterns of labels
+SIGNS = {  # regular expressions for what labels may hold, and what each sign means
     "·": N_("· begins a token that has a space before its first letter"),
     "⏎": N_("⏎ is the end of a line"),
     "⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩": N_("{sign} stands for one or more bytes that are no character by themselves"),
@@ -23,32 +23,32 @@ SIGNS = {  # patterns of labels
 
 
 def fixed(value: float, digits: int) -> str:
-    """So many digits after the point, with a true minus, and none before what rounds to 0: "−1.50", "0.00", "−∞"."""
+    """A number with `digits` digits after the point, a true minus, and no minus before 0: "−1.50", "0.00", "−∞"."""
     text = f"{float(value):.{digits}f}".replace("inf", "∞")
     return text.replace("-", "−") if text.strip("-0.") else text.lstrip("-")
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """The same with a plus before what is more than 0."""
+    """Like `fixed`, with a plus before a number that is more than 0 when rounded."""
     text = fixed(value, digits)
     return text if text.startswith("−") or not text.strip("0.") else f"+{text}"
 
 
 def rounded(value: float) -> str:
-    """At most two digits after the point, as one writes by hand; NaN and ∞ as such."""
+    """A number with at most two digits after the point, as one writes by hand, or NaN, ∞ or −∞."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
     return fixed(value, 2).rstrip("0").rstrip(".") or "0"
 
 
 def power_of_ten(value: float, digits: int = 2) -> str:
-    """So many digits and a power of ten: 0.00001073 -> "1.1 × 10⁻⁵"; with narrow spaces that do not break."""
+    """A number with a power of ten: 0.00001073 -> "1.1 × 10⁻⁵"; narrow spaces keep it on one line."""
     mantissa, power = f"{value:.{digits - 1}e}".split("e")
     return f"{mantissa}\u202f×\u202f10{str(int(power)).translate(SUPERSCRIPT)}"
 
 
 def amount(difference: float) -> str:
-    """8.0568 -> "8.1"; 0.00001073 -> "1.1 × 10⁻⁵"; 0 -> "0"; what is no number -> "∞"."""
+    """Write a difference: 8.0568 -> "8.1"; 0.00001073 -> "1.1 × 10⁻⁵"; 0 -> "0"; NaN or infinite -> "∞"."""
     if math.isnan(difference) or math.isinf(difference):
         return "∞"
     if difference == 0:
@@ -61,7 +61,7 @@ def amount(difference: float) -> str:
 
 
 def signs(labels: Iterable[str]) -> str:
-    """What the signs in these labels stand for; nothing where there are none."""
+    """Explain the signs that occur in these labels; "" if there are none."""
     text = "".join(labels)
     seen = ((re.search(sign, text), meaning) for sign, meaning in SIGNS.items())
     said = [say(meaning, sign=found[0]) for found, meaning in seen if found]
@@ -69,12 +69,12 @@ def signs(labels: Iterable[str]) -> str:
 
 
 def letters(text: str) -> int:
-    """How many letters wide a text is: a Chinese one is two."""
+    """The width of a text in letters; a Chinese character counts as two."""
     return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def shortened(label: str, most: int) -> str:
-    """A label that is so many letters wide at the most, the last of them "…" where some are cut."""
+    """Cut a label to at most `most` letters, the last of them "…"."""
     if letters(label) <= most:
         return label
     cut = label[: most - 1]
@@ -104,7 +104,7 @@ def swatch(colour: str) -> Markup:
 
 
 def named(mask: str) -> Markup:
-    """A mask's name after its colour."""
+    """A square of a mask's colour, then its name."""
     return swatch(STYLES[mask].colour) + mask_name(mask)
 
 
@@ -140,7 +140,7 @@ def td(content: object = "", kind: str = "", **attributes: object) -> Markup:
 
 
 def th(content: object = "", kind: str = "", **attributes: object) -> Markup:
-    """The title of a column or a row; as td, which it is where it is empty, for screen readers."""
+    """The title of a column or a row: like td, which an empty one becomes for the sake of screen readers."""
     return tag("td" if content == "" else "th", content, **({"class_": kind} if kind else {}), **attributes)
 
 

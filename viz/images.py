@@ -64,12 +64,12 @@ def images_packet(
     neutral: np.ndarray | None = None,
     **plain: object,
 ) -> bytes:
-    """chances [S]; weights [L,H,S,P]; blocked [S,P], 0 or which of the hatches a cell has, from 1. shares: each head's
-    localization [L,H], where it is known. neutral: of with_means.
+    """A picture's packet. chances [S]; weights [L,H,S,P]; blocked [S,P], 0 or the number of a cell's hatch, from 1.
+    shares: each head's localization [L,H], or None. neutral: as with_means takes it.
 
-    boxes: of the patches, in shares of the picture's width and height. mode: of HINTS. plain: what the component is
-    told as it is: picture, a URI; smooth, whether to draw it so; names of patches; head, a row of
-    with_means; word, the one that stays lit, S for none; changed, of each word whether the standard run has another.
+    boxes: of the patches, in shares of the picture's width and height. mode: a key of HINTS. plain: passed on to the
+    component unchanged: picture, a URI; smooth, whether to interpolate it; names of patches; head, a row of with_means;
+    word, the one that stays lit, S for none; changed, for each word whether the standard run has another.
     """
     places = list(np.ndindex(weights.shape[:2]))
     known = [""] * len(places) if shares is None else [percent(float(shares[place])) for place in places]
@@ -78,7 +78,7 @@ def images_packet(
     ranked = range(len(places)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
     flat, relative = with_means(weights, neutral), neutral is not None
     said = {"word": say(RELATIVE)} if relative else {}
-    if shares is None or np.isnan(shares).all():  # the heads are in their own order
+    if shares is None or np.isnan(shares).all():  # the heads are not sorted
         said["every"] = say("All heads")
     means = flat.sum(1, keepdims=True) / max(len(caption), 1)
     hatched = np.concatenate([blocked.astype(np.uint8), np.zeros((1, len(boxes)), np.uint8)])
@@ -106,16 +106,16 @@ def weights_table(
     head: int,
     neutral: np.ndarray | None = None,
 ) -> FigureTable:
-    """What each patch gets from each word in one head, a row of with_means. Else as images_packet's."""
+    """A table of what each patch gets from each word. head: a row of with_means. Other arguments: see images_packet."""
     shown = np.where(blocked, np.nan, with_means(weights, neutral)[head])
     return grid(shown.T, patches, numbered(caption), say("Attention to each patch"), say("blocked"))
 
 
 def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], scenes: int) -> Markup:
-    """What each version is worth under each mask. found: nats a word and the share of exact captions, [V, masks, 2].
+    """A table of models under each mask. found: nats a word and the share of exact captions, [V, masks, 2].
 
-    own: the mask of each version. shown: the version and the mask that the page shows, whose cell is framed. scenes:
-    how many it was measured on.
+    own: the mask that each of the V models was trained with. shown: the model and the mask on the page, whose cell is
+    framed. scenes: how many it was measured on.
     """
     rows = [[th(say("image mask")), *(th(say("trained: {mask}", mask=say(MASKS[name]))) for name in own)]]
     best = found[:, :, 0].argmin(1)
@@ -136,9 +136,9 @@ def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], s
 
 
 def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: Best | None) -> Markup:
-    """What the model writes, whether that is the scene's caption, and which head is best at finding its shapes.
+    """Say what the model writes, whether that is the scene's caption, and which head finds its shapes best.
 
-    true: None of an image, () where two shapes have no order. standard: what it writes under the mask that it was
+    true: None if not known, () where two shapes have no order. standard: what it writes under the mask that it was
     trained with, nothing removed. best: a head's name, its localization, the chance level, and the localization by area
     with what it is at most.
     """
@@ -183,7 +183,7 @@ NO_MAPPING = N_("For an image of this size it is not known which pixels a token 
 class LitImage:
     """Attention of heads of a layer from a text to an image. heads: their names. picture: uint8 [height, width, 3].
     boxes: of the P image tokens, in pixels. weights: float32 [H,S,P]; blocked: for each mask that is on, bool [S,P],
-    True = it blocks the cell. labels: of the S tokens. query: which of them is shown, from 0. mapped: whether the boxes
+    True = it blocks the cell. labels: of the S tokens. query: the index of the one shown. mapped: whether the boxes
     are pixels of the image; unmapped: how many image tokens more cover none. neutral: float32 [H,P], of a neutral
     prompt, to show weights divided by it."""
 
@@ -204,7 +204,7 @@ class LitImage:
         return blocked_by_any(self.blocked, self.weights.shape[1:])
 
     def layers(self) -> "Iterator[LitImage]":
-        """Parts whose boxes do not overlap, in the order of the tokens; each row by row."""
+        """Split it into parts whose boxes do not overlap, in the order of the tokens; each part goes row by row."""
         edges, begins = np.array(self.boxes), [0]
         for one, (left, top, right, bottom) in enumerate(self.boxes):
             others = edges[begins[-1] : one]
@@ -231,7 +231,7 @@ def neutral_help(neutral: str) -> str:
 
 
 def strip(count: int) -> tuple[np.ndarray, tuple[Box, ...]]:
-    """A grey picture with a place for each of so many tokens, whose pixels are not known."""
+    """A grey picture with a box for each of `count` tokens whose pixels are not known."""
     rows = -(-count // STRIP)
     size = min(count, STRIP) * 20, rows * 20
     boxes = (token.box for token in grid_tokens(rows, min(count, STRIP), (0, 0, *size), size))
@@ -239,7 +239,7 @@ def strip(count: int) -> tuple[np.ndarray, tuple[Box, ...]]:
 
 
 def shown_at(picture: np.ndarray, boxes: Sequence[Box]) -> tuple[np.ndarray, tuple[Box, ...]]:
-    """A picture and boxes in it, not larger than LARGEST across."""
+    """Scale a picture and the boxes in it down to at most LARGEST pixels across."""
     small = Image.fromarray(picture)
     small.thumbnail((LARGEST, LARGEST))
     x, y = small.width / picture.shape[1], small.height / picture.shape[0]
@@ -254,7 +254,7 @@ def lit_image(found: "ImageLook", heads: tuple[str, ...], picture: np.ndarray, q
 
 
 def lit_sentence(lit: LitImage) -> str:
-    """Of the query that is shown, in the first head: how much of its attention is on the image, where the most."""
+    """Say how much attention the query gives the image in the first head, and where it gives most."""
     weights = lit.weights[0, lit.query]
     said = {"name": lit.heads[0], "token": lit.labels[lit.query], "share": percent(float(weights.sum()))}
     if lit.any_blocked()[lit.query].all():
@@ -267,7 +267,7 @@ def lit_sentence(lit: LitImage) -> str:
 
 
 def mapping_note(lit: LitImage) -> str:
-    """What is not known of the pixels of the image tokens; "" where all of it is."""
+    """Say which image tokens have no known pixels; "" if all have."""
     if not lit.mapped:
         return say(NO_MAPPING)
     if not lit.unmapped:
@@ -280,7 +280,7 @@ def mapping_note(lit: LitImage) -> str:
 
 
 def composed(lit: LitImage) -> np.ndarray:
-    """One layer's pixels in the first head, uint8, at least SMALLEST across."""
+    """The picture under the veil of the first head, uint8, at least SMALLEST pixels across."""
     times = -(-SMALLEST // lit.picture.shape[1])
     pixels = np.kron(lit.picture, np.ones((times, times, 1))).astype(np.float64)
     weights = lit.weights[0, lit.query]
@@ -292,19 +292,19 @@ def composed(lit: LitImage) -> np.ndarray:
 
 
 def weights_tables(lit: LitImage, head: int = 0) -> list[FigureTable]:
-    """What each image token gets from each token of the text. head: as lit_packet's."""
+    """A table of what each image token gets from each token of the text. head: as in lit_packet."""
     neutral = None if lit.neutral is None else lit.neutral[None]
     return [weights_table(lit.weights[None], lit.any_blocked(), lit.labels, lit.names, head, neutral)]
 
 
 def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
-    """One layer, for components/images.js. alone: it is the only one. head: 0 for the mean of all or 1 + its number."""
+    """One layer's packet. alone: whether it is the only layer. head: 0 for the mean of all heads, or 1 + its number."""
     several, (high, wide) = len(lit.heads) > 1, lit.picture.shape[:2]
     mean = say("mean of all heads") if several else lit.heads[0]
     names = [mean, *lit.heads, mean]
     said = LIT_RELATIVE if lit.neutral is not None else ALONE if alone and not lit.unmapped else OF_LAYER
     neutral = None if lit.neutral is None else lit.neutral[None]
-    hatched = np.zeros(lit.weights.shape[1:], np.uint8)  # a cell that several masks block, as the first of them does
+    hatched = np.zeros(lit.weights.shape[1:], np.uint8)  # a cell that several masks block has the hatch of the first
     for place, mask in enumerate(lit.blocked.values(), 1):
         hatched[mask & (hatched == 0)] = place
     boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:  # they import torch
     from model.inference.streaming import StreamedText
 
 
-CALLS = ("#4A90C2", "#E69F00", "#009E73", "#CC79A7", "#8C6D31", "#912DF5")  # in turn
+CALLS = ("#4A90C2", "#E69F00", "#009E73", "#CC79A7", "#8C6D31", "#912DF5")  # the colours of the calls, repeated
 LIT = "#E69F00"
 SMOOTHED = 32  # tokens
-FEW = 10  # keys, each with a tick
+FEW = 10  # with fewer keys, each has a tick
 LEAF_HEIGHT = 26  # pixels that a dot of the tree and its token need
 CONVENTIONS = {
     "both": N_("mask and position ids"), "mask": N_("mask only"),
@@ -103,7 +103,7 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
     start = 0
     for queries, keys in found.calls:
         part = np.full((queries, tokens), -1)
-        seen = np.r_[: keys - queries, start : start + queries]  # of the second continuation the prefix, and itself
+        seen = np.r_[: keys - queries, start : start + queries]  # the second continuation sees the prefix and itself
         computed = found.cells[start : start + queries][:, seen] == len(rows) // 2
         part[:, :keys] = np.where(computed, len(rows) // 2 + 1, 0)
         rows += [part, np.full((gap, tokens), -1)]
@@ -116,7 +116,7 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
 
 
 def calls_table(found: "CallsComparison") -> Markup:
-    """A row for each call: its queries and keys, and of the cells of its rectangle those that were computed."""
+    """A table of the calls: the queries and keys of each, and how many cells of its rectangle were computed."""
     rows = [headings(map(say, (N_("call"), N_("queries"), N_("keys"), N_("computed cells of the first layer"))))]
     for call, (queries, keys) in enumerate(found.calls):
         computed = int((found.cells == call).sum())
@@ -126,7 +126,7 @@ def calls_table(found: "CallsComparison") -> Markup:
 
 
 def calls_sentence(found: "CallsComparison", second: bool) -> str:
-    """How far the calls are from one call, and what a wrong alignment leaves out or adds."""
+    """Say how far the calls' result is from that of one call, and what a wrong alignment leaves out or adds."""
     sizes = {"count": len(found.calls), "cells": f"{found.computed:,}", "missed": f"{found.missed:,}",
              "extra": f"{found.extra:,}", "difference": number(found.difference)}  # fmt: skip
     if found.missed or found.extra or found.twice:
@@ -186,13 +186,13 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
 
 
 def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> CachedFigure:
-    """The call's mask; in the chosen node's row, the draft tokens that it sees in their own colour. Over a row, the
-    tree has rings around what that one sees."""
+    """The call's mask; draft tokens that the chosen node sees have their own colour in its row. Pointing at a row draws
+    rings in the tree around what that row sees."""
     shown, start = found.allowed.astype(int), found.start
     shown[start + chosen, [start + node for node in found.seen(chosen)]] *= 2
     names = [say("blocked"), say("allowed"), say("seen by the chosen token")]
     sides = of_tokens([*labels, *found.labels])
-    rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # that where none is
+    rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # last: if none is
     return coloured_cells(shown, (BLOCKED, ALLOWED, LIT), names, *sides, meta={"rings": {"of": "tree", "rows": rows}})
 
 
@@ -206,14 +206,14 @@ def _sees(found: "DraftTree", node: int) -> str:
 
 
 def _rings(found: "DraftTree", node: int) -> list[int]:
-    """How wide the ring is around the text and around each node of the tree, of which a node sees some."""
+    """The width of the ring around the text and each node of the tree: 0 unless `node` sees it."""
     seen = found.seen(node)
     return [0, *(3 if one in seen else 0 for one in range(len(found.parents)))]
 
 
 def tree_table(found: "DraftTree", other: "DraftTree") -> Markup:
-    """What one call yields, and how far each choice of positions is from each branch alone. other: the same tree with
-    the other positions."""
+    """A table of what one call yields, and how far each choice of positions is from running each branch alone. other:
+    the same tree with the other positions."""
     by = {one.by: one.difference for one in (found, other)}
     rows = [
         (say("draft tokens"), str(len(found.parents))),
@@ -226,7 +226,7 @@ def tree_table(found: "DraftTree", other: "DraftTree") -> Markup:
 
 
 def tree_sentence(found: "DraftTree") -> str:
-    """Whether each branch is what it is alone, and what greedy verification accepts."""
+    """Say whether each branch gets the same logits as alone, and what greedy verification accepts."""
     equal = found.difference <= found.tolerance
     first = say(TREE_EQUAL if equal else TREE_DIFFERS, nodes=len(found.parents), difference=number(found.difference))
     path = escaped("".join(found.labels[node] for node in found.accepted))
@@ -237,7 +237,7 @@ def tree_sentence(found: "DraftTree") -> str:
 
 
 def packing_figure(found: "PackedLosses") -> CachedFigure:
-    """Each document's mean loss alone and under each convention."""
+    """Draw each document's mean loss alone and under each convention."""
     names = [say("document {number}", number=number + 1) for number in range(len(found.sizes))]
     series = [(say("alone"), found.alone), *((say(CONVENTIONS[name]), losses) for name, losses in found.packed.items())]
     bars: list[Part] = [
@@ -249,7 +249,7 @@ def packing_figure(found: "PackedLosses") -> CachedFigure:
 
 
 def packing_sentence(found: "PackedLosses") -> str:
-    """Which conventions keep the documents apart."""
+    """Say which conventions keep the documents from attending to each other."""
     named = [(say(CONVENTIONS[name]), difference) for name, difference in found.differences.items()]
     apart = listed((name for name, difference in named if difference <= found.tolerance), N_("; "))
     others = listed((f"{name} {number(far)}" for name, far in named if far > found.tolerance), N_("; "))
@@ -272,7 +272,7 @@ def packing_sentence(found: "PackedLosses") -> str:
 
 
 def stream_figure(found: "StreamedText") -> CachedFigure:
-    """The mean loss of the last tokens as the text goes on, and what the cache holds, beside one of all tokens."""
+    """Draw the mean loss of the last tokens along the text, and the size of the cache, beside a cache of all tokens."""
     begin = found.sinks + found.window
     tokens, span = np.arange(1, len(found.ids)), max(min(SMOOTHED, len(found.ids) // 8), 1)
     names = [say("with sinks ({sinks})", sinks=found.sinks), say("the last tokens alone ({window})", window=begin)]
@@ -298,14 +298,14 @@ def stream_figure(found: "StreamedText") -> CachedFigure:
 
 
 def sinks_figure(found: "StreamedText", labels: Sequence[str], heads: Sequence[str]) -> CachedFigure:
-    """The newest token's attention in every head to what the cache holds. labels: of that. heads: their names."""
+    """Draw the newest token's attention in every head to the cached tokens. labels: of these. heads: their names."""
     shown = found.weights if found.learned else found.weights[:, :-1]
     names = [*labels, *([say("learned sink")] if found.learned else [])]
     bar, hover = {"thickness": 10, "title": {"text": say("weight")}}, "%{y}, %{x}: %{z:.3f}<extra></extra>"
     trace: Part = {"type": "heatmap", "z": shown, "y": list(heads), "hovertemplate": hover}
     trace |= {"zmin": 0, "zmax": 1, "colorscale": SEQUENTIAL_SCALE, "colorbar": bar}
     across = labelled(names, N_("key in the cache"))
-    if found.learned:  # always named
+    if found.learned:  # the learned sink is always labelled
         across["tickvals"][-1], across["ticktext"][-1] = len(labels), names[-1]
     layout: Part = {
         "height": 400, "margin": MARGIN,
@@ -316,13 +316,13 @@ def sinks_figure(found: "StreamedText", labels: Sequence[str], heads: Sequence[s
 
 
 def stream_alt(found: "StreamedText") -> str:
-    """The pictures of a stream in words."""
+    """Describe the pictures of a stream for readers who cannot see them."""
     words = N_("The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.")
     return say(words, done=f"{found.done:,}", kept=f"{len(found.kept):,}")
 
 
 def stream_sentence(found: "StreamedText", context: int, *, chunked: bool) -> str:
-    """What sinks do for the loss, what the cache takes, where tokens stand. chunked: whether the mask has chunks."""
+    """Say what sinks do for the loss, what the cache takes, which positions tokens have. chunked: whether masks are."""
     size = found.sinks + found.window
     if found.done <= size:
         return say("{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.",
@@ -341,14 +341,14 @@ def _line(x: Any, y: Any, name: str, line: Part) -> Part:
 
 
 def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:
-    """The nodes below one, each before those below it."""
+    """The descendants of a node, each before its own descendants."""
     children = [child for child, parent in enumerate(parents) if parent == node]
     return [one for child in children for one in (child, *_depth_first(parents, child))]
 
 
 def blocks_figure(found: "MaskCost") -> CachedFigure:
-    """The blocks that a kernel computes, skips, or computes whole to mask some of their scores; of many, several in a
-    cell, which is partial unless they are all alike."""
+    """Draw which blocks a kernel computes, skips, or computes in part. If there are many, a cell stands for several
+    blocks, and is partial unless all are alike."""
     blocks = found.blocks
     side = -(-len(blocks) // MOST_DRAWN)
     if side > 1:
@@ -362,7 +362,7 @@ def blocks_figure(found: "MaskCost") -> CachedFigure:
 
 
 def blocks_key() -> Markup:
-    """The colours of the blocks."""
+    """A key to the colours of the blocks."""
     signs = (tag("span", swatch(colour) + say(name)) for name, colour in BLOCKS.items())
     return tag("p", Markup(" &ensp; ").join(signs), class_="key")
 

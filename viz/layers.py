@@ -1,6 +1,6 @@
 """The page Across layers: the logit lens as a table, and where one token looks, layer by layer.
 
-A view of the latter is a HeadView: weights [L,K], what one query gives each key in each layer; queries: layers' labels.
+Where one token looks is a HeadView too: weights [L,K] of one query in each layer; its `queries` are layers' labels.
 """
 
 from collections.abc import Mapping
@@ -30,15 +30,15 @@ ENDINGS = {1: N_("{rank:,}st"), 2: N_("{rank:,}nd"), 3: N_("{rank:,}rd")}
 
 
 def column_names(readings: int) -> list[str]:
-    """What the readings are of: "embedding", "L0", "L1" …; the last is the model's own output."""
+    """The names of the lens's readings: "embedding", "L0", "L1" …; the last is the model's own output."""
     return [say("embedding"), *map(head_name, range(readings - 1))]
 
 
 def lens_table(
     lens: "LogitLens", positions: Mapping[int, str], query: int, standard: "LogitLens | None" = None
 ) -> Markup:
-    """positions: those of the lens, each with its label. query: the position that is framed. standard: the same
-    positions under the standard masks, whose other predictions are marked.
+    """The logit lens as a table. positions: those of the lens, each with its label. query: the position to frame.
+    standard: the lens under the standard masks; predictions that differ from it are marked.
     """
     names = column_names(len(lens.ids))
     last = th(join((names[-1], tag("small", " " + say("the model")))), scope="col")
@@ -56,8 +56,8 @@ def lens_table(
 
 
 def candidates_table(lens: "LogitLens", place: int) -> Markup:
-    """One token's likeliest candidate after each layer, and how the token fares that follows in the text; where none
-    follows, the next candidates."""
+    """A table of one token's likeliest candidate after each layer, and of the probability and rank of the token that
+    follows in the text; if none follows, of the next candidates."""
     follows = int(lens.next_ids[place])
     beside = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
     rows = []
@@ -150,15 +150,15 @@ TOP, BETWEEN, BOTTOM = 34, 40, 84
 
 
 def reduced_words(view: HeadView) -> str:
-    """In a sentence: how many keys a column stands for; "" for one."""
+    """Say how many keys a column stands for; "" if it is one."""
     _, step = _columns(view)
     words = N_("{count:,} positions do not fit on the screen: each column shows the largest of {step}.")
     return "" if step == 1 else say(words, count=len(view.keys), step=step)
 
 
 def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: bool) -> CachedFigure:
-    """One picture, or three one above the other: now, under the standard masks, and the difference. Of one query, whose
-    rows are layers; unit: what its numbers are."""
+    """Draw where one query looks, a row for each layer: one picture, or, with `standard`, three below each other (now,
+    standard masks, difference). unit: what the numbers are."""
     views = [_coarser(view) for view in ([now] if standard is None else [now, standard])]
     tall = min(ROW * len(now.queries), MOST if standard is None else MOST // 2)
     colours = {"zmin": 0, "zmax": colour_range(*(view.weights for view in views)), "colorscale": SEQUENTIAL_SCALE}
@@ -203,7 +203,7 @@ def _axes(view: HeadView, place: str, domain: tuple[float, float], *, last: bool
 
 
 def _coarser(view: HeadView) -> HeadView:
-    """At most MOST_CELLS columns, each the largest value of several keys."""
+    """Reduce it to at most MOST_CELLS columns, each with the largest value of several keys."""
     begins, step = _columns(view)
     if step == 1:
         return view
@@ -215,7 +215,7 @@ def _coarser(view: HeadView) -> HeadView:
 
 
 def _change(now: HeadView, standard: HeadView) -> np.ndarray:
-    """now - standard; of several keys, the change of largest size."""
+    """now - standard; a column of several keys holds the largest change."""
     change = now.weights - standard.weights
     begins, _ = _columns(now)
     most, least = (reduce.reduceat(change, begins, axis=1) for reduce in (np.maximum, np.minimum))
@@ -223,7 +223,7 @@ def _change(now: HeadView, standard: HeadView) -> np.ndarray:
 
 
 def _columns(view: HeadView) -> tuple[list[int], int]:
-    """Where each column begins, and how many keys it stands for."""
+    """The first key of each column, and how many keys a column stands for."""
     step = -(-len(view.keys) // MOST_CELLS)
     return list(range(0, len(view.keys), step)), step
 
@@ -239,7 +239,7 @@ SEEN = {
 
 
 def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLens | None" = None) -> str:
-    """HTML: what the model predicts after one token, since which layer, and what stood on top before."""
+    """Say what the model predicts after one token, since which layer, and what was likeliest before. HTML."""
     names, tops = [say("the embedding"), *column_names(len(lens.ids))[1:]], lens.ids[:, place, 0]
     label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, place, 0])
     settled = lens.settled(place)
@@ -256,7 +256,7 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
 
 
 def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: HeadView | None = None) -> str:
-    """HTML: where one query looks, how: "mean", "maximum", "rollout" or "flow". query: its position."""
+    """Say where one query looks, as HTML. how: "mean", "maximum", "rollout" or "flow". query: its position."""
     if not view.weights.any():
         return say("“{token}” attends to nothing in any layer.", token=escape(piece))
     said = [_seen(view, how, query, piece)]
@@ -297,7 +297,7 @@ def _name(view: HeadView, key: int, query: int) -> str:
 
 
 def token_alt(view: HeadView, unit: str, piece: str) -> str:
-    """The picture for whoever cannot see it."""
+    """Describe the picture for readers who cannot see it."""
     layer, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
     sizes = {"unit": unit.capitalize(), "layers": layer_count(len(view.queries)), "keys": key_count(len(view.keys))}
     where = {"layer": view.queries[layer], "position": view.first_key + key, "key": view.keys[key]}

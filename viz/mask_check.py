@@ -24,19 +24,19 @@ COLOURS = {
 ORDER = ("broken", "cannot tell", "obeys", "does not apply")  # not shown
 TITLES = N_("measured"), N_("declared")
 QUERY, KEY = N_("output that changes"), N_("token that is changed")
-PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # of a sentence that plotly fills in
+PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # what plotly fills into a sentence
 CELL = 9  # pixels of the small picture
 MOST_NAMED = 12
 
 
 def _mask_of(report: CheckReport) -> MeasuredMask:
-    """What was measured, or a mask in which nothing is."""
+    """The measured mask, or one without measurements if there is none."""
     nothing = np.zeros((report.length, report.length), bool)
     return report.mask or MeasuredMask(np.full(nothing.shape, np.nan), nothing, 0.0)
 
 
 def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
-    """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
+    """Draw the measured mask on the left and the declared one on the right; cells that disagree are marked in both."""
     mask, axes = _mask_of(report), unweighted({}, list(report.pieces))
     declared, images = _declared(mask.declared, axes, dark=dark, place="2")
     names, marks = axis_names(axes), []
@@ -58,7 +58,7 @@ def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
 
 
 def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> CachedFigure:
-    """What is known before anything is measured: bool [T,T], True = may reach."""
+    """Draw the declared mask alone, before anything is measured: bool [T,T], True = may reach."""
     axes = unweighted({}, tokens)
     traces, images = _declared(declared, axes, dark=dark, place="")
     layout: Part = axes_of(axes) | {"margin": margin(tokens, tokens) | {"autoexpand": False}, "showlegend": False}
@@ -82,7 +82,7 @@ def laws_table(report: CheckReport) -> Markup:
 
 
 def named_pairs(report: CheckReport) -> str:
-    """HTML: the leaks by their tokens, "" where there is none."""
+    """Name the pairs of tokens that leak, as HTML; "" if there is none."""
     pairs = np.argwhere(_mask_of(report).leaks)
     if not len(pairs):
         return ""
@@ -97,7 +97,7 @@ def named_pairs(report: CheckReport) -> str:
 
 
 def report_html(report: CheckReport) -> str:
-    """All of it without a script, for a notebook: the verdict, both masks as small pictures, the table."""
+    """The report as HTML without a script, for a notebook: the verdict, both masks as small pictures, the table."""
     mask = _mask_of(report)
     pictures = "".join(
         f'<figure style="margin:0 1.5em 0 0"><figcaption>{say(title)}</figcaption>{_small(mask, cells)}</figure>'
@@ -114,7 +114,7 @@ def report_html(report: CheckReport) -> str:
 
 
 def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
-    """How far each output moves, on a scale of powers of ten, and those that do not."""
+    """Traces of how far each output moves, on a logarithmic scale, and of outputs that do not move."""
     finite = np.where(np.isfinite(mask.moved), mask.moved, 1.0)
     size = np.where(mask.reaches, np.log10(np.maximum(finite, 1e-30)), np.nan)
     low, high = (float(np.nanmin(size)), float(np.nanmax(size))) if mask.reaches.any() else (-1.0, 0.0)
@@ -164,11 +164,11 @@ def _amount(amount: float | None) -> str:
 
 
 def sentence(report: CheckReport) -> str:
-    """HTML: what to notice."""
+    """Say what to notice, as HTML."""
     broken = report.broken
     if broken:
         found = say(broken[0].words)
-        said = [found if "_" in found.split(" ")[0] else found[:1].upper() + found[1:]]  # not: a name in code
+        said = [found if "_" in found.split(" ")[0] else found[:1].upper() + found[1:]]  # names in code keep their case
         if len(broken) > 1:
             said.append(say("{count} properties are violated in all.", count=len(broken)))
     else:
@@ -179,7 +179,7 @@ def sentence(report: CheckReport) -> str:
 
 
 def _passed(mask: MeasuredMask) -> list[str]:
-    """Through how many of the pairs of two tokens that were tried anything passed."""
+    """Say for how many of the tested pairs of two different tokens an effect was measured."""
     tried = mask.measured[None] & ~np.eye(len(mask.declared), dtype=bool)
     closed, opened = tried & ~mask.declared, tried & mask.declared
     said = []

@@ -17,11 +17,11 @@ _UP, _BACK = (_ACROSS + _DOWN) % PERIOD, (_ACROSS - _DOWN) % PERIOD
 
 @dataclass(frozen=True, eq=False)
 class Style:
-    """name: in a sentence. label, help: of its control. All marked for translation.
+    """name: as it stands in a sentence. label, help: of its control. All are marked for translation.
 
-    colour: on light and dark ground alike; "" where its cells count as another kind's. lines: of what blocks, int
-    [PERIOD,PERIOD], inked where the number modulo PERIOD is less than STROKE. hatch: the same on paper, as matplotlib
-    has it. lifted: what is said of a head without this mask of its model's own, with a place for {head}.
+    colour: for light and dark pages; "" if its cells count as another kind's. lines: the hatching, int [PERIOD,PERIOD],
+    with ink where the number modulo PERIOD is less than STROKE. hatch: the same as a matplotlib hatch. lifted: the
+    sentence on a head whose model's own mask of this kind is off, with a place for {head}.
     """
 
     name: str
@@ -116,10 +116,10 @@ STYLES: dict[str, Style] = {
 
 
 def mask_name(name: str) -> str:
-    """Of the mask that MaskSpec calls so."""
+    """A mask's name for the reader, by its field in MaskSpec."""
     return say(STYLES[name].name)
 
 
 def mask_names(names: Iterable[str]) -> str:
-    """Of several, as one phrase: "causal and padding"."""
+    """Several masks' names as one phrase: "causal and padding"."""
     return say_all([mask_name(name) for name in names])

@@ -19,7 +19,7 @@ from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 TOP = 10
 LEAST_TOP = 0.1  # nats: the loss axis reaches at least so far; a loss of 0.0003 is nothing to zoom into
-LOSS_LABEL = 10  # the size of its tokens' letters in pixels
+LOSS_LABEL = 10  # font size of the token labels in pixels
 STRONGEST = 0.7  # the opacity of a share of 1
 
 
@@ -34,10 +34,10 @@ class Candidate:
 def next_token_table(
     now: Sequence[Candidate], standard: Sequence[Candidate], *, changed: bool, names: tuple[str, str] | None = None
 ) -> str:
-    """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two of any
-    lengths: one model of two may have a small vocabulary.
+    """A table of the likeliest next tokens with their probabilities as bars: one list, or two if something is changed;
+    these may differ in length, since one of two models may have a small vocabulary.
 
-    names: of the two, in the reader's language.
+    names: of the two lists, in the reader's language.
     """
     names = names or _now_and_standard()
     both = [(names[0], now, NOW), (names[1], standard, STANDARD)]
@@ -59,7 +59,7 @@ class LeakShares:
 def leak_table(
     head: tuple[LeakShares, LeakShares], model: tuple[LeakShares, LeakShares], name: str, *, changed: bool
 ) -> str:
-    """head and model are (now, standard) each; name is the head's, "L3 H2". One column while nothing is changed."""
+    """A table of leaks, in one column unless changed. head, model: (now, standard). name: the head's, "L3 H2"."""
     rows = [
         (say("{head}: on later tokens", head=name), *(percent(leak.future) for leak in head)),
         (say("{head}: on padding", head=name), *(percent(leak.padding) for leak in head)),
@@ -70,7 +70,7 @@ def leak_table(
 
 
 def share_table(title: str, rows: Sequence[Sequence[str]], *, changed: bool) -> Markup:
-    """(what, now, standard) a row; the standard column only where something is changed."""
+    """A table with a row for each (what, now, standard); the last column is left out unless something is changed."""
     shown = rows if changed else [row[:2] for row in rows]
     titles = _now_and_standard() if changed else ("",)
     return table([headings([title], titles), *number_rows(shown)], "numbers shares")  # not shown
@@ -79,7 +79,7 @@ def share_table(title: str, rows: Sequence[Sequence[str]], *, changed: bool) -> 
 def loss_figure(
     now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool, names: tuple[str, str] | None = None
 ) -> go.Figure:
-    """Loss per token in nats [T], NaN where there is none; pieces [T]. names: of the two, in the reader's language."""
+    """Draw each token's loss in nats [T], NaN where there is none; pieces [T]. names: of both, for the legend."""
     names = names or _now_and_standard()
     series = [(names[0], now, NOW), (names[1], standard, STANDARD)] if changed else [(names[1], standard, STANDARD)]
     mode, hover = "lines+markers" if len(pieces) <= 128 else "lines", say("{loss} nats", loss="%{y:.2f}")
@@ -107,7 +107,7 @@ def _now_and_standard() -> tuple[str, str]:
 
 
 def number(value: float) -> str:
-    """Three digits, and for tiny values the power of ten: 7.97, 0.125, 4,110, 1 × 10⁻⁶, 0; an infinite one is NaN."""
+    """Three digits, and a power of ten for tiny numbers: 7.97, 0.125, 4,110, 1 × 10⁻⁶, 0. Infinity is written NaN."""
     if not math.isfinite(value):
         return "NaN"
     if value == 0:
@@ -140,14 +140,14 @@ def token_count(count: int) -> str:
 
 
 def whole_percent(share: float) -> str:
-    """A share that is round, or known in part: 0.5 -> "50%"."""
+    """A share that is round, or known only roughly, as a whole percentage: 0.5 -> "50%"."""
     return f"{fixed(100 * share, 0)}%"
 
 
 def percent(share: float) -> str:
     """A share to a tenth of a percent: 0.4132 -> "41.3%"; NaN -> "–".
 
-    What is not exactly 0 or 1 never says so: 0.0004 -> "<0.1%", 0.9996 -> ">99.9%".
+    A share that is not exactly 0 or 1 is never written as 0% or 100%: 0.0004 -> "<0.1%", 0.9996 -> ">99.9%".
     """
     if math.isnan(share):
         return "–"
@@ -155,17 +155,17 @@ def percent(share: float) -> str:
         return "0%" if share <= 0 else "100%"
     if share < 0.0005:
         return "<0.1%"
-    tenths = Decimal(float(share) * 100).quantize(Decimal("0.1"), ROUND_HALF_UP)  # a tie as a browser's toFixed(1)
+    tenths = Decimal(float(share) * 100).quantize(Decimal("0.1"), ROUND_HALF_UP)  # ties as in a browser's toFixed(1)
     return f"{tenths}%" if share < 0.9995 else ">99.9%"
 
 
 def chance(probability: float) -> str:
-    """A model's probability of a token: no softmax makes it exactly 0 or 1, whatever float32 rounds it to."""
+    """Write a token's probability, never as exactly 0 or 1: no softmax gives these, whatever float32 rounds to."""
     return percent(min(max(probability, 1e-9), 1 - 1e-9))
 
 
 def perplexity(nats: float) -> str:
-    """exp of a mean loss: of 2.5 nats 12, of 0.05 1.05, of 40 10¹⁷."""
+    """Write exp of a mean loss in nats: 2.5 -> "12", 0.05 -> "1.05", 40 -> "10¹⁷"."""
     if nats > 20:
         return f"10{str(round(nats / math.log(10))).translate(SUPERSCRIPT)}"
     found = math.exp(nats)
@@ -182,7 +182,7 @@ def _candidate(one: Candidate, colour: str) -> Markup:
 
 
 def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> Markup:
-    """HTML: shares [L,H] of attention, 0 to 1, that goes to what; a row for each layer. "" where none is known."""
+    """A table, a row for each layer, of shares of attention [L,H], 0 to 1, that go to `what`; "" if none is known."""
     if np.isnan(shares).all():
         return Markup()
     title = tag("h2", say("Attention on {what}", what=what))
@@ -199,7 +199,7 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
 
 
 def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:
-    """For each head of [L,H] a line; "" where nothing is known."""
+    """A line on the leaks of each head of [L,H]; "" where they are not known."""
     return [list(map(_note, *some)) for some in zip(future.tolist(), padding.tolist(), strict=True)]
 
 
@@ -211,5 +211,5 @@ def _note(later: float, padding: float) -> str:
 
 
 def mean_share(shares: np.ndarray) -> float:
-    """Of all heads that have one; NaN where none has."""
+    """The mean share over the heads that have one; NaN if none has."""
     return float("nan") if np.isnan(shares).all() else float(np.nanmean(shares))

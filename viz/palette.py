@@ -1,6 +1,6 @@
 """Colours. One sequential palette for weights, one diverging for differences, one colour for each mask.
 
-Viridis is even to the eye, safe for colour blindness, and dark at 0 in both themes.
+Viridis is perceptually uniform, safe for colour blindness, and dark at 0 in both themes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,16 +12,16 @@ from plotly.colors import sample_colorscale
 
 from viz.mask_styles import STYLES
 
-MARGIN = {"l": 104, "r": 64, "t": 44, "b": 104}  # at most: tokens and titles, a colour bar, and plotly's buttons
-TITLE, APART = 26, 6  # of a margin: an axis title, and what lies between it, the tokens and the cells
-LETTER = 0.52  # of a font's size: a letter's width, rather more than less
-SMALL, BETWEEN = 0.42, 0.05  # of the large picture's side: the small ones' side, and what lies beside the large one
-WIDE = 1 + BETWEEN + SMALL  # of a comparison, without its margins, in sides of the large picture
-TWO = 2.1  # likewise of two large pictures side by side
+MARGIN = {"l": 104, "r": 64, "t": 44, "b": 104}  # at most, for tokens and titles, a colour bar, plotly's buttons
+TITLE, APART = 26, 6  # pixels of a margin: an axis title, and each gap between it, the tokens and the cells
+LETTER = 0.52  # the width of a letter in font sizes, rather too large than too small
+SMALL, BETWEEN = 0.42, 0.05  # sides of a small picture and of the gap, in sides of the large one
+WIDE = 1 + BETWEEN + SMALL  # width of a comparison without its margins, in sides of the large picture
+TWO = 2.1  # the same for two large pictures side by side
 
 
 def margin(rows: Iterable[str], columns: Iterable[str], size: int) -> dict[str, int]:
-    """MARGIN, but for the labels beside rows and below columns no more than they need in a font of this size."""
+    """MARGIN, but no larger on the left and below than these labels need in a font of this size."""
     needed = {"l": _longest(rows) * size, "b": _longest(columns) * size}
     return MARGIN | {side: min(round(width) + TITLE + 2 * APART, MARGIN[side]) for side, width in needed.items()}
 
@@ -37,10 +37,10 @@ SEQUENTIAL = (
 )  # fmt: skip
 
 MASK_COLOURS = {name: style.colour for name, style in STYLES.items() if style.colour}
-ALLOWED = "#6E86A8"  # a cell of a mask that may be seen, on either ground
+ALLOWED = "#6E86A8"  # an allowed cell of a mask, in both themes
 
 NOW, STANDARD = "#C0504D", "#4A90C2"  # series under the current and under the standard masks
-MARK = "#e6399b"  # what the reader picked, and what disagrees
+MARK = "#e6399b"  # marks what the reader picked, and what disagrees
 
 
 def diverging(dark: bool) -> list[list[float | str]]:

@@ -59,7 +59,7 @@ def name_of(cell: int, class_name: str) -> str:
 def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: bool = True) -> bytes:
     """One head large, for components/pixels.js: every cell's colour from 0 to zmax, and a line about each pixel.
 
-    heard: whether somebody hears which pixel is picked; else it is there to be looked at.
+    heard: whether picking a pixel does something; else the picture is only to be looked at.
     """
     weights = view.weights[layer, head]
     cells = {"cells": _strongest_said(view, weights), "looker": name_of(view.query, view.class_name)}
@@ -82,7 +82,7 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
 
 
 def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
-    """Every head small, layers in rows and heads in columns; colours from 0 to zmax, as of the large one."""
+    """All heads as small pictures, layers in rows and heads in columns; colours from 0 to zmax, as in head_packet."""
     layers, heads = view.weights.shape[:2]
     every, words = list(np.ndindex(layers, heads)), N_("Layer {layer}, head {head}: most to {cells}")
     names = [
@@ -105,7 +105,7 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
 
 
 def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTable:
-    """What each cell gets in some heads, a column each."""
+    """A table of the weight that each cell gets, with a column for each of these heads."""
     names = [name_of(cell, view.class_name) for cell in range(CELLS)]
     blocked = view.any_blocked()
     weights = np.stack([np.where(blocked[place], np.nan, view.weights[place]) for place in heads], 1)
@@ -114,7 +114,7 @@ def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTa
 
 
 def levels_table(levels: np.ndarray) -> FigureTable:
-    """A picture's grey levels [64]."""
+    """A table of a picture's grey levels [64]."""
     rows, columns = ([f"{side}{place}" for place in range(SIDE)] for side in "rc")
     return grid(levels.reshape(SIDE, SIDE), rows, columns, say("Grey levels, 0 to {most}", most=LEVELS - 1))
 
@@ -122,7 +122,7 @@ def levels_table(levels: np.ndarray) -> FigureTable:
 def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, number: int) -> bytes:
     """A picture to draw on, levels [64]: its first `given` pixels are the reader's, the others the model's to write.
 
-    epoch: which drawing this is; number: how many changes of it the page has heard of.
+    epoch: which drawing this is; number: how many changes of it the page has received.
     """
     about = {
         "mode": "draw",
@@ -138,24 +138,24 @@ def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, 
 
 
 def strongest(weights: np.ndarray) -> list[int]:
-    """The three cells with the largest weights [65], the largest first, those that get nothing left out."""
+    """The three cells with the largest weights [65], the largest first, without cells of weight 0."""
     order = np.argsort(-weights, kind="stable")[:3]
     return [int(cell) for cell in order if weights[cell] > 0]
 
 
 def colours_of(weights: np.ndarray, zmax: float) -> list[str]:
-    """The palette's colour of each weight, brightness with the square root of weight/zmax, as in every heatmap here."""
+    """The colour of each weight: brightness goes with the square root of weight/zmax, as in every heatmap here."""
     places = np.rint(np.sqrt(np.clip(weights / zmax, 0, 1)) * 255).astype(int)
     return [COLOURS[place] for place in places]
 
 
 def largest(*views: PixelView) -> float:
-    """The weight that gets the last colour: one for every head of these pictures, so that small and large agree."""
+    """The weight that gets the last colour, the same for all heads of these views, so that small and large agree."""
     return colour_range(*(view.weights for view in views))
 
 
 def scale_html(zmax: float, *views: PixelView) -> str:
-    """What the colours and squares mean, and the hatching where one of the views has some, as a line of HTML."""
+    """A key, as a line of HTML: what colours, squares and, if a view has any, hatching mean."""
     stops = ", ".join(f"{COLOURS[round((step / 8) ** 0.5 * 255)]} {step / 8 * 100:.0f}%" for step in range(9))
     bar = (
         "display:inline-block;width:7em;height:.75em;border-radius:2px;vertical-align:-.05em;"
@@ -169,7 +169,7 @@ def scale_html(zmax: float, *views: PixelView) -> str:
 
 
 def _header(view: PixelView, heads: Iterable[tuple[int, int]], chosen: tuple[int, int], zmax: float) -> dict[str, Any]:
-    """What every packet of attention holds."""
+    """The part of a header that all packets of attention share."""
     pictures, blocked = [], view.any_blocked()
     for place in heads:
         colours = colours_of(view.weights[place], zmax)
@@ -181,7 +181,7 @@ def _header(view: PixelView, heads: Iterable[tuple[int, int]], chosen: tuple[int
 
 
 def _page(levels: Sequence[int] | np.ndarray, blocked: np.ndarray, class_name: str) -> dict[str, Any]:
-    """What every packet holds: one picture, without a query, all of it given, unless it says otherwise."""
+    """The part of a header that all packets share. By default: one picture, all of it given, without a query."""
     return {
         "levels": [int(level) for level in levels],
         "blocked": [bool(one) for one in blocked],
@@ -203,7 +203,7 @@ def _about(view: PixelView, layer: int, head: int, pixel: int) -> str:
 
 
 def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
-    """Sentences. on_class: the class token's share of the attention."""
+    """Sentences below one head's picture. on_class: the class token's share of the attention."""
     names = {"looker": name_of(view.query, view.class_name), "picked": name_of(view.pixel + 1, "")}
     query = say("{looker} (dashed) is the query and writes {picked} (framed).", **names)
     if names["looker"] == names["picked"]:
@@ -280,7 +280,7 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
         return escape(together([looks, *([say(rest, count=count)] if count else [])]))
     leak = N_("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.")
     said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
-    said = said if now.query < PIXELS else []  # there is no later one
+    said = said if now.query < PIXELS else []  # the last cell has no later one
     if layer_only:
         return escape(together([*said, say(LAYER_ONLY)]))
     true = now.levels[now.pixel]
@@ -313,7 +313,7 @@ def where(cell: int, view: PixelView) -> str:
 
 
 def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, changed: bool) -> Markup:
-    """How likely the model finds each grey level [8] of a pixel, the true one marked; one list unless changed.
+    """A table of the probability of each grey level [8] of a pixel, the true one marked; one list unless changed.
 
     what: the table's title, which names the pixel.
     """
@@ -329,9 +329,9 @@ def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, 
 
 
 def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *, changed: bool) -> CachedFigure:
-    """Nats a pixel [64] on the picture: one heatmap, or now and standard side by side on the same colours.
+    """Draw the loss of each pixel in nats [64]: one heatmap, or now and standard side by side on the same colours.
 
-    levels: of each pixel.
+    levels: the grey level of each pixel.
     """
     shown = [(say("now"), now), (say("standard masks"), standard)] if changed else [("", standard)]
     domains: list[list[float]] = [[0, 0.48], [0.52, 1]] if changed else [[0, 1]]
@@ -360,7 +360,7 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
 
 
 def class_table(chances: np.ndarray, told: int) -> Markup:
-    """How likely each class [10] is for what is drawn, as bars; the one told to the model is marked."""
+    """A table of each class's probability [10] given the drawing, as bars; the class given to the model is marked."""
     rows = [[th(say("class")), th(say("probability, given the drawing"), colspan=2)]]
     for digit, share in enumerate(chances.tolist()):
         name = tag("b", say("{digit} ← given", digit=told)) if digit == told else digit

@@ -15,17 +15,17 @@ from viz.mask_styles import STYLES, mask_name
 from viz.numbers import Candidate, LeakShares, chance, percent
 
 NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted
-SEEN = 0.01  # nats; a smaller change may not show in the two digits of a loss
-MUCH = 0.25  # a share of attention that makes a pattern
+SEEN = 0.01  # nats; a smaller change may not show in a loss with two digits
+MUCH = 0.25  # a share of attention large enough for a pattern
 DIFFERENT = 0.005  # a weight's change that shows in two digits
-ROUNDING = 1e-6  # of a difference of two weights
+ROUNDING = 1e-6  # differences of two weights up to this are rounding
 LENGTHS = N_("A and B have different lengths ({a} and {b} cells): both are shown, without a difference.")
 SAME = N_("No weight differs by {least} or more between A and B.")
 MOST = N_("A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.3f} in A, {b:.3f} in B.")
 
 
 def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> str:
-    """now, standard: losses [T] in nats, NaN where there is none. HTML; "" where there is nothing to compare."""
+    """Say how losses [T] in nats changed, as HTML; "" if none can be compared. A token without a loss has NaN."""
     change = now - standard
     if np.isnan(change).all():
         return ""
@@ -42,7 +42,7 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> 
 
 
 def prediction_words(token: str, place: int, standard: Candidate, now: Candidate) -> Markup:
-    """What became of the likeliest next token after the one at `place`; "" where it and its probability stay."""
+    """Say how the likeliest next token after position `place` changed; "" if it and its probability stay."""
     before, after = chance(standard.probability), chance(now.probability)
     if standard.label == now.label and before == after:
         return Markup()
@@ -69,29 +69,29 @@ class HeadScene:
 
     name: str  # the head's, "L3 H2"
     across: bool  # a target looks at its source
-    can_be_causal: bool  # False: no causal mask here, whatever the switch says
+    can_be_causal: bool  # False: there is no causal mask here, whatever the switch is
     causal: bool
     padding: bool
-    lifted: tuple[str, ...]  # masks with a size of the model's own that are off and would change cells of this head
-    idle: tuple[str, ...]  # such masks that would not
+    lifted: tuple[str, ...]  # the model's own masks with a size that are off and would change cells here
+    idle: tuple[str, ...]  # such masks that would change no cell here
     standard_causal: bool  # whether the model was trained with a causal mask
     layer_only: bool
-    only_attention: bool  # the model has no other through which padding could come in
-    has_padding: bool  # the row's keys hold some
-    chat: bool  # the text is messages, which are one row
+    only_attention: bool  # nothing but attention could let padding in
+    has_padding: bool  # some keys of the row are padding
+    chat: bool  # the text is a chat, whose messages are one row
     pad_side: str
     leak: LeakShares
     previous: float  # share of the head's attention on the position before
-    itself: float  # on the query's own token
-    first: float  # on the first real token
-    induction: float  # on the token after the previous occurrence; NaN where nothing repeats
+    itself: float  # share on the query's own token
+    first: float  # share on the first real token
+    induction: float  # share on the token after the previous occurrence; NaN if no token repeats
     repeats: int  # the queries that induction is measured on
     tokens: int  # the row's real queries
-    spread: float  # over how many keys alike a row with the mean entropy would spread: 2^entropy
+    spread: float  # 2^(mean entropy): so many keys with equal weights have that entropy
 
 
 def sentence(scene: HeadScene) -> str:
-    """What is seen, and what to try next."""
+    """Say what is seen in a head, and what to try next."""
     if scene.causal == scene.standard_causal and scene.padding and not scene.lifted + scene.idle:
         if scene.tokens == 1 and not scene.across:
             return say("This row has one token, which can attend only to itself: try a longer text.")
@@ -166,7 +166,7 @@ def _head_pattern(scene: HeadScene) -> str:
         (scene.first, MUCH, "first"),
     ]
     for share, enough, pattern in patterns:
-        if share >= enough:  # never so for NaN
+        if share >= enough:  # NaN never is
             return say(HEAD_PATTERNS[pattern], share=percent(share), head=scene.name, queries=scene.repeats)
     if math.isnan(scene.spread):
         return say("No token after the first attends to anything in {head}.", head=scene.name)
@@ -190,12 +190,12 @@ def comparable(one: HeadView, other: HeadView) -> bool:
 
 
 def weights_sentence(one: HeadView, other: HeadView) -> str:
-    """HTML: where the weights of two heads differ most, or why they cannot be subtracted."""
+    """Say where the weights of two heads differ most, or why they cannot be subtracted. HTML."""
     if not comparable(one, other):
         a, b = (f"{view.weights.shape[0]:,} × {view.weights.shape[1]:,}" for view in (one, other))
         return say(LENGTHS, a=a, b=b)
     change = other.weights - one.weights
-    most = np.abs(change).max() - ROUNDING  # the first of those that are as large: two cells of a row change alike
+    most = np.abs(change).max() - ROUNDING  # picks the first cell of equal ones: two cells of a row may change alike
     query, key = divmod(int(np.flatnonzero(np.abs(change) >= most)[0]), change.shape[1])
     if abs(change[query, key]) < DIFFERENT:
         return say(SAME, least=DIFFERENT)
@@ -204,14 +204,14 @@ def weights_sentence(one: HeadView, other: HeadView) -> str:
     cell |= {"query": escape(_both(one.queries[query], other.queries[query]))}
     cell |= {"key": escape(_both(one.keys[key], other.keys[key]))}
     said = say(MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)
-    attend = (one.weights.max(1) > 0) & (other.weights.max(1) > 0)  # a row with nothing to attend to agrees with none
+    attend = (one.weights.max(1) > 0) & (other.weights.max(1) > 0)  # an empty row agrees with no other
     same = attend & (one.weights.argmax(1) == other.weights.argmax(1))
     agreeing = N_("Queries that attend most to the same position in both: {same:,} of {queries:,}.")
     return together([said, say(agreeing, same=int(same.sum()), queries=len(same))])
 
 
 def prediction_sentence(one: Sequence[Candidate], other: Sequence[Candidate]) -> str:
-    """HTML: the likeliest next token of each."""
+    """Name the likeliest next token of both, as HTML."""
     shares = {"a": chance(one[0].probability), "b": chance(other[0].probability)}
     tokens = {"one": escape(one[0].label), "other": escape(other[0].label)}
     return say("Next, A predicts “{one}” ({a}), B “{other}” ({b}).", **tokens, **shares)

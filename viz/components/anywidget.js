@@ -1,5 +1,5 @@
-// A view as an anywidget: put last, after the module whose `draw(element, data, onPick)` it calls. It lives in a shadow of
-// its own: neither its styles nor the notebook's reach each other.
+// A view as an anywidget: put last, after the module whose `draw(element, data, onPick)` it calls. It lives in its
+// own shadow root, so that its styles and the notebook's do not affect each other.
 
 function render({ model, el }) {
   const host = document.createElement("div");

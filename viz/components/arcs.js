@@ -1,12 +1,12 @@
-// Tokens that look on the left, tokens looked at on the right, a line for every weight from a threshold up. Packet: see
+// Queries on the left, keys on the right, and a line for every weight from a threshold up. Packet: see
 // viz/heads/tokens.py. onPick("query", position) tells which token the reader chose.
 
-const MOST_LINES = 1500; // the strongest, of all heads together
-const NEAR = 7; // css pixels from a line within which it is pointed at
-const LEAST = -4; // the slider's lower end: powers of ten, for weights of long texts are small
+const MOST_LINES = 1500; // at most so many lines are drawn, the strongest of all heads
+const NEAR = 7; // a pointer within so many css pixels of a line points at it
+const LEAST = -4; // the slider's lower end, a power of ten: weights of long texts are small
 const SVG = "http://www.w3.org/2000/svg";
 
-// The lines to draw: of cells from a threshold up, the strongest first. hidden: a key to leave out, or -1.
+// The lines to draw: cells with at least this weight, the largest first. hidden: a key to leave out, or -1.
 function linesOf(cells, threshold, hidden) {
   const lines = [];
   for (let head = 0; head < cells.names.length; head++) {
@@ -20,7 +20,7 @@ function linesOf(cells, threshold, hidden) {
   return lines.sort((one, other) => other.weight - one.weight);
 }
 
-// How far down, 0 to 1, a line is at a share of the way across: x runs as the curve's own cubic does.
+// How far down a line is, 0 to 1, at a share of the way across: solves the cubic of its Bézier curve for x.
 function fall(share) {
   let [low, high] = [0, 1];
   for (let step = 0; step < 24; step++) {
@@ -55,7 +55,7 @@ function show(element, cells, own, onPick) {
   const picture = make("div", { class: "picture", tabindex: 0, role: "application", style: `height:${height}px`,
     "aria-label": words.alt, children: [make("div", { class: "side", children: lefts }), middle, make("div", { class: "side", children: rights }), tip] });
   const slider = make("input", { type: "range", min: LEAST, max: 0, step: 0.05, "aria-label": words.least });
-  const threshold = () => own.least ?? cells.suggested; // the reader's own stays from head to head
+  const threshold = () => own.least ?? cells.suggested; // a threshold that the reader chose is kept for other heads
   slider.value = Math.log10(threshold());
   const least = make("output", {});
   const hide = make("input", { type: "checkbox" });
@@ -75,7 +75,7 @@ function show(element, cells, own, onPick) {
   const source = () => pointed || { side: "query", at: inSight() };
 
   const paint = () => {
-    if (pointed?.side === "line") point(null); // what was touched is drawn anew
+    if (pointed?.side === "line") point(null); // the line is about to be drawn anew
     const hidden = own.hide_first ? cells.firstToken - cells.firstKey : -1;
     const found = linesOf(cells, threshold(), hidden);
     drawn = found.slice(0, MOST_LINES);
@@ -146,7 +146,7 @@ function show(element, cells, own, onPick) {
       };
     });
   }
-  picture.onpointerleave = ({ pointerType }) => pointerType === "touch" || point(null); // what was touched stays lit
+  picture.onpointerleave = ({ pointerType }) => pointerType === "touch" || point(null); // after a touch it stays lit
   moveByKeys(picture, own, (key) => steppedQuery(key, own.query, cells.among), () => point(null), onPick);
   slider.oninput = () => {
     own.least = Number((10 ** slider.value).toPrecision(2));

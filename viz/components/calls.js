@@ -1,6 +1,6 @@
-// Streamlit calls a component for each new data, and ends a call when the element goes. A call that was superseded while the
-// module was fetched is made too, even after the later one, and ended at once: it never begins here. begin(given): returns what
-// ends the call, if anything does. Put before the module that is called.
+// Streamlit calls a component whenever its data changes, and ends a call when the element is removed. It also makes calls that
+// were superseded while the module was fetched, even after later ones, and ends them at once: these never begin here.
+// begin(given) returns a function that ends the call, or nothing. Put before the module that is called.
 
 const unlessEnded = (begin) => (given) => {
   let end = null;

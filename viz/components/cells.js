@@ -1,5 +1,5 @@
-// A head's cells as viz/heads/cells.py packs them, and the words for one. Put after packet.js and query.js, before what draws
-// them.
+// Reads a head's cells as viz/heads/cells.py packs them, and says what a cell holds. Put after packet.js and query.js, before
+// the modules that draw cells.
 
 function readCells({ header, body }) {
   const count = body.length / (header.scored ? 10 : 6); // four bytes of a weight, two of what blocks it, four of a score
@@ -18,7 +18,7 @@ const queryName = (cells, query) => `${cells.first + query}: ${cells.queries[que
 const keyName = (cells, key) => `${cells.firstKey + key}: ${cells.keys[key]}`;
 const weightText = (weight) => weight.toFixed(4);
 
-// What there is to say of a cell: its weight, or what blocks it.
+// A cell in words: its weight, or what blocks it.
 function cellText(cells, query, key, head = 0) {
   const at = placeOf(cells, query, key, head);
   return cells.blocked[at] ? cells.reasons[cells.blocked[at] - 1].words : fill(cells.words.weight, { weight: weightText(cells.weights[at]) });
@@ -29,7 +29,7 @@ const cellWords = (cells, query, key, cell) =>
 
 const SAID = 4; // tokens named in a summary
 
-// What a row or a column holds, the largest first.
+// A row or a column in words: its largest weights, and how many cells are blocked.
 function summary(cells, { side, at }, head = 0) {
   const others = side === "query" ? cells.columns : cells.rows;
   const found = [];
@@ -54,9 +54,9 @@ function hatchImages(cells) {
   return cells.reasons.map(({ hatch }) => `url(${hatchTile(hatch).toDataURL()})`);
 }
 
-const CHOICES = ["query", "pins", "towards", "values", "least", "hide_first"]; // those of them that a packet has
+const CHOICES = ["query", "pins", "towards", "values", "least", "hide_first"]; // a packet may have any of these
 
-// Put other parts into a view: what had the focus is made anew for each packet, and its successor gets it.
+// Replace the parts of a view. If a control had the focus, the new control in its position gets it.
 function replaceParts(element, ...parts) {
   const controls = () => [...element.querySelectorAll("button, input, [tabindex]")];
   const place = controls().indexOf(element.getRootNode().activeElement);
@@ -64,10 +64,10 @@ function replaceParts(element, ...parts) {
   controls()[place]?.focus({ preventScroll: true });
 }
 
-// Unpack the cells and show(cells, own) them. own: what a view remembers from one packet to the next, and the choices of the
-// packet. Returns what ends it.
+// Unpack the cells and call show(cells, own). own: what a view keeps from one packet to the next, and the packet's choices.
+// Returns a function that ends the view.
 function drawCells(element, data, show) {
-  return receive(element, data, (packet) => { // when it ends, a query that waits still goes: another packet may follow
+  return receive(element, data, (packet) => { // a query still to be sent is sent after the end too: another packet may follow
     const cells = readCells(packet);
     const own = (element.own ||= { element, held: false, waiting: null, sent: {} });
     for (const choice of CHOICES) if (choice in cells) heed(own, choice, cells[choice]);

@@ -6,10 +6,10 @@
 // first two numbers of customdata; "zoom" with "first row-last row,first column-last column", "" for the whole. Only the browser
 // knows how large the picture is: tick labels that have no room beside the next one are hidden, at regular distances.
 
-const ROOM = 1.1; // of its own height that a label needs
+const ROOM = 1.1; // a label needs so many of its own heights
 const HEIGHT = 450; // css pixels of a figure that has none of its own
 const AGAIN = 250; // milliseconds until a chart that could not be drawn is tried again
-const LONGEST = 2000; // milliseconds that the other charts wait for one: Plotly never ends one that is removed while it is drawn
+const LONGEST = 2000; // milliseconds that other charts wait: Plotly never finishes a chart that is removed while it is drawn
 const FULLSCREEN = {
   name: "fullscreen",
   title: "Fullscreen",
@@ -17,7 +17,7 @@ const FULLSCREEN = {
   click: (chart) => (document.fullscreenElement ? document.exitFullscreen() : chart.requestFullscreen()),
 };
 
-// The row in a frame keeps its label: which it is of those that are in sight.
+// The index, among the visible tick labels, of the framed row, whose label is never hidden.
 function framed({ layout: { shapes, yaxis } }) {
   const row = Math.round((shapes?.[0]?.y0 ?? -0.5) + 0.5);
   const { tickvals = [], range = [] } = yaxis ?? {};
@@ -44,7 +44,7 @@ function span(axis) {
   return first === null || last === null ? null : `${first}-${last}`;
 }
 
-// What a figure does not say itself, in the page's colours and sizes.
+// The defaults for what a figure leaves open, in the page's colours and sizes.
 function template(chart) {
   const style = getComputedStyle(chart);
   const [ink, ground] = [style.color, style.getPropertyValue("--st-background-color")];
@@ -69,7 +69,7 @@ function template(chart) {
 const sizeOf = ({ clientWidth: width, clientHeight: height }) => ({ width, height });
 const after = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-let turn = Promise.resolve(); // one chart after another, the first one on the page before the others are begun
+let turn = Promise.resolve(); // charts are drawn one after another, in their order on the page
 
 async function draw(chart, own) {
   const plotly = await streamlitsPlotly(own.data.script);
@@ -79,11 +79,11 @@ async function draw(chart, own) {
   const figure = JSON.parse(own.data.figure);
   const config = { ...own.data.config, modeBarButtonsToAdd: [FULLSCREEN] };
   await plotly.react(chart, figure.data, { ...figure.layout, ...size, template: template(chart) }, config);
-  if (!own.heard && chart.on) hear(chart, own); // one that left the page meanwhile hears nothing
+  if (!own.heard && chart.on) hear(chart, own); // a chart removed meanwhile has no listeners
   chart.ariaBusy = String(own.stale);
 }
 
-// Over a row of a mask whose layout.meta has rings: those of that row, [row][point], around the points of the figure `of`.
+// Pointing at a mask's row draws rings around the points of the figure `of`: layout.meta.rings.rows[row][point] are their widths.
 function ring(chart, row) {
   const { of, rows } = chart.layout.meta?.rings ?? {};
   const other = of && document.querySelector(`.st-key-${of} .js-plotly-plot`);

@@ -2,12 +2,12 @@
 // What is typed goes to the server after a pause, with the step that the cursor is in. After calls.js.
 
 const PAUSE = 500; // milliseconds without a key
-const DRAFT = "unmask draft"; // what was written last in this tab: a long one is in no link
+const DRAFT = "unmask draft"; // the last text in this tab, since long ones are in no link
 const BLOCK = /^ {0,3}(`{3,}|~{3,})\s*(\w*)/; // as lessons/reading.py's FENCE
 
-// How many steps begin up to the cursor: lines with ## after the front matter and outside of blocks.
+// Count the steps up to the cursor: lines with ## after the front matter and outside code blocks.
 function stepAt(text, cursor) {
-  let [steps, closing] = [0, ""]; // closing: what ends the block that is open
+  let [steps, closing] = [0, ""]; // closing: the fence that ends the open block
   const lines = text.slice(0, cursor).split("\n");
   const end = lines.findIndex((line, at) => at && line.trim() === "---");
   for (const line of end < 0 ? [] : lines.slice(end)) {
@@ -33,7 +33,7 @@ function build(root) {
   return { lines, area, found, save, version: null, sent: "", later: 0 };
 }
 
-// Keeps the text, or returns what is kept; null where the browser keeps nothing.
+// Store the text or, without one, return the stored text; null if the browser stores nothing.
 function kept(text) {
   try {
     if (text !== undefined) sessionStorage.setItem(DRAFT, text);
@@ -43,7 +43,7 @@ function kept(text) {
   }
 }
 
-// Whether the browser was asked for this page again, whose link may be older than what was typed.
+// Whether the page was reloaded: its link may be older than the typed text.
 function reloaded() {
   return performance.getEntriesByType("navigation")[0]?.type === "reload";
 }
@@ -62,7 +62,7 @@ function number(parts, problems) {
   parts.lines.scrollTop = parts.area.scrollTop;
 }
 
-// What is in the text area, the last words too, which the server may not have yet.
+// Download the text area's text, whose last words the server may not have yet.
 function download(text, name) {
   const link = Object.assign(document.createElement("a"), { download: name });
   link.href = URL.createObjectURL(new Blob([text], { type: "text/markdown" }));
@@ -97,7 +97,7 @@ function edit({ data, parentElement, setTriggerValue }) {
     area.value = (data.version === 0 || (data.version < 0 && reloaded()) ? kept() : "") || data.text;
     parts.sent = JSON.stringify([data.text, data.step]);
     parts.version = data.version;
-    if (data.version > 0) kept(area.value); // a file or a template that was just taken
+    if (data.version > 0) kept(area.value); // a file or a template was just loaded
     if (area.value !== data.text) send();
   }
   area.maxLength = data.most;
@@ -123,7 +123,7 @@ function edit({ data, parentElement, setTriggerValue }) {
     kept(area.value);
     wait();
   };
-  area.onblur = send; // before the click on a button is
+  area.onblur = send; // sent before a click on a button
   area.onclick = area.onkeyup = wait;
   area.onscroll = () => (lines.scrollTop = area.scrollTop);
   return () => clearTimeout(parts.later);

@@ -6,12 +6,12 @@ const found = (name) => document.querySelector(`[data-part="${name}"]`);
 const cells = about.queries.length * about.keys.length;
 const state = { query: about.query, pins: [], towards: "at" };
 
-// One head, as the views unpack it: float32 numbers, then what blocks each cell.
+// One head's bytes as the views read them: float32 numbers, then which reason blocks each cell.
 function headOf(number) {
   const { plane, most, brightest, note } = about.held[number];
   const held = about.held.length;
   const [high, low] = [number, held + number].map((place) => body.subarray(place * cells, (place + 1) * cells));
-  const blocked = body.subarray(2 * (held + plane) * cells, 2 * (held + plane + 1) * cells); // two bytes a cell
+  const blocked = body.subarray(2 * (held + plane) * cells, 2 * (held + plane + 1) * cells); // two bytes for each cell
   const weights = Float32Array.from(high, (byte, at) => (256 * byte + low[at] - about.shift) / 10000);
   const planes = new Uint8Array(6 * cells);
   planes.set(new Uint8Array(weights.buffer));

@@ -1,7 +1,7 @@
 // A Transformer in GPT-2's layout, computed as model/transformer.py does it: T tokens, W width, H heads, D = W / H,
 // V vocabulary. Vectors of tokens lie one after another in Float32Arrays; a linear layer's weight is [outputs, inputs].
 
-// Little-endian float16 as float32. report(share): how much is done, 0 to 1; what it returns is awaited.
+// Convert little-endian float16 to float32. report(share) is called with the share done, 0 to 1, and awaited.
 async function fromHalves(halves, report) {
   const values = Float32Array.from({ length: 65536 }, (_, bits) => {
     const [exponent, fraction] = [(bits >> 10) & 31, (bits & 1023) / 1024];
@@ -16,7 +16,7 @@ async function fromHalves(halves, report) {
   return numbers;
 }
 
-// The network, its parameters one after another in the order of model/gpt2.py.
+// Read the network from its parameters, which come in the order of model/gpt2.py.
 function readNetwork(config, numbers) {
   const { vocabulary, context, layers, width, mlpWidth, tied } = config;
   let at = 0;
@@ -39,7 +39,7 @@ function readNetwork(config, numbers) {
   return { ...config, tokens, positions, blocks, norm, unembedding };
 }
 
-// x [rows, inputs] -> [rows, outputs]. Two columns of four rows at a time: every number that is read serves twice or more.
+// x [rows, inputs] -> [rows, outputs], two columns of four rows at a time, so that each number read is used at least twice.
 function linear(x, rows, { weight, bias, inputs, outputs }, first = 0, last = outputs, out = new Float32Array(rows * outputs)) {
   for (let column = first; column < last; column += 2) {
     const other = Math.min(column + 1, last - 1);
@@ -131,8 +131,8 @@ function add(x, more) {
   for (let i = 0; i < x.length; i++) x[i] += more[i];
 }
 
-// One run. ids, positions: [T]; allowed: [T, T], 1 = may attend. report(share) as above: it may throw to end the run.
-// Returns every layer's q and k [T, W], weights [L, H, T, T] and logits [T, V].
+// Run the network. ids, positions: [T]; allowed: [T, T], 1 = may attend. report(share): as above; it may throw to end the
+// run. Returns every layer's q and k [T, W], weights [L, H, T, T] and logits [T, V].
 async function forward(network, ids, positions, allowed, report) {
   const { width, heads, layers, epsilon, vocabulary } = network;
   const rows = ids.length;

@@ -2,7 +2,7 @@
 // on, and by {id, answer} or {id, error} in the end. {id, what: "cancel"} ends another: its error is "cancelled".
 
 const cancelled = new Set();
-const networks = new Map(); // by their models' keys, as promises
+const networks = new Map(); // promises of networks by their models' keys
 
 const DO = {
   // bytes, or base64: the parameters as float16.
@@ -12,7 +12,7 @@ const DO = {
     networks.set(key, network);
     return network.then(() => ({}));
   },
-  // As forward, and of a text whose real tokens keep says: its losses, and the `most` likeliest tokens after each.
+  // Like forward, and also the losses, and the `most` likeliest tokens after each token. keep: which tokens are real.
   async run({ key, ids, positions, keep, allowed, most }, report) {
     const { queriesKeys, weights, logits } = await forward(await networks.get(key), ids, positions, allowed, report);
     return { queriesKeys, weights, logits, ...predictions(logits, ids, keep, most) };
@@ -56,7 +56,7 @@ onmessage = async ({ data: { id, what, ...given } }) => {
   if (what === "cancel") return void cancelled.add(id);
   const report = async (share) => {
     postMessage({ id, share });
-    await new Promise((go) => setTimeout(go)); // messages that have come by now are heard first
+    await new Promise((go) => setTimeout(go)); // handle messages that have arrived by now
     if (cancelled.has(id)) throw new Error("cancelled");
   };
   try {

@@ -1,19 +1,19 @@
-// One head's heatmap: rows are queries, who looks; columns are keys, who is looked at. It draws the bytes it is given and
-// knows no mask. Packet: see viz/heads/cells.py. onPick("query", position) tells which row was chosen; of a head that
-// `grows` by a row at every token none is: it is as large at every length, so that the page stands still.
+// One head's heatmap: rows are queries, columns are keys. It draws the bytes it is given and knows no mask. Packet: see
+// viz/heads/cells.py. onPick("query", position) tells which row was chosen. No row can be chosen of a head that `grows` by a
+// row at every token; its picture has the same size at every length, so that the page does not move.
 
 const EDGE = 32; // css pixels beside and below the cells, without the tokens' names
 const LETTER = 6.6; // css pixels of a letter of a name
 const BAR = 74; // css pixels beside the cells, for the colour bar
-const TALLEST = 600; // of all cells together
+const TALLEST = 600; // css pixels of all rows together
 const LARGEST = 40; // css pixels of a cell
 const LINE = 12; // css pixels that a token's name needs
 const LONGEST = 12; // letters of a name
 const COLOURS = 255;
-const ABOVE = 470; // of a page over the cells of a head that grows: its newest row is in sight where the window is tall
-const GROUND = "rgba(140, 146, 158, 0.16)"; // behind the hatching
+const ABOVE = 470; // css pixels above a growing head: its newest row stays visible in a tall window
+const GROUND = "rgba(140, 146, 158, 0.16)"; // the colour behind the hatching
 
-// Where the cells are: square, and as large as there is room for. small: without the tokens, which a larger one beside has.
+// The layout of the cells: square, and as large as fits. small: no token names, since a larger picture beside it has them.
 function layout(width, { rows, columns, queries, keys, grows, small }) {
   const letters = (labels) => Math.min(grows ? LONGEST : Math.max(...labels.map(lettersOf)) + 4, LONGEST);
   const [left, below] = small ? [1, 0] : [queries, keys].map((labels) => EDGE + LETTER * letters(labels));
@@ -25,8 +25,8 @@ function layout(width, { rows, columns, queries, keys, grows, small }) {
   return { left, top: 6, cell, wide, tall, height: tall + below + 6 };
 }
 
-// The number of the colour of a value. Brightness of a weight goes with its square root: most weights are small. A change
-// runs evenly to either side.
+// The palette index of a value. A weight's brightness goes with its square root, since most weights are small; a change
+// has a linear scale to either side.
 function colourOf(cells, value) {
   const share = value / cells.most;
   const at = cells.what === "change" ? 0.5 + Math.min(Math.max(share, -1), 1) / 2 : Math.sqrt(Math.min(Math.max(share, 0), 1));
@@ -43,7 +43,7 @@ function reading(cells, { query, key }) {
   return cellWords(cells, query, key, cell);
 }
 
-// All cells, a pixel each; blocked ones stay transparent.
+// Draw all cells, one pixel each; blocked ones stay transparent.
 function pixels(cells, palette) {
   const picture = sheet(cells.columns, cells.rows, 1);
   const image = new ImageData(cells.columns, cells.rows);
@@ -57,7 +57,7 @@ function pixels(cells, palette) {
   return picture;
 }
 
-// Each run of cells in a row that the same masks block, in the hatching of these.
+// Hatch each run of cells in a row that the same masks block.
 function hatch(pen, cells, { left, top, cell }) {
   const patterns = cells.reasons.map(({ hatch }) => hatching(pen, hatch, GROUND));
   for (let query = 0; query < cells.rows; query++) {
@@ -72,7 +72,7 @@ function hatch(pen, cells, { left, top, cell }) {
   }
 }
 
-// The tokens, for as many rows and columns as there is room for, with their positions where some are left out.
+// Write as many token names as fit; with their positions if some are left out.
 function names(pen, cells, { left, top, cell, wide, tall, height }) {
   const every = Math.ceil(LINE / cell);
   pen.textAlign = "right";
@@ -106,7 +106,7 @@ function picture(canvas, cells) {
   const pen = all.getContext("2d");
   const style = getComputedStyle(canvas);
   const [red, green, blue] = style.color.match(/[\d.]+/g).map(Number);
-  const dark = red + green + blue > 3 * 128; // the page, whatever decides that: its text is light
+  const dark = red + green + blue > 3 * 128; // the page is dark if its text is light
   const palette = Uint8Array.from(cells.palettes[dark ? 1 : 0].match(/../g), (pair) => parseInt(pair, 16));
   hatch(pen, cells, place);
   pen.imageSmoothingEnabled = false;
@@ -136,12 +136,12 @@ function cellAt(canvas, cells, event) {
 
 const PARTS = `<canvas tabindex="0" role="application"></canvas><div class="cell" aria-live="polite"></div>`;
 
-// Returns what draws it anew, in the size that there is.
+// Returns a function that redraws it in the current size.
 function show(element, cells, onPick) {
   const [canvas, said] = element.children;
   let all = null; // the picture, painted once for a packet and a size
   const still = element.cursor?.query < cells.rows && element.cursor.key < cells.columns;
-  let cursor = still ? element.cursor : null; // from one packet to the next
+  let cursor = still ? element.cursor : null; // kept from one packet to the next
   const point = (at) => {
     cursor = element.cursor = at;
     paint(canvas, cells, (all ||= picture(canvas, cells)), cursor);

@@ -1,6 +1,6 @@
-// The link that a page writes before anybody touched it stands for the address that it was come to with: Streamlit would
-// put both into the browser's history, and the first press of Back would change nothing. Of a page that is quick the link
-// is written first, at the address of the page that is left.
+// A page that opens writes its state into its address. Streamlit would put both addresses into the browser's history, and the
+// first press of Back would change nothing: so until the page is touched, the new address replaces the old one. A fast page
+// writes its state first, at the address of the page that is left.
 if (!window.pushAddress) {
   window.pushAddress = history.pushState.bind(history);
   let [untouched, written] = [true, false];

@@ -7,19 +7,19 @@ const standardSpec = () => readSpec({}, model.standard);
 
 const state = {
   spec: readSpec(about.masks), layer: about.head[0], head: about.head[1], query: null, pins: [], towards: "at",
-  number: 0, epoch: 0, // of the drawing, as mask.js counts
+  number: 0, epoch: 0, // counts of the drawing, as in mask.js
 };
 // What a step of a lesson shows: {titles, unnamed, beside}, beside: {model, lines, masks} that it is compared with, or null.
 // Without one, runs are compared with the standard masks.
 let scene = null;
-let standard = null; // the last run to compare with, and `for` which text and masks
+let standard = null; // the last run to compare with; its `for`: the text and the masks
 let shown = null; // {row, runs}: what is on the page, now first
 let going = null; // the AbortController of the run that is under way
 
 const tell = (text) => { control("status").textContent = text; };
 const report = (share) => { control("progress").value = share; };
 
-// The lines that are read, and of several which one is looked at.
+// The lines of text that are read; the control "row" lists them to choose from.
 function texts() {
   const lines = control("text").value.split(/\r\n|\n|\r/).filter((line) => line.trim());
   const read = lines.slice(0, about.mostRows);
@@ -30,7 +30,7 @@ function texts() {
   return { read, left: lines.length - read.length };
 }
 
-// Read the controls, run what has to be run, and show it. A later call ends an earlier one.
+// Read the controls, run the model if needed, and show the result. A later call ends an earlier one.
 async function refresh() {
   going?.abort();
   const { read, left } = texts();
@@ -44,7 +44,7 @@ async function refresh() {
     const [at, side, titles] = [control("row").selectedIndex, control("side").value, scene?.titles ?? words];
     const [row, beside] = [readRow(read, at, side), scene ? scene.beside : { masks: standardSpec() }];
     const runUnder = async (some, masks) => {
-      const { logits, ...kept } = await run(some, masks, how); // of a large vocabulary they are the most of it
+      const { logits, ...kept } = await run(some, masks, how); // with a large vocabulary they take most of the memory
       return kept;
     };
     const [masks, runs] = [composed(state.spec, row), []];
@@ -79,14 +79,14 @@ async function refresh() {
   }
 }
 
-const leave = new Map(); // by element, what ends the view that is drawn in it
+const leave = new Map(); // by element: the function that ends its view
 
 function draw(view, element, data, onPick) {
   leave.get(element)?.();
   leave.set(element, globalThis.canvases[view](element, data, onPick));
 }
 
-// All of the page under its controls.
+// Draw all of the page below its controls.
 function show() {
   const { runs } = shown;
   const [now] = runs;
@@ -111,7 +111,7 @@ function show() {
   control("signs").textContent = clauses && fill(about.clauses[0], { clauses });
 }
 
-// Not while the run of a course's next step is under way.
+// Take a choice made in a view, unless the run of a course's next step is under way.
 function heard(what, value) {
   if (!shown) return;
   if (what === "pins") state.pins = value.split(",").filter(Boolean).map(Number);
@@ -119,7 +119,7 @@ function heard(what, value) {
   if (what === "query" || what === "pins") showHead(); // a view waits for the answer
 }
 
-// The chosen head, the mask, and what is said of both.
+// Draw the chosen head and the mask, with their sentences.
 function showHead() {
   const { row, runs } = shown;
   const [number, rows, name] = [state.layer * model.config.heads + state.head, row.ids.length, `L${state.layer} H${state.head}`];
@@ -152,7 +152,7 @@ function showHead() {
   drawCells(view, view, planes[0], masks[0], more[view]);
   if (control("more").open) draw("mask", part("mask"), maskData(shown.masks, row, { ...state, strokes: state.spec.drawn, query }), drawnOrChosen);
   control("numbers").hidden = false;
-  const predicting = now.only ? runs.slice(1) : runs; // one layer's weights change no prediction
+  const predicting = now.only ? runs.slice(1) : runs; // a run with one layer changed has no predictions of its own
   control("after").textContent = fill(words.after, { token: `${row.labels[query]} (${query})` });
   if (!scene) control("next").replaceChildren(...nextTokens(predicting, query));
   const losses = predicting.map((one) => lossStrip(one, predicting.length < 2));
@@ -179,7 +179,7 @@ function drawnOrChosen(what, value) {
   refresh();
 }
 
-// Put the masks into the controls: a drawing that the page itself takes away begins anew.
+// Set the controls to the masks. A drawing that the page itself removes starts a new epoch.
 function take(spec) {
   takeMasks(spec);
   refresh();
@@ -216,7 +216,7 @@ control("text").onkeydown = (event) => {
 for (const id of ["row", "side", "scope"]) control(id).onchange = refresh;
 for (const one of document.querySelectorAll("[name=view]")) one.onchange = () => shown && showHead();
 
-if (model) { // a course's lesson chooses its own
+if (model) { // a lesson of a course loads its own model
   const base64 = control("parameters");
   load(model, { base64: base64.textContent }, report).then(refresh, (error) => tell(error.message));
   base64.remove(); // the worker has it

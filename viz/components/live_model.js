@@ -2,11 +2,11 @@
 
 const { header: about } = await unpack(inlined("about"));
 const ready = (one) => ({ ...one, tokenizer: readTokenizer(one.tokenizer) });
-let model = about.model && ready(about.model); // the one that the page's text is read with
-const CANDIDATES = 10; // next tokens that are told
+let model = about.model && ready(about.model); // the model that reads the page's text
+const CANDIDATES = 10; // so many next tokens are returned
 
 const worker = new Worker(URL.createObjectURL(new Blob([document.getElementById("worker").textContent], { type: "text/javascript" })));
-const asked = new Map(); // by their numbers, what the worker has not answered
+const asked = new Map(); // requests that the worker has not answered, by number
 let questions = 0;
 worker.onmessage = ({ data: { id, share, answer, error } }) => {
   const { resolve, reject, report } = asked.get(id);
@@ -20,7 +20,7 @@ worker.onerror = ({ message }) => {
   asked.clear();
 };
 
-// What the worker answers. report(share): how much of it is done. signal: an AbortSignal, which ends it by an AbortError.
+// Ask the worker. report(share): is called with the share done. signal: an AbortSignal, which ends it by an AbortError.
 function ask(question, { report, signal } = {}) {
   return new Promise((resolve, reject) => {
     const id = ++questions;
@@ -34,8 +34,8 @@ function ask(question, { report, signal } = {}) {
 // parameters: {bytes} as float16, or {base64} of them. key: tells models apart, where there are several.
 const load = ({ key, config }, parameters, report) => ask({ what: "load", key, config, ...parameters }, { report });
 
-// One of several texts as the model reads it, padded to the longest: ids, positions counted over real tokens, keep (which are
-// real), place (which of the real ones, -1 at padding), labels, where each token ends in its text, and the model.
+// One of several texts as the model reads it, padded to the longest: ids, positions counted over real tokens, keep (true for
+// a real token), place (index among real tokens, -1 at padding), labels, where each token ends in its text, and the model.
 function readRow(texts, number, side = "left", by = model) {
   const { tokenizer, labels } = by;
   const rows = texts.map((text) => encode(tokenizer, text));
@@ -50,7 +50,7 @@ function readRow(texts, number, side = "left", by = model) {
     place,
     positions: padded(row.ids.map((_, at) => at), 0, row.ids.length - 1),
     keep: place.map((at) => at >= 0),
-    labels: padded(row.ids.map((id) => labels[id]), "<pad>", "<pad>"), // as model/text.py, whichever id that is
+    labels: padded(row.ids.map((id) => labels[id]), "<pad>", "<pad>"), // as in model/text.py, whatever the padding id
     model: by,
     ends: padded(row.ends, 0, row.ends.at(-1)),
     text: row.text,
@@ -62,7 +62,7 @@ function run({ ids, positions, keep, model: { key } }, { allowed }, how) {
   return ask({ what: "run", key, ids, positions, keep, allowed, most: CANDIDATES }, how);
 }
 
-// A run, but for the weights of one layer: those of the same queries and keys under other masks.
+// A copy of a run with one layer's weights computed anew from its queries and keys under other masks.
 function withLayer(standard, layer, { allowed }) {
   const { heads, layers } = model.config;
   const weights = standard.weights.slice();

@@ -1,11 +1,11 @@
-// What the views of a page without a server are given: the packets that Python makes elsewhere. Put after live_model.js.
+// Makes the packets of the views of a page without a server, which Python makes elsewhere. Put after live_model.js.
 
-const template = {}; // by view, the packet of a text of one token: what no text changes
+const template = {}; // by view: the packet for a text of one token, whose header has what no text changes
 for (const view of ["overview", "heatmap", "difference", "tokens", "arcs", "mask"]) template[view] = await unpack(inlined(`of_${view}`));
 
-const THUMBNAIL = 64; // cells of its side
+const THUMBNAIL = 64; // cells a side
 const FAINTEST = 0.1; // as in viz/heads/tokens.py
-const LEAST_LINE = [0.1, 0.0001]; // as in viz/heads/tokens.py: at first, and at all
+const LEAST_LINE = [0.1, 0.0001]; // as in viz/heads/tokens.py: by default, and at all
 const { words } = about;
 
 const namesOf = (masks) => listed(masks.map((mask) => about.names[mask]));
@@ -17,8 +17,8 @@ function listed(items) {
 
 const at3 = (plane, head, rows) => plane.subarray(head * rows * rows, (head + 1) * rows * rows);
 
-// The shares of a head's attention, as model/heads/survey.py has them: means over the real queries that attend to something
-// and that a share asks about, NaN where there is none.
+// The shares of a head's attention, as in model/heads/survey.py: means over the real queries that attend to something and to
+// which the share applies; NaN if there is none.
 function sharesOf(weights, { ids, keep }) {
   const [rows, begin, sums] = [ids.length, keep.indexOf(true), {}];
   const add = (name, share) => {
@@ -28,7 +28,7 @@ function sharesOf(weights, { ids, keep }) {
   for (let query = begin; query < rows; query++) {
     const row = weights.subarray(query * rows, (query + 1) * rows);
     if (!keep[query] || !row.some((weight) => weight > 0)) continue;
-    let [future, padding, duplicate, last] = [0, 0, 0, -2]; // last: where the token came up before
+    let [future, padding, duplicate, last] = [0, 0, 0, -2]; // last: the previous position of the same token
     for (let key = 0; key < rows; key++) {
       if (!keep[key]) padding += row[key];
       else if (key > query) future += row[key];
@@ -46,7 +46,7 @@ function sharesOf(weights, { ids, keep }) {
   return Object.fromEntries(template.overview.header.measures.map(({ name }) => [name, sums[name] ? sums[name][0] / sums[name][1] : NaN]));
 }
 
-// All heads: a pixel is the largest weight of a patch, 0 to 254, or 255 where all of it is blocked. masksOf(layer).
+// All heads as thumbnails: a pixel is the largest weight of a patch, 0 to 254, or 255 if all of it is blocked. masksOf(layer).
 function overviewData({ weights }, masksOf, row, leaks, { layer, head }) {
   const { layers, heads } = row.model.config;
   const rows = row.ids.length;
@@ -79,7 +79,7 @@ function overviewData({ weights }, masksOf, row, leaks, { layer, head }) {
 
 // A head's cells for heatmap.js, tokens.js and arcs.js. which, blockedBy: see mask_rules.js.
 function cellsData(view, weights, { which, blockedBy }, row, more) {
-  const reasons = new Map(); // the masks of each, by their names
+  const reasons = new Map(); // each reason's masks, by their names
   const numbers = new Map(); // which reason each list of masks is, from 1; 0 for none
   for (const one of new Set(which)) {
     const names = blockedBy[one];
@@ -96,7 +96,7 @@ function cellsData(view, weights, { which, blockedBy }, row, more) {
   return { header: { ...template[view].header, ...about_text, ...more }, body };
 }
 
-// Of cells that two masks block, which masks do.
+// The cells that are blocked in both of two runs, and the masks of either.
 function bothBlock(one, other) {
   const count = other.blockedBy.length;
   const blockedBy = one.blockedBy.flatMap((names) => other.blockedBy.map((more) =>
@@ -104,7 +104,7 @@ function bothBlock(one, other) {
   return { which: one.which.map((number, at) => number * count + other.which[at]), blockedBy };
 }
 
-// Masks without their names, of a picture whose masks are to be guessed.
+// The same mask without names, for a picture whose masks are to be guessed.
 const unnamed = (masks) => ({ ...masks, blockedBy: masks.blockedBy.map((names) => (names.length ? ["unnamed"] : [])) });
 
 // The largest weight, rounded up to hundredths, as viz.heatmap.colour_range.
@@ -116,7 +116,7 @@ function brightest(weights) {
   return most > 0 && most < FAINTEST ? most : 1;
 }
 
-// From which weight on lines are drawn at first, as least_line in viz/heads/tokens.py: one for every second query.
+// The smallest weight with a line by default, as least_line in viz/heads/tokens.py: a line for every second query.
 function leastLine(weights, rows) {
   const enough = weights.slice().sort().slice(-1 - Math.floor(rows / 2)).find((weight) => weight > 0) ?? LEAST_LINE[0];
   if (enough >= LEAST_LINE[0]) return LEAST_LINE[0];
@@ -153,7 +153,7 @@ const chance = (share) => percent(Math.min(Math.max(share, 1e-9), 1 - 1e-9));
 
 const rowOf = (...cells) => make("tr", { children: cells });
 
-// The likeliest next tokens after a position, of each of the runs.
+// A table of the likeliest next tokens after a position in each of the runs.
 function nextTokens(runs, position) {
   const titles = runs.map(({ name }) => make("th", { text: name, colspan: 3 }));
   const rows = Array.from({ length: Math.min(CANDIDATES, model.config.vocabulary) }, (_, rank) =>
@@ -166,7 +166,7 @@ function nextTokens(runs, position) {
   return runs.length > 1 ? [rowOf(...titles), ...rows] : rows;
 }
 
-// The mean of those that there are, NaN for none.
+// The mean without NaN; NaN if all are.
 function average(numbers) {
   const some = numbers.filter((one) => !Number.isNaN(one));
   return some.reduce((sum, one) => sum + one, 0) / some.length;

@@ -1,12 +1,12 @@
-// How the composed mask is painted: cells, hatching, openings, the drawing, names and frames. Put before mask.js.
+// Paints the composed mask: cells, hatching, openings, the drawing, names and frames. Put before mask.js.
 
 const READABLE = 11; // css pixels that a token's name needs
-const TITLE = 22; // from the tokens' names to the middle of what rows or columns are
-const CROSS = 0.45; // how strong the lines through the cell pointed at are
-const FAINT = 0.75; // of the hatching, so that what may be seen stands out
-const KINDS = { erase: 0, block: 1, open: 2 }; // of strokes, as a cell's verdicts count them
+const TITLE = 22; // css pixels from the tokens' names to the middle of an axis title
+const CROSS = 0.45; // opacity of the lines through the cell pointed at
+const FAINT = 0.75; // opacity of the hatching, so that allowed cells stand out
+const KINDS = { erase: 0, block: 1, open: 2 }; // kinds of strokes, as indices into a cell's verdicts
 
-// The drawing as one kind for each cell on screen; of the strokes on a cell the last one counts.
+// The drawing as a kind of stroke for each cell on screen; the last stroke on a cell counts.
 function painted(mask, strokes) {
   const cells = new Uint8Array(mask.height * mask.width);
   for (const [kind, query, key, lastQuery, lastKey] of strokes) {
@@ -17,7 +17,7 @@ function painted(mask, strokes) {
   return cells;
 }
 
-// Where, of the tokens of one side, those numbered first to last stand: from one up to, without, another.
+// The range [begin, end) on screen of the tokens numbered first to last.
 function among(place, first, last) {
   const begin = place.findIndex((number) => number >= 0); // real tokens stand one after the other, without a gap
   if (begin < 0) return [0, 0];
@@ -33,12 +33,12 @@ function layout(canvas, mask) {
   return { width, height: t + side + b, side, left: l, top: t, cell: side / Math.max(mask.height, mask.width) };
 }
 
-// What is so with a cell, the stroke on it included: {words, hatch, opened} of viz/mask_lab/canvas.py.
+// A cell's verdict with the stroke on it: {words, hatch, opened}, as in viz/mask_lab/canvas.py.
 const verdict = (mask, drawing, cell) => mask.verdicts[mask.cells[cell]][drawing[cell]];
 
 const alike = (mask, drawing, one, other) => mask.cells[one] === mask.cells[other] && drawing[one] === drawing[other];
 
-// The cells and the tokens' names, on a canvas of their own: pointing at cells draws none of them anew.
+// The cells and the tokens' names on a canvas of their own, which pointing at cells does not redraw.
 function picture(canvas, mask, drawing) {
   const place = layout(canvas, mask);
   const { left, top, cell } = place;
@@ -95,7 +95,7 @@ function paint(canvas, mask, all, chosen, cursor) {
   if (cursor.q >= 0 && cursor.k >= 0) frameCells(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, place, style.color, 1.5);
 }
 
-// Beside the rows and below the columns, as many as can be read, and what rows and columns are.
+// Write as many token names as can be read beside the rows and below the columns, and the axis titles.
 function names(pen, mask, { left, top, cell }, style) {
   const every = Math.ceil(READABLE / cell);
   pen.fillStyle = style.color;

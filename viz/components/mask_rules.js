@@ -4,7 +4,7 @@
 const STROKES = { erase: 0, block: 1, open: 2 };
 const MOST_SIZE = 1_000_000;
 
-// The masks asked for, as MaskSpec has them: what is not named is as the model was trained. Throws for what is none.
+// The complete spec for these masks, named as in MaskSpec; others are as the model was trained. Throws for an unknown mask.
 function readSpec(asked, trained = {}) {
   const spec = { drawn: [], ...Object.fromEntries(MASK_KINDS.map(({ name, standard }) => [name, standard])), ...trained };
   for (const [name, value] of Object.entries(asked)) {
@@ -23,7 +23,7 @@ function readSpec(asked, trained = {}) {
 
 const isOn = ({ name, least }, spec) => Boolean(spec[name]) && (typeof spec[name] !== "number" || spec[name] >= least);
 
-// How many separators came before each position.
+// The number of separators before each position.
 function partsOf({ text, ends }, separator) {
   const after = text.split(separator).map((part) => part.length + separator.length);
   after.forEach((_, at) => { if (at) after[at] += after[at - 1]; });
@@ -31,9 +31,9 @@ function partsOf({ text, ends }, separator) {
   return ends.map((end) => after.filter((begin) => begin < end).length);
 }
 
-// The cells of a row {ids, keep, place, text, ends} under a spec: `combinations` of masks, {shut, opening} by name and whether
-// there is padding; `cells`, which of them each cell has. blockers: the masks' names. blockedBy: lists of masks that block a
-// cell; `which`, which of them block each cell.
+// Compose the masks of a row {ids, keep, place, text, ends} under a spec. combinations: {shut, opening} names of masks, and
+// whether there is padding; cells: the index of each cell's combination. blockers: names of masks. blockedBy: lists of masks
+// that block a cell; which: the index of each cell's list.
 function composed(spec, row) {
   const size = row.ids.length;
   const [blocking, opening] = [new Map(), new Map()];

@@ -1,8 +1,8 @@
-// Keys move the query on a part of the page that Streamlit draws: the container of class data.place takes the focus, with a
-// role and a label, and says while it has it which query it is. The position goes to the trigger "query". Put after calls.js,
+// Lets keys move the query on a part of the page that Streamlit draws: the container of class data.place can be focused, has
+// a role and a label, and announces the query while focused. The position goes to the trigger "query". Put after calls.js,
 // query.js, axis_names.js and plot_axes.js. data: see ui/heads/query.py.
 
-// The box of a position's row on a heatmap, in css pixels of its chart; null where it is out of sight.
+// The box of a position's row on a heatmap, in css pixels of its chart; null if it is out of sight.
 function rowBox([columns, rows], place) {
   const row = rows.names().findIndex((name) => position(name, false) <= place && place <= position(name, true));
   const ends = [rows.at(row - 0.5), rows.at(row + 0.5)];
@@ -10,7 +10,7 @@ function rowBox([columns, rows], place) {
   return row < 0 || top >= below ? null : { left: columns.start, top: rows.start + top, width: columns.length, height: below - top };
 }
 
-// Frame the row that keys have come to, in place of the one that the chart was drawn with.
+// Frame the row that keys have moved to, instead of the one that the chart was drawn with.
 function frameRow(chart, own, drawn, colour) {
   const axes = chart ? ["x", "y"].map((letter) => axisOf(chart, letter)) : [null];
   if (!axes.every(Boolean)) return;
@@ -45,7 +45,7 @@ function letKeysMove({ data, setTriggerValue }) {
   moveByKeys(place, own, (key) => steppedQuery(key, own.query, data.among), show, setTriggerValue);
   show();
   return () => {
-    if (own.call !== call) return; // the place has another listener
+    if (own.call !== call) return; // a later call has taken over
     clearTimeout(own.waiting);
     place.onkeydown = place.onkeyup = place.onblur = null;
     for (const name of ["tabindex", "role", "aria-label", "data-moves"]) place.removeAttribute(name);

@@ -1,5 +1,5 @@
-// The service worker of a course: all of its files are kept when it is opened first, and used from then on. FILES, their
-// addresses from here, stands before, and a VERSION of what is in them: another one is installed anew (viz/saved/course.py).
+// The service worker of a course: it stores all files when the course is first opened, and serves them from then on. Put
+// after FILES, their relative addresses, and VERSION, a hash of their content, so that changes reinstall (viz/saved/course.py).
 
 const OURS = FILES.map((file) => new URL(file, location).href);
 
@@ -8,7 +8,7 @@ async function keep() {
   await Promise.all(OURS.map(async (file) => {
     const answer = await fetch(file, { cache: "no-cache" });
     if (!answer.ok) throw new Error(`${file}: ${answer.status}`);
-    await cache.put(file, new Response(await answer.blob(), { headers: answer.headers })); // redirected or not
+    await cache.put(file, new Response(await answer.blob(), { headers: answer.headers })); // also if redirected
   }));
   for (const { url } of await cache.keys()) if (!OURS.includes(url)) await cache.delete(url);
 }

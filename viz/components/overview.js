@@ -6,7 +6,7 @@ const LABEL = 26; // css pixels for the layer and head numbers
 const GAP = 3;
 const BLOCKED = 255;
 const LEAST_TAGGED = 22; // css pixels that a thumbnail needs for a letter
-const FAINT = 0.2; // how much is left of a head of which a measure is 0
+const FAINT = 0.2; // opacity of a head whose measure is 0
 
 function read({ header, body }) {
   const pixels = 3 * 255 + header.layers * header.heads * header.tall * header.wide;
@@ -21,7 +21,7 @@ function share(packet, measure, layer, head) {
   return Number.isNaN(found) ? null : found;
 }
 
-// The clearest of the measures that heads are called by, null where none is clear.
+// The clearest pattern of a head, {measure, value}; null if none is clear.
 function pattern(packet, layer, head) {
   let found = null;
   packet.measures.forEach(({ tag }, measure) => {
@@ -31,7 +31,7 @@ function pattern(packet, layer, head) {
   return found;
 }
 
-// Which head of a layer stands in each column: by their numbers, or the strongest in a measure first.
+// The order of each layer's heads in columns: by number, or by a measure, the largest first.
 function orders(packet, measure, sorted) {
   return Array.from({ length: packet.layers }, (_, layer) => {
     const heads = Array.from({ length: packet.heads }, (_, head) => head);
@@ -40,7 +40,7 @@ function orders(packet, measure, sorted) {
   });
 }
 
-// All heads' pixels on one canvas, below and beside each other; a blocked one is transparent: the hatching behind it shows.
+// All thumbnails on one canvas; blocked pixels are transparent and show the hatching behind.
 function pixelsOf({ layers, heads, wide, tall, palette, pixels }) {
   const bytes = new Uint8ClampedArray(4 * 256);
   for (let value = 0; value < BLOCKED; value++) bytes.set([...palette.subarray(3 * value, 3 * value + 3), 255], 4 * value);
@@ -67,8 +67,8 @@ function layout(packet, width) {
   return { cell, tall, height: LABEL + tall * packet.layers };
 }
 
-// Every head and the numbers beside them, on a canvas of their own: what is pointed at only moves a frame upon it.
-// by: {measure, order}, the measure that dims heads, or -1, and which head stands where.
+// Every head, and the numbers beside them, on a canvas of their own: pointing at a head only moves a frame over it.
+// by: {measure, order}: the measure that dims heads, or -1, and the order of heads in columns.
 function picture(canvas, packet, by) {
   const width = widthOf(canvas);
   const { cell, tall, height } = layout(packet, width);
@@ -99,7 +99,7 @@ function picture(canvas, packet, by) {
   return all;
 }
 
-// The letters of what heads are called by, over the upper right corners of their thumbnails: no part of the picture.
+// Draw the letters of heads' patterns over the upper right corners of their thumbnails; they are no part of the picture.
 function letters(canvas, packet, order) {
   const { cell, tall } = layout(packet, widthOf(canvas));
   if (Math.min(cell, tall) < LEAST_TAGGED) return [];
@@ -116,7 +116,7 @@ function paint(canvas, packet, all, cursor, order) {
   canvas.style.height = `${height}px`;
   const pen = copy(canvas, all);
   const style = getComputedStyle(canvas);
-  const out = gapOf(cell) / 2; // in the gap, and not over the cells
+  const out = gapOf(cell) / 2; // outside the cells, in the gap
   const frameHead = ({ layer, head }, colour, line) =>
     frame(pen, colour, line, LABEL + order[layer].indexOf(head) * cell - out, LABEL + layer * tall - out, cell, tall);
   frameHead(packet, accentOf(style), 3);
@@ -134,7 +134,7 @@ function cellAt(canvas, packet, event, order) {
   return inside ? { layer, head: order[layer][column] } : null;
 }
 
-// What is said of a head: where it is, what it is called by, and the measure that dims it.
+// A head in words: its layer and number, its pattern, and the measure that dims it.
 function about(packet, { layer, head }, by) {
   const known = pattern(packet, layer, head);
   const parts = known ? [`${packet.measures[known.measure].title} ${percent(known.value)}`] : [];
@@ -147,7 +147,7 @@ function about(packet, { layer, head }, by) {
   return parts.length ? fill(packet.words.measured, { head: name, measures: parts.join(packet.words.comma) }) : name;
 }
 
-// What the letters on the thumbnails stand for.
+// Explain the letters on the thumbnails.
 function legend(packet) {
   const met = new Set();
   for (let at = 0; at < packet.layers * packet.heads; at++) {
@@ -198,7 +198,7 @@ export function draw(element, data, onPick) {
   };
   const offer = () => {
     const asked = packet.by && String(packet.by);
-    if (element.told === asked) element.told = null; // the page has heard of the last choice
+    if (element.told === asked) element.told = null; // the page has received the last choice
     if (packet.by && !element.told) sort.checked = packet.by[1];
     const before = packet.by && !element.told ? packet.by[0] : choice.value;
     const measures = packet.measures.map(({ title, name }) => new Option(title, name));
@@ -224,7 +224,7 @@ export function draw(element, data, onPick) {
   };
   const pick = (at) => {
     if (!at) return;
-    Object.assign(packet, at); // shown at once; the page follows
+    Object.assign(packet, at); // shown at once, before the page answers
     show();
     onPick("pick", [at.layer, at.head]);
   };
@@ -243,7 +243,7 @@ export function draw(element, data, onPick) {
     event.preventDefault();
   };
   const resized = () => {
-    if (look() === painted) return; // it tells of the size that it finds, too
+    if (look() === painted) return; // the observer also reports the first size
     all = null;
     repaint();
   };

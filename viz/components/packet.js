@@ -1,8 +1,8 @@
-// What the canvases share. Put before each of them (viz/components/__init__.py): they are modules without any import.
+// Functions that the canvases share. Put before each of them (viz/components/__init__.py): their modules import nothing.
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-// The header of a packet: see viz/components/words.toml. What is unpacked already stays as it is.
+// The header of a packet: see viz/components/words.toml. A packet that is unpacked already is returned as it is.
 function headerOf(data) {
   if (data.header) return data.header;
   const length = lengthOf(data);
@@ -11,8 +11,8 @@ function headerOf(data) {
 
 const lengthOf = ({ buffer, byteOffset }) => new DataView(buffer, byteOffset).getUint32(0, true);
 
-// The header and the bytes after it. Without a Blob or a Response: what they read comes by way of other tasks, behind
-// the page's own long ones, and this comes before the next.
+// The header and the bytes after it. Blob and Response are not used: they deliver in later tasks, behind long ones of the
+// page; this is done before the next task.
 async function unpack(data) {
   if (data.header) return data;
   const header = headerOf(data);
@@ -30,7 +30,7 @@ async function unpack(data) {
 // A sentence of a packet's words with its {places} filled (viz/components/words.toml).
 const fill = (sentence, places) => sentence.replace(/\{(\w+)\}/g, (_, name) => places[name]);
 
-// As viz/numbers.py's percent.
+// The same as percent in viz/numbers.py.
 function percent(share) {
   if (share <= 0 || share >= 1) return share <= 0 ? "0%" : "100%";
   if (share < 0.0005) return "<0.1%";
@@ -45,7 +45,7 @@ function hatching(pen, masks, ground = null) {
   return pattern;
 }
 
-// One period of it.
+// One period of that hatching.
 function hatchTile(masks, ground = null) {
   const side = masks[0].lines.length;
   const tile = sheet(side, side);
@@ -63,7 +63,7 @@ function hatchTile(masks, ground = null) {
   return tile;
 }
 
-// A canvas of its own of so many css pixels, to paint on once and copy from.
+// A separate canvas of this size in css pixels, to paint once and copy from.
 function sheet(width, height, ratio = window.devicePixelRatio || 1) {
   const canvas = document.createElement("canvas");
   canvas.width = Math.round(width * ratio);
@@ -72,7 +72,7 @@ function sheet(width, height, ratio = window.devicePixelRatio || 1) {
   return canvas;
 }
 
-// Give the canvas the sheet's size and picture, and its pen back, in css pixels.
+// Give the canvas the sheet's size and picture. Returns its pen, in css pixels.
 function copy(canvas, sheet) {
   if (canvas.width !== sheet.width || canvas.height !== sheet.height) Object.assign(canvas, { width: sheet.width, height: sheet.height });
   const pen = canvas.getContext("2d");
@@ -90,7 +90,7 @@ function frame(pen, colour, line, ...box) {
   pen.strokeRect(...box);
 }
 
-// Where a pointer is on a canvas, whose page may be enlarged by `zoom`, and how wide it is: css pixels of its own.
+// A pointer's position on a canvas and the canvas's width, in its own css pixels: the page may be enlarged by `zoom`.
 function pointOn(canvas, { clientX, clientY }) {
   const { left, top, width } = canvas.getBoundingClientRect();
   const zoom = width / canvas.offsetWidth;
@@ -106,10 +106,10 @@ function upright(pen, text, x, y) {
   pen.restore();
 }
 
-// How many letters wide a text is, about as viz/html.py's letters: a Chinese one, or an emoji, is two.
+// The width of a text in letters, about as in viz/html.py: a Chinese character or an emoji counts as two.
 const lettersOf = (text) => [...text].reduce((sum, letter) => sum + (letter < "\u2e80" ? 1 : 2), 0);
 
-// What a heatmap's row or column is called, where some are left out with its position.
+// The label of a heatmap's row or column; it has the position if some labels are left out.
 function axisLabel(label, position, every) {
   const cut = [...label].slice(0, 11);
   while (lettersOf(cut) > 11) cut.pop();
@@ -117,7 +117,7 @@ function axisLabel(label, position, every) {
   return every > 1 ? `${position} ${short}` : short;
 }
 
-// Make a pen ready for the numbers of heads and layers beside a grid, in the style of its canvas.
+// Prepare a pen to write the numbers of heads and layers beside a grid, in the style of its canvas.
 function prepareNumbers(pen, { color, fontFamily }) {
   Object.assign(pen, { fillStyle: color, font: `11px ${fontFamily}`, textAlign: "center", textBaseline: "middle" });
 }
@@ -125,9 +125,9 @@ function prepareNumbers(pen, { color, fontFamily }) {
 const accentOf = (style) => style.getPropertyValue("--st-primary-color") || "#d33";
 
 const isPress = ({ key }) => key === "Enter" || key === " ";
-const isShortcut = ({ ctrlKey, altKey, metaKey }) => ctrlKey || altKey || metaKey; // the browser's: Ctrl+R, Alt+←
+const isShortcut = ({ ctrlKey, altKey, metaKey }) => ctrlKey || altKey || metaKey; // a shortcut of the browser: Ctrl+R, Alt+←
 
-// Unpack the data and take(packet), unless later data has come for the element by then. Returns what ends it.
+// Unpack the data and call take(packet), unless later data has arrived for the element. Returns a function that ends it.
 function receive(element, data, take) {
   element.latest = data; // packets unpack one after another, but may not finish in that order
   unpack(data).then((packet) => element.latest === data && take(packet));
@@ -136,8 +136,8 @@ function receive(element, data, take) {
   };
 }
 
-// Give a view its fixed parts, once, so that what is in them keeps its focus and its drawing; and their words: data-say names
-// an element's text, data-label its label.
+// Give a view its fixed parts once, so that they keep their focus and their drawing; and set their words: data-say is the key
+// of an element's text, data-label of its label.
 function furnished(element, data, parts) {
   if (!element.firstElementChild) element.innerHTML = parts;
   const { words } = headerOf(data);
@@ -146,10 +146,10 @@ function furnished(element, data, parts) {
   return element.querySelector("canvas");
 }
 
-// receive, for a canvas that is painted anew, by resized(), when what it is as large as changes its size, and when its colour
-// does, as by a notebook's other theme: view.css makes a transition of that.
+// Like receive, for a canvas that resized() repaints when its parent changes its size, and when the text colour changes, as
+// with a notebook's theme: view.css makes that a transition, which can be observed.
 function receiveSized(canvas, data, take, resized, watched = canvas.parentElement) {
-  canvas.observer?.disconnect(); // of a view that is drawn anew without being ended
+  canvas.observer?.disconnect(); // a view may be redrawn without being ended
   const observer = (canvas.observer = new ResizeObserver(resized));
   const end = receive(canvas, data, (packet) => {
     take(packet);

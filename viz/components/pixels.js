@@ -1,6 +1,6 @@
 // 8×8 pictures on a canvas: one of them large, to look at, to pick a pixel of or to draw on, or one for every head, to pick a head.
 // It draws the colours it is given and knows no model. Packet: see viz/pixels.py. Cell 0 is the class token, cell 1 + p pixel p.
-// onPick("pick", number) tells a pixel, or which picture; onPick("drawn", {number, epoch, levels}) the whole drawing.
+// onPick("pick", number) reports a pixel or a picture; onPick("drawn", {number, epoch, levels}) the whole drawing.
 
 const SIDE = 8;
 const WAIT = 250; // ms without a stroke before a drawing is sent
@@ -12,7 +12,7 @@ const PARTS = `
   <div class="why" aria-live="polite"></div>
 `;
 
-// Where everything is: many pictures stand in rows and columns with numbers beside them, one picture alone.
+// The layout: many pictures in rows and columns with numbers beside them, or a single picture.
 function layout(canvas, page) {
   const width = canvas.parentElement.clientWidth || 320;
   const many = page.mode === "heads";
@@ -31,7 +31,7 @@ function cellBox({ unit, strip }, cell, x, y) {
   return [x + (pixel % SIDE) * unit, y + strip + Math.floor(pixel / SIDE) * unit, unit, unit];
 }
 
-// One picture: the heat of each cell with the ink as squares of its grey upon it, or, without heat, the grey levels themselves.
+// Draw a picture: each cell's heat with a square of its grey level upon it or, without heat, the grey levels themselves.
 function drawPicture(pen, page, picture, place, x, y, looks) {
   const gap = place.unit > 12 ? 1 : 0;
   for (let cell = 0; cell <= SIDE * SIDE; cell++) {
@@ -48,7 +48,7 @@ function drawPicture(pen, page, picture, place, x, y, looks) {
     if (level && (picture.colours || blocked)) {
       const side = place.unit * (0.12 + 0.42 * (level / (page.greys.length - 1)));
       const [inkX, inkY] = [left + (wide - gap - side) / 2, top + (tall - gap - side) / 2];
-      const edge = place.unit > 12 ? 1.5 : 0.75; // of paper, without which ink is lost on a dark cell
+      const edge = place.unit > 12 ? 1.5 : 0.75; // an edge of paper colour, since ink would not be seen on a dark cell
       pen.globalAlpha = blocked ? 0.7 : 1;
       pen.fillStyle = page.greys[0];
       pen.fillRect(inkX - edge, inkY - edge, side + 2 * edge, side + 2 * edge);
@@ -69,7 +69,7 @@ function drawPicture(pen, page, picture, place, x, y, looks) {
   }
 }
 
-// A frame within a box [x, y, width, height].
+// Draw a frame within a box [x, y, width, height].
 function frameWithin(pen, [x, y, wide, tall], colour, line, dash = []) {
   pen.setLineDash(dash);
   frame(pen, colour, line, x + line / 2, y + line / 2, wide - line - 1, tall - line - 1);
@@ -105,7 +105,7 @@ function corner(place, page, number) {
   return [place.left + column * place.box + (place.many ? 3 : 1), (place.many ? LABEL + 2 : 1) + row * place.tall];
 }
 
-// What is under the pointer: a pixel of the one picture, or the number of one of many; null beside them.
+// The pixel of a single picture, or the index of one of many, under the pointer; null outside.
 function under(canvas, page, event) {
   const place = layout(canvas, page);
   const { x, y } = pointOn(canvas, event);
@@ -116,7 +116,7 @@ function under(canvas, page, event) {
   return row >= 0 && row < rows && column >= 0 && column < columns ? row * columns + column : null;
 }
 
-// Lives as long as the canvas: the page may send many packets, and a drawing goes on.
+// The state of a canvas, which lasts over many packets, so that a drawing goes on.
 function easel(canvas, root) {
   const why = root.querySelector(".why");
   const tools = root.querySelector(".tools");
@@ -149,7 +149,7 @@ function easel(canvas, root) {
   };
   const choose = (at) => {
     if (at === null || at === self.page.chosen || self.page.mode === "look") return;
-    self.page.chosen = at; // shown at once; the page follows
+    self.page.chosen = at; // shown at once, before the page answers
     self.pick(at);
   };
 
@@ -165,7 +165,7 @@ function easel(canvas, root) {
   };
   canvas.onclick = (event) => {
     if (!self.page || self.page.mode === "draw") return;
-    choose(under(canvas, self.page, event)); // not as a finger comes down, which may be to scroll
+    choose(under(canvas, self.page, event)); // not on pointerdown, which may begin to scroll
     self.show();
   };
   canvas.onpointermove = (event) => {
@@ -205,23 +205,23 @@ function easel(canvas, root) {
     self.show();
   };
   self.take = (page) => {
-    const ours = self.page && page.epoch === self.page.epoch && page.number < self.sent; // the page has not heard of all
+    const ours = self.page && page.epoch === self.page.epoch && page.number < self.sent; // the page has not received all changes
     if (ours) page.levels = self.page.levels;
     else self.sent = page.number;
-    const lost = ours && page.number < self.page.number; // the page's session was: the next one has no drawing
+    const lost = ours && page.number < self.page.number; // the session was lost, and the new one has no drawing
     if (lost) self.send({ number: self.sent, epoch: page.epoch, levels: page.levels });
     self.page = page;
     self.tool ??= page.greys.length - 1;
     tools.hidden = page.mode !== "draw";
     canvas.style.touchAction = tools.hidden ? "" : "none";
-    if (!tools.hidden && tools.lastChild?.textContent !== page.words.clear) furnish(tools, page); // once a language
+    if (!tools.hidden && tools.lastChild?.textContent !== page.words.clear) furnish(tools, page); // once for each language
     canvas.setAttribute("aria-label", page.alt);
     self.show();
   };
   return self;
 }
 
-// A button for each grey level, and one that clears.
+// Make a button for each grey level, and one that clears the drawing.
 function furnish(tools, { greys, words }) {
   const buttons = greys.map((grey, level) => {
     const title = fill(level ? words.grey : words.paper, { level });

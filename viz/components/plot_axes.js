@@ -1,5 +1,5 @@
-// Where the cells of a plotly chart are, worked out from its public attributes alone: data and layout, in which plotly keeps
-// the size, the range that is zoomed to, and the domain that square cells leave of it.
+// Computes where a plotly chart's cells are from its public attributes alone: data and layout, in which plotly stores the
+// size, the zoomed range, and the domain that is left by square cells.
 
 // An axis, "x" or "y", in css pixels of its chart: where it starts, how long it is, and at(cell) from its start; null before
 // the chart is drawn. names: of its rows or columns, in their order.

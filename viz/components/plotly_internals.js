@@ -3,8 +3,8 @@
 // with Streamlit 1.67.0.
 
 // The tick labels of an axis, "x" or "y", the pixels that it is long, and the pixels of their font; null before the chart is
-// drawn. To measure them in the browser would have it lay out the page. Relies on: the class names xtick and ytick, and
-// _fullLayout with the axes' _length and tickfont: of a chart whose margins plotly chooses nothing public has its length.
+// drawn. Measuring them in the browser would force a layout. Relies on: the class names xtick and ytick, and
+// _fullLayout with the axes' _length and tickfont: if plotly chooses a chart's margins, nothing public has this length.
 function tickLabels(chart, letter) {
   const axis = chart._fullLayout?.[`${letter}axis`];
   return axis?.tickfont ? { labels: [...chart.querySelectorAll(`.${letter}tick`)], length: axis._length, size: axis.tickfont.size } : null;

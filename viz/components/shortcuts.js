@@ -1,5 +1,5 @@
-// Streamlit's shortcuts are silent while a toggle, a radio or a slider has the focus: after a click on one by mouse, finger
-// or Space the focus is let go. Put before what uses it; what is returned ends it.
+// Streamlit's shortcuts do not work while a toggle, a radio or a slider has the focus: release it after a click by mouse,
+// finger or Space. Put before the modules that use it; the returned function ends it.
 
 const SILENT = "input[type=checkbox], input[type=radio], input[type=range], [role=radio]";
 
@@ -8,6 +8,6 @@ const release = () => setTimeout(() => {
 });
 
 function letShortcutsAnswer() {
-  document.addEventListener("click", release, true); // while it is caught: Streamlit's controls end it
+  document.addEventListener("click", release, true); // in the capture phase, since Streamlit's controls stop the event
   return () => document.removeEventListener("click", release, true);
 }

@@ -1,5 +1,5 @@
-// What this browser remembers of the lessons: the answers, and the room that a teacher has open. It draws nothing. What was
-// kept is told to the server first, as `stored`; from then on what this tab changes is written among what others keep. After
+// Stores lessons' answers, and the room that a teacher has open, in this browser. It draws nothing. What was stored is sent to
+// the server first, as `stored`; from then on this tab's changes are merged into what other tabs store. Put after
 // calls.js.
 
 const given = (steps) => new Map(steps ? steps.split(",").map((one) => one.split("-")) : []);
@@ -34,12 +34,12 @@ function remember({ data, parentElement, setTriggerValue }) {
       const fresh = [...given(steps)].filter(([step, choice]) => known.get(step) !== choice);
       if (fresh.length) kept.answers[lesson] = [...new Map([...given(kept.answers[lesson]), ...fresh])].map((one) => one.join("-")).join();
     }
-    // one that another tab has opened since is its own
+    // keep a room that another tab has opened since
     if (room?.id !== before.room?.id && (room || kept.room?.id === before.room.id)) kept.room = room;
     const text = JSON.stringify(kept);
     if (text !== (stored ?? NOTHING) && text.length <= most) localStorage.setItem(name, text);
   } catch {
-    // a browser that keeps nothing
+    // this browser stores nothing
   }
 }
 

@@ -16,14 +16,14 @@ from viz.export.paper import EDGE, Paper, Sheet, sequential, tidy
 from viz.heatmap import CachedFigure
 
 LEFT, WIDE, TALL, RIGHT, BELOW = 1.1, 6.0, 4.4, 0.4, 0.9  # inches
-LABEL = 6.5  # points of a token
-MOST_NAMES = 48  # of rows of a heatmap
+LABEL = 6.5  # font size of a token in points
+MOST_NAMES = 48  # at most so many rows of a heatmap are named
 DASHES = {"dash": "--", "dot": ":"}
 
 
 def chart_picture(paper: Paper, make: Callable[[], CachedFigure]) -> Sheet:
-    """The figure's traces on one panel; lines of a second y axis on a panel below. make: gives it in the language in
-    which it is called, the paper's."""
+    """Draw a figure's traces on one panel, and lines of a second y axis on a panel below. make: returns the figure in
+    the current language, which is the paper's."""
     drawn = make()
     traces, layout = [one.to_plotly_json() for one in drawn.data], drawn.layout.to_plotly_json()
     second = any(trace.get("yaxis") == "y2" for trace in traces)
@@ -60,7 +60,7 @@ def chart_picture(paper: Paper, make: Callable[[], CachedFigure]) -> Sheet:
 
 
 def _style(line: dict[str, Any]) -> dict[str, Any]:
-    """Of a line of Plotly's, as matplotlib takes it."""
+    """A Plotly line's style as matplotlib's arguments."""
     return {
         "color": line["color"],
         "linewidth": line.get("width", 1.5),
@@ -80,7 +80,7 @@ def _heatmap(sheet: Sheet, panel: Any, trace: dict[str, Any]) -> None:
         return
     colours = [_colour(colour) for _, colour in trace["colorscale"][::2]]
     panel.imshow(numbers, cmap=ListedColormap(colours), vmin=-0.5, vmax=len(colours) - 0.5, interpolation="none")
-    names: dict[Any, dict[str, None]] = {}  # by their colour, which several have in turn
+    names: dict[Any, dict[str, None]] = {}  # by colour, which several names may share
     for row, words in zip(numbers.filled(-1).astype(int), trace["hovertext"], strict=True):
         for number, word in zip(row, words, strict=True):
             if number >= 0:
@@ -95,7 +95,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _colour(colour: str) -> Any:
-    """As matplotlib takes it."""
+    """A Plotly colour as matplotlib takes it."""
     if not colour.startswith("rgba"):
         return colour
     red, green, blue, alpha = map(float, colour[5:-1].split(","))
@@ -123,7 +123,7 @@ def _axes(paper: Paper, panel: Any, layout: dict[str, Any], y: str) -> None:
 
 
 def as_csv(drawn: CachedFigure) -> str:
-    """A line for each cell, bar or point: its series, where it is, and its value or name."""
+    """Write a CSV line for each cell, bar or point: its series, its coordinates, and its value or name."""
     file = io.StringIO()
     lines = csv.writer(file)
     lines.writerow(["series", "x", "x name", "y", "y name", "value"])  # not shown

@@ -2,7 +2,7 @@
 
 A file holds N heads of one text, Q queries by K keys: `weights` and `scores` (scaled, before the masks), float32
 [N,Q,K]; `mask:NAME`, bool [N,Q,K], True = blocked by it; `layers` and `heads`, int64 [N]; `query_ids`, int64 [Q], and
-`key_ids`, int64 [K]: the tokens; `about`: what they are of.
+`key_ids`, int64 [K]: the tokens; `about`: what the numbers describe.
 """
 
 import csv
@@ -27,7 +27,7 @@ from viz.hatch import LINES, blocking
 
 FORMAT = 1
 MOST_BYTES = 64 * 2**20  # of the numbers in a file
-MOST_ABOUT = 4 * 2**20  # of what it says of itself
+MOST_ABOUT = 4 * 2**20  # of `about` in a file
 MOST_SIDE = 4096
 ABOUT = "about.json"
 MASK = "mask:"
@@ -38,9 +38,9 @@ Heads = dict[tuple[int, int], HeadView]
 
 
 class About(BaseModel):
-    """What the numbers are of. Layers and heads count from 0; masks: a MaskSpec as plain data. queries, keys: a label
-    for each token; query_ids, key_ids: its id, None in a file that an earlier version wrote,
-    and where tokens are merged into what `by` says."""
+    """What the numbers describe. Layers and heads count from 0; masks: a MaskSpec as plain data. queries, keys: a label
+    for each token; query_ids, key_ids: its id, None in files of an earlier version, and if tokens are merged into
+    what `by` says."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")  # a later version may say more
 
@@ -61,7 +61,7 @@ class About(BaseModel):
     by: Literal["tokens", "words", "sentences"] = "tokens"
 
     def name(self, layer: int, head: int) -> str:
-        """The head's, its layer numbered as in the network."""
+        """A head's name, with its layer numbered as in the network."""
         return head_name(self.layer_numbers[layer] if layer < len(self.layer_numbers) else layer, head)
 
     @model_validator(mode="after")
@@ -74,39 +74,39 @@ class About(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class Export:
-    """What a file holds: whole heads, by layer and head, and what they are of."""
+    """What a file holds: whole heads, by layer and head, and a description of them."""
 
     about: About
     heads: Heads
 
     @property
     def chosen(self) -> HeadView:
-        """The head that was shown when it was saved."""
+        """The head that was shown when the file was saved."""
         return self.heads[self.about.layer, self.about.head]
 
 
 def hash_of(text: str) -> str:
-    """What stands for a text in a file that does not hold it."""
+    """A hash that stands for a text in a file that does not hold it."""
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def size_of(view: HeadView, heads: int) -> int:
-    """The bytes of so many heads of this one's size, before anything is compressed: two numbers and a mask a cell."""
+    """The uncompressed size of so many heads like this one, in bytes: two numbers and a mask for each cell."""
     return heads * view.weights.size * 9
 
 
 def fits(view: HeadView, heads: int = 1) -> bool:
-    """Whether so many heads of this one's size go into one file."""
+    """Whether so many heads like this one fit into a file."""
     return size_of(view, heads) <= MOST_BYTES
 
 
 def as_json(export: Export) -> bytes:
-    """What the numbers are of, to lie beside them."""
+    """Write `about` as JSON, to go with files that hold only numbers."""
     return json.dumps(export.about.model_dump(), ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
 
 
 def as_npz(export: Export) -> bytes:
-    """For numpy.load: the arrays, and about.json as bytes."""
+    """Write a file for numpy.load: the arrays, and about.json as bytes."""
     file = io.BytesIO()
     np.savez_compressed(file, allow_pickle=False, **_arrays(export))
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -115,13 +115,13 @@ def as_npz(export: Export) -> bytes:
 
 
 def as_safetensors(export: Export) -> bytes:
-    """For safetensors: the arrays, and `about` among the file's metadata."""
+    """Write a safetensors file: the arrays, and `about` in its metadata."""
     arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(export).items()}
     return safetensors.save(arrays, metadata={"about": as_json(export).decode()})
 
 
 def as_csv(export: Export) -> str:
-    """The chosen head, a line a cell: query, key, weight, scaled score, and what blocks it."""
+    """Write the chosen head as CSV, a line for each cell: query, key, weight, scaled score, and what blocks it."""
     view = export.chosen
     file = io.StringIO()
     lines = csv.writer(file)
@@ -130,7 +130,7 @@ def as_csv(export: Export) -> str:
     for names, blocked in blocking(view):
         blockers[blocked] = " and ".join(names)
     keys, number = [*map(cell, view.keys)], "{:.9g}".format
-    for query, label in enumerate(map(cell, view.queries)):  # a row at a time: of a long text these are millions
+    for query, label in enumerate(map(cell, view.queries)):  # row by row: a long text has millions of cells
         weights, scores = (map(number, some[query].tolist()) for some in (view.weights, view.scaled))
         every = zip(range(len(keys)), keys, weights, scores, blockers[query].tolist(), strict=True)
         lines.writerows((query, label, *cell) for cell in every)
@@ -138,7 +138,7 @@ def as_csv(export: Export) -> str:
 
 
 def read(data: bytes) -> Export:
-    """What as_npz or as_safetensors wrote; nothing in it is trusted, nothing is executed.
+    """Read what as_npz or as_safetensors wrote. Nothing in it is trusted, nothing is executed.
 
     Raises ValueError that says what was expected.
     """
@@ -217,14 +217,14 @@ def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
         files = uploads.unzip(data, 2 * MOST_BYTES)
         about = files.pop(ABOUT)
         arrays = {name.removesuffix(".npy"): _array(file) for name, file in files.items()}
-    except Exception as error:  # noqa: BLE001 - of a hostile file zipfile and numpy raise whatever they trip over
+    except Exception as error:  # noqa: BLE001 - zipfile and numpy may raise anything for a hostile file
         words = N_("expected an NPZ that Unmask saved, got one that cannot be read ({problem})")
         raise ValueError(say(words, problem=_problem(error))) from None
     return about, arrays
 
 
 def _array(file: bytes) -> np.ndarray:
-    """An .npy file's array, of the bytes that are there: numpy.load makes room for what a header says first."""
+    """Read an .npy file from the bytes present; numpy.load would first allocate whatever its header claims."""
     shape, fortran, dtype, offset = uploads.npy_header(file)
     if dtype.hasobject or fortran:
         raise ValueError(say("expected plain numbers, row by row"))
@@ -245,5 +245,5 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
 
 
 def cell(label: str) -> str:
-    """A label as a table opens it: never as a formula."""
+    """Escape a label so that no spreadsheet reads it as a formula."""
     return f"'{label}" if len(label) > 1 and label[0] in FORMULA_SIGNS else label

@@ -12,11 +12,11 @@ from i18n import ENGLISH, language
 from viz.html import letters
 
 FONT = "DejaVu Sans"  # not shown; comes with matplotlib
-LETTERS = {"zh": "词码权层头"}  # of a language: what a font for it has, and a font for its neighbours' has not
+LETTERS = {"zh": "词码权层头"}  # characters that a font for the language has, and one for a related language lacks
 WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60"  # Chinese: a line may end after any of them …
 CLOSING = "，。；：、！？）》”"  # … but not before these,
 OPENING = "（《“"  # nor after these
-LETTER = 0.08  # inches of a letter of a token's name
+LETTER = 0.08  # width of a letter of a token's name in inches
 PIECE = re.compile(rf"\s+|[{OPENING}]*[{WIDE}][{CLOSING}]*|[^\s{WIDE}]+[{CLOSING}]*")
 
 
@@ -46,7 +46,7 @@ def families(text: str) -> list[str]:
 
 
 def width(label: str) -> float:
-    """Inches of a token's name, wide characters counted twice."""
+    """The width of a token's name in inches; wide characters count twice."""
     return LETTER * letters(label)
 
 
@@ -85,18 +85,18 @@ def _listed(character: str) -> str | None:
 
 @cache
 def _newly_installed() -> bool:
-    """Whether there are fonts that matplotlib's list, a file of its first day here, lacks: now it has them."""
+    """Add fonts installed since matplotlib cached its list of them; return whether there were any."""
     known = {font.fname for font in font_manager.fontManager.ttflist}
     others = sorted(set(font_manager.findSystemFonts()) - known)
     for path in others:
-        with suppress(OSError, RuntimeError, ValueError):  # what cannot be read, and a font of pictures
+        with suppress(OSError, RuntimeError, ValueError):  # unreadable files, and fonts of pictures
             font_manager.fontManager.addfont(path)
     return bool(others)
 
 
 @cache
 def _characters(path: str) -> frozenset[int]:
-    """None of a font that cannot be read: matplotlib's list still names those that were removed since."""
+    """A font's characters; none if it cannot be read, as matplotlib's list still names removed fonts."""
     with suppress(OSError, RuntimeError):
         return frozenset(FT2Font(path).get_charmap())
     return frozenset()

@@ -1,6 +1,6 @@
-"""Paper that pictures are drawn on: a title above, a caption below, light whatever the page's theme.
+"""The paper that pictures are drawn on: a title above, a caption below, light whatever the page's theme.
 
-Made by matplotlib, which needs no browser. Text stays text in SVG and PDF. A heatmap's SVG is written without
+Matplotlib draws it and needs no browser. Text stays text in SVG and PDF. A heatmap's SVG is written without
 matplotlib's axes: they take most of the time that a picture takes.
 """
 
@@ -37,27 +37,27 @@ from viz.mask_styles import STYLES, mask_name
 from viz.palette import SEQUENTIAL, diverging, stops
 
 KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
-MOST_PIXELS = 12_000  # a side, of a PNG
-MOST_AREA = 24_000_000  # pixels, of a PNG: seconds to draw and compress, and four bytes of memory each
-DOTS = 96  # to the inch, of a PNG at 1×
+MOST_PIXELS = 12_000  # pixels of a PNG's width or height
+MOST_AREA = 24_000_000  # pixels of a PNG: more take seconds to draw, and four bytes of memory each
+DOTS = 96  # pixels to the inch in a PNG at 1×
 Box = tuple[float, float, float, float]  # left, top, wide and tall, in inches
 Blocked = Mapping[str, np.ndarray]  # cells, bool [Q,K], by the mask that blocks them
-ANY = "any"  # mask: where there is no room for each one's hatching
+ANY = "any"  # stands for all masks where there is no room for each one's hatching
 GROUND = (0.93, 0.93, 0.94)
 INK = "#24272f"
-EDGE = 0.15  # inches around all
-HEAD = 0.75  # of the title and the legend
-TITLE = 1.5  # of the title's letters, beside those of tokens' names
+EDGE = 0.15  # margin of the sheet in inches
+HEAD = 0.75  # height of the title and the legend in inches
+TITLE = 1.5  # size of the title's letters, in sizes of tokens' names
 
 mpl.rcParams["svg.fonttype"] = "none"  # text, not outlines: it can be searched, and the reader's fonts draw it
 mpl.rcParams["pdf.fonttype"] = 42
-warnings.filterwarnings("ignore", "Glyph .* missing")  # of an SVG: its reader's fonts have it; see Paper.said
+warnings.filterwarnings("ignore", "Glyph .* missing")  # an SVG is drawn with its reader's fonts; see Paper.said
 
 
 @dataclass(frozen=True)
 class Paper:
-    """What a picture is drawn on. caption: in full sentences. kind: of KINDS. scale: of a PNG, 1, 2 or 4, less where it
-    would get more than MOST_PIXELS a side or MOST_AREA."""
+    """What a picture is drawn on. caption: full sentences. kind: a key of KINDS. scale: of a PNG, 1, 2 or 4; less if it
+    would exceed MOST_PIXELS a side or MOST_AREA."""
 
     title: str
     caption: str
@@ -66,12 +66,12 @@ class Paper:
     language: str = field(default_factory=language)
 
     def said(self, text: str) -> str:
-        """The text as this kind of file shows it: a character that no font here has stays itself in SVG alone."""
+        """A text as this kind of file can show it: characters that no font here has are kept only in SVG."""
         return NOT_XML.sub(chr(0xFFFD), text) if self.kind == "svg" else drawable(text)
 
 
 class Sheet:
-    """A sheet of paper with room for a picture of so many inches, its title and a legend of these labels. Places are
+    """A sheet with room for a picture `wide` by `tall` inches, its title and a legend of these labels. Positions are in
     inches from the picture's upper left."""
 
     def __init__(self, paper: Paper, wide: float, tall: float, labels: Iterable[str] = ()) -> None:
@@ -89,17 +89,17 @@ class Sheet:
         FigureCanvasAgg(self.figure)
 
     def panel(self, left: float, top: float, wide: float, tall: float) -> Axes:
-        """Axes there."""
+        """Add axes in this box, in inches."""
         return self.figure.add_axes((*self.at(left, top + tall), wide / self.wide, tall / self.tall))
 
     def text(self, x: float, y: float, words: str, size: float, **how: Any) -> None:
-        """Words from x on, as this kind of file shows them."""
+        """Write words from x on, as this kind of file can show them."""
         look: dict[str, Any] = {"ha": "left", "color": INK, "fontsize": size, "parse_math": False} | how
         self.figure.text(*self.at(x, y), self.paper.said(words), **look)
 
     def heatmap(self, box: Box, weights: np.ndarray, blocked: Blocked, bar: float, measure: str, **how: Any) -> None:
-        """Weights [Q,K], masked where blocked, in a room of this size, and the hatching; on its right a colour bar,
-        `bar` inches tall, with the name of what the weights measure. how: cmap and norm."""
+        """Draw weights [Q,K] in this box, hatched where blocked; on the right a colour bar, `bar` inches tall, with the
+        name of what the weights measure. how: cmap and norm."""
         left, top, wide, tall = box
         panel = self.panel(left, top, wide, tall)
         panel.set_xticks([])
@@ -111,11 +111,11 @@ class Sheet:
         beside.tick_params(labelsize=7)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """A place as shares of the sheet, from its lower left."""
+        """Convert a position to shares of the sheet from its lower left."""
         return x / self.wide, 1 - (HEAD + y) / self.tall
 
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
-        """Below the title: what each hatching is, after others with their labels."""
+        """Draw a legend below the title: labelled artists, then the hatching of each mask."""
         plain: dict[str, Any] = {"facecolor": GROUND, "linewidth": 0}
         hatchings = (Patch(label=blocked_by(name), **plain, **hatch_ink(name)) for name in masks)
         handles = [*others, *hatchings]
@@ -125,7 +125,7 @@ class Sheet:
             self.figure.legend(handles=handles, loc=2, bbox_to_anchor=corner, ncols=len(handles), **look)
 
     def file(self) -> bytes:
-        """As the paper's kind of file."""
+        """The sheet as the paper's kind of file."""
         for words in self.figure.findobj(Text):
             words.set_fontfamily(families(words.get_text()))
         file = io.BytesIO()
@@ -137,13 +137,13 @@ class Sheet:
 
 
 def file_of(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> bytes:
-    """draw(paper, *of) as the paper's kind of file, in the paper's language: whoever calls it may have no reader."""
+    """Return draw(paper, *of) as the paper's kind of file, in the paper's language, since the caller may have none."""
     with spoken(paper.language):
         return draw(paper, *of).file()
 
 
 def tidy(panel: Axes, x: str, y: str = "", *, token_ticks: Literal["", "x", "y"] = "") -> None:
-    """Small titles and numbers, and lines on the left and below alone. token_ticks: "x" or "y", where tokens stand."""
+    """Give axes small titles and numbers, and lines only on the left and below. token_ticks: the axis with tokens."""
     panel.set_xlabel(x, fontsize=8)
     panel.set_ylabel(y, fontsize=8)
     panel.tick_params(labelsize=7)
@@ -155,17 +155,17 @@ def tidy(panel: Axes, x: str, y: str = "", *, token_ticks: Literal["", "x", "y"]
 
 
 def legend_width(label: str) -> float:
-    """Inches of a legend's entry, with what parts it from the next."""
+    """The width of a legend's entry in inches, with the gap to the next."""
     return 0.31 + width(label) * 8 / 9 + 0.22
 
 
 def blocked_by(name: str) -> str:
-    """What a cell is that a mask blocks, or ANY."""
+    """The legend's words for cells that a mask, or ANY, blocks."""
     return say("blocked") if name == ANY else say("blocked: {mask}", mask=mask_name(name))
 
 
 def hatch(panel: Axes, blocked: Blocked) -> None:
-    """Each mask's cells, bool [Q,K], in its own direction and colour."""
+    """Hatch each mask's cells, bool [Q,K], in its own direction and colour."""
     for name, mask in blocked.items():
         found = runs(mask)
         boxes = [[(begin, row), (end, row), (end, row + 1), (begin, row + 1)] for row, begin, end in found]
@@ -175,35 +175,35 @@ def hatch(panel: Axes, blocked: Blocked) -> None:
 
 
 def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
-    """Of weights, a key of PALETTES; nothing where a cell is blocked."""
+    """A colormap for weights by its key in PALETTES; blocked cells stay transparent."""
     return ListedColormap(stops(256, PALETTES[palette]) / 255).with_extremes(bad=(0, 0, 0, 0))
 
 
 def changes() -> Colormap:
-    """Of differences; likewise."""
+    """A colormap for differences; blocked cells stay transparent."""
     places = [(float(place), str(colour)) for place, colour in diverging(dark=False)]
     return LinearSegmentedColormap.from_list("change", places).with_extremes(bad=(0, 0, 0, 0))
 
 
 def hatch_ink(name: str) -> dict[str, Any]:
     """The colour and the hatch of a mask, as matplotlib's patches take them."""
-    style = STYLES.get(name)  # none of ANY
+    style = STYLES.get(name)  # None for ANY
     return {"edgecolor": style.colour, "hatch": style.hatch} if style else {"edgecolor": "#8c929e", "hatch": "////"}
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int, int]]:
-    """Row, first column, and the column after the last, of each run of True in a row."""
+    """Find the runs of True in each row: row, first column, and the column after the last."""
     edges = np.diff(np.pad(mask.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     begins, ends = np.argwhere(edges == 1), np.argwhere(edges == -1)
     return [(int(row), int(begin), int(end)) for (row, begin), (_, end) in zip(begins, ends, strict=True)]
 
 
 LEFT, WIDE, TALL, BAR = 0.7, 5.6, 4.2, 0.9  # inches: left of the picture, the picture, and its colour bar with its name
-ABOVE = 0.018  # of the picture's height: from a point to its name
+ABOVE = 0.018  # distance from a point to its name in shares of the height
 
 
 def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> Sheet:
-    """x, y: names of measures; the heads that stand out are named, and the chosen one."""
+    """Draw all heads as points. x, y: names of measures. The chosen head and those that stand out are named."""
     across, up = atlas.measure(x), atlas.measure(y)
     places = measured(across, up)
     sheet = Sheet(paper, LEFT + WIDE + BAR, TALL + 0.5)
@@ -228,9 +228,9 @@ def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int,
     return sheet
 
 
-GAP = 0.06  # of a thumbnail's side
-MOST_WIDE = 14.0  # inches of all thumbnails in a row
-LARGEST_SIDE, SMALLEST_SIDE = 0.95, 0.3  # of one
+GAP = 0.06  # between thumbnails, in sides of one
+MOST_WIDE = 14.0  # width of a row of thumbnails in inches
+LARGEST_SIDE, SMALLEST_SIDE = 0.95, 0.3  # inches of one
 
 
 def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, numbers: Sequence[int] = ()) -> Sheet:
@@ -247,7 +247,7 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
     sheet = Sheet(paper, max(0.55 + width + 0.95, 4.0), height + 0.35)
     panel = sheet.panel(0.55, 0.25, width, height)
     look: dict[str, Any] = {"cmap": sequential(), "norm": PowerNorm(0.5, 0, 1), "interpolation": "none"}
-    for layer, head in np.ndindex(layers, heads):  # a picture each, so that each can be taken out of a PDF
+    for layer, head in np.ndindex(layers, heads):  # separate pictures, so that each can be taken out of a PDF
         top, left = layer * rows, head * columns
         hidden[top : top + tall, left : left + wide] = blocked[layer, head]
         edges = (left - 0.5, left + wide - 0.5, top + tall - 0.5, top - 0.5)
@@ -269,9 +269,9 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
 
 
 POINTS = 72  # to the inch
-TILE = 72  # points of a side of a hatching's tile, as in matplotlib's SVG
-SHIFT = {"center": 0.36, "top": 0.78, "bottom": -0.24, "baseline": 0.0}  # from the place to the baseline, in font sizes
-SHIFT |= {"left": SHIFT["top"], "right": SHIFT["bottom"]}  # of text that reads upwards
+TILE = 72  # side of a hatching's tile in points, as in matplotlib's SVG
+SHIFT = {"center": 0.36, "top": 0.78, "bottom": -0.24, "baseline": 0.0}  # down to the baseline, in font sizes
+SHIFT |= {"left": SHIFT["top"], "right": SHIFT["bottom"]}  # for text that reads upwards
 ANCHOR = {"left": "start", "bottom": "start", "center": "middle", "right": "end", "top": "end"}
 COMMANDS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -279,14 +279,14 @@ NO_FILL = f'fill="none" stroke="{INK}" stroke-width="0.8"'
 
 
 class SvgSheet(Sheet):
-    """A sheet of text, heatmaps and a legend of masks; it has no axes of matplotlib's to draw on."""
+    """A sheet with only text, heatmaps and a legend of masks, written without matplotlib's axes."""
 
     def start(self) -> None:
         self._parts: list[str] = []
         self._patterns: dict[str, str] = {}
 
     def text(self, x: float, y: float, words: str, size: float, **how: Any) -> None:
-        """As Sheet's. how: ha, va, rotation, 0 or 90, weight, color, and bbox, whose colour is around the letters."""
+        """Like Sheet.text. how: ha, va, rotation (0 or 90), weight, color, and bbox, whose colour is behind it."""
         ha, va, rotation, bbox = how.get("ha", "left"), how.get("va", "baseline"), how.get("rotation"), how.get("bbox")
         weight, colour = how.get("weight", "normal"), how.get("color", INK)
         left, down = x * POINTS, (HEAD + y) * POINTS
@@ -330,7 +330,7 @@ class SvgSheet(Sheet):
         self.text(beside, top + bar / 2, measure, 10, va="center", rotation=90)
 
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
-        assert not others  # a heatmap has none: they are matplotlib's to draw
+        assert not others  # a heatmap has none, and only matplotlib could draw them
         left, top = EDGE, 0.33 - HEAD
         for name in masks:
             label = blocked_by(name)
@@ -348,7 +348,7 @@ class SvgSheet(Sheet):
         return "\n".join([begin, *self._patterns.values(), "</defs>", ground, *self._parts, "</svg>\n"]).encode()
 
     def _picture(self, rgba: np.ndarray, box: Box) -> None:
-        """Pixels in a frame."""
+        """Add an image with a frame around it."""
         look = 'preserveAspectRatio="none" style="image-rendering:crisp-edges;image-rendering:pixelated"'
         self._add("image", box, f'{look} xlink:href="{picture_uri(rgba)}"')
         self._add("rect", box, NO_FILL)
@@ -373,7 +373,7 @@ class SvgSheet(Sheet):
 def _strokes(hatch: str) -> str:
     """The lines of a matplotlib hatch in one tile, as an SVG path."""
     path = Path.hatch(hatch, 6)
-    assert path is not None  # it is None of an empty hatch alone
+    assert path is not None  # it is None only for an empty hatch
     parts = []
     for points, code in path.iter_segments(simplify=False, curves=True):
         places = np.asarray(points).reshape(-1, 2) * (TILE, -TILE) + (0, TILE)

@@ -1,5 +1,5 @@
-"""For print: one head, alone or beside the standard masks and the difference; one query, its text lit or
-bars for each key; one cell's score, query, key and their products as strips, its largest terms as bars.
+"""Pictures for print: one head, alone or beside the standard masks and the difference; one query as a lit text or as
+bars for each key; one cell's score as strips of query, key and products, and its largest terms as bars.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,13 +29,13 @@ from viz.html import signed
 from viz.images import LitImage, composed
 from viz.palette import MARK, MASK_COLOURS, NOW, STANDARD
 
-LINE = 0.2  # inches of a token
-ACROSS = 3.0  # inches of the lines
+LINE = 0.2  # height of a token in inches
+ACROSS = 3.0  # width of the lines in inches
 CURVE = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
 
 
 def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str]) -> Sheet:
-    """Heads over the same part of a text, each with its name in a colour of its own."""
+    """Draw heads over the same part of a text as lines, each head in its own colour."""
     queries, keys = ([paper.said(label) for label in labels] for labels in (views[0].queries, views[0].keys))
     left, right = (max(*map(width, labels), 1.0) + 0.3 for labels in (queries, keys))
     tall = LINE * max(len(queries), len(keys))
@@ -66,15 +66,15 @@ TOO_MANY = N_(
     "part of the text"
 )
 MOST_SIDE = 256  # queries or keys that a picture has room to name
-SMALLEST = 2.0  # inches of the longer side
-PAD = 0.05  # between a label and the cells
-LARGEST = 9  # points of a label
+SMALLEST = 2.0  # least length of the longer side in inches
+PAD = 0.05  # inches between a label and the cells
+LARGEST = 9  # largest font size of a label in points
 
 
 @dataclass(frozen=True)
 class Room:
-    """Of a panel, in inches: a cell's side, that of all cells, and what tokens' names take on the left and below. size:
-    the names', in points."""
+    """The sizes of a panel in inches: a cell's side, all cells' width and height, and the space for names on the left
+    and below. size: the font size of tokens' names in points."""
 
     cell: float
     size: float
@@ -85,7 +85,7 @@ class Room:
 
     @property
     def across(self) -> float:
-        """With the names, and with the colour bar on the right."""
+        """The width with the names, and with the colour bar on the right."""
         return self.beside + self.wide + 0.9
 
     @property
@@ -97,7 +97,7 @@ class Room:
 def head_picture(
     paper: Paper, now: HeadView, standard: HeadView | None = None, colours: Colours = STANDARD_COLOURS
 ) -> Sheet:
-    """The head; with standard, beside it the head under the standard masks, and the difference.
+    """Draw a head and, if given, beside it the head under the standard masks and the difference.
 
     Raises ValueError for a head of more than MOST_SIDE queries or keys.
     """
@@ -119,7 +119,7 @@ def head_picture(
 
 
 def change_picture(paper: Paper, change: HeadView) -> Sheet:
-    """One head's weights less another's; blocked: the cells that both block."""
+    """Draw one head's weights less another's. change.blocked: the cells that are blocked in both."""
     sheet, room = _begin(paper, [change], 1)
     _change(sheet, room, 0, change, "")
     sheet.legend(_blocking([change]))
@@ -134,12 +134,12 @@ def _change(sheet: Sheet, room: Room, number: int, change: HeadView, name: str) 
 
 
 def _blocking(views: Sequence[HeadView]) -> list[str]:
-    """The masks that block a cell of one of them."""
+    """The masks that block at least one cell in any of the views."""
     return list(dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any()))
 
 
 def _begin(paper: Paper, views: Sequence[HeadView], panels: int) -> tuple[Sheet, Room]:
-    """A sheet for so many panels of the size of these views."""
+    """Begin a sheet with room for `panels` panels of these views' size."""
     view = views[0]
     rows, columns = view.weights.shape
     most = max(rows, columns)
@@ -156,8 +156,8 @@ def _begin(paper: Paper, views: Sequence[HeadView], panels: int) -> tuple[Sheet,
 
 
 def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, measure: str, **how: Any) -> None:
-    """The panel of this number, from 0 on the left: the view's cells, its tokens, what a row without keys is, its name
-    above and its colours, how, on the right with what they measure.
+    """Draw panel `number`, from 0 on the left: the view's cells and tokens, notes on rows without a key, its name
+    above, and a colour bar on the right that says what it measures. how: cmap and norm.
     """
     left = number * room.across + room.beside
     sheet.heatmap((left, 0, room.wide, room.tall), view.weights, view.blocked, room.least, measure, **how)
@@ -178,15 +178,15 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
         sheet.text(middle, height, words, 7, ha="center", va="center", bbox=paper)
 
 
-LIT_WIDE = 7.5  # inches of a line
-LIT_LINE = 0.46  # of one's height
-TOKEN = 0.22  # of the lit part
-NAMED, NUMBER = 0.005, 5.5  # the smallest weight that is written below its token, and the points of its size
+LIT_WIDE = 7.5  # width of a line in inches
+LIT_LINE = 0.46  # height of a line in inches
+TOKEN = 0.22  # height of the lit part in inches
+NAMED, NUMBER = 0.005, 5.5  # the smallest weight written below its token, and its font size in points
 BLOCKED = {"hatch": "////", "edgecolor": "#8c929e", "facecolor": GROUND, "linewidth": 0}
 
 
 def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
-    """row: of one query, [1,K]. own: whether the keys are its own text, where its token is framed."""
+    """Draw a text lit by one query's row, [1,K]. own: whether it is the query's text, in which its token is framed."""
     blocked, weights, most = row.any_blocked()[0], row.weights[0], brightest(row)
     named = ~blocked & (weights >= NAMED)
     below = [
@@ -210,7 +210,7 @@ def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
 
 
 def _flow(widths: list[float]) -> Iterator[tuple[float, int, float]]:
-    """Where each token goes: from how many inches on, in which line, and how wide it is."""
+    """Lay out tokens in lines: the left edge in inches, the line, and the width of each."""
     x, line = 0.15, 0
     for wide in widths:
         if x + wide > LIT_WIDE and x > 0.15:
@@ -225,7 +225,7 @@ def _box(sheet: Sheet, left: float, top: float, wide: float, how: dict) -> None:
 
 
 def image_picture(paper: Paper, lit: LitImage) -> Sheet:
-    """What the query attends to in an image, a panel for each layer of image tokens."""
+    """Draw what the query attends to in an image, with a panel for each layer of image tokens."""
     panels = [composed(one) for one in lit.layers()]
     wide = min(LIT_WIDE / len(panels), 4.5)
     tall = wide * panels[0].shape[0] / panels[0].shape[1]
@@ -237,13 +237,13 @@ def image_picture(paper: Paper, lit: LitImage) -> Sheet:
     return sheet
 
 
-BAR = 0.2  # inches of a key, or a term
-TALL = 2.6  # inches of a weight of 1, or of the largest
+BAR = 0.2  # width of a key or a term in inches
+TALL = 2.6  # height of the panel in inches
 Series = tuple[str, np.ndarray, str]  # its name, a number for each key, its colour
 
 
 def bars_picture(paper: Paper, row: BarRow) -> Sheet:
-    """Now, and as standard where that differs."""
+    """Draw a row's weights as bars, and those under the standard masks if they differ."""
     if not row.standard:
         return key_bars(paper, row.view, [(say("weight"), row.view.weights[0], NOW)], say("weight"))
     now, standard = (view.weights[0] for view in (row.view, row.standard))
@@ -252,7 +252,7 @@ def bars_picture(paper: Paper, row: BarRow) -> Sheet:
 
 
 def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str) -> Sheet:
-    """row: of one query, [1,K]; a key that is blocked has a cross in its mask's colour. measure: what the bars are."""
+    """Draw bars for each key of one row, [1,K]; a blocked key has a cross in its mask's colour. measure: axis title."""
     keys = [paper.said(label) for label in row.keys]
     wide, below = max(BAR * len(keys), 3.0), max(map(width, keys)) + 0.45
     labels = [*(name for name, *_ in series), *map(blocked_by, _blocking([row]))]
@@ -276,19 +276,19 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
 
 
 def carried_picture(paper: Paper, row: HeadView, found: Carried) -> Sheet:
-    """Each measure in shares of its sum over all keys. row: of the query, [1,K], those keys of found that are shown."""
+    """Draw each measure in shares of its sum over all keys. row: the query's, [1,K], with the keys to show."""
     shown = slice(row.first_key, row.first_key + len(row.keys))
     measures = zip(measures_of(found), COLOURS, strict=False)
     series = [(name, shares_of(values)[shown], colour) for (name, values), colour in measures]
     return key_bars(paper, row, series, say("share of the sum"))
 
 
-STRIP_WIDE, STRIP = 4.6, 0.28  # inches of a strip, and its height with what parts it from the next
-BETWEEN = 0.65  # from the strips to the bars
+STRIP_WIDE, STRIP = 4.6, 0.28  # width of a strip, and its height with the gap to the next, in inches
+BETWEEN = 0.65  # inches between the strips and the bars
 
 
 def why_picture(paper: Paper, found: ScoreSplit) -> Sheet:
-    """Bars only where it is known what wrote the query and the key."""
+    """Draw a score's strips, and bars of its largest terms if it is known what wrote query and key."""
     names = [say(name) for name, *_ in STRIPS]
     pairs = largest_pairs(found) if found.sources else []
     writers = [paper.said(f"{one} · {other}") for one, other, _ in pairs]

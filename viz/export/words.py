@@ -1,4 +1,4 @@
-"""What a picture and a file say of themselves."""
+"""Captions of pictures and files: versions, masks, and how to read a picture."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,12 +20,12 @@ NAMED = ("unmask", "torch", "transformers")
 
 
 def version() -> str:
-    """Of the installed package; a checkout has none."""
+    """The installed package's version, or "checkout"."""
     return _of("unmask") or "checkout"
 
 
 def versions() -> str:
-    """Of NAMED, those that are installed: "unmask checkout, torch 2.13.0, transformers 5.23.0"."""
+    """The versions of the installed packages in NAMED: "unmask checkout, torch 2.13.0, transformers 5.23.0"."""
     found = {name: _of(name) for name in NAMED} | {"unmask": version()}
     return ", ".join(f"{name} {one}" for name, one in found.items() if one)
 
@@ -48,7 +48,7 @@ TERMS = N_(
 
 
 def masks_said(on: Sequence[str], lifted: Sequence[str], layer: str = "") -> str:
-    """Which masks hold and which are lifted. layer: the only one in which they are, "L3", or "" where it is in all."""
+    """Say which masks are on and which are lifted. layer: the only layer, "L3", in which they are, or "" for all."""
     held, up = (listed(map(mask_name, names)) for names in (on, lifted))
     if not up:
         return held or say("none")
@@ -57,8 +57,8 @@ def masks_said(on: Sequence[str], lifted: Sequence[str], layer: str = "") -> str
 
 
 def caption(what: str, how: Sequence[str], *, masks: str, hashes: tuple[str, str], version: str) -> str:
-    """Below a picture, enough to make it again. what: is shown of which model; how: to read it; masks: under which;
-    hashes: SHA-256 of the text and of a target, "" where there is none; version: of what made it."""
+    """A caption that says enough to make the picture again. what: the content and the model; how: to read it; masks: in
+    words; hashes: SHA-256 of the text and of a target, "" if there is none; version: of the programs that made it."""
     text, target = (digits[:12] for digits in hashes)
     made = [say("Text: SHA-256 {digits}.", digits=text)]
     made += [say("Target: SHA-256 {digits}.", digits=target)] if target else []
@@ -84,7 +84,7 @@ def _axes(view: HeadView) -> list[str]:
     queries, keys = f"{view.first}–{view.first + rows - 1}", f"{view.first_key}–{view.first_key + columns - 1}"
     if view.layers:
         return [say("Rows are layers, columns are keys {keys}.", keys=keys)]
-    if view.merged and rows == 1:  # of several queries, which the title names
+    if view.merged and rows == 1:  # the title names the several queries of its row
         return [say("Columns are keys {keys}.", keys=keys)]
     return [say("Rows are queries {queries}, columns are keys {keys}.", queries=queries, keys=keys)]
 

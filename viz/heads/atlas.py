@@ -1,5 +1,5 @@
-"""All heads over many texts: each as a point, two measures against each other, and one head's distances as bars; as
-HTML, its tokens, its examples by decile and a list of ranked heads."""
+"""Heads measured over many texts: all heads as points of a scatter plot of two measures, and one head's distances as
+bars; as HTML, its tokens, its examples by decile and a list of ranked heads."""
 
 import math
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from viz.html import filled, join, paragraph, table, tag, td, th, track
 from viz.numbers import percent, whole_percent
 from viz.palette import EVEN_SCALE, MARK, NOW, rgba
 
-LABELLED = 4  # points with a name beside them, for each of the two measures
-ROOM = (0.12, 0.05)  # that a label takes, in shares of the picture
+LABELLED = 4  # at most so many points are labelled for each of the two measures
+ROOM = (0.12, 0.05)  # width and height of a label, in shares of the picture
 GREY = "#8a919c"
 DASHED = {"dash": "dot", "width": 1, "color": GREY}
 HEIGHT, LOW = 470, 210
@@ -27,13 +27,13 @@ BIN_NAMES = [f"{low}" if low == high else f"{low}–{high}" if high < FARTHEST e
 
 
 def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigure:
-    """x, y: names of measures. A point's customdata is its layer and head; a head that a measure counts nowhere for has
-    no point."""
+    """A scatter plot of all heads. x, y: names of measures. A point's customdata is its layer and head; a head without
+    a value of a measure has no point."""
     across, up = atlas.measure(x), atlas.measure(y)
     places = measured(across, up)
     titles = say(EVERY_MEASURE[x].title), say(EVERY_MEASURE[y].title)
     first, last = min(atlas.numbers), max(*atlas.numbers, 1)
-    ticks = {"tick0": first, "dtick": math.ceil((last - first) / 6) or 1}  # layers alone, and each once
+    ticks = {"tick0": first, "dtick": math.ceil((last - first) / 6) or 1}  # whole layers only
     colours = {
         "color": [atlas.numbers[layer] for layer, _ in places],
         "cmin": first,
@@ -54,7 +54,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
     }
     beside = labelled(places, across, up, chosen)
     labels = _points("labels", beside, across, up, {"size": 15, "opacity": 0}) | {
-        "mode": "markers+text",  # of markers that are not seen: text keeps off them
+        "mode": "markers+text",  # invisible markers keep the text at a distance
         "text": [atlas.name(place) for place in beside],
         "textposition": "top center",  # not shown
         "textfont": {"size": 11},
@@ -75,16 +75,16 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
 def _points(
     name: str, places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, marker: Part, hover: str = ""
 ) -> Part:
-    """Heads by their two measures [L,H]."""
+    """A scatter trace of these heads by two measures [L,H]."""
     x, y = ([float(values[place]) for place in places] for values in (across, up))
     return points(x, y, name, hover, marker=marker)
 
 
 def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
-    """The head's attention by how far back the key is, as bars; dashes for an even head's."""
+    """Draw how far back the head attends as bars, and uniform attention as dashes."""
     names, evenly = distance_names(atlas), say("uniform attention over all allowed keys")
     shares, even = (values[: len(names)] for values in (atlas.spread[layer, head], atlas.even_spread[layer]))
-    first = 0 if max(shares[0], even[0]) > 0 else 1  # no later token may be seen: no bar for them
+    first = 0 if max(shares[0], even[0]) > 0 else 1  # no bar for later tokens if none may be seen
     places = list(range(len(names) - first))
     heights = bars(places, shares[first:], "share", "%{customdata}: %{y:.1%}", NOW)
     heights["customdata"] = names[first:]
@@ -96,20 +96,20 @@ def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
 
 
 def distance_names(atlas: Atlas) -> list[str]:
-    """Of the bars, as far back as any row goes."""
+    """The names of the bars, as far back as any row goes."""
     bins = [name for name, even in zip(BIN_NAMES, atlas.even_spread[:, 2:].T, strict=True) if np.nanmax(even) > 0]
     return [say("later"), say("itself"), *bins]
 
 
 def measured(across: np.ndarray, up: np.ndarray) -> list[tuple[int, ...]]:
-    """The heads that have a point: both measures count somewhere for them."""
+    """The heads that have a point: those with a value of both measures."""
     return [place for place in np.ndindex(across.shape) if not np.isnan(across[place] + up[place])]
 
 
 def labelled(
     places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, chosen: tuple[int, int]
 ) -> list[tuple[int, ...]]:
-    """Those that stand out, the chosen one and the largest of either measure, but for those whose labels would meet."""
+    """The heads to label: the chosen one and the largest by either measure, unless labels would overlap."""
     most = [sorted(places, key=lambda place: -values[place])[:LABELLED] for values in (up, across)]
     wide, tall = (float(np.nanmax(values) - np.nanmin(values)) or 1.0 for values in (across, up))
     found: list[tuple[int, ...]] = [one for one in places if one == chosen]
@@ -121,14 +121,14 @@ def labelled(
 
 
 def axis_title(name: str) -> str:
-    """A measure with its unit."""
+    """The title of a measure's axis, with its unit."""
     measure = EVERY_MEASURE[name]
     title = say(measure.title)
     return title if measure.unit in ("share", "") else say("{measure}, {unit}", measure=title, unit=say(measure.unit))
 
 
 def axis_range(name: str, values: np.ndarray) -> list[float]:
-    """From a little below 0 or the smallest, where a point has room, to beyond the largest."""
+    """The range of an axis: from a little below 0 or the smallest value to a little above the largest."""
     known = values[~np.isnan(values)]
     least, most = min(known.min(initial=0.0), 0.0), known.max(initial=0.0)
     end = 1.05 if EVERY_MEASURE[name].unit == "share" and most > 0.5 else 1.12 * (most or 1.0)
@@ -136,7 +136,7 @@ def axis_range(name: str, values: np.ndarray) -> list[float]:
 
 
 def even_at(atlas: Atlas, name: str) -> float | None:
-    """What a measure is of an even head, None unless that is the same in every layer."""
+    """A measure's value for uniform attention; None unless it is the same in every layer."""
     if name in OF_WEIGHTS:
         return None
     even = atlas.even[NAMES.index(name)]
@@ -145,7 +145,7 @@ def even_at(atlas: Atlas, name: str) -> float | None:
     return float(even.mean())
 
 
-MOST_LISTED = 8  # heads of a kind
+MOST_LISTED = 8  # at most so many heads of each pattern are listed
 NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names]
 NO_INDUCTION = N_("None matches induction on these texts; try Random, where all tokens occur twice.")
 
@@ -161,12 +161,12 @@ def amount(name: str, value: float) -> str:
 
 
 def called(atlas: result.Atlas, place: tuple[int, ...]) -> str:
-    """What the head is called, all of it; "" for most heads."""
+    """The names of all patterns that the head matches; "" for most heads."""
     return listed(say(result.MEASURES[name].names) for name in atlas.named(*place))
 
 
 def summary(atlas: result.Atlas, *, random: bool) -> Markup:
-    """What heads there are. random: whether the texts were random tokens."""
+    """Say which patterns heads match. random: whether the texts were random tokens."""
     named = {place: atlas.named(*place) for place in np.ndindex(atlas.layers, atlas.heads)}
     parts = []
     for name in result.MEASURES:
@@ -189,7 +189,7 @@ def summary(atlas: result.Atlas, *, random: bool) -> Markup:
 
 
 def naming() -> str:
-    """When a head is called something."""
+    """Explain when a head matches a pattern."""
     return say(
         "A head matches a pattern ({patterns}) if it puts at least {share} of its attention on that kind of token "
         "(over at least {least} queries that have one), and at least {times:g} times what uniform attention would.",
@@ -199,7 +199,7 @@ def naming() -> str:
 
 
 def cut(atlas: result.Atlas, length: int) -> str:
-    """That some texts were longer than a row of so many tokens; "" where none was."""
+    """Say that some texts were longer than a row of `length` tokens; "" if none was."""
     if atlas.rows <= atlas.texts:
         return ""
     return say("A text of more than {length} tokens is cut into rows of {length}: there are {rows:,}.", length=length,
@@ -207,7 +207,7 @@ def cut(atlas: result.Atlas, length: int) -> str:
 
 
 def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
-    """What the chosen head does, beside a head that looks evenly."""
+    """Say what the chosen head does, compared with uniform attention."""
     names = atlas.named(layer, head)
     name = tag("b", atlas.name((layer, head)))
     if names:
@@ -228,7 +228,7 @@ def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
 
 
 def tokens() -> str:
-    """What the two tables of tokens are."""
+    """Explain the two tables of tokens."""
     return say(
         "Most attended to: the tokens that get most of the head's attention, as shares of the total. Sharpest queries: "
         "the mean of the largest weight on one token, excluding the first of the row; only tokens that occur at least "
@@ -238,12 +238,12 @@ def tokens() -> str:
 
 
 def no_token() -> str:
-    """Of the second one, where it has none."""
+    """Say why the second table of tokens is empty."""
     return say("No token occurred {times} times with more than one allowed key.", times=result.LEAST_SEEN)
 
 
 def _too_few(queries: int, place: int) -> str:
-    """Why what looks like a pattern, a place of NAMES, has no name."""
+    """Say why a head that seems to match a pattern has no name. place: the pattern's index in NAMES."""
     words = N_("A match needs {least} queries with such a token, and these texts have {count} for “{pattern}”.")
     pattern = say(result.MEASURES[result.NAMES[place]].names)
     return say(words, least=result.LEAST_QUERIES, count=queries, pattern=pattern)
@@ -257,7 +257,7 @@ def _against(atlas: result.Atlas, name: str, layer: int, head: int) -> str:
 
 OTHER_TENTH = N_("Decile {number}")
 TENTHS = {10: N_("Strongest decile"), 1: N_("Weakest decile")}
-BEFORE, AFTER = 16, 5  # tokens of an example around its query
+BEFORE, AFTER = 16, 5  # tokens shown before and after an example's query
 STYLE = """<style>
   .deciles { font-size: .9rem; line-height: 1.75; }
   .deciles h6 { margin: .7rem 0 .1rem; font-size: .85rem; font-weight: 600; opacity: .8; padding: 0; }
@@ -270,8 +270,8 @@ STYLE = """<style>
 
 
 def tokens_table(tokens: Sequence[result.TokenShare], what: str, none: str = "") -> Markup:
-    """Tokens with a share each; what: the table's heading. none: what is said in the place of rows where there are
-    none."""
+    """A table of tokens with a share each. what: the table's heading. none: the sentence shown if there are no
+    tokens."""
     most = max((one.share for one in tokens), default=1.0) or 1.0
     head = [th(what, colspan=3), th(say("times"), "number")]
     rows = []
@@ -282,14 +282,14 @@ def tokens_table(tokens: Sequence[result.TokenShare], what: str, none: str = "")
 
 
 def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
-    """Heads in their order: a name, a weight, what it is called."""
+    """A table of ranked heads: name, weight, and the patterns that each matches."""
     head = [th(say("head")), th(what, colspan=2), th(say("pattern"))]
     rows = [[td(name), td(percent(share), "number"), track(share, NOW), td(called)] for name, share, called in heads]
     return table([head, *rows])
 
 
 def deciles_html(deciles: Sequence[result.Decile], name: str) -> Markup:
-    """Every tenth with its examples, the strongest first; name: the measure's."""
+    """Each decile with its examples, the strongest first. name: the measure's."""
     parts = [Markup(STYLE)]
     for decile in deciles:
         low, high = amount(name, decile.low), amount(name, decile.high)

@@ -1,5 +1,5 @@
-"""What one query of a head carries from each key, beside the plain weights; one cell's score taken apart: query and key
-as strips, and tables of what wrote them.
+"""What one query of a head takes from each key, beside the plain weights; and the parts of one cell's score: query and
+key as strips, and tables of what wrote them.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ WHY = N_(
 MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
 SCORE = N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
 CAPPED = N_("The model caps it at ±{most:g}.")
-STRIPS = (  # and what part of the height each has
+STRIPS = (  # a name, and the bottom and top in shares of the height
     (N_("query"), 0.72, 1.0),
     (N_("key"), 0.40, 0.68),
     (N_("product"), 0.0, 0.28),
@@ -36,7 +36,7 @@ STRIPS = (  # and what part of the height each has
 
 
 def carried_table(found: Carried, keys: Sequence[str]) -> str:
-    """HTML: the keys of which most is carried, by any of the measures, and the rest together."""
+    """An HTML table of the keys that contribute most by any of the measures, and of the rest together."""
     columns = measures_of(found)
     largest = np.max([shares_of(values) for _, values in columns], axis=0)
     order = np.argsort(-largest, kind="stable")
@@ -52,7 +52,7 @@ def carried_table(found: Carried, keys: Sequence[str]) -> str:
 
 
 def _cells(found: Carried, columns: list[tuple[str, np.ndarray]], keys: np.ndarray) -> list[Markup]:
-    """For each measure what these keys have of it together, weights as every view writes them, and their share."""
+    """Table cells with the sum of each measure over these keys, and its share of all keys' sum."""
     cells = []
     for _, values in columns:
         amount = values[keys].sum()
@@ -62,7 +62,7 @@ def _cells(found: Carried, columns: list[tuple[str, np.ndarray]], keys: np.ndarr
 
 
 def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
-    """HTML: the key whose share of the weight differs most from its share of what is carried."""
+    """Name the key whose share of the weight differs most from its share of the weighted values. HTML."""
     who = tag("b", name)
     if not found.weights.any():
         said = say("{query} attends to nothing, so its output is 0: every key is blocked.")
@@ -82,7 +82,7 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
 
 
 def effect_table(found: DirectEffect) -> str:
-    """HTML: the tokens that the head pushes up, and down; a sentence where it pushes none."""
+    """An HTML table of the tokens whose logits the head raises and lowers; a sentence if there is none."""
     longest = max((abs(value) for _, value in (*found.up, *found.down)), default=0.0)
     if longest < SMALLEST:
         return tag("p", say("It adds nothing here that changes a logit by {least} or more.", least=SMALLEST))
@@ -95,19 +95,19 @@ def effect_table(found: DirectEffect) -> str:
 
 
 def measures_of(found: Carried) -> list[tuple[str, np.ndarray]]:
-    """What is measured of each key, by its name [K]."""
+    """The measures of the keys [K], each with its name."""
     added = [] if found.added is None else [(say("adds"), found.added)]
     return [(say("weight"), found.weights), (say("weight × |v|"), found.moved), *added]
 
 
 def shares_of(values: np.ndarray) -> np.ndarray:
-    """Each key's share of the sum [K]; zeros where that is 0."""
+    """Each key's share of the sum [K]; zeros if the sum is 0."""
     total = values.sum(dtype=np.float64)
     return values / total if total else np.zeros(len(values))
 
 
 def strips_figure(found: ScoreSplit, *, dark: bool) -> CachedFigure:
-    """q, k, and their products times the scale, which sum to the score: a strip of D numbers each."""
+    """Draw q, k and their scaled products, which sum to the score, as strips of D numbers."""
     title = {"text": say("dimension of the head")}
     traces: list[Part] = []
     layout: Part = {"height": 190, "margin": MARGIN | {"b": 40}}
@@ -130,8 +130,8 @@ def reaches(found: ScoreSplit) -> tuple[float, float, float]:
 
 
 def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: str, blocked: Sequence[str]) -> str:
-    """The cell's numbers. score: what the softmax takes, with what the model adds to q·k or caps. HTML where query and
-    key are."""
+    """Explain the cell's numbers. score: the softmax's input, after all that the model adds to q·k and caps. HTML if
+    query and key are."""
     said = [say(SCORE, query=query, key=key, score=signed(found.score), scale=found.scale)]
     said += [] if found.softcap is None else [say(CAPPED, most=found.softcap)]
     said += [say("The model adds its own bias, {added}.", added=signed(found.added))] if found.added else []
@@ -143,7 +143,7 @@ def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: 
 
 
 def largest_dimensions(found: ScoreSplit) -> str:
-    """In a sentence: how few dimensions make the score."""
+    """Say which few dimensions make up most of the score."""
     order = np.argsort(-np.abs(found.by_dimension))[:3]
     dimensions = listed(f"{place} ({signed(found.by_dimension[place])})" for place in order)
     return say("The {count} products sum to {score}; the largest are those of dimensions {dimensions}.",
@@ -160,14 +160,14 @@ def largest_pairs(found: ScoreSplit) -> list[tuple[str, str, float]]:
 
 
 def other_pairs(found: ScoreSplit) -> tuple[int, float]:
-    """How many pairs there are besides those, and the sum of their terms."""
+    """How many pairs there are besides largest_pairs, and the sum of their terms."""
     assert found.terms is not None
     pairs = largest_pairs(found)
     return found.terms.size - len(pairs), found.score - sum(term for *_, term in pairs)
 
 
 def pairs_table(found: ScoreSplit) -> str:
-    """HTML: the pairs of sources with the largest terms, the others together, and their sum, the score."""
+    """An HTML table of the pairs of sources with the largest terms, the others together, and the sum: the score."""
     pairs = largest_pairs(found)
     longest = max(abs(pairs[0][2]), 1e-9)
     rows = [[th(say("the query's")), th(say("the key's")), th(say("term"), "number", colspan=2)]]
@@ -182,7 +182,7 @@ def pairs_table(found: ScoreSplit) -> str:
 
 
 def sources_table(found: ScoreSplit, side: str) -> str:
-    """HTML: side "query" or "key": what each of its sources gives to the score, whatever the other side's."""
+    """An HTML table of what each source of one side, "query" or "key", adds to the score, over all of the other."""
     assert found.sources is not None
     assert found.terms is not None
     each = found.terms.sum(1 if side == "query" else 0)
@@ -199,6 +199,6 @@ def sources_table(found: ScoreSplit, side: str) -> str:
 
 
 def _term(value: float, longest: float | None = None) -> tuple[Markup, Markup]:
-    """A number and its bar, if longest is what fills it."""
+    """Table cells with a number and its bar; `longest` fills a whole bar, None draws none."""
     drawn = track(abs(value) / longest, NOW if value > 0 else STANDARD) if longest else td("", "track")
     return td(signed(float(value)), "number"), drawn

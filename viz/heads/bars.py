@@ -28,7 +28,7 @@ MOVED_TOGETHER = N_("{query}: {moved} of its weight has moved compared with the 
 
 @dataclass(frozen=True, eq=False)
 class BarRow:
-    """One query over K keys. view: its row of the head, [1,K]; standard: under the standard masks; None: as now."""
+    """One query over K keys. view: its row, [1,K]; standard: the row under the standard masks, None if the same."""
 
     view: HeadView
     standard: HeadView | None
@@ -44,7 +44,7 @@ class BarRow:
         return self.view.weights[0]
 
     def largest(self, most: int = MOST_SORTED) -> np.ndarray:
-        """At most so many keys, the heaviest (now or as standard) first; no key that is blocked in both."""
+        """At most `most` keys, those with the largest weight in either row first, without keys blocked in both."""
         views = [self.view] if self.standard is None else [self.view, self.standard]
         free = ~np.all([view.any_blocked()[0] for view in views], axis=0)
         order = np.argsort(-np.max([view.weights[0] for view in views], axis=0), kind="stable")
@@ -52,7 +52,7 @@ class BarRow:
 
 
 def row_of(view: HeadView, standard: HeadView | None, query: int) -> BarRow:
-    """The row of a position of whole views."""
+    """The row at position `query` of whole views."""
     rows, columns = (query, query + 1), (0, view.weights.shape[1])
     return BarRow(cropped(view, rows, columns), None if standard is None else cropped(standard, rows, columns))
 
@@ -84,8 +84,8 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
 
 
 def where_it_lies(row: BarRow, named: BarRow | None = None) -> str:
-    """HTML: on how few keys the query's weight lies, or where changed masks moved it. named: whose weights are given
-    where they are not the row's, as of a sum of queries."""
+    """Say on how few keys the query's weight lies, or where changed masks moved it. HTML. named: the row whose weights
+    are quoted if not `row`, which may be a sum of queries."""
     who = tag("b", row.name)
     if not row.now.any():
         return paragraph(filled(say("{query} attends to nothing: every key is blocked."), query=who), "key")
@@ -99,13 +99,13 @@ def where_it_lies(row: BarRow, named: BarRow | None = None) -> str:
 
 
 def _moved(who: Markup, row: BarRow, standard: HeadView, named: BarRow) -> Markup:
-    """What the changed masks did to the weights."""
+    """Say what the changed masks did to the weights."""
     now, before = row.now.astype(np.float64), standard.weights[0].astype(np.float64)
     if not before.any():
         words = say("{query} attends to nothing under the standard masks: every key is blocked.")
         return filled(words, query=who)
     change = now - before
-    share = (np.abs(change).sum() + abs(change.sum())) / 2  # a sink has given or taken the rest
+    share = (np.abs(change).sum() + abs(change.sum())) / 2  # the rest went to a sink, or came from it
     opened = float(now[standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
     words = MOVED_TOGETHER if row.view.merged else MOVED  # a merged key is blocked only where all its cells are
     moved = filled(say(words), query=who, moved=percent(share), opened=percent(opened))
@@ -122,9 +122,9 @@ def _moved(who: Markup, row: BarRow, standard: HeadView, named: BarRow) -> Marku
 
 
 def rest_words(row: BarRow, shown: int) -> str:
-    """What the bars of the largest keys leave out; "" where that is nothing."""
+    """Say what the bars of the largest keys leave out; "" if that is nothing."""
     rest = row.largest(len(row.now))[shown:]
     if not len(rest):
         return ""
-    share = percent(float(row.now[rest].sum() / (row.now.sum() or 1)))  # of several queries, or beside a sink
+    share = percent(float(row.now[rest].sum() / (row.now.sum() or 1)))  # not 1 for several queries, or with a sink
     return say("All other keys ({count:,}): {share} of the weight.", count=len(rest), share=share)

@@ -29,22 +29,22 @@ MERGED = {
     ),
 }
 DIGITS = Decimal("0.0001")
-MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, should they not deflate at all
-COLOURS = 255  # of a palette
+MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, if they cannot be compressed
+COLOURS = 255  # colours of a palette
 
 
 def weight_text(weight: float) -> str:
-    """Four digits, a tie rounded up, as plotly and a browser's toFixed(4) do it."""
+    """Write a weight with four digits, a tie rounded up, as plotly and a browser's toFixed(4) do."""
     return str(Decimal(float(weight)).quantize(DIGITS, ROUND_HALF_UP))
 
 
 def merged_words(by: str) -> str:
-    """In a sentence: what tokens are merged into; "" where each stands for itself."""
+    """Say what tokens are merged into; "" if each stands for itself."""
     return say(MERGED[by]) if by in MERGED else ""
 
 
 def window(begin: int, end: int, centre: int, most: int) -> tuple[int, int]:
-    """At most `most` positions of begin up to, without, end: those around the centre."""
+    """At most `most` positions around the centre, out of begin up to but without end."""
     if end - begin <= most:
         return begin, end
     first = min(max(centre - most // 2, begin), end - most)
@@ -52,10 +52,10 @@ def window(begin: int, end: int, centre: int, most: int) -> tuple[int, int]:
 
 
 def around(view: HeadView, part: tuple[int, int], query: int, most: int) -> HeadView:
-    """Of a whole view at most `most` queries and keys: those of `part` around the query.
+    """Crop a whole view to at most `most` queries and keys of `part` around the query.
 
-    part: the positions to choose from, from one up to, without, another. A rectangle's rows and columns are different
-    texts: of its keys the first ones are taken.
+    part: the first position to choose from, and the one after the last. The rows and columns of a rectangle are
+    different texts: it is cropped to its first keys.
     """
     rows, columns = view.weights.shape
     if rows == columns:
@@ -65,10 +65,10 @@ def around(view: HeadView, part: tuple[int, int], query: int, most: int) -> Head
 
 
 def cells_packet(views: Sequence[HeadView], header: dict[str, Any], *, scored: bool = False) -> bytes:
-    """Heads over the same queries and keys. The planes: weights float32 [n,Q,K], for each cell which of the header's
-    reasons blocks it, uint16 [n,Q,K], 0 for none, and if scored the scaled scores, float32 [n,Q,K].
+    """The packet of heads over the same queries and keys. Its planes: weights float32 [n,Q,K]; which of the header's
+    reasons blocks each cell, uint16 [n,Q,K], 0 for none; and, if scored, the scaled scores, float32 [n,Q,K].
 
-    header: what else the component is told.
+    header: further entries of the packet's header.
     """
     about, planes = described(views)
     weights, scores = (
@@ -78,10 +78,10 @@ def cells_packet(views: Sequence[HeadView], header: dict[str, Any], *, scored: b
 
 
 def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
-    """Of heads over the same queries and keys what a component is told of their cells; and the plane of what blocks
-    them, uint16 [n,Q,K]."""
+    """The header entries on the cells of heads over the same queries and keys; and which of its reasons blocks each
+    cell, uint16 [n,Q,K]."""
     one = views[0]
-    reasons: dict[str, list[dict[str, Any]]] = {}  # the words of each, and its masks' hatching
+    reasons: dict[str, list[dict[str, Any]]] = {}  # each reason's words, and the hatching of its masks
     planes = np.zeros((len(views), *one.weights.shape), "<u2")
     for plane, view in zip(planes, views, strict=True):
         for reason, cells in blocked_groups(view):
@@ -101,7 +101,7 @@ def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
-    """float32, -1 to 1 -> int, -10,000 to 10,000: the digits of weight_text, a tie away from 0.
+    """float32, -1 to 1 -> int, -10,000 to 10,000: the digits of weight_text, a tie rounded away from 0.
 
     float64 holds the product exactly: 24 binary digits times 14.
     """
@@ -109,40 +109,40 @@ def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
 
 
 def room_for(view: HeadView, cells: int = MOST_CELLS) -> int:
-    """How many heads like this one are held where there is room for so many cells; 1 at the least."""
+    """How many heads of this size fit into so many cells; at least 1."""
     return max(cells // view.weights.size, 1)
 
 
 def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
-    """The head of this name; query: the position whose row is framed. small: without the tokens' names."""
+    """A head's packet for heatmap.js. query: the position whose row is framed. small: leave out the tokens' names."""
     about = {"name": name, "most": head_range(view), "small": small, "titles": axis_titles(view)}
     return cells_packet([view], picture_header(query) | about)
 
 
 def growing_packet(view: HeadView, *, name: str, query: int, alt: str) -> bytes:
-    """A head that gets a row at every token: of one size whatever their number, and with scores. alt: in words."""
+    """The packet of a head that grows by a row at every token, in one size, with scores. alt: the same in words."""
     header = picture_header(query) | {"name": name, "most": head_range(view), "grows": True, "alt": alt}
     return cells_packet([view], header, scored=True)
 
 
 def difference_packet(change: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
-    """Likewise of a change, as `changed` gives it."""
+    """Like picture_packet, for a change as `changed` returns it."""
     about = {"name": name, "most": change_range(change), "small": small, "titles": axis_titles(change)}
     return cells_packet([change], difference_header(query) | about)
 
 
 def picture_header(query: int) -> dict[str, Any]:
-    """What heatmap.js is told of weights, beside a head's name and `most`, the number of the last colour."""
+    """The header of weights for heatmap.js, without a head's name and `most`, the value of the last colour."""
     return _header("weight", query, [stops(COLOURS)] * 2)
 
 
 def difference_header(query: int) -> dict[str, Any]:
-    """Likewise of changes."""
+    """Like picture_header, for changes."""
     return _header("change", query, [stops(COLOURS, diverging(dark)) for dark in (False, True)])
 
 
 def change_range(change: HeadView) -> float:
-    """The change that gets the last colour, to either side."""
+    """The size of the change that gets the last colour at either end."""
     return max(float(np.abs(change.weights).max(initial=0.0)), 0.01)
 
 

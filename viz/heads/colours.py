@@ -18,18 +18,18 @@ from viz.html import numbered
 from viz.mask_styles import mask_names
 from viz.palette import SEQUENTIAL, sequential
 
-MOST_ROWS = 64  # and columns
-STEP = 32  # queries from one part of a long text to the next: one that moves by one moves in the table, not the table
+MOST_ROWS = 64  # at most so many rows and columns
+STEP = 32  # the part of a long text shown moves by so many queries: it stays for most moves
 
 
 def shown(view: HeadView, part: tuple[int, int], query: int) -> HeadView:
-    """What of a whole view the table holds: the query and what stands around it."""
+    """The part of a whole view that the table holds: around the query."""
     steps = (query - part[0] + STEP // 2) // STEP
     return around(view, part, part[0] + steps * STEP, MOST_ROWS)
 
 
 def numbers_table(view: HeadView) -> pd.DataFrame:
-    """Texts, a row for each query and a column for each key, named "position: token"."""
+    """A table of weights as text: a row for each query and a column for each key, named "position: token"."""
     cells = np.array([[weight_text(weight) for weight in row] for row in view.weights], object)
     for names, blocked in blocking(view):
         cells[blocked] = mask_names(names)
@@ -38,11 +38,11 @@ def numbers_table(view: HeadView) -> pd.DataFrame:
 
 
 def key_names(view: HeadView) -> list[str]:
-    """The names of its columns."""
+    """The names of the columns in numbers_table."""
     return numbered(view.keys, view.first_key)
 
 
-PALETTES = {  # all even to the eye and safe for colour blindness
+PALETTES = {  # all perceptually uniform and safe for colour blindness
     "viridis": list(SEQUENTIAL),
     "cividis": plotly_palettes.Cividis,
     "magma": plotly_palettes.Magma,
@@ -56,8 +56,8 @@ Brightness = Literal["root", "linear"]
 
 @dataclass(frozen=True)
 class Colours:
-    """palette: a key of PALETTES. range: the upper end is the largest weight, 1, or the 99th percentile of the weights
-    that are not blocked. brightness: goes with the square root of the weight, or with the weight."""
+    """palette: a key of PALETTES. range: whether the upper end is the largest weight, 1, or the 99th percentile of
+    weights that are not blocked. brightness: whether it goes with the weight's square root or the weight itself."""
 
     palette: str = "viridis"
     range: Range = "largest"
@@ -87,9 +87,9 @@ class Colours:
         return say("{clauses}.", clauses=listed(parts, N_("; ")))
 
     def given_to(self, picture: CachedFigure, *views: HeadView) -> CachedFigure:
-        """viz.head's picture of these views, its heatmaps of weights in these colours."""
+        """Recolour the heatmaps of weights in viz.head's picture of these views."""
         if self == STANDARD_COLOURS:
-            return picture  # as it was made
+            return picture  # it has these colours already
         parts = [say("weight")]
         if self.brightness == "linear":
             parts.append(say("linear"))

@@ -19,7 +19,7 @@ from viz.heatmap import figure
 from viz.palette import stops
 
 BLOCKED = 255
-CLEAR = 0.5  # the share of its attention from which on a head is called by what it does
+CLEAR = 0.5  # a head with this share of its attention on a pattern gets the pattern's letter
 TAGS = {"previous": "P", "first": "F", "itself": "S", "duplicate": "D", "induction": "I"}  # on a thumbnail
 TITLES = {
     "previous": N_("previous token"),
@@ -44,8 +44,8 @@ def overview_packet(
     measures: Mapping[str, np.ndarray] | None = None,
     by: tuple[str, bool] | None = None,
 ) -> bytes:
-    """thumbnails float [L,H,S,S'], weights from 0 to 1; blocked bool [L, H or 1, S, S']; layer and head: the
-    chosen one.
+    """All heads as a packet. thumbnails float [L,H,S,S'], weights from 0 to 1; blocked bool [L, H or 1, S, S']; layer
+    and head: the chosen one.
 
     numbers: of each layer in the network, where they are not 0, 1, 2 …: some networks have layers without attention.
     measures: by their names in TITLES, shares from 0 to 1 [L,H], NaN where there is nothing to measure; those that are
@@ -58,7 +58,7 @@ def overview_packet(
     pixels[np.broadcast_to(blocked, pixels.shape)] = BLOCKED
     layers, heads, tall, wide = pixels.shape
     some = {name: share for name, share in (measures or {}).items() if np.nan_to_num(share).any()}
-    hatch = ink("causal", "#8c929ebf") | {"ground": "#8c929e29"}  # of any mask: a thumbnail has no room for each one's
+    hatch = ink("causal", "#8c929ebf") | {"ground": "#8c929e29"}  # for all masks: thumbnails have no room for several
     header = {
         "layers": layers,
         "heads": heads,
@@ -91,7 +91,7 @@ def steps_figure(
         scatter(list(steps), shares[name], say(TITLES[name]), "%{y:.2f}", mode="lines+markers", line={"color": colour})
         for name, colour in zip(names, COLOURS, strict=False)
     ]
-    curves: list[tuple[Any, Any, str, str, str]] = []  # of losses
+    curves: list[tuple[Any, Any, str, str, str]] = []  # curves of losses
     if np.isfinite(losses).any():
         curves.append((steps, losses, N_("loss, nats/token"), "dot", "lines+markers"))
     for kind, pairs in (logged or {}).items():

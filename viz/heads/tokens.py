@@ -1,5 +1,5 @@
-"""As bytes for the browser: the text itself, each token lit by how much another looks at it (components/tokens.js);
-tokens on both sides and lines between them, of one head or several (components/arcs.js)."""
+"""Packets for the browser: a text whose tokens are lit by how much another attends to them (components/tokens.js);
+and two columns of tokens with lines between them, for one head or several (components/arcs.js)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from viz.heads.cells import around, cells_packet
 from viz.numbers import number, percent
 from viz.palette import NOW
 
-MOST_TOKENS = 128  # of each text: as many as the heatmap gives a cell each
-FAINT = 0.1  # a largest weight below it would be lit too weakly to be seen
-tokens_part = partial(around, most=MOST_TOKENS)  # of a whole view: the query and what stands around it
+MOST_TOKENS = 128  # of each text: as many as the heatmap shows single cells
+FAINT = 0.1  # a weight below it is lit too weakly to be seen
+tokens_part = partial(around, most=MOST_TOKENS)  # the part of a whole view around the query
 MOST_ARC_TOKENS = 64  # of each text: more lines would be a grey area
-COLOURS = (NOW, "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, after the chosen head's
+COLOURS = (NOW, "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # the chosen head's, then Okabe and Ito's
 MOST_HEADS = len(COLOURS)
-LEAST, LEAST_EVER = 0.1, 0.0001  # the smallest weight that gets a line at first; and of four digits
+LEAST, LEAST_EVER = 0.1, 0.0001  # the smallest weight with a line: by default, and at all
 arcs_part = partial(around, most=MOST_ARC_TOKENS)
 
 
@@ -35,12 +35,12 @@ def tokens_packet(
     across: bool = False,
     choices: Mapping[str, bool | float | None] | None = None,
 ) -> bytes:
-    """The head of this name. query, pins: positions in the whole text. among: those that keys move the query to, from
-    one up to, without, another.
+    """A head's packet for tokens.js. query, pins: positions in the whole text. among: the positions that keys can move
+    the query to, as the first and the one after the last.
 
-    towards: "at", each token is lit by how much the one pointed at looks at it, or "by", by how much it looks at the
-    one pointed at. across: the keys are another text. choices: "values", whether each token's weight is written beside
-    it, where the page remembers that; else the view does.
+    towards: "at": each token is lit by how much the one pointed at attends to it; "by": by how much it attends to that
+    one. across: whether the keys are another text. choices: "values", whether each token's weight is written beside
+    it, if the page remembers that; else the view does.
     """
     header = {"name": name, "query": query, "among": among, "pins": list(pins), "towards": towards, "across": across}
     header |= {"brightest": brightest(view), "words": words("cells", "tokens")}
@@ -48,14 +48,14 @@ def tokens_packet(
 
 
 def brightest(view: HeadView) -> float:
-    """The weight with the strongest light: 1, or the largest that is shown, where attention is spread over so many
-    tokens that this would not be seen."""
+    """The weight that is lit most strongly: 1, or the largest one shown if attention is spread over so many tokens that
+    nothing would be seen."""
     largest = float(view.weights.max(initial=0.0))
     return largest if 0 < largest < FAINT else 1.0
 
 
 def light_words(view: HeadView) -> str:
-    """In a sentence, where 1 is not the brightest; "" else."""
+    """Say that the largest weight looks like 1, if it does; else ""."""
     most = brightest(view)
     if most == 1:
         return ""
@@ -63,8 +63,7 @@ def light_words(view: HeadView) -> str:
 
 
 def left_out(whole: HeadView, part: HeadView, query: int) -> str:
-    """In a sentence: what of the whole is not shown, and how much of the query's weight goes there; "" where nothing
-    is."""
+    """Say which tokens are shown, and how much of the query's weight goes to others; "" if all are shown."""
     rows, columns = part.weights.shape
     if (rows, columns) == whole.weights.shape:
         return ""
@@ -74,14 +73,14 @@ def left_out(whole: HeadView, part: HeadView, query: int) -> str:
         return say(words, query=query, **shown)
     keys = slice(part.first_key, part.first_key + columns)
     row = whole.weights[query].astype(np.float64)
-    beyond = float(np.delete(row, keys).sum() / (row.sum() or 1))  # of several queries, or beside a sink
+    beyond = float(np.delete(row, keys).sum() / (row.sum() or 1))  # not 1 for several queries, or with a sink
     words = N_("Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.")
     return say(words, share=percent(beyond), **shown)
 
 
 def least_line(view: HeadView) -> float:
-    """The weight from which on lines are drawn at first: LEAST, or what leaves a line for every second query where
-    attention is spread over too many tokens for that."""
+    """The smallest weight with a line by default: LEAST, or less if attention is spread over many tokens, so that there
+    is a line for every second query."""
     largest = np.sort(view.weights, axis=None)[::-1][: len(view.queries) // 2 + 1]
     enough = float(min(largest[largest > 0], default=LEAST))
     if enough >= LEAST:
@@ -100,10 +99,10 @@ def arcs_packet(
     across: bool = False,
     choices: Mapping[str, bool | float | None] | None = None,
 ) -> bytes:
-    """Heads over the same part of a text, the chosen one first, by their names. query: a position in the whole text;
-    among: those that keys move it to, from one up to, without, another. first_token: of the keys, the one that can be
-    hidden. across: the keys are another text. choices: "least", the smallest weight that has a line, or None for one
-    that suits the head, and "hide_first", where the page remembers them; else the view does.
+    """The packet for arcs.js of heads over the same part of a text, the chosen one first. query: a position in the
+    whole text; among: the positions that keys can move it to, as the first and the one after the last. first_token:
+    the key that can be hidden. across: whether the keys are another text. choices: "least", the smallest weight with
+    a line, None for least_line, and "hide_first", if the page remembers them; else the view does.
     """
     header = {
         "name": names[0],

@@ -1,5 +1,5 @@
-"""A small picture for each word of the glossary, as SVG: rows are queries, columns are keys; a lesson's prose, in which
-its words open; and its formulas."""
+"""A small SVG for each word of the glossary, with queries as rows and keys as columns; a lesson's prose, in which these
+words open; and its formulas."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -14,13 +14,13 @@ from lessons.glossary import Term, glossary
 from viz.html import join, svg_image, tag
 from viz.palette import ALLOWED, MARK, MASK_COLOURS, NOW, SEQUENTIAL
 
-SIDE, CELL = 5, 14  # cells a side, pixels of one
-LINE = "#868C96"  # seen on either ground
+SIDE, CELL = 5, 14  # cells a side, and pixels of a cell
+LINE = "#868C96"  # visible in both themes
 DARK, MIDDLE, BRIGHT = SEQUENTIAL[1], SEQUENTIAL[5], SEQUENTIAL[9]
 
 
 def _svg(parts: Iterable[Markup], wide: int = SIDE * CELL) -> Markup:
-    """Without a text of its own: the word beside it says what it shows."""
+    """An SVG without alt text, since the word beside it says what it shows."""
     return svg_image(parts, wide, SIDE * CELL)
 
 
@@ -97,7 +97,7 @@ PICTURES: Mapping[str, Callable[[], Markup]] = {
 }
 
 
-WORD = "word:"  # [heads](word:head) opens the glossary where it stands
+WORD = "word:"  # the link [heads](word:head) opens the word's card in place
 
 BUTTON = Markup('<button type="button" class="word" popovertarget="{}">')
 
@@ -108,7 +108,7 @@ def _parser() -> MarkdownIt:
 
 
 def prose(markdown: str, name: str) -> Markup:
-    """Its words open in the reader's language. name: tells the words of this piece from those of others on the page."""
+    """Render a lesson's Markdown; words of the glossary open as cards. name: unique on the page, for the cards' ids."""
     tokens = _parser().parse(markdown)
     used: dict[str, Term] = {}
     for token in tokens:
@@ -128,7 +128,7 @@ def card(word: str, term: Term) -> Markup:
 
 
 def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
-    """Make the links to words buttons that open them; links to words that the glossary has not are text."""
+    """Turn links to words into buttons that open their cards; links to unknown words become text."""
     known, closing = glossary(), []
     for token in tokens:
         if token.type == "link_open":
@@ -145,5 +145,5 @@ def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
 
 
 def formula(latex: str) -> Markup:
-    """A step's, for pages without Streamlit."""
+    """A step's formula as MathML, for pages without Streamlit."""
     return tag("div", Markup(mathml(latex)) or tag("code", latex), class_="formula")

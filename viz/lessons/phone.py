@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lessons.lesson import Lesson, Step
     from lessons.questions import Answer
 
-WIDE, TALL = 600, 260  # of the picture of curves, in its own units
+WIDE, TALL = 600, 260  # size of the picture of curves, in its own units
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,8 @@ class Drawn:
 
 @dataclass(frozen=True, eq=False)
 class PhoneStep:
-    """A step of a lesson for phones. number: from 1. name: what answers to it are kept under. answer: None without a
-    question. counts: how often each choice was given, None until they are shown."""
+    """A step of a lesson for phones. number: from 1. name: the key of stored answers to it. answer: None without a
+    question. counts: how often each choice was given, None until this is shown."""
 
     lesson: "Lesson"
     number: int
@@ -52,7 +52,7 @@ class PhoneStep:
         return self.lesson.steps[self.number - 1]
 
     def body(self) -> bytes:
-        """JSON, as gzip: name, html, and once the answer is shown right and said, for each choice, last for none."""
+        """Gzipped JSON: name, html, and once the answer is shown, right and said for each choice, last for none."""
         step, of = self.step, say("{step} of {steps}", step=self.number, steps=len(self.lesson.steps) + 1)
         above = tag("p", f"{self.lesson.title} · {of}", class_="note") + tag("h1", step.title)  # not shown
         parts = [above, prose(step.prose, "prose")]
@@ -86,7 +86,7 @@ def end_body(lesson: "Lesson", name: str) -> bytes:
 
 
 def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
-    """A training as it goes on: its losses in nats a character, and those of earlier ones. steps: how far it goes."""
+    """A running training: its losses in nats a character, and those of earlier ones. steps: where it will end."""
     top = max((float(max(line.y)) for line in lines if len(line.y)), default=1.0)
     drawn, legend = Markup(), Markup()
     for line in lines:
@@ -106,8 +106,8 @@ def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
 def losses_table(
     pieces: Sequence[str], one: np.ndarray, other: np.ndarray | None, names: tuple[str, str], title: str
 ) -> Markup:
-    """Losses of tokens or of texts, in nats/token, with bars; NaN where there is none. other: of what it is compared
-    with; left out unless of as many."""
+    """A table of the losses of tokens or texts in nats/token, with bars; NaN where there is none. other: losses to
+    compare with; left out unless there are as many."""
     series = [(names[0], one, NOW)]
     if other is not None and len(other) == len(one):
         series.append((names[1], other, STANDARD))
@@ -125,7 +125,7 @@ def losses_table(
 
 
 def bars(answer: "Answer", counts: Mapping[int, int], *, right: bool) -> Markup:
-    """How often each choice was given. right: whether the right ones are marked."""
+    """Bars of how often each choice was given. right: whether to mark the right ones."""
     total = sum(counts.values())
     items = []
     for number, choice in enumerate(answer.choices):

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from lessons.picture_data import PictureData
     from model.heads.vectors import FourTokens, FourTokensSteps, HeadVectors, RunScores
 
-DRAWN = frozenset({"embedding", "qkv", "output", "logits", "norms", "numbers", "training"})  # of a step's `show`
-MOST_KEYS = 8  # whose values are drawn
+DRAWN = frozenset({"embedding", "qkv", "output", "logits", "norms", "numbers", "training"})  # values of a step's `show`
+MOST_KEYS = 8  # the values of so many keys are drawn
 FOUR = ("the", "cat", "sat", "down")
 COLOURS = {one[0]: rgb(str(one[1])) for one in diverging(dark=False)}
 _Curve = tuple[str, list[float], str]  # a line of a panel: its name, a number for each run, its colour
 
 
 def picture(show: str, data: "PictureData", labels: Sequence[str], query: int, keys: Sequence[str] = ()) -> Markup:
-    """What a step shows, of one row of its run. labels: its tokens. keys: those looked at, where another text's."""
+    """Draw what a step shows of one row of its run. labels: its tokens. keys: the other text's, if there is one."""
     if isinstance(data, np.ndarray):
         about = say("Each token's vector of {count} numbers, as it enters the first layer.", count=data.shape[1])
         return _figure(_strips(labels, data, query), _about_colours(about))
@@ -53,7 +53,7 @@ def _about_colours(words: str) -> str:
 
 
 def _strips(labels: Sequence[str], vectors: np.ndarray, query: int | None) -> Markup:
-    """A row for each vector: its label, and its numbers as colours."""
+    """A table with a row for each vector: its label, and its numbers as colours."""
     reach = float(np.abs(vectors).max()) or 1.0
     rows = [
         [th(shortened(label, 12), "query" if place == query else "token"), td(_strip(vector, reach), "strip")]
@@ -79,7 +79,7 @@ def _qkv(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequence[
 
 
 def _output(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequence[str]) -> Markup:
-    """The heaviest keys of the query with weight and value; below, what they add up to."""
+    """Draw the query's keys with the largest weights, each with its value, and below them the sum."""
     weights, reach = head.weights[query], float(np.abs(head.v).max()) or 1.0
     shown = np.sort(np.argsort(-weights, kind="stable")[:MOST_KEYS])
     rows = [[th(say("key")), th(say("weight"), "number"), th(), th(say("value v"))]]
@@ -105,7 +105,7 @@ def _norms(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequenc
 
 
 def numbers(given: "FourTokens", steps: "FourTokensSteps | None") -> Markup:
-    """The row of four tokens; without steps what is given alone."""
+    """A table of the row of four tokens; without steps it has only what is given."""
     title = tag("p", join([tag("b", "q"), f" = {_pair(given.query)}, {given.precision}"]))
     columns = ["k", "v", *([] if steps is None else ["q·k", "q·k / √2", "+ M", say("score"), say("weight")])]
     rows = [[th(say("key")), *(th(column, "number") for column in columns)]]
@@ -129,13 +129,13 @@ def _pair(numbers: Iterable[float]) -> str:
     return "(" + ", ".join(rounded(one) for one in numbers) + ")"
 
 
-PANEL = (250, 200, 36, 30)  # of a curve: width, height, and the room for numbers on its left and below
+PANEL = (250, 200, 36, 30)  # of a curve: width, height, and the space for numbers on its left and below
 
 
 def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int, ink: str = "") -> Markup:
-    """The loss over a training, and the best previous-token and induction scores; a line at the chosen run.
+    """Draw the loss over a training, and the best previous-token and induction scores; a line marks the chosen run.
 
-    ink: the colour of the text of pictures for a page that takes no SVG among its elements; "" for one that does.
+    ink: the text colour for a page that shows SVG only as an image; "" for one that allows SVG elements.
     """
     losses = say("loss"), [one.loss for one in scores], NOW
     previous = say("previous token"), [one.previous for one in scores], STANDARD
@@ -190,7 +190,7 @@ def _words(words: str, x: float | str, y: float | str, anchor: str) -> Markup:
 
 
 def lit_step(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> LitImage:
-    """name: the head's. image: its pixels, uint8 [height, width, 3], and the boxes of its tokens. query: a position."""
+    """What a head attends to in an image. image: uint8 [height, width, 3], and its tokens' boxes. query: a position."""
     pixels, boxes = image
     rows = sorted({query, *range(len(boxes), len(view.queries))})
     cells = np.s_[rows, : len(boxes)]
@@ -200,13 +200,13 @@ def lit_step(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]
 
 
 def lit_picture(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> tuple[str, str]:
-    """The same as what is said of it, and an image as a URI."""
+    """Like lit_step, as a sentence and the URI of an image."""
     lit = lit_step(view, name, image, query)
     return lit_sentence(lit), picture_uri(composed(lit))
 
 
 def image_and_words(image: tuple[np.ndarray, tuple[Box, ...]], pieces: Sequence[str], query: int | None) -> Markup:
-    """The words alone, unless the query is an image token."""
+    """The image and the words of a row; image tokens are listed too if the query is one."""
     pixels, boxes = image
     first = len(boxes) if query is None or query >= len(boxes) else 0
     alt = say("The image of {count} image tokens, which come before the words.", count=len(boxes))

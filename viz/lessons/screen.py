@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lessons.questions import Answer
     from lessons.reading import Shelved
 
-SECTIONS = {  # each kind of answer with its title
+SECTIONS = {  # the kinds of answers with their titles
     "right": N_("Predicted correctly: {count}"),
     "wrong": N_("To review: {count}"),
     "told": N_("Answer shown without a prediction: {count}"),
@@ -29,7 +29,7 @@ SECTIONS = {  # each kind of answer with its title
 
 
 def decimal(value: float) -> str:
-    """Two digits after the point; NaN as such."""
+    """A number with two digits after the point, or NaN."""
     return fixed(value, 2) if value == value else "NaN"
 
 
@@ -46,7 +46,7 @@ FORMATS = {
 
 
 class _InPlaces(Formatter):
-    """Puts values into named places; a value that is to be said is said as well."""
+    """Fills {names} in a sentence; a value that is itself a Statement becomes its sentence."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, Statement):
@@ -57,11 +57,11 @@ class _InPlaces(Formatter):
 
 
 def plain(said: Statement) -> str:
-    """The sentence as text. What is typed by anybody stands in it as it is: to be escaped where it is shown."""
+    """A statement as text. It may hold what users typed, so escape it where it is shown."""
     return _InPlaces().vformat(say(said.sentence), (), said.values)
 
 
-ASKS = {  # of a step's run, by the kind; of some kinds by what is asked for
+ASKS = {  # questions by kind, and for some kinds by what is asked for
     "loss": N_("Will the mean loss go down, go up or stay the same?"),
     "texts": N_("Will the mean loss go down or up on most of these texts?"),
     "lower": N_("Which of the two has the lower loss on this text?"),
@@ -152,7 +152,7 @@ PRESENTED = """
 
 
 def tokens(pieces: Sequence[str], query: int | None, first: int = 0) -> Markup:
-    """A row's tokens from the first on, with their positions, that of the query highlighted."""
+    """A row's tokens from index `first` on, with their positions; the query's is highlighted."""
     items = [
         tag("li", join([tag("span", piece), tag("small", place)]), class_="query" if place == query else "other")
         for place, piece in enumerate(pieces[first:], first)
@@ -161,7 +161,7 @@ def tokens(pieces: Sequence[str], query: int | None, first: int = 0) -> Markup:
 
 
 def row_tokens(queries: Sequence[str], query: int | None, keys: Sequence[str] = ()) -> Markup:
-    """The same of queries, in cross-attention after the keys."""
+    """Like `tokens` for the queries; in cross-attention the keys come before them."""
     if not keys:
         return tokens(queries, query)
     source = (tag("p", say("Keys: the tokens of the source"), class_="note"), tokens(keys, None))
@@ -169,7 +169,7 @@ def row_tokens(queries: Sequence[str], query: int | None, keys: Sequence[str] = 
 
 
 def seen(lines: Sequence[tuple[str, str, str]]) -> Markup:
-    """The questions that a lesson ends with: kind (right, wrong, told, open), the step's title, what is said of it."""
+    """A list of a lesson's questions. lines: kind (right, wrong, told, open), step's title and remark for each."""
     return tag("ol", join(seen_line(*line) for line in lines), class_="seen")
 
 
@@ -179,13 +179,13 @@ def seen_line(kind: str, title: str, said: str) -> Markup:
 
 
 def verdict(kind: str, lines: Sequence[str], question: str = "") -> Markup:
-    """What is said of an answer. kind: right, wrong or told. question: what was asked, "" where it stands elsewhere."""
+    """The reply to an answer. kind: right, wrong or told. question: what was asked, "" if the page shows it already."""
     asked = [tag("p", tag("b", question))] if question else []
     return tag("div", join([*asked, *(tag("p", line) for line in lines)]), class_=f"verdict {kind}", role="status")
 
 
 def scores(asked: int) -> list[str]:
-    """What is said of {right} correct answers out of one, two, up to so many."""
+    """Sentences on {right} correct answers out of 1, out of 2, and so on up to `asked`."""
     return [
         say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", count, right="{right}")
         for count in range(1, asked + 1)
@@ -193,12 +193,12 @@ def scores(asked: int) -> list[str]:
 
 
 def own_words(answer: "Answer", given: int | None) -> str | None:
-    """What the user said; None where they chose nothing, or typed a number, which is not kept."""
+    """The user's choice in words; None if they chose nothing, or typed a number, which is not stored."""
     return plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
 
 
 def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Markup:
-    """given: the number of the choice; None, or of none, where the user chose nothing. question: shown above it."""
+    """Judge an answer. given: the choice's index; None, or another number, for no choice. question: shown above."""
     right = " / ".join(plain(answer.choices[number]) for number in sorted(answer.right))
     own = own_words(answer, given)
     if given == OTHER:
@@ -217,11 +217,11 @@ def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Marku
 
 
 def lesson_map(found: "list[Shelved]") -> Markup:
-    """Nothing where no lesson names another that it builds on."""
+    """A map of which lesson builds on which; empty if no lesson names another."""
     lessons = {one.name: one.lesson for one in found if one.lesson}
     numbers = {one.name: number for number, one in enumerate(found, 1)}
     depths: dict[str, int] = {}
-    for name, lesson in lessons.items():  # in their order: what one builds on comes before it
+    for name, lesson in lessons.items():  # lessons come after those that they build on
         depths[name] = max((depths[one] + 1 for one in lesson.after if one in depths), default=0)
     if not any(depths.values()):
         return Markup()
@@ -238,8 +238,8 @@ def lesson_map(found: "list[Shelved]") -> Markup:
 
 @dataclass(frozen=True, eq=False)
 class QuestionSummary:
-    """A question of a lesson, of the step of this number. answer: None where it cannot be computed. given: the choice,
-    or SHOWN; None where nothing was chosen."""
+    """The question of a lesson's step `number`. answer: None if it cannot be computed. given: the choice or SHOWN; None
+    if nothing was chosen."""
 
     number: int
     title: str
@@ -249,7 +249,7 @@ class QuestionSummary:
 
     @property
     def kind(self) -> str:
-        """Of SECTIONS."""
+        """The answer's kind: a key of SECTIONS."""
         if self.answer is None or self.given is None:
             return "open"
         if self.given == SHOWN:

@@ -1,5 +1,5 @@
-"""A head that fits on paper, stage by stage; and what is written into blocked cells, and when the mask comes: what each
-way does to the weights. HTML tables; rows are queries, columns are keys.
+"""A head that fits on paper, stage by stage; and what the value written into blocked cells, and masking before or after
+the softmax, do to the weights. HTML tables; rows are queries, columns are keys.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,13 +58,13 @@ def _cells(numbers: np.ndarray) -> list[list[str]]:
     return [[rounded(float(one)) for one in row] for row in numbers]
 
 
-NOTICED = 1e-4  # a share of attention that the tables set in bold
+NOTICED = 1e-4  # the tables set shares of attention from this on in bold
 FULLY_BLOCKED, LARGEST_ERROR = N_("a fully blocked row becomes"), N_("largest error of a weight")
 EMPTY_ROWS = N_(
     "A fully blocked row becomes NaN with: {nans}; uniform attention over all {keys} keys with: {spread}. Unmask sets "
     "it to 0."
 )
-LEAST_TAKEN = 1e-3  # of a row's attention, by blocked cells: less is not told
+LEAST_TAKEN = 1e-3  # if blocked cells take a smaller share, no sentence says so
 MULTIPLIED = N_(
     "If you multiply by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells "
     "have already taken their share."
@@ -77,7 +77,7 @@ RENORMALISED = N_(
     "Renormalized to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 "
     "({nans:,} of {rows:,} rows here)."
 )
-FATES = {  # of a row that is blocked as a whole
+FATES = {  # what a row that is blocked as a whole becomes
     "NaN": "<b>NaN</b>",
     "zero": N_("0 everywhere"),
     "uniform": N_("<b>uniform</b>: {weight} on every key ({keys:,})"),
@@ -86,7 +86,7 @@ FATES = {  # of a row that is blocked as a whole
 
 
 def fills_table(found: "FillComparison") -> Markup:
-    """Every value in every precision, written before the softmax; at the end this program's own way."""
+    """A table of values written before the softmax, in each precision; the last row is what Unmask itself does."""
     words = (N_("written into blocked cells"), N_("precision"), N_("value in the cell"), FULLY_BLOCKED)
     numbers = (N_("on one blocked cell, at most"), N_("on a row's blocked cells, at most"), LARGEST_ERROR)
     rows = [row for name, some in _by_name(found.fills) for row in _rows(say(name), some, found.keys, 5, _fill_cells)]
@@ -96,7 +96,7 @@ def fills_table(found: "FillComparison") -> Markup:
 
 
 def order_table(found: "FillComparison") -> Markup:
-    """Mask before the softmax against multiplying by it after."""
+    """A table that compares masking before the softmax with multiplying by the mask after it."""
     titles = headings((say("the mask"), say("precision")), (say("rows sum to"), say(LARGEST_ERROR)))
     head = [*titles, th(say(FULLY_BLOCKED))]
     name, before = _by_name(found.fills)[0]
@@ -107,7 +107,7 @@ def order_table(found: "FillComparison") -> Markup:
 
 
 def fills_sentence(found: "FillComparison") -> Markup:
-    """What to notice about the values."""
+    """Say what to notice about the values written into blocked cells."""
     plain = [result for result in found.fills if result.dtype == "float32"]
     nans, spread = (
         listed(result.name for result in plain if result.empty and result.empty.kind == kind)
@@ -117,7 +117,7 @@ def fills_sentence(found: "FillComparison") -> Markup:
     if nans or spread:
         parts.append(say(EMPTY_ROWS, nans=nans or say("none"), spread=spread or say("none"), keys=found.keys))
     leaks = {result.name: result.damage.blocked_total for result in plain if result.damage}
-    worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # NaN comes last
+    worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # sorts NaN last
     if worst is not None and leaks[worst] == leaks[worst]:
         leak = N_("Largest share of a row's attention on blocked cells in float32: {share}, with {fill}.")
         parts.append(say(leak, fill=worst, share=percent(leaks[worst])))
@@ -128,7 +128,7 @@ def fills_sentence(found: "FillComparison") -> Markup:
 
 
 def order_sentence(found: "FillComparison") -> Markup:
-    """What to notice about the order."""
+    """Say what to notice about the order of mask and softmax."""
     lost, again = found.after[0], next(result for result in found.after if result.name != found.after[0].name)
     before, after = found.ours.damage, lost.damage
     if before is None or after is None or again.damage is None or found.blocked == 0 or found.rows == 0:
@@ -151,7 +151,7 @@ def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:
 def _rows(
     name: str, some: list["Result"], keys: int, columns: int, cells: Callable[..., list[Markup]]
 ) -> list[list[Markup]]:
-    """Of results that share the name in their first column. cells: those after the precision, of so many columns."""
+    """The rows of results that share `name`. cells: makes the `columns` cells after the precision."""
     rows: list[list[Markup]] = []
     for one in some:
         begin = [*([] if rows else [td(name, rowspan=len(some))]), td(one.dtype)]
@@ -181,7 +181,7 @@ def _order_cells(_: float | None, damage: "Damage", fate: Markup, error: Markup)
 
 
 def _value(value: float | None) -> str:
-    """ "−3.4e38", "−∞", "−10"."""
+    """A value written into blocked cells: "−3.4e38", "−∞", "−10"; "–" for none."""
     if value is None:
         return "–"
     if value == float("-inf"):
@@ -195,7 +195,7 @@ def _small(value: float) -> str:
 
 
 def empty_rows_table(found: Mapping[str, Mapping[str, str]]) -> Markup:
-    """What a query without an allowed key gets, by kernel and dtype."""
+    """A table of what a query without an allowed key gets, by kernel and dtype."""
     dtypes = [*next(iter(found.values()))]
     rows = [[td(say(kernel)), *(td(say(outcomes[one]) or "–") for one in dtypes)] for kernel, outcomes in found.items()]
     return table([headings(map(say, (N_("kernel"), *dtypes))), *rows])

@@ -1,6 +1,6 @@
 """The composed mask as one packet of bytes for the component that it is drawn on (components/mask.js).
 
-What is so with a cell is decided here: the packet has the verdicts that there are, and for each cell which it is.
+Each cell's state is decided here: the packet lists all verdicts that occur, and which one each cell has.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ ALT = N_(
     "a rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
 )
 HINT_TO_READ = N_("Point at a cell, or move over the cells with the arrow keys, to read why it is blocked.")
-STROKES = ("", "block", "open")  # none, and those that a drawing leaves
+STROKES = ("", "block", "open")  # no stroke, and the kinds that stay in a drawing
 ALT_TO_READ = N_("The composed mask: queries in rows ({queries}), keys in columns ({keys}). Arrow keys move.")
 
 
@@ -41,9 +41,9 @@ def canvas_packet(
     query: int | None = None,
     below: Sequence[tuple[str, int, int, int, int]] = (),
 ) -> bytes:
-    """The queries and the keys from a position up to, without, another. epoch: a new one where the page itself set the
-    drawing. number: of the last drawing that the page heard of. most: strokes, 0 of a canvas to look at. query: the
-    position whose row is framed, or None. below: the strokes of a drawing that is switched off.
+    """The mask's packet. rows, columns: the first position and the one after the last. epoch: it changes if the page
+    sets the drawing itself. number: of the last drawing that the page got. most: strokes allowed, 0 if read-only.
+    query: the position whose row is framed, or None. below: the strokes of a drawing that is switched off.
 
     The packet has a plane, uint16 [Q,K]: which of the header's verdicts each cell has.
     """
@@ -74,8 +74,8 @@ def canvas_packet(
 
 
 def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[dict[str, Any]]], np.ndarray]:
-    """For each combination of masks in a part: a verdict without a stroke, with one that blocks, and with one that
-    opens. And which combination each cell has, uint16 [Q,K]."""
+    """The verdicts of each combination of masks in a part: without a stroke, with one that blocks, with one that opens;
+    and which combination each cell has, uint16 [Q,K]."""
     blockers, openers = ({name: mask[part] for name, mask in some.items()} for some in (view.blockers, view.openers))
     padding = (view.place < 0)[part[0], None] | (view.place < 0)[None, part[1]]
     masks = [*blockers.values(), *openers.values(), padding]
@@ -91,7 +91,7 @@ def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[di
 
 
 def verdicts_table(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> FigureTable:
-    """Of each cell of a part, as the canvas says it: whether it is blocked, and by what; strokes included."""
+    """A table of each cell of a part in words: whether it is blocked, and by what; strokes count."""
     down = slice(rows[0], min(rows[1], rows[0] + MOST_ROWS))
     across = slice(columns[0], min(columns[1], columns[0] + MOST_COLUMNS))
     verdicts, cells = verdicts_of(view, (down, across))
@@ -106,8 +106,8 @@ def verdicts_table(view: MaskView, rows: tuple[int, int], columns: tuple[int, in
 
 
 def _verdict(blockers: list[str], openers: list[str], stroke: str, words: str, masks: list[str]) -> dict[str, Any]:
-    """words: what is said of the cell. hatch: which of the masks, or after them the drawing, block it. opened: the
-    colour of what opens it, None where nothing has to. stroke: "block", "open", or "" where none lies on it.
+    """What the canvas shows of a cell. stroke: "block", "open", or "" for none. In the result, words describe the cell;
+    hatch: indices of masks, or of the drawing after them, that block it; opened: the colour of what opens it, or None.
     """
     names, opener = mask_names(blockers), "drawn" if stroke == "open" else next(iter(openers), "")
     shut = [*([] if opener else blockers), *(["drawn"] if stroke == "block" else [])]
@@ -125,7 +125,7 @@ def _verdict(blockers: list[str], openers: list[str], stroke: str, words: str, m
 
 
 def canvas_margin(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> dict[str, int]:
-    """In pixels: that of a head's picture of these queries and keys, but for the colour bar."""
+    """The margins in pixels: as around a head's picture of these queries and keys, without a colour bar."""
     queries, keys = (view.labels[begin:end] for begin, end in (rows, columns))
     return margin(queries, keys, rows[0], columns[0]) | {"r": APART}
 
@@ -135,7 +135,7 @@ def _side(view: MaskView, part: slice) -> dict[str, Any]:
 
 
 def formula(view: MaskView) -> str:
-    """How the masks that are on combine."""
+    """A formula for how the masks that are on combine."""
     masks = " ∧ ".join(named(name) for name in view.blockers)
     opened = [named(name) for name in view.openers]
     whole = " ∨ ".join([f"({masks})" if len(view.blockers) > 1 and opened else masks or say("everything"), *opened])
@@ -155,8 +155,8 @@ def formula(view: MaskView) -> str:
 
 
 def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
-    """ "Cells blocked: 412 of 784. By mask: 378 causal, 34 padding", a cell that several block counted for the first;
-    then what each blocks by itself, where that is more, and what was opened again.
+    """Say how many cells are blocked, "412 of 784. By mask: 378 causal, 34 padding": a cell that several masks block
+    counts for the first. Then what each blocks by itself, if that is more, and what was opened again.
 
     blocked: for each mask, bool [T,T], True = it blocks the cell in the end.
     """

@@ -1,5 +1,5 @@
-"""What composed masks do to a run, in words: losses, answers that tokens can now know, the next token (HTML). Reach:
-after how many layers a token can know of another, beside what one layer lets it look at.
+"""What composed masks do to a run, in words: losses, targets that have leaked, the next token (HTML). And reach: after
+how many layers a token can depend on another, beside what one layer lets it attend to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # for the names of the fields: pictures are made without torc
     from model.heads.reach import PathStep
 
 
-MOST_LOOKS = 3  # of a path, spelled out in a sentence
+MOST_LOOKS = 3  # steps of a path that a sentence spells out
 MOST_ANSWERS = 12  # rows of the table
 FOLLOWS = N_(
     "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard "
@@ -35,8 +35,8 @@ NATS = N_(
     "The loss of a token is −ln of the probability that the model gave it. 0 nats: certain; 0.69: one in two; 2.3: one "
     "in ten."
 )
-MOST_CELLS = 192  # a side: two pictures share the width
-TITLE_LETTERS, TITLE_LINE = 32, 20  # of a line above each of them; its height in pixels
+MOST_CELLS = 192  # cells a side: two pictures share the width
+TITLE_LETTERS, TITLE_LINE = 32, 20  # letters in a line of their titles; its height in pixels
 STACKED = N_(
     "Of all tokens, <b>{token}</b> (position {position}) may attend to {alone:,} in layer {layer} alone. After the "
     "last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of "
@@ -46,10 +46,10 @@ STACKED = N_(
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """pieces [T]. now, standard: the tokens' losses in nats [T], NaN where there is none. query: the position whose
-    next token is `predicted`, standard and now; last: the row's last token, and what is predicted after it. known: the
-    tokens that have leaked to where they are predicted, which they cannot under the standard masks. ways: a path to
-    each of the first MOST_ANSWERS of `ranked`."""
+    """pieces [T]. now, standard: losses in nats [T], NaN where there is none. query: the position whose likeliest
+    next token is `predicted` (standard, now); last: the row's last position, likewise. known: tokens that leak to the
+    position that predicts them, which none can under the standard masks. ways: a path for each of the first
+    MOST_ANSWERS of `ranked`."""
 
     pieces: Sequence[str]
     now: np.ndarray
@@ -62,38 +62,38 @@ class Effect:
     ways: Mapping[int, Sequence["PathStep"]] = field(default_factory=dict)
 
     def ranked(self) -> list[int]:
-        """The known tokens, those first whose loss falls most."""
+        """The leaked tokens, those whose loss falls most first."""
         return sorted(self.known, key=self.gain, reverse=True)
 
     def gain(self, token: int) -> float:
-        """By how many nats its loss falls, in hundredths, as losses are shown; negative where it rises."""
+        """By how many nats a token's loss falls, computed from rounded losses as shown; negative if it rises."""
         return round(float(self.standard[token]), 2) - round(float(self.now[token]), 2)
 
 
 def effect(found: Effect) -> Markup:
-    """What to notice: answers given away, or else what losses change, and what else is predicted."""
+    """Say what to notice: leaked targets, or else which losses change; and how predictions change."""
     losses = Markup(loss_words(found.now, found.standard, found.pieces))
     parts = [_answers(found) if found.known else losses]
     parts.append(prediction_words(found.pieces[found.query], found.query, *found.predicted))
-    if found.last != found.query:  # of which no loss tells
+    if found.last != found.query:  # no loss depends on the prediction there
         parts.append(prediction_words(found.pieces[found.last], found.last, *found.predicted_last))
     return paragraph(Markup(together(filter(None, parts))) or say("The prediction does not change."))
 
 
 def standard_masks() -> Markup:
-    """Instead of an effect, where nothing is changed."""
+    """The words instead of an effect if no mask is changed."""
     return paragraph(say("These are the masks that the model was trained with. Switch one on or off, or drag over the "
                          "grid to block cells: the head beside it and the predictions update."))  # fmt: skip
 
 
 def no_predictions() -> Markup:
-    """Instead of an effect, for a model that predicts nothing."""
+    """The words instead of an effect for a model that predicts no next token."""
     words = say("The head beside the grid is under these masks. This model predicts no next token to compare.")
     return paragraph(words)
 
 
 def answers_table(found: Effect) -> Markup:
-    """The tokens that have leaked, those first whose loss fell most, and their paths."""
+    """A table of the leaked tokens, those whose loss fell most first, and their paths."""
     order = found.ranked()
     how = say("how it leaks to the previous token, which predicts it")
     rows = [headings((say("token"), how), (say("loss, standard"), say("loss, now")))]
@@ -106,7 +106,7 @@ def answers_table(found: Effect) -> Markup:
 
 
 def after_query(found: Effect) -> Markup:
-    """What the table of next tokens is about, and what the token that really follows costs."""
+    """Say which position the table of next tokens is about, and the loss of the token that really follows."""
     token, query = found.query + 1, _name(found, found.query)
     if token >= len(found.now) or np.isnan(found.now[token]):
         return paragraph(filled(say("What follows {token}."), token=query), "key")
@@ -115,7 +115,7 @@ def after_query(found: Effect) -> Markup:
 
 
 def losses_figure(found: Effect, *, changed: bool) -> CachedFigure:
-    """Every token's loss, with a line at the token that the query predicts; none where nothing follows it."""
+    """Draw every token's loss, with a line at the token after the query, if there is one."""
     drawn = loss_figure(found.now, found.standard, found.pieces, changed=changed)
     if found.query + 1 < len(found.now):
         line, plain = upright(found.query + 1, color=MARK, width=1.5, dash="dot"), drawn.to_dict()
@@ -137,7 +137,7 @@ def _answers(found: Effect) -> Markup:
 
 
 def _path(found: Effect, path: Sequence["PathStep"]) -> Markup:
-    """How a token gets to the one that predicts it: attention steps in the order of the layers."""
+    """Describe how a token leaks to the one that predicts it: attention steps in the order of the layers."""
     words = say("in {layer} {query} may attend to {key}")
     told = [
         filled(words, layer=head_name(look.layer), query=_name(found, look.query), key=_name(found, look.key))
@@ -154,7 +154,7 @@ def _name(found: Effect, place: int) -> Markup:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """ "5 to 14, 16, 18, 19"."""
+    """Numbers as ranges: "5 to 14, 16, 18, 19"."""
     followed = groupby(enumerate(numbers), lambda one: one[1] - one[0])
     runs = [[number for _, number in run] for _, run in followed]
     return listed(
@@ -164,11 +164,11 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ReachView:
-    """T tokens in L layers.
+    """What T tokens can depend on in L layers.
 
-    first: int [T,T], after how many layers, 1 to L, the query can know of the key; 0 = never.
-    window, seen: int [L,T], how many keys a query may look at in each layer alone, and can know of after it.
-    layer, blocked: one layer, and for each mask that is on in it bool [T,T], True = no head may look, for this mask.
+    first: int [T,T], after how many layers, 1 to L, the query can depend on the key; 0 = never.
+    window, seen: int [L,T], how many keys a query may attend to in each layer alone, and can depend on after it.
+    layer, blocked: one layer, and for each mask that is on in it bool [T,T], True = it blocks the cell in all heads.
     tokens: a label for each position. query: the picked one. names: of all layers. keep: bool [T], False = padding.
     """
 
@@ -184,7 +184,7 @@ class ReachView:
 
 
 def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
-    """Left, what one layer lets through; right, after how many layers: two pictures that zoom together."""
+    """Draw the mask of one layer and, on the right, after how many layers a token can depend on another."""
     mask = coarser(unweighted(view.blocked, view.tokens), MOST_CELLS)
     alone = say("layer {layer} alone: what a token may attend to", layer=view.names[view.layer])
     stacked = say("stacked: after how many layers (of {count}) it can depend on it", count=len(view.window))
@@ -202,7 +202,7 @@ def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
 
 
 def reach_table(view: ReachView) -> Markup:
-    """The picked query's numbers after each layer; layers that change nothing share a row."""
+    """A table of the picked query's numbers after each layer; layers that change nothing share a row."""
     titles = headings([say("layers")], (say("may attend to in that layer"), say("can depend on")))
     rows, reached = [[*titles, th(), th(say("farthest back"))]], view.first[view.query]
     counts = np.stack([view.window[:, view.query], view.seen[:, view.query]], axis=1).tolist()
@@ -220,13 +220,13 @@ def reach_table(view: ReachView) -> Markup:
 
 
 def reach_sentence(view: ReachView) -> Markup:
-    """HTML: what to notice, of the picked query."""
+    """Say what to notice about the picked query, as HTML."""
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
     about = {"layer": view.names[view.layer], "token": view.tokens[view.query], "position": view.query}
     about |= {"alone": alone, "seen": seen}
     reached = view.first[view.query]
     about |= {"ahead": int(((reached > 0) & view.keep)[view.query + 1 :].sum()), "layers": len(view.window)}
-    settled = int(np.delete(reached, view.query).max(initial=0))  # of itself it knows before the first
+    settled = int(np.delete(reached, view.query).max(initial=0))  # it depends on itself before any layer
     parts = [filled(say(STACKED), settled=settled, **about)]
     if padding := int((reached[~view.keep] > 0).sum()):
         parts += [escape(say_count("Of the tokens it can depend on, {count} is padding.",
@@ -244,7 +244,7 @@ def soonest(first: np.ndarray, step: int) -> np.ndarray:
 def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     numbers = soonest(view.first, mask.step)
     most = int(numbers.max())
-    ticks = list(range(1, most + 1, -(-most // 12)))  # so many numbers at the colour bar at the most
+    ticks = list(range(1, most + 1, -(-most // 12)))  # at most 12 numbers at the colour bar
     steps = enumerate(_colours(most))
     after = say("layers needed: {count}") if mask.step == 1 else say("layers needed: at least {count}")
     words = _pair(say("{query} can depend on {key}"), after.format(count="%{z}"))
@@ -260,11 +260,11 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
 
 
 def _pair(words: str, *more: str) -> str:
-    """A line of the cell pointed at, and others, as plotly has them."""
+    """A tooltip in plotly's format: words on the cell pointed at, then other lines."""
     return "<br>".join([words.format(query="<b>%{y}</b>", key="<b>%{x}</b>"), *more])
 
 
 def _colours(count: int) -> list[str]:
-    """From light to dark, without the darkest, which a dark page would swallow."""
+    """Colours from light to dark, without the darkest, which would not be seen on a dark page."""
     triples = stops(256)[np.linspace(250, 62, count).round().astype(int)].tolist()
     return [f"rgb{tuple(triple)}" for triple in triples]

@@ -1,4 +1,4 @@
-"""A worksheet to print: a head of four tokens, its stages to be filled in, or filled in. PDF by matplotlib."""
+"""A worksheet to print: the stages of a head of four tokens, empty or filled in. PDF by matplotlib."""
 
 import io
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""What padding did, as HTML: the batch as a grid, padding textured by what its mask does; each text against itself;
-all ways to pad at once.
+"""HTML on what padding did: the batch as a grid, with padding textured by what its mask does; each text compared with
+itself alone; and all ways to pad in one table.
 """
 
 import math
@@ -13,9 +13,9 @@ from viz.html import amount, join, table, tag, td, th
 from viz.numbers import Candidate, chance
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
-CHARACTER, AROUND, TITLES = 7.7, 10, 110  # pixels of a token's character, around a token, and of the rows' titles
-GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's, as .streamlit/config.toml has it
-LOGITS, STATES = N_("logits"), N_("last hidden states")  # what is compared: of a model without logits its last states
+CHARACTER, AROUND, TITLES = 7.7, 10, 110  # widths in pixels: a character, the space around a token, the rows' titles
+GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's colours, as in .streamlit/config.toml
+LOGITS, STATES = N_("logits"), N_("last hidden states")  # what is compared: last states if a model has no logits
 DIFFERENCE = {
     LOGITS: N_("Difference: the largest difference between the token's logits and those of the same sentence run "
                "alone; “=” means at most {most}: rounding."),
@@ -33,10 +33,10 @@ MASKED = {
 class PaddedText:
     """One text of a padded batch, T cells wide, n of them real, beside the same text alone.
 
-    number: from 1. ours: the page's, not the reader's. pieces [T]: what to show for each token. keep [T]: True = a real
-    token. positions [T]: the position ids the model was given, () where it works them out by itself. apart [T]: the
+    number: from 1. ours: the page added it, not the reader. pieces [T]: what to show for each token. keep [T]: True =
+    a real token. positions [T]: the position ids given to the model, () if it computes them itself. apart [T]: the
     largest |logit - logit alone|, NaN at padding. alone, padded: the next token of the text alone and in the batch;
-    at_end: the one read at the last cell, whatever stands there. All three are None where none is predicted.
+    at_end: the prediction at the last cell, padding or not. All three are None if the model predicts none.
     """
 
     number: int
@@ -51,12 +51,12 @@ class PaddedText:
 
     @property
     def tokens(self) -> int:
-        """Its real tokens."""
+        """The number of real tokens."""
         return sum(self.keep)
 
     @property
     def padding(self) -> int:
-        """Its cells of padding."""
+        """The number of padding cells."""
         return len(self.keep) - self.tokens
 
     @property
@@ -66,18 +66,18 @@ class PaddedText:
 
     @property
     def largest(self) -> float:
-        """The largest difference of its real tokens."""
+        """The largest difference over its real tokens."""
         return max(one for one, real in zip(self.apart, self.keep, strict=True) if real)
 
     def goes_on_otherwise(self) -> bool:
-        """Whether another next token is the likeliest than when it stands alone."""
+        """Whether its likeliest next token differs from that of the text alone."""
         return self.alone is not None and self.padded is not None and self.alone.label != self.padded.label
 
 
 def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = LOGITS) -> str:
-    """The batch under a padding mask "off", "keys" or "both"; differences of `what` up to `tolerance` count as none.
+    """The batch as a grid under a padding mask "off", "keys" or "both". Differences up to `tolerance` count as none.
 
-    Where it is wider than the screen it can be scrolled, and begins where its rows meet: at the side without padding.
+    If it is wider than the screen it can be scrolled, and starts at the side without padding, where its rows meet.
     """
     head = [th(say("cell"), scope="row"), *(th(cell, scope="col") for cell in range(len(texts[0].pieces)))]
     most = max(text.largest for text in texts)
@@ -85,13 +85,13 @@ def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = L
     side = "padded right" if any(not text.keep[0] for text in texts) else "padded"  # not shown
     box = tag("div", rows, class_=side, tabindex="0", role="region", aria_label=alt(texts, mask, tolerance))
     longest = (max(map(len, pieces)) for pieces in zip(*(text.pieces for text in texts), strict=True))
-    width = TITLES + sum(count * CHARACTER + AROUND for count in longest)  # with tokens from left to right
+    width = TITLES + sum(count * CHARACTER + AROUND for count in longest)  # with tokens written horizontally
     rule = f"@container (min-width: {width:.0f}px) {{ table.padded td .t {{ writing-mode: horizontal-tb; }} }}"
     return f"{STYLE}<style>{rule}</style>{box}{_key(texts, mask, tolerance, what)}"
 
 
 def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
-    """The grid for whoever cannot see it."""
+    """Describe the grid for readers who cannot see it."""
     padded = [text for text in texts if text.padding]
     widths = say_all([say("{count} of sentence {number}", count=one.padding, number=one.number) for one in padded])
     changed = [text for text in texts if text.largest > tolerance]
@@ -182,7 +182,7 @@ MASKS = {
 
 @dataclass(frozen=True)
 class Way:
-    """One way to pad a batch, and what came of it.
+    """One way to pad a batch, and its results.
 
     side "left" or "right"; mask "off", "keys" or "both"; positions "counted", "cells", or "own" of a model that takes
     none. apart: the largest difference of any text's logits from those of the text alone. others: how many texts go on
@@ -198,12 +198,12 @@ class Way:
 
     @property
     def key(self) -> str:
-        """Of its button, and of the style that the button has."""
+        """The key of its button, and of the button's style."""
         return f"way_{self.side}_{self.mask}_{self.positions}"
 
 
 def texts_table(texts: Sequence[PaddedText], tolerance: float) -> Markup:
-    """For each text its length, its largest difference, and its next token alone, in the batch and at position -1."""
+    """A table of each text's length, largest difference, and next token alone, in the batch and at position -1."""
     guesses = texts[0].alone is not None
     trap = guesses and any(text.last < len(text.keep) - 1 for text in texts)
     titles = [say("sentence"), say("tokens"), say("largest difference")]
@@ -214,7 +214,7 @@ def texts_table(texts: Sequence[PaddedText], tolerance: float) -> Markup:
 
 
 def way_label(way: Way, texts: int) -> str:
-    """What came of a way, as the markdown of its button."""
+    """A way's result, as the Markdown of its button."""
     verdict = say("✓ correct") if way.correct else say("✗ wrong")
     label = f"**{verdict}** {amount(way.apart)}"
     if not way.others:
@@ -223,7 +223,7 @@ def way_label(way: Way, texts: int) -> str:
 
 
 def choices(way: Way, cells: int) -> list[str]:
-    """What is chosen: "Left padding", "no padding mask", "position ids 0…22"."""
+    """A way's choices: "Left padding", "no padding mask", "position ids 0…22"."""
     ids = say("position ids {which}", which=position_words(way.positions, cells))
     return [say(SIDES[way.side]), say(MASKS[way.mask]), ids]
 
@@ -234,7 +234,7 @@ def way_name(way: Way, cells: int) -> str:
 
 
 def ways_style(ways: Sequence[Way]) -> str:
-    """Style: the buttons of correct and wrong ways in their colours, the one shown framed."""
+    """CSS that colours the buttons of correct and wrong ways and frames the one shown."""
     colours = {True: f"{STANDARD}33", False: f"{NOW}40"}
     rules = [f".st-key-{way.key} button:is(*, :hover) {{ background: {colours[way.correct]}; }}" for way in ways]
     return f"<style>{WAYS}{''.join(rules)}</style>"

@@ -1,4 +1,4 @@
-"""What padding did, in words, every one of them from what was measured."""
+"""Sentences on what padding did, all computed from what was measured."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,14 +10,14 @@ from viz.html import amount, join, tag
 from viz.numbers import chance
 from viz.padding.tables import SIDES, PaddedText, Way, choices, way_name
 
-Case = tuple[str, str]  # of an explanation: its title, its text
-READ = {  # where the next token is read
+Case = tuple[str, str]  # the title and the text of an explanation
+READ = {  # where the next token is read, by the padding side
     "left": N_("The next token is read at a sentence's last real token. With padding on the left that is the last cell "
                "of every row, where logits[:, −1] reads: that is why texts are padded on the left for generation."),
     "right": N_("The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a "
                 "padding cell's row for every shorter sentence."),
 }  # fmt: skip
-WHY = {  # whether the causal mask is on
+WHY = {  # by the padding side, and whether the causal mask is on
     ("right", True): N_("It comes after the sentence, and the causal mask already hides later cells from every token. "
                         "Position ids count from cell 0 either way."),
     ("right", False): N_("It comes after the sentence. Without the causal mask every token attends to the whole row."),
@@ -34,7 +34,7 @@ QUERIES = N_(
     "It also keeps padding from attending to anything. No real token attends to padding under either mask, so nothing "
     "that padding attends to reaches a sentence."
 )
-BY_MASK = {  # by whether the model takes position ids
+BY_MASK = {  # by whether the model accepts position ids
     True: N_("With ids from the mask, the largest difference is {without} without a padding mask and {masked} with "
              "one."),
     False: N_("The largest difference is {without} without a padding mask and {masked} with one."),
@@ -50,7 +50,7 @@ OTHER_TOKEN = N_(
 
 
 def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
-    """What to notice under the way shown, as HTML. what: LOGITS, or STATES of a model without logits."""
+    """Say what to notice under the way shown, as HTML. what: LOGITS, or STATES for a model without logits."""
     cells = len(texts[0].keep)
     if not any(text.padding for text in texts):
         words = N_(
@@ -70,7 +70,7 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
 
 
 def _other_token(texts: Sequence[PaddedText], worst: PaddedText) -> list[str]:
-    """Of the first sentence, the worst one if that may be, whose likeliest next token is another than alone."""
+    """Name a sentence whose likeliest next token differs from that alone: the worst one if it does, else the first."""
     for text in (worst, *texts):
         if text.alone and text.padded and text.goes_on_otherwise():
             found, expected = text.padded, text.alone
@@ -81,13 +81,13 @@ def _other_token(texts: Sequence[PaddedText], worst: PaddedText) -> list[str]:
 
 
 def advice(ways: Sequence[Way], shown: Way, cells: int) -> str:
-    """What would mend the way shown, or what comes of less than it has, as plain text."""
+    """Say what would correct the way shown or, if it is correct, what each part of it is needed for. Plain text."""
     return _with_less(ways, shown, cells) if shown.correct else _mended(ways, shown, cells)
 
 
 def reasons(ways: Sequence[Way], *, causal: bool, cells: int, tolerance: float, local: bool = False) -> list[Case]:
-    """Why, one case after the other. tolerance: the largest difference that is rounding. local: whether layers of the
-    model have a window or chunks."""
+    """Explain the results, case by case. tolerance: the largest difference that is rounding. local: whether layers of
+    the model have a window or chunks."""
     counted = {(way.side, way.mask): way for way in ways if way.positions != "cells"}
     naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
     cases = []
@@ -105,8 +105,8 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int, tolerance: float, 
 
 
 def reading(texts: Sequence[PaddedText], side: str, *, attention_alone: bool = True) -> str:
-    """Where the next token is read, and what the last cell would say instead. attention_alone: nothing else
-    in the model may read padding."""
+    """Say where the next token is read, and what the last cell would predict. attention_alone: whether nothing but
+    attention can read padding."""
     said = [say(READ[side])]
     if side == "left":
         wrong = sum(text.goes_on_otherwise() for text in texts)
@@ -125,7 +125,7 @@ def reading(texts: Sequence[PaddedText], side: str, *, attention_alone: bool = T
 
 
 def listed(cases: Sequence[Case]) -> Markup:
-    """The cases as HTML, side by side where there is room."""
+    """The cases as HTML, side by side if there is room."""
     titled = [(say("{name}.", name=title), text) for title, text in cases]
     items = join(tag("div", join((tag("b", title), text), " ")) for title, text in titled)
     return STYLE + tag("div", items, class_="reasons")
@@ -140,7 +140,7 @@ STYLE = Markup("""
 
 
 def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
-    """The correct way that is the fewest changes away, those of the side counting most."""
+    """Name the correct way that needs the fewest changes; changing the side counts most."""
     better = [way for way in ways if way.correct]
     if not better:
         return say("No padding setting is correct here.")
@@ -155,9 +155,9 @@ def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
 
 
 def _with_less(ways: Sequence[Way], shown: Way, cells: int) -> str:
-    """For a correct way: what comes of it without its mask, and with the other position ids."""
+    """Say what a correct way becomes without its mask, and with other position ids."""
     by_choice = {(way.side, way.mask, way.positions): way for way in ways}
-    simpler = {  # in one respect
+    simpler = {  # ways that differ in one choice
         say("Without the padding mask"): replace(shown, mask="off"),
         say("With position ids 0…{last}", last=cells - 1): replace(shown, positions="cells"),
     }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lessons.lesson import Lesson, Step
     from lessons.questions import Answer
 
-SHOWN = 9  # given instead of a choice: the reader asked for the answer
+SHOWN = 9  # stands for a choice if the reader asked for the answer
 ICON = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 6 6"><path fill="#36c" d="M1 1h1v1h1v1h1v1h1v1H1z"/></svg>'
 MANIFEST = {
     "name": "Unmask",
@@ -35,7 +35,7 @@ MANIFEST = {
 HEAD = f'<link rel="icon" href="data:image/svg+xml,{quote(ICON)}"><link rel="manifest" href="../manifest.json">'
 SOURCES = "worker-src 'self' blob:; connect-src 'self'; manifest-src 'self'"  # not shown
 PAGE: Any = {"styles": ("lesson.css", "lesson_pictures.css", "course.css"), "sources": SOURCES, "head": HEAD}
-# st-key-…: by which lesson.js finds the buttons
+# lesson.js finds the buttons by the classes st-key-…
 LESSON = Markup("""<main><header>
 <div><p class="links"><a href="index.html">{all}</a> {languages}</p><h1>{title}</h1></div>
 <div class="buttons"><span class="st-key-previous"><button type="button" id="step_previous">{previous}</button></span>
@@ -49,7 +49,7 @@ INDEX = Markup("""<main><p class="links">{languages}</p><h1>{title}</h1><p>{intr
 <p class="note">{offline}</p><details><summary>{frame}</summary><p>{copy}</p>{frames}</details>
 <details><summary>{glossary}</summary><div class="words">{words}</div></details></main>""")
 COMPUTED = N_("This run needs the app. What is shown here was computed when this page was made.")
-NOTES = {  # on what a step shows, of its `show`
+NOTES = {  # notes by a step's `show`
     "numbers": N_("In the app these numbers can be changed."),
     "training": N_("In the app a slider goes through the steps, and shows the head at each."),
     "texts": COMPUTED,
@@ -59,9 +59,9 @@ NOTES = {  # on what a step shows, of its `show`
 
 @dataclass(frozen=True, eq=False)
 class CourseStep:
-    """A step as it was computed. tokens: HTML. before, after: what components/course.js runs and shows until the answer
-    is given, and then; None for the tokens alone. pictures: the titles and packets of heatmaps, or URIs of images,
-    instead of it, of a run that needs the app. drawn: a picture that stays as it is."""
+    """A computed step. tokens: HTML. before, after: what components/course.js runs and shows until the answer and then;
+    None to show the tokens alone. pictures: titles, and packets of heatmaps or URIs of images, to show instead if the
+    run needs the app. drawn: a picture that does not change."""
 
     step: "Step"
     answer: "Answer | None"
@@ -73,7 +73,7 @@ class CourseStep:
 
 
 def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lessons: Mapping[str, "Lesson"]) -> str:
-    """name: of its file. lessons: all of them, by theirs."""
+    """A lesson's page. name: of its file, without a suffix. lessons: all lessons by these names."""
     after = lessons.get(lesson.next)
     numbered = list(enumerate(steps, 1))
     body = LESSON.format(
@@ -92,7 +92,7 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
 
 
 def run_titles(now: str = "", beside: str = "") -> dict[str, str]:
-    """What a run and the one that it is compared with are called, their models unless these are the same."""
+    """Titles that name a run and the one that it is compared with. now, beside: their models, "" if they are equal."""
     one, other = now or say("this run"), beside or say("compared with")
     means = say("Mean loss in nats/token: {now} ({one}), {standard} ({other}).", one=one, other=other, now="{now}",
                 standard="{standard}")  # fmt: skip
@@ -122,7 +122,7 @@ def _step(number: int, one: CourseStep) -> Markup:
 
 
 def _given(number: int, one: CourseStep) -> Markup:
-    """What is shown of a step without running it: the row's tokens, and pictures where the browser cannot run it."""
+    """HTML of a step before it runs: the row's tokens, and pictures if the browser cannot run it."""
     parts = [tag("div", one.tokens, class_="row")]
     if one.pictures is not None:
         figures, packets = Markup(), tag("p", say(COMPUTED), class_="note")
@@ -143,7 +143,7 @@ def _given(number: int, one: CourseStep) -> Markup:
 
 
 def _about(one: CourseStep) -> dict[str, Any]:
-    """For components/course.js: of each answer (the last one: shown unasked) what is said, at once and in the end."""
+    """A step's data for components/course.js: for each answer (the last: none) the reply, and the final remark."""
     about: dict[str, Any] = {"before": one.before, "after": one.after, "tokens": one.step.show == "tokens"}
     if one.answer and one.step.ask:
         asked, title = screen.question(one.step.ask), one.step.title
@@ -157,7 +157,7 @@ def _about(one: CourseStep) -> dict[str, Any]:
 
 
 def index_page(lessons: Sequence[tuple[str, "Lesson"]]) -> str:
-    """All lessons of a language, by the names of their files."""
+    """The index page of a language's lessons, each with the name of its file."""
     items, frames = Markup(), Markup()
     for name, lesson in lessons:
         facts = [say_count("{count} minute", "{count} minutes", lesson.minutes)]
@@ -178,7 +178,7 @@ def index_page(lessons: Sequence[tuple[str, "Lesson"]]) -> str:
 
 
 def course_files(pages: Mapping[str, bytes]) -> dict[str, bytes]:
-    """A whole course, with what keeps it for use without a network. pages: those of the languages, and the models."""
+    """All files of a course, with those for offline use. pages: the languages' pages, and the models, by address."""
     links = (tag("p", tag("a", name, href=f"{key}/index.html", lang=key)) for key, name in LANGUAGES.items())
     body = tag("main", tag("h1", "Unmask") + join(links))
     front = document("Unmask", body, (), script=(), head=HEAD.replace("../", ""))

@@ -1,8 +1,8 @@
-"""All heads on one page, without a server: the overview, and the head that is picked in it, large; a run as such a
-page, with its masks, its numbers and its text.
+"""All heads on one page without a server: the overview, and a large picture of the head picked in it; and a report: a
+run on such a page, with its masks, its numbers and its text.
 
-A report has at most 8 MB: the heads that are held have room for viz.heads.cells.MOST_CELLS, and a sentence says where
-that is less than all of them.
+A report has at most 8 MB: it holds heads with at most viz.heads.cells.MOST_CELLS cells together, and says so if these
+are not all heads.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,18 +35,18 @@ from viz.palette import NOW, rgba
 from viz.saved.standalone import document, inlined
 from viz.sentence import loss_words
 
-SHIFT = 10_000  # added to the ten-thousandths: a change may be negative
+SHIFT = 10_000  # added to ten-thousandths, since a change may be negative
 ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
 HELD = N_(
     "Heads included in full, to four digits: {held} of {heads}. Any others are thumbnails, to keep the file below 8 MB."
 )
-WORST = 8.0  # nats, of a loss in the strongest colour
-MOST_TOKENS = 1024  # of each side of a head in full
+WORST = 8.0  # nats; a loss of this size has the strongest colour
+MOST_TOKENS = 1024  # most queries, and most keys, of a head that is held in full
 
 
 @dataclass(frozen=True)
 class NumberKind:
-    """What the numbers of the heads are, and how they are drawn. caption: of the overview."""
+    """The kind of number that heads show, and how it is drawn. caption: the overview's."""
 
     header: Callable[[int], dict[str, Any]]
     most: Callable[[HeadView], float]
@@ -76,10 +76,10 @@ class AllHeads:
     """All heads on one text.
 
     thumbnails: float32 [L,H,S,S'], 0 to 1. blocked: bool [L, H or 1, S, S'], patches blocked as a whole. heads: by
-    (layer, head) those held in full, over the same tokens, which a page draws when they are picked. chosen: those to
-    choose first, one at least. query: the position whose row is framed. numbers: of each layer in the network, where
-    they are not 0, 1, 2 … notes: for each layer and head a line, or none. measures: as overview_packet's. across: the
-    keys are another text. part: what of a longer text the heads in full show, in a sentence, or "".
+    (layer, head) those held in full, over the same tokens, which a page draws when they are picked. chosen: at least
+    one head to show first. query: the position whose row is framed. numbers: each layer's number in the network, if
+    not 0, 1, 2 … notes: a line for each layer and head, or empty. measures: as in overview_packet. across: whether the
+    keys are another text. part: a sentence on which part of a longer text the full heads show, or "".
     """
 
     thumbnails: np.ndarray
@@ -95,7 +95,7 @@ class AllHeads:
 
     @property
     def names(self) -> list[list[str]]:
-        """Of each layer's heads."""
+        """The names of each layer's heads."""
         layers, heads = self.thumbnails.shape[:2]
         return [[head_name(number, head) for head in range(heads)] for number in self.numbers or range(layers)]
 
@@ -119,11 +119,11 @@ def all_heads(
     size: tuple[int, ...] = (),
     **about: Any,
 ) -> AllHeads:
-    """All heads, and in full those for which there is room, the chosen ones first.
+    """Collect all heads, and hold as many as fit in full, the chosen ones first.
 
-    view: gives a head by its layer and head. cells: room for so many of all heads; tokens: for so many of each side,
-    those around the query. size: how many queries and keys a whole head has, where view gives a part. The others as
-    AllHeads'.
+    view: returns a head by its layer and head. cells: the limit for all heads together; tokens: the limit for queries
+    and for keys, cut around the query. size: how many queries and keys a whole head has, if view returns a part. See
+    AllHeads for the others.
     """
     every = [(layer, head) for layer in range(thumbnails.shape[0]) for head in range(thumbnails.shape[1])]
     first = view(*chosen[0])
@@ -138,7 +138,7 @@ def all_heads(
 
 
 def part_words(size: tuple[int, ...], view: HeadView) -> str:
-    """In a sentence: which of a head's queries and keys a part of it shows; "" where that is all of them."""
+    """Say which of a head's queries and keys a part of it shows; "" if it shows all."""
     if size == view.weights.shape:
         return ""
     (queries, keys), (rows, columns) = size, view.weights.shape
@@ -149,14 +149,14 @@ def part_words(size: tuple[int, ...], view: HeadView) -> str:
 
 
 def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
-    """The heads that are held in full, and the names of all. absent: as explorer_page's.
+    """The packet of the heads that are held in full, with the names of all. absent: as in explorer_page.
 
-    The planes: of all numbers in ten-thousandths, SHIFT added, the high bytes, then the low ones, uint8 [n,Q,K] each;
-    then what blocks the cells, uint16 [m,Q,K], of which each head has one.
+    Its planes: the numbers in ten-thousandths plus SHIFT, first all high bytes, then all low ones, uint8 [n,Q,K] each;
+    then which reason blocks each cell, uint16 [m,Q,K]; each head refers to one of the m.
     """
     views = list(heads.heads.values())
     about, planes = described(views)
-    masks: dict[bytes, int] = {}  # a plane -> its number: most heads have the same
+    masks: dict[bytes, int] = {}  # a plane -> its index: most heads share one
     held = []
     for ((layer, head), view), plane in zip(heads.heads.items(), planes, strict=True):
         notes = [heads.notes[layer][head] if heads.notes else "", light_words(view) if "tokens" in kind.views else ""]
@@ -190,8 +190,8 @@ def explorer_page(
     below: str = "",
     style: str = "",
 ) -> str:
-    """A whole document. absent: what is said of a head that is not held, "{}" standing for its name. above, below: HTML
-    around the pictures. style: a file of components/ for it."""
+    """A whole HTML document. absent: the sentence on a head that is not held, with "{}" for its name. above, below:
+    HTML around the pictures. style: a further file of components/."""
     left = (
         tag("p", say(kind.caption), class_="note"),
         tag("div", class_="view overview", data_part="overview"),  # not shown
@@ -228,11 +228,11 @@ class ReportNumbers:
 
 @dataclass(frozen=True, eq=False)
 class ReportView:
-    """A run to report. model: its name; network: what it is. attention: "self", or which of an encoder-decoder's.
-    tokens: that are no padding. masks: which are on, in words; spec: all of them, to be run again, or "". versions: of
-    what made it. text: as far as it was read; cut: what of it was not, in a sentence, or ""; labels: of its tokens.
-    standard: under the masks that the model was trained with; None where `now` is. link: to the same view in a running
-    app, or "". pictures: of a text's image, a sentence and a URI each."""
+    """A run to report. model: its name; network: what it is. attention: "self", or which one of an encoder-decoder.
+    tokens: how many are not padding. masks: which are on, in words; spec: all of them, to run it again, or "".
+    versions: of the programs. text: the part that was read; cut: a sentence on the rest, or ""; labels: its tokens.
+    standard: numbers under the standard masks, None if `now` is under these. link: to the same view in a running app,
+    or "". pictures: of a text's image, a sentence and a URI each."""
 
     model: str
     network: str
@@ -252,7 +252,7 @@ class ReportView:
 
 
 def report_page(view: ReportView) -> str:
-    """The file's text."""
+    """The report as one HTML file."""
     title = say("{model}: what every head attends to", model=view.model)
     layers, heads = view.heads.thumbnails.shape[:2]
     held = say(HELD, held=len(view.heads.heads), heads=layers * heads)

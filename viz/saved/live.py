@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_model.js", "live_views.js", "live.js")
 FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
 MOST_CHARACTERS, MOST_ROWS = 100_000, 16
-OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # GPT-2 has none with a size of its own
+OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # masks with a model's size: not in GPT-2
 
 
 def live_page(model: "BrowserModel", text: str, masks: MaskSpec) -> str:
-    """The file's text. masks: those that are on when it is opened, but for their layers and heads."""
+    """The page as one HTML file. masks: as they are when it is opened; layers and heads of these are ignored."""
     about = live_words() | {"model": header(model), "head": model.first_head, "masks": written(masks)}
     config = model.config
     sizes = {"layers": layer_count(config["layers"]), "heads": head_count(config["heads"]), "model": model.name}
@@ -54,12 +54,12 @@ def header(model: "BrowserModel") -> dict[str, Any]:
 
 
 def written(masks: MaskSpec) -> dict[str, Any]:
-    """For components/mask_rules.js."""
+    """Masks as components/mask_rules.js reads them."""
     return {name: getattr(masks, name) for name in OFFERED} | {"drawn": [astuple(one) for one in masks.drawn]}
 
 
 def live_words() -> dict[str, Any]:
-    """What components/live.js says and draws with, in the reader's language."""
+    """The words and settings for components/live.js, in the reader's language."""
     return {
         "words": words("live") | {"alt": say(ALT), "layer_only": say(LAYER_ONLY)},
         "signs": {sign: say(meaning) for sign, meaning in SIGNS.items()},
@@ -82,7 +82,7 @@ def live_document(
     styles: Sequence[str] = (),
     **how: Any,
 ) -> str:
-    """A document around a body with `live_body`. about: for components/live.js. The others: `document`'s."""
+    """An HTML document around a body that holds `live_body`. about: for components/live.js. Others: see `document`."""
     blocks = [
         inlined("about", packed(about)),
         *(inlined(f"of_{view}", packet) for view, packet in _templates().items()),
@@ -95,8 +95,8 @@ def live_document(
 
 
 def kinds_script() -> str:
-    """MASK_KINDS for components/mask_rules.js: of each kind its parameter, and as a function which cells it leaves
-    allowed, or opens: the condition of its code, on token indices that are -1 at padding."""
+    """MASK_KINDS for components/mask_rules.js: each kind's parameter, and its condition as a JavaScript function: which
+    cells it leaves allowed, or opens. Token indices are -1 at padding."""
     names = Names(True, "token[q_idx]", "token[k_idx]", "Math.abs(q_idx - k_idx)")
     kinds = "const MASK_KINDS = [\n"
     for name, kind in OFFERED.items():
@@ -108,7 +108,7 @@ def kinds_script() -> str:
 
 
 class _JavaScript(ast.NodeTransformer):
-    """Python's // as a call of Math.floor; what else the conditions are made of is written alike."""
+    """Replaces Python's // by Math.floor; all else in the conditions is the same in JavaScript."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
@@ -118,7 +118,7 @@ class _JavaScript(ast.NodeTransformer):
 
 
 def _templates() -> dict[str, bytes]:
-    """A packet of each view of a text of one token: its header has all that no text changes."""
+    """A packet of each view for a text of one token, from which the page takes what does not depend on the text."""
     label, one = "0" * 20, np.ones((1, 1), np.float32)
     where: dict[str, Any] = {"query": 0, "among": (0, 1)}
     view = HeadView(one, one, {}, [label], [label])
@@ -135,7 +135,7 @@ def _templates() -> dict[str, bytes]:
 
 
 def live_body(text: str, masks: MaskSpec) -> Iterator[Markup]:
-    """The controls and the pictures. text, masks: those that are on when it is opened."""
+    """HTML of the controls and the pictures. text, masks: as they are when the page is opened."""
     chosen = written(masks)
     yield tag("form", join(_controls(text, chosen)), id="controls", autocomplete="off")
     yield tag("p", "", id="sentence", aria_live="polite")

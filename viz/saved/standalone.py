@@ -1,6 +1,6 @@
 """A page of HTML that needs nothing else: no server, no network, no folder beside it.
 
-Its scripts are ours alone: the page's own policy names them by their hashes and lets nothing be fetched.
+Only our scripts can run: the page's policy names them by their hashes and lets nothing be fetched.
 """
 
 import base64
@@ -28,14 +28,14 @@ FRAME = 'width="100%" height="{}" style="border:0" title="{}" srcdoc="{}"'
 
 @dataclass(frozen=True, eq=False)
 class Canvas:
-    """A view to draw: its name out of VIEWS, and its packet."""
+    """A view to draw: its name in VIEWS, and its packet."""
 
     view: str
     packet: bytes
 
 
 def page(title: str, parts: Iterable[Canvas | str]) -> str:
-    """A whole document: the parts one below the other, texts being HTML unless they are to be escaped."""
+    """A whole HTML document of the parts, one below the other. Strings are escaped unless they are Markup."""
     body, views = [], []
     for number, part in enumerate(parts):
         if isinstance(part, Canvas):
@@ -59,10 +59,10 @@ def document(
     sources: str = "",
     head: str = "",
 ) -> str:
-    """HTML: the body, and a module for each of the views that are drawn in it; last the script which draws them.
+    """An HTML document: the body, a module for each view that is drawn in it, and last the script that draws them.
 
-    script: what it is made of. styles: what it needs besides the views'. Files of components/. code: JavaScript before
-    the script's. sources: what else the page's policy allows. head: HTML of its head.
+    script, styles: files of components/ for the script, and styles besides the views'. code: JavaScript before the
+    script. sources: what else the page's policy allows. head: HTML for its head.
     """
     used = list(dict.fromkeys(views))
     modules = [f"{source(*VIEWS[view])}\n(globalThis.canvases ??= {{}}).{view} = draw;\n" for view in used]
@@ -79,7 +79,7 @@ def inlined(name: str, packet: bytes) -> Markup:
 
 
 def frame(html: str, title: str, height: int) -> str:
-    """A document as a frame within a notebook's page; height in pixels, until its script has measured it."""
+    """An iframe of a document, for a notebook. height: in pixels, until the document's script has measured it."""
     return f"<iframe {FRAME.format(height, escape(title), escape(html))}></iframe>"
 
 

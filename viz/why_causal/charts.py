@@ -1,4 +1,4 @@
-"""The twins as figures: their training, their loss on each token, what moves when a later token changes.
+"""Figures of the twins: their training, their loss on each token, and what changes when a later token does.
 
 Blue is trained with the causal mask, red without; a dotted line, or an open point where there is but one,
 is a run under the other mask than in training.
@@ -21,7 +21,7 @@ from viz.palette import NOW, STANDARD, rgba
 WITH, WITHOUT, GREY = STANDARD, NOW, "#8a919c"
 BELOW = {"orientation": "h", "y": -0.28, "yanchor": "top", "x": 0}  # a legend where plotly's buttons do not cover it
 ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-GAP = 0.12  # of a figure's height, between two rows of bars
+GAP = 0.12  # between two rows of bars, in shares of the figure's height
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +37,14 @@ class Curve:
 
 
 def loss_curves(lines: Sequence[Curve], *, unit: str, height: int = 330, steps: int | None = None) -> CachedFigure:
-    """Losses over the steps of a training; unit is what they are counted in. steps: how far the axis goes."""
+    """Draw losses over the steps of a training. unit: of the losses. steps: the end of the axis."""
     across: Part = {"title": {"text": say("training step")}, "rangemode": "tozero"}
     across |= {"range": [0, steps]} if steps else {}
     return _curves(lines, unit, {"height": height, "xaxis": across, "legend": BELOW})
 
 
 def token_losses(lines: Sequence[Curve], pieces: Sequence[str]) -> CachedFigure:
-    """The loss of every token under each combination; pieces [T], a label for each."""
+    """Draw the loss of every token under each combination. pieces [T]: a label for each token."""
     across = token_axis(pieces, 24, 0.7) | SMALL_LABELS | {"rangemode": "tozero"}  # half the page wide
     return _curves(lines, say("nats"), {"height": 300, "xaxis": across, "legend": ABOVE})
 
@@ -55,7 +55,7 @@ def _curves(lines: Sequence[Curve], unit: str, layout: Part) -> CachedFigure:
     curves: list[Part] = []
     for line in lines:
         x, y = (np.asarray(values, np.float32) for values in (line.x, line.y))
-        mode = "lines" if np.isfinite(y).sum() > 1 else "markers"  # a point alone is open instead of dotted
+        mode = "lines" if np.isfinite(y).sum() > 1 else "markers"  # a single point is drawn open instead of dotted
         edge, dash = {"color": colour(line.trained), "width": 1.8}, "dot" if line.dotted else "solid"
         marker = {"symbol": "circle-open" if line.dotted else "circle", "size": 8, "line": edge}
         curve = {"type": "scatter", "x": x, "y": y, "name": line.name, "mode": mode, "marker": marker}
@@ -65,9 +65,9 @@ def _curves(lines: Sequence[Curve], unit: str, layout: Part) -> CachedFigure:
 
 
 def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int) -> CachedFigure:
-    """A row of bars for each name: how far the logits moved at each of T places; the token at `place` changed."""
+    """Draw how far logits move at each of T positions, a row of bars for each name; the token at `place` changed."""
     most = max(float(values.max()) for values in moved.values()) or 1.0
-    count, tall = len(moved), (1 - GAP * (len(moved) - 1)) / len(moved)  # of the height, a row
+    count, tall = len(moved), (1 - GAP * (len(moved) - 1)) / len(moved)  # a row's share of the height
     colours = [WITHOUT if number < place else GREY for number in range(len(pieces))]
     hover = "%{customdata}<br>" + say("largest change") + " %{y:.3g}"
     places, names = list(range(len(pieces))), position_names(pieces)
@@ -92,7 +92,7 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
 
 
 def colour(trained: bool) -> str:
-    """Of everything about the model that was trained with the mask, or without."""
+    """The colour of the model that was trained with the mask, or without it."""
     return WITH if trained else WITHOUT
 
 
@@ -114,7 +114,7 @@ table.copies td.chosen { outline: 2px solid currentColor; }
 </style>""")
 
 
-HOW = {  # of a combination, by whether it was trained and is run with the mask
+HOW = {  # words on a combination, by whether it was trained and is run with the mask
     (True, True): N_("trained <b>with</b> the mask, run <b>with</b>"),
     (True, False): N_("trained <b>with</b> the mask, run <b>without</b>"),
     (False, True): N_("trained <b>without</b> the mask, run <b>with</b>"),
@@ -124,7 +124,7 @@ HOW = {  # of a combination, by whether it was trained and is run with the mask
 
 @dataclass(frozen=True)
 class TwinCard:
-    """One combination. loss: nats a token. accuracy: 0 to 1. given, written: what it was given, and wrote on.
+    """One combination. loss: nats a token. accuracy: 0 to 1. given, written: a prompt and its continuation.
 
     different, tokens: how many different tokens there are among those it wrote, and how many it wrote.
     """
@@ -140,12 +140,12 @@ class TwinCard:
 
 
 def four(cards: Sequence[TwinCard]) -> Markup:
-    """Two and two, as they come: a row for each training, a column for each run."""
+    """Four cards in a grid, in the given order: a row for each training, a column for each run."""
     return STYLE + tag("div", join(map(_card, cards)), class_="four")
 
 
 def copies(scores: np.ndarray, chosen: tuple[int, int] | None, *, blocked: bool) -> Markup:
-    """Each head's copy score [L,H], 0 to 1, shaded by it; blocked: the mask leaves nobody the next token."""
+    """A table of the heads' copy scores [L,H], 0 to 1, as shades. blocked: whether the mask blocks all later tokens."""
     rows = [[th(say("layer"), scope="col"), *(th(f"H{head}", scope="col") for head in range(scores.shape[1]))]]
     for layer, row in enumerate(scores.tolist()):
         cells = [th(head_name(layer), scope="row")]
@@ -159,7 +159,7 @@ def copies(scores: np.ndarray, chosen: tuple[int, int] | None, *, blocked: bool)
 
 
 def nats(loss: float) -> str:
-    """15.402 -> "15.40"; 0.0312 -> "0.031"; 0.0004 and less -> "under 0.001"."""
+    """Write a loss: 15.402 -> "15.40"; 0.0312 -> "0.031"; 0.0004 and less -> "under 0.001"."""
     if loss >= 0.1:
         return f"{loss:.2f}"
     return f"{loss:.3f}" if loss >= 0.001 else say("under 0.001")
