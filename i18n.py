@@ -1,6 +1,6 @@
 """Sentences in the user's language: written in English, translated by catalogues (locale/).
 
-A sentence is whole, with named places: no language is glued together from words of another. A page calls `say`. Code
+A sentence is whole, with named placeholders, never glued together from translated words. A page calls `say`. Code
 that serves users of all languages (model/, mask_check/, serving/) makes a `Message`, by `msg` and its siblings, in what
 it returns and raises; the page translates it, by `say(message)` or as a value of another sentence.
 """
@@ -23,13 +23,13 @@ LANGUAGES = {"en": "English", "zh": "中文"}  # each by its own name; the first
 ENGLISH = next(iter(LANGUAGES))
 FOLDER = Path(__file__).parent / "locale"
 DOMAIN = "unmask"
-SPACED = {"zh"}  # where what fills a place decides whether a space stands beside it
-UNITS = {"en": ((1e9, "billion"), (1e6, "million")), "zh": ((1e8, "亿"), (1e4, "万"))}  # of large counts
+SPACED = {"zh"}  # languages in which a value decides whether a space stands beside it
+UNITS = {"en": ((1e9, "billion"), (1e6, "million")), "zh": ((1e8, "亿"), (1e4, "万"))}  # the units of large counts
 HAN = re.compile("[\u3400-\u9fff]")
 FULL_STOP = re.compile("[。！？：；](</[a-z]+>)*$")  # as wide as a letter, half of it room; a tag may close after it
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
-_ask: Callable[[], str | None] | None = None  # of whoever knows the reader: the page
+_ask: Callable[[], str | None] | None = None  # returns the language of the page's reader; see known_by
 
 
 class Message(str):
@@ -70,7 +70,7 @@ def known_by(ask: Callable[[], str | None]) -> None:
 
 
 def speak(name: str) -> None:
-    """From here on, in this thread: what is asked hundreds of times as a page is made is asked once."""
+    """Set this thread's language from now on, so that a page asks for it once and not for each of its sentences."""
     _language.set(name)
 
 
@@ -91,7 +91,7 @@ def translated(value: Any) -> Any:
 
 
 def say(sentence: str, /, **values: Any) -> str:
-    """The sentence in the user's language, its {named} places filled. English where it has no translation.
+    """The sentence in the user's language, its {named} placeholders filled. English where it has no translation.
 
     sentence: a literal, or one marked by N_: the catalogue is made from the source. What was typed by anybody goes into
     a place, never into the sentence. Or a Message, without values. values: Messages and errors are translated too.
@@ -103,7 +103,7 @@ def say(sentence: str, /, **values: Any) -> str:
 
 
 def say_count(one: str, many: str, count: int, /, **values: Any) -> str:
-    """As say, of a number: `one` for 1, `many` else, by the language's own rule. {count} is there unless given."""
+    """As `say`, for a count: `one` for 1, else `many`, by the language's rule. {count} is filled in unless given."""
     found = _catalogue(language()).ngettext(one, many, count)
     return _filled(found, {"count": f"{count:,}"} | values)
 
@@ -182,7 +182,7 @@ def _filled(sentence: str, values: dict[str, Any]) -> str:
 
 @lru_cache(4096)
 def _parts(sentence: str) -> tuple[tuple[str, bool], ...]:
-    """A sentence's words and its places "{…}", in their order; True = a place."""
+    """A sentence's words and its placeholders "{…}", in their order; True = a placeholder."""
     found = []
     for words, name, form, change in Formatter().parse(sentence):
         found.append((words, False))
@@ -204,7 +204,7 @@ def _beside(left: str, right: str) -> str:
 
 @cache
 def _catalogue(name: str) -> gettext.NullTranslations:
-    """A language's sentences; read from text, so that there is no second file to keep in step."""
+    """A language's translations, read from the text catalogue, so that there is no compiled file to keep up to date."""
     if name == ENGLISH:
         return gettext.NullTranslations()
     from babel.messages.mofile import write_mo

@@ -17,7 +17,7 @@ from model.text import TokenBatch
 from model.trace import Trace
 
 MOST_CHOICES = 4
-SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
+SHARES = (0.0, 0.1, 0.5)  # the upper ends of the choices for a share
 SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
 
 
@@ -47,9 +47,9 @@ class QuestionSubject:
 
 @dataclass(frozen=True)
 class Answer:
-    """choices: what the reader may say. right: which of them are. why: what is seen, in one sentence.
+    """choices: what the reader may answer. right: the indices of the right ones. why: what is seen, in one sentence.
 
-    number: where a number is asked for that may be typed, which one; within: how far from it still counts as right.
+    number: the right number, where one may be typed; within: how far from it still counts as right.
     Where nothing can be typed the choices are offered.
     """
 
@@ -60,7 +60,7 @@ class Answer:
     within: float = 0.0
 
     def typed(self, number: float) -> int:
-        """The place among the choices of a number that was typed; OTHER for a wrong one."""
+        """The index of the choice that a typed number stands for; OTHER for a wrong number."""
         close = self.number is not None and abs(number - self.number) <= self.within + 1e-9
         return next(iter(self.right)) if close else OTHER
 
@@ -86,7 +86,7 @@ class QuestionCase:
         return query
 
     def head_name(self, layer: int, head: int) -> str:
-        """By the network's own number of the layer."""
+        """The head's name, with the network's own number of the layer."""
         return head_name(self.model.describe().layer_number(self.trace.name, layer), head)
 
     def weights(self, trace: Trace) -> np.ndarray:
@@ -97,12 +97,12 @@ class QuestionCase:
 
     @property
     def predicting(self) -> int:
-        """The position whose next token is predicted: the query, or the last where another text's tokens look."""
+        """The position whose next token is predicted: the query, or the last one if queries are of another text."""
         batch = self.trace.batch
         return self.query if self.trace.queries is batch else batch.real(self.asked.row).stop - 1
 
     def token(self, position: int, of: TokenBatch | None = None) -> Statement:
-        """A token of the row with its position. of: of the queries unless given."""
+        """A token of the row with its position. of: its batch, the queries' by default."""
         pieces = (of or self.trace.queries).pieces[self.asked.row]
         return Statement(N_("“{token}” at {position}"), {"position": position, "token": pieces[position]})
 
@@ -156,15 +156,15 @@ def one_of(choices: Iterable[Statement], right: int, why: Statement) -> Answer:
 
 
 def share_answer(share: float, why: Statement) -> Answer:
-    """Which of SHARE_CHOICES a share, 0 to 1, is."""
+    """The answer out of SHARE_CHOICES for a share, 0 to 1."""
     return one_of(map(Statement, SHARE_CHOICES), sum(share > end for end in SHARES), why)
 
 
 def number_answer(right: float, others: Iterable[float], within: float, form: str, why: Statement) -> Answer:
-    """A number that may be typed; offered instead: it and others that are further from it and from each other. Raises
-    ValueError where none of them counts as wrong."""
+    """An answer by a number that may be typed. Its choices are the number and others, far enough from it and from each
+    other. Raises ValueError if none of them counts as wrong."""
     others, offered = [*others], [right]
-    for apart in (max(2 * within, 0.005), max(within + 1e-9, 0.005)):  # the nearer ones where there are no others
+    for apart in (max(2 * within, 0.005), max(within + 1e-9, 0.005)):  # nearer ones if there are no others
         for other in others if len(offered) == 1 else ():
             if min(abs(other - one) for one in offered) > apart and len(offered) < MOST_CHOICES:
                 offered.append(other)

@@ -9,12 +9,12 @@ from i18n import say
 MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles of a stranger's
 CHILDREN = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "munder": 2, "mover": 2, "msubsup": 3, "munderover": 3}
 BRACES = re.compile(r"\{[^{}]*\}")  # with no other pair inside
-UNKNOWN = re.compile(r"\\[A-Za-z]|&$")  # how the library hands on what it does not know
+UNKNOWN = re.compile(r"\\[A-Za-z]|&$")  # what the library leaves of commands that it does not know
 
 
 def mathml(latex: str) -> str:
-    """With all text escaped; "" for commands that the library does not know, and KaTeX may. Raises ValueError for what
-    is no formula."""
+    """A formula as MathML, all text escaped; "" for commands that the library does not know, and KaTeX may. Raises
+    ValueError for what is no formula."""
     from latex2mathml.converter import convert_to_element
 
     bare, count = re.sub(r"\\.", "", latex), 1

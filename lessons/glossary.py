@@ -21,7 +21,7 @@ class Term(BaseModel):
 
 
 def glossary() -> Mapping[str, Term]:
-    """In the reader's language, by the word in a lesson's links (word:head)."""
+    """The terms in the reader's language, by the word in a lesson's links (word:head)."""
     return _read(language())
 
 

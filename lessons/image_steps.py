@@ -20,8 +20,8 @@ def pictured(image: str) -> tuple[np.ndarray, tuple[Box, ...]]:
 
 
 def encoded(wrong: Wrong, model: Model, name: str, image: str | None, text: str) -> TokenBatch | None:
-    """The row of a step; None of a step without an image. wrong: the step's. image: of Scene.text. text: a prompt, then
-    the words of a caption so far.
+    """The row of a step; None without an image. wrong: Step.wrong. image: as Scene.text. text: a prompt, then the words
+    of a caption so far.
 
     Raises what `wrong` makes of an image without a model that describes it, or the other way round, and of other words.
     """
@@ -40,8 +40,8 @@ def encoded(wrong: Wrong, model: Model, name: str, image: str | None, text: str)
 
 
 def shape_shares(weights: np.ndarray, image: str) -> dict[str, float]:
-    """What share of the attention that image tokens get, [P], is on patches of each shape, by what a caption calls it;
-    "": on those of none. A patch that touches several is the one's that has the most of it.
+    """The share of the attention on image tokens, [P], that falls on patches of each shape, by its name in a caption;
+    "": on patches of none. A patch of several shapes counts for the one that covers most of it.
 
     Raises ValueError where two shapes are called the same, and where the image gets nothing.
     """

@@ -86,7 +86,7 @@ SOME_MASKS = N_('masks, as a link of the page has them: {"causal": false}')
 
 
 class LessonModel(BaseModel):
-    """What is written in a lesson. A field's description, said, is what a mistake in it is answered with."""
+    """A part of a lesson's file. A field's description, translated, is the error message for a mistake in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -110,7 +110,7 @@ class Ask(LessonModel):
 
     @property
     def token(self) -> str:
-        """Of the row of four tokens: the one whose number is asked for."""
+        """The token, in the row of four, whose number is asked for."""
         return FOUR_TOKENS[self.key] if self.kind == "number" else ""
 
     @model_validator(mode="after")
@@ -151,7 +151,7 @@ class FourTokenRow(LessonModel):
 
 
 class ComparedStep(LessonModel):
-    """What a step is compared with: as the step, but for what is said here; the model's standard masks unless said."""
+    """What a step is compared with: the same step but for these settings; the model's standard masks by default."""
 
     text: Text | None = Field(default=None, description=A_TEXT)
     model: ModelName | None = Field(default=None, description=A_MODEL)
@@ -194,14 +194,14 @@ class Step(LessonModel):
     formula: Annotated[str, Field(max_length=300), AfterValidator(_formula)] = Field(
         default="", description=N_("a formula of at most 300 characters in LaTeX")
     )
-    page: str = Field(  # and what its link says beside, after a question mark
+    page: str = Field(  # with more of its link, if any, after a question mark
         default="",
         pattern=OPENED,
         description=N_("a page to open: explore, mask_lab, layers, generation, serving, padding or why_causal"),
     )
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
     notice: str = Field(default="", max_length=600, description=N_("what to notice, at most 600 characters"))
-    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # of the file: where each setting stands; "": the step
+    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # the line of each setting in the file; "": of the step
 
     @model_validator(mode="after")
     def _has_what_it_shows(self) -> "Step":
@@ -212,7 +212,7 @@ class Step(LessonModel):
     @field_validator("page")
     @classmethod
     def _shows_the_masks(cls, page: str, others: ValidationInfo) -> str:
-        """Unless it says itself what the page shows."""
+        """Check that the page shows the step's masks, unless its link itself says what it shows."""
         masks, plain, (name, says, _) = others.data.get("masks"), MaskSpec(), page.partition("?")
         if masks and name not in ("", "mask_lab") and not (says and name in OWN_MASKS):
             switched = {mask: getattr(plain, mask) for mask in SWITCHED.get(name, ())}
@@ -221,7 +221,7 @@ class Step(LessonModel):
         return page
 
     def wrong(self, name: str, problem: object) -> ValueError:
-        """What is found to be wrong with a setting once the step runs, with its line in the file."""
+        """The error for a setting that proves wrong once the step runs, with its line in the file."""
         line = self._lines.get(name, self._lines.get("", 0))
         return ValueError(say("line {line}: {problem}", line=line, problem=problem))
 
@@ -246,7 +246,7 @@ class Step(LessonModel):
             )
         attentions = [*model.attentions]
         if self.ask and self.ask.kind == "next" and "encoder" in attentions:
-            attentions.remove("encoder")  # whose tokens are another text's than those that are predicted
+            attentions.remove("encoder")  # its tokens are not those of the predicted text
         if self.attention not in attentions:
             words = N_("expected an attention of {model}, one of {attentions}, got {attention}")
             offered = ", ".join(attentions)

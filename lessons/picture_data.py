@@ -13,7 +13,7 @@ PictureData = np.ndarray | list[tuple[str, float]] | HeadVectors
 
 
 def picture_data(model: Model, trace: Trace, show: str, row: int, layer: int, head: int, query: int) -> PictureData:
-    """Of "embedding" float32 [T,W], of "logits" the likeliest tokens after the query, else the vectors of one head.
+    """For "embedding" float32 [T,W], for "logits" the likeliest tokens after the query, else the vectors of one head.
 
     show: as in a step. Raises what the parts of the model raise that do not have it.
     """

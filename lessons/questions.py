@@ -19,7 +19,7 @@ from model.images.captioner import PATCHES
 from model.trace import Trace
 
 SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
-HEAD_PATTERNS = {  # each with what is said where it is the strongest
+HEAD_PATTERNS = {  # each pattern's choice, and the sentence if it is the strongest
     "first": (N_("The first token"), N_("{head} gives {share:percent} of its attention to the first token.")),
     "previous": (N_("The previous token"), N_("{head} gives {share:percent} of its attention to the previous token.")),
     "itself": (
@@ -35,7 +35,7 @@ HEAD_PATTERNS = {  # each with what is said where it is the strongest
     ),
 }
 NOTHING_SEEN = N_("expected a row whose tokens attend to something, got one where every cell is blocked")
-SHARE_WORDS = {  # of none, and of some
+SHARE_WORDS = {  # for no share, and for some
     "future": (
         N_("None of this head's attention goes to tokens that come later."),
         N_("{share:percent} of this head's attention goes to tokens that come later."),
@@ -45,7 +45,7 @@ SHARE_WORDS = {  # of none, and of some
         N_("{share:percent} of this head's attention goes to padding."),
     ),
 }
-MODELS = {  # by their own names; another's is said as it is
+MODELS = {  # titles by the models' names; others are shown by their names
     "story": N_("The story model"),
     "dates": N_("The dates model"),
     "twin trained with the mask": N_("The model trained with the mask"),  # not shown: the names
@@ -65,7 +65,7 @@ LOSS_WORDS = (
         "{after:perplexity})."
     ),
 )
-RISE = 0.05  # of a score over that of the first run: then a head counts as begun
+RISE = 0.05  # by so much a score must exceed the first run's for a head to count as formed
 NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is a choice of its own, whose words name this
 NO_FALL = 5e-5  # nats/token: the tables of losses have four decimals
 NUMBERS = {"score": N_("The score"), "weight": N_("The weight"), "output": N_("The output's first number")}
@@ -85,13 +85,13 @@ PATTERNS = {
         "what followed it, more than any other head."
     ),
 }
-NORMS = (0.5, 1.0)  # of the mean of the others, where the choices end
+NORMS = (0.5, 1.0)  # where the choices end, as shares of the mean of the others
 NORM_CHOICES = (N_("Less than half as long"), N_("Half as long or more, but shorter"), N_("As long, or longer"))
 PREDICTED = 20  # most likely tokens that wrong answers are taken from
 
 
 def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: QuestionSubject) -> Answer:
-    """Raises ValueError for a run that the question cannot be asked of, saying what was expected."""
+    """The answer to a question. Raises ValueError, saying what was expected, for a run that it cannot be asked of."""
     return KINDS[asked.kind](QuestionCase(model, trace, beside, beside_name, asked))
 
 
@@ -389,7 +389,7 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "earlier": _earlier,
     "steepest": _steepest,
 }
-COMPARING = frozenset({"loss", "texts", "how_many", "lower", "row"})  # with the step's `beside`
-ABOUT_A_QUERY = frozenset({"looks", "where", "sees", "next", "row", "weight"})  # a token is highlighted
+COMPARING = frozenset({"loss", "texts", "how_many", "lower", "row"})  # kinds that need the step's `beside`
+ABOUT_A_QUERY = frozenset({"looks", "where", "sees", "next", "row", "weight"})  # kinds about one highlighted token
 # which run is shown until the question is answered, for `picture` without its masks' names; else its tokens alone
 BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "how_many", "row", "future", "padding"), "beside")

@@ -22,16 +22,16 @@ from lessons.glossary import glossary
 from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step
 
 FOLDER, GALLERY = Path(__file__).parent, Path(__file__).parent / "gallery"  # one for each page of the app
-NO_LINE_ENDS = re.compile("[\v\f\x1c-\x1e\x85\u2028\u2029]")  # in any editor, but to Python and to YAML
+NO_LINE_ENDS = re.compile("[\v\f\x1c-\x1e\x85\u2028\u2029]")  # line ends to Python and YAML, but in no editor
 MOST_LESSONS = 200
-MOST_BYTES = 1_000_000  # of a lesson
+MOST_BYTES = 1_000_000  # most bytes of a lesson
 MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
 DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
 SHARED = ("text", "model", "image")  # what the front matter may give to all steps
-TEXTS = ("title", "aim", "needs", "summary", "text", "formula", "notice")  # free ones, in which a # is no comment
+TEXTS = ("title", "aim", "needs", "summary", "text", "formula", "notice")  # free texts, in which a # begins no comment
 STRING, NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep, "numbers": FourTokenRow}  # that have settings
-MOST_MISTAKES = 20  # said at once
+MOST_MISTAKES = 20  # the most reported at once
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
 SETTING = re.compile(r"(\w+):( |$)")
 WITH_COLON = re.compile(r"(\w+): ([^\s\"'\[{|>&*!#].*(?:: .*|:))")  # a plain value that YAML takes for a mapping
@@ -62,7 +62,7 @@ class Mistakes(ValueError):
 
 
 def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
-    """Raises Mistakes, "line 7: expected …, got …" for each, for anything that is no lesson.
+    """Read a lesson from its file. Raises Mistakes, "line 7: expected …, got …" for each, for anything else.
 
     names: of the lessons that there are, for `next`; None where they are not known.
     """
@@ -193,7 +193,7 @@ class YamlMapping:
     heading: int = 0
 
     def line_of(self, place: tuple[int | str, ...]) -> int:
-        """The line of the value at a place, or of what is nearest to it."""
+        """The line of the value at a path of keys, or of the nearest value on that path."""
         node, line = self.node, (self.heading if place[0] in ("title", "prose") else 0) or self.first
         for step in place:
             found = _entry(node, step)
@@ -319,7 +319,7 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
 
 
 def _wrong(line: int, expected: str, got: object) -> Mistakes:
-    """expected: what, in the reader's language; got: what stands there, or a Message."""
+    """A mistake in a line. expected: in the reader's language; got: the value that was found, or a Message."""
     try:
         told = say(got) if isinstance(got, Message) else repr(str(got).strip()[:80])
     except ValueError:  # of a number of more digits than Python writes
@@ -352,7 +352,7 @@ def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelv
     found = {name: _shelved(name, files[name], language, [*names, *others]) for name in names}
     follows = {one.lesson.next for one in found.values() if one.lesson}
     order: dict[str, None] = {}
-    for begin in sorted(found, key=lambda name: (name in follows, name)):  # those first that follow no other
+    for begin in sorted(found, key=lambda name: (name in follows, name)):  # first those that follow no other lesson
         name = begin
         while name in found and name not in order:
             order[name] = None
@@ -368,7 +368,7 @@ def written(folder: Path, name: str, language: str) -> str:
 
 
 def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
-    """By a lesson's name and language: NAME.en.md, or NAME.md in the folder en."""
+    """The files by a lesson's name and language: NAME.en.md, or NAME.md in the folder en."""
     found: dict[str, dict[str, Path]] = defaultdict(dict)
     for language in LANGUAGES:
         for within, ending in ((".", f".{language}.md"), (language, ".md")):

@@ -1,4 +1,4 @@
-"""A sentence in no language yet, with what stands in its places: computed once, said to each reader in their own."""
+"""A sentence before translation, with the values of its placeholders: computed once, said in each reader's language."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -177,8 +177,8 @@ def _change(cache: Any, method: str, *given: Any) -> None:
 
 
 def _cause(trial: CheckTrial) -> str:
-    """Said where a last step of two tokens reads no earlier token but the first two, all that a mask aligned top-left
-    lets it see."""
+    """The likely cause if a last step of two tokens reads no earlier token but the first two, which are all that a mask
+    aligned top-left lets it see; else ""."""
     prompt, other = trial.length - 2, trial.ids.clone()
     hidden = slice(min(2, prompt - 1), prompt)
     other[hidden] = trial.other(trial.ids, trial.generator(17))[hidden]
@@ -255,8 +255,8 @@ def _cache_in(step: Any) -> Any:
 
 
 def _appears(step: Any, plain: Any) -> Any:
-    """What a forward returned in a tuple with a cache, and without which that is as what it returned without one; None
-    where several are."""
+    """The part of a returned tuple that is the cache: without it the tuple is as one returned without a cache. None if
+    several parts are."""
     without = _kind([one for one in (plain if type(plain) in (tuple, list) else [plain]) if one is not None])
     parts = [one for one in step if one is not None]
     found = [one for place, one in enumerate(parts) if _kind(parts[:place] + parts[place + 1 :]) == without]

@@ -29,7 +29,7 @@ ROUNDING_IS = (
     "Rounding is measured on the module itself: the same run twice, other rows in the batch, and one\n"
     "additional rounding in every component."  # not shown
 )
-Progress = Callable[[str, float], None]  # called with the law in hand (by N_) and the share that is done
+Progress = Callable[[str, float], None]  # called with the current law (by N_) and the share that is done
 JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of findings.LAWS
     "reach": reach.judge,
     "gradients": reach.judge_gradients,
@@ -87,7 +87,7 @@ def check(
         raise CannotCheck(f"expected packing None or 'position_ids', got {asked.packing!r:.40}")  # not shown
     subject = CheckedModule(module, seconds=seconds)
     threads = machine.one_thread() if subject.parameters < machine.FEW else nullcontext()
-    # whatever is on outside
+    # whatever modes the caller has set
     with leaving_as_it_was(module), threads, torch.inference_mode(False), torch.enable_grad():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
@@ -168,7 +168,7 @@ def check_checkpoint(
     number_type: str,
     seconds: float,
 ) -> CheckReport:
-    """Reports the law in hand and the share of the laws that is done. Raises what loading and checking raise."""
+    """Check a checkpoint; report gets the current law and the share that is done. Raises as loading and checking do."""
     from model.huggingface import own_network  # takes seconds to import
 
     network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))

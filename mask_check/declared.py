@@ -27,7 +27,7 @@ OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radi
 
 @dataclass(frozen=True)
 class LayerMask:
-    """One layer. causal: only earlier tokens. window: keys a query sees, itself included, or to each side of it.
+    """One layer's mask. causal: no later tokens. window: keys a query sees, itself included, or to each side of it.
 
     chunk: attention stays within blocks of so many. prefix: the first so many tokens see each other both ways.
     """
@@ -66,8 +66,8 @@ class LayerMask:
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """layers: bool [T,T] of each. words: what they are. exact: whether less than this would be a mistake too. masks: of
-    each layer, where it is known for any length."""
+    """The masks of all layers, bool [T,T] each. words: what they are. exact: whether to allow less would be a mistake
+    too. masks: each layer's for any length, if known."""
 
     layers: tuple[Tensor, ...]
     words: str
@@ -87,7 +87,7 @@ Mask = str | Tensor | np.ndarray | Sequence[str] | Sequence[Tensor | np.ndarray]
 
 
 def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None) -> Declared:
-    """What a module says of itself, or what its user says of it.
+    """The masks that a module's configuration declares, or those that its user does.
 
     mask: None reads the configuration (a module without one is taken for causal); "causal", "full", "window:W",
     "chunk:C" or "prefix:P" for every layer, or a list of them, one for each, also with commas; bool [T,T], for all
@@ -202,8 +202,8 @@ def _square(mask: Any, length: int) -> Tensor:
 def cause_of(
     pairs: list[tuple[int, int]], declared: Declared, *, tried: Collection[int] = (), earlier_read: bool = True
 ) -> str:
-    """pairs (output, token) that leak: all of the short row, or of a longer row those of some tokens, `tried`.
-    earlier_read: whether any output reads an earlier token. "" where no pattern is known."""
+    """The likely cause of leaks, "" if no pattern is known. pairs (output, token): all leaks of the short row, or in a
+    longer row those of the tokens `tried`. earlier_read: whether any output reads an earlier token."""
     layers, length = len(declared.layers), len(declared.layers[0])
     ahead = [token - output for output, token in pairs]
     if not ahead:

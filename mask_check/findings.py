@@ -20,7 +20,7 @@ OBEYS: Verdict = "obeys"
 BROKEN: Verdict = "broken"
 CANNOT_TELL: Verdict = "cannot tell"  # not shown
 DOES_NOT_APPLY: Verdict = "does not apply"  # not shown
-SAFETY = 2.0  # over the largest that was seen: two runs are compared, and each has its own
+SAFETY = 2.0  # times the largest noise seen: two runs are compared, each with its own noise
 DECISIVE = "reach"  # a check in which this law cannot tell has found nothing out
 LAWS = {  # their titles by their keys; check.py has what judges each
     "reach": N_("Influence between tokens"),
@@ -70,7 +70,7 @@ KEY = (
     f"{SILENT} declared open, not seen to reach  blank: not tried"  # not shown
 )
 FIRST = ("reach", "gradients")
-PRESUMES = {  # where one of these is broken, what the law would find has been found
+PRESUMES = {  # a law is not judged if one of these is broken, which it would find again
     "tree": (*FIRST, "packing", "cache"),
     "reuse": ("cache", "batch"),
     "unpositioned": ("batch", "padding-right", "padding-left"),
@@ -112,7 +112,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Finding:
-    """One law. words: what was found, in one sentence.
+    """What was found of one law. words: in one sentence.
 
     amount: the largest violation, in the outputs' own units (a gradient's for the law of gradients), infinite where an
     output is no number; None where nothing was measured. tolerance: what rounding alone may come to. pair: the first
@@ -156,12 +156,12 @@ class Finding:
 
 
 def skipped(why: str) -> Finding:
-    """A law that asks nothing of this module."""
+    """The finding of a law that does not apply to this module."""
     return Finding(DOES_NOT_APPLY, why)
 
 
 def unknown(why: str, finding: Finding | None = None) -> Finding:
-    """A law whose answer could not be found. finding: with what was measured."""
+    """The finding of a law that could not be decided. finding: holds what was measured."""
     return replace(finding or Finding(CANNOT_TELL, why), verdict=CANNOT_TELL, words=why)
 
 
@@ -195,12 +195,12 @@ class MeasuredMask:
 
     @property
     def leaks(self) -> np.ndarray:
-        """bool [T,T]: arrived, though declared closed."""
+        """bool [T,T]: where a change arrived though the mask declared blocks it."""
         return np.asarray(self.reaches & ~self.declared)
 
     @property
     def silent(self) -> np.ndarray:
-        """bool [T,T]: declared open, measured, and nothing arrived."""
+        """bool [T,T]: where no change arrived though it was measured and declared open."""
         return np.asarray(self.declared & ~self.reaches & self.measured[None, :])
 
 
@@ -211,7 +211,7 @@ class CheckReport:
     declared: its masks in words. length: T. longer: the lengths of the other rows that were tried. pieces: a label for
     each position. dtype, kernel, parameters: of the module. seed: of all that was drawn at random. noise: what moves
     its outputs though no mask is to blame. forwards: how often it was called. mask: what reaches what; None where that
-    could not be measured. limits: what no law has asked about, by title.
+    could not be measured. limits: what no law has tested, by title.
     """
 
     name: str
@@ -243,7 +243,7 @@ class CheckReport:
 
     @property
     def obeys(self) -> bool:
-        """No law is broken, and what reaches what could be told."""
+        """Whether no law is broken and what reaches what could be measured."""
         return self.exit_code == 0
 
     @property
@@ -304,7 +304,7 @@ def verdict_of(report: CheckReport) -> str:
 
 
 def amount_text(amount: float) -> str:
-    """Two figures; what is no finite number is "NaN"."""
+    """An amount to two figures; "NaN" for one that is not finite."""
     return f"{amount:.2g}" if math.isfinite(amount) else "NaN"
 
 
@@ -318,7 +318,7 @@ def rows_of(mask: MeasuredMask) -> list[str]:
 
 
 def as_json(report: CheckReport) -> str:
-    """Every number finite or null."""
+    """The report as JSON, every number finite or null."""
     mask, about = report.mask, {name: getattr(report, name) for name in ABOUT}
     plain = {"schema_version": SCHEMA_VERSION, **about} | {
         "noise": vars(report.noise),
@@ -357,5 +357,5 @@ def _finite(value: Any) -> Any:
 
 
 def _printable(text: str) -> str:
-    """Without the characters that XML has no way to write."""
+    """The text without characters that XML cannot hold."""
     return "".join(one if one.isprintable() else " " for one in text)

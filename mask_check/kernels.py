@@ -17,7 +17,7 @@ from model.huggingface.internals import attention_name, only_when_loaded
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
-RANDOM = ("drop", "jitter")  # what modules call the numbers that make training random
+RANDOM = ("drop", "jitter")  # parts of the names of numbers that make training random
 MIXED = N_("{way} output {where} differs by {amount} from the row alone.")
 FIXED = N_(
     'its kernel, {own}, cannot be changed after the model is made: load it with attn_implementation="{name}" to check '
@@ -155,7 +155,7 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
 
 
 def _padded(trial: CheckTrial) -> list[Tensor]:
-    """Outputs of the row's first part padded on the left, [T',V], where padding can be told."""
+    """In a list, the outputs [T',V] of the row's first part padded on the left; empty if padding cannot be told."""
     if not trial.subject.takes_mask or trial.subject.kind == "encoder-decoder" or trial.length < 3:
         return []
     ids, keep, real = padded(trial, "left")
@@ -167,7 +167,7 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 
     Tolerated: rounding. Limits: a module that is random in training mode even without dropout cannot be compared.
     """
-    _ = trial.alone  # in eval mode, before it is left
+    _ = trial.alone  # computed in eval mode, before that is left
     with training_without_dropout(trial.subject.module):
         found = trial.subject.outputs(trial.ids[None])[0]
         again = trial.subject.outputs(trial.ids[None])[0]
@@ -181,7 +181,7 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 
 @contextmanager
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
-    """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
+    """Switch to training mode without randomness; modes, numbers and buffers are restored afterwards."""
     copies = {id(buffer): buffer.clone() for buffer in module.buffers()}  # one that is written into counts as trained
     named = {part: part.named_buffers(recurse=False, remove_duplicate=False) for part in module.modules()}
     buffers = [(part, name, copies[id(buffer)]) for part, some in named.items() for name, buffer in some]

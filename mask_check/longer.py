@@ -125,7 +125,7 @@ def _rows(trial: CheckTrial, length: int) -> int:
 
 
 def changes(trial: CheckTrial) -> list[slice]:
-    """What is replaced in each of the rows, as many as are allowed."""
+    """The part replaced in each row, for as many rows as are allowed."""
     cuts = [trial.length - 1, *(one for one in CUTS if one < trial.length - 1)]  # the last for a block that is not full
     allowed = trial.declared.reach
     windowed = not bool(allowed.tril().eq(torch.ones_like(allowed).tril()).all())
@@ -174,7 +174,7 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
         middle = (begin + end) // 2
         halves = [slice(begin, middle), slice(middle, end)]
         amounts = [float(_moved(trial, changed, one)[row]) for one in halves]
-        if max(amounts) <= trial.tolerance:  # none of them alone
+        if max(amounts) <= trial.tolerance:  # neither half leaks alone
             break
         half = halves[amounts.index(max(amounts))]
         begin, end = half.start, half.stop
@@ -184,7 +184,7 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
     for token in tried:
         leaks = (_moved(trial, changed, slice(token, token + 1)) > trial.tolerance) & ~trial.declared.reach[:, token]
         pairs += [(one, token) for one in leaks.nonzero().flatten().tolist()]
-    low, high = short, trial.length  # no leak at the one, a leak at the other
+    low, high = short, trial.length  # no leak at `low`, a leak at `high`
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _leaks(trial, middle, begin) else (middle, high)
@@ -205,7 +205,7 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
 
 
 def _shut(trial: CheckTrial) -> Finding | None:
-    """Of the last two outputs: a distance at which gradients, not small before, are exactly 0 though it is open."""
+    """The finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask allows."""
     large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.asked.tokens is None
     if large or not trial.declared.exact or trial.found["gradients"].verdict != OBEYS:
         return None

@@ -26,11 +26,11 @@ from model.errors import index, items
 from model.spec import MOST_POSITIONS
 
 MOST_IDS = 2048
-MOST_NAMED = 5  # numbers in a sentence
+MOST_NAMED = 5  # most numbers in a sentence
 MOST_FORWARDS = 256  # to try all ids at as many places as that allows
-MOST_BATCHES = 64  # by whose number a loss may be divided
+MOST_BATCHES = 64  # most batches whose number a loss may be divided by
 BISECTIONS = 60
-SLACK = 1e-3  # of a sum that is to be 1: where rounding is more, nothing is told
+SLACK = 1e-3  # tolerance of a sum that should be 1; if rounding is larger, the check cannot tell
 LEAKS = N_(
     "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction, or "
     "the loss is divided or weighted."
@@ -73,8 +73,8 @@ RANDOM = N_("the same batch gives other numbers the second time: turn dropout of
 NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
 NO_LOSS = N_("its loss is NaN at some position, or infinite at all of them.")
 NEVER, MASKED = 104.0, -9e3  # so far below the largest logit of its position, and below this, an entry is masked
-NEAR = 1e-3  # from a cross-entropy
-MOST_PLACES = 64  # from which targets are changed
+NEAR = 1e-3  # the largest distance from a cross-entropy that counts as none
+MOST_PLACES = 64  # most positions of a row that are tried
 MOVED = N_("changing targets from position {place} on changes the logits of position {row}.")
 MOVED_BOTH = N_(
     "the ids that are read hold the targets too: changing both from position {place} on changes the logits of position "
@@ -276,7 +276,7 @@ def _shown(logits: Tensor) -> Tensor:
 
 
 def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> Finding:
-    """Of logits [1,R,V], with other targets from each of many positions on, also in the ids of these names."""
+    """Whether logits [1,R,V] change with other targets from each of many positions on, also in the ids named."""
     row, shown, others = trial.row, _shown(logits), trial.others if names else trial.own_others
     tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(shown, 0).max() * 8)
     predicted = torch.arange(logits.shape[1]) + int(trial.shifts)  # the target of each row
@@ -287,7 +287,7 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
         return Finding(CANNOT_TELL, msg(NOT_COUNTED), None, tolerance)
 
     def moved_by(place: int) -> Tensor:
-        """[R], infinite where an entry is masked under the one and not under the other targets."""
+        """How far each row moves, [R]; infinite where an entry is masked under only one of the two targets."""
         found = row.returned(row.with_tokens(others, place, names, targets=True)).logits
         if found is None or found.shape != logits.shape:
             raise NotPerTarget(msg("the function returns logits of another shape with other targets."))
@@ -343,7 +343,7 @@ def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
 
 
 def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tolerance: float) -> Finding:
-    """What it means that probabilities exp(-losses) of the ids tried do not sum to 1."""
+    """The finding if the probabilities exp(-losses) of the ids tried do not sum to 1."""
     total, ignored = float((-losses).exp().nansum()), (losses == 0) | losses.isnan()
     if not math.isfinite(total):
         return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
@@ -369,7 +369,7 @@ def _some(numbers: list[int]) -> str:
 
 
 def _sum_of_cut(each: LossPerTarget, place: int, tried: Tensor) -> float | None:
-    """What they sum to in a row that ends there; None where the function does not take one."""
+    """What the probabilities sum to in a row that ends at `place`; None if the function takes no such row."""
     try:
         losses = each.at(place, tried, cut=True)
     except Exception:  # noqa: BLE001  # whatever it raises of a row that is shorter
@@ -378,8 +378,8 @@ def _sum_of_cut(each: LossPerTarget, place: int, tried: Tensor) -> float | None:
 
 
 def _scaled(each: LossPerTarget, places: list[int], tried: Tensor, losses: Tensor) -> Finding | None:
-    """Where a whole number, or 1 divided by one, times the loss makes the sums 1 at all places: a leak that is the same
-    everywhere may do so too."""
+    """The finding if the loss times a whole number, or 1 divided by one, makes the sums 1 at all positions: a leak that
+    is the same everywhere may do so too."""
     low, high = 1 / MOST_BATCHES, float(MOST_BATCHES)
     for _ in range(BISECTIONS):  # the sum falls as the factor grows
         middle = math.sqrt(low * high)

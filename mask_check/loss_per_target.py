@@ -12,7 +12,7 @@ from mask_check.findings import CannotCheck
 from mask_check.loss_row import IGNORED, SAME, LossRow, NotPerTarget, Returned, Row, as_many
 
 AT_ONCE = 64  # rows in one forward
-FAR = 0.1  # from 1
+FAR = 0.1  # by how much a sum must exceed 1 for the loss to count as divided
 MOST_ALONE = 8  # targets whose losses a mean is asked for
 ONLY_A_MEAN = N_(
     "a mean does not tell what influences each loss, and the others are not left out by targets of -100: return the "
@@ -22,7 +22,7 @@ One = TypeVar("One")
 
 
 class LossPerTarget:
-    """The loss of each target of a row. places: of those that have one; left_out: of some whose loss is always 0.
+    """The loss of each target of a row. places: positions of those with a loss; left_out: of those with always 0.
     shifts: see LossRow.
 
     A mean gives them too, where it is of a single target and the others are ignored. Raises NotPerTarget where it is no

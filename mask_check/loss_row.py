@@ -17,7 +17,7 @@ TARGETS = ("labels", "targets", "target", "y")
 IDS = ("input_ids", "idx", "tokens", "x")
 NO_IDS = ("mask", "position", "type", "segment")  # in the names of tensors that only look like ids
 IGNORED = -100  # F.cross_entropy's ignore_index
-SAME = 1e-6  # of a loss that another target leaves as it was
+SAME = 1e-6  # the largest relative change of a loss that counts as none
 NO_LOGITS = N_(
     "expected logits [B, T, V] with B = {rows}, T = {length} and V of at least {count} (vocabulary), got {shape}: "
     "return those of all tokens, or the loss alone"
@@ -105,7 +105,7 @@ class LossRow:
 
     @property
     def other_ids(self) -> list[Any]:
-        """Names of what may hold the targets too."""
+        """Names of other tensors that may hold the targets too."""
         return [
             name
             for name, one in self.tensors.items()
@@ -237,7 +237,7 @@ class LossRow:
         return counted
 
     def cut(self, length: int) -> "LossRow":
-        """The row up to a position."""
+        """The first `length` tokens of the row."""
         short = {
             name: one[:, :length] if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] == self.length else one
             for name, one in self.tensors.items()
@@ -257,7 +257,7 @@ def targets_of(named: Row, asked: str | int | None) -> Any:
 
 
 def _likely_targets(named: Row) -> list[Any]:
-    """Names; only one alone is certain."""
+    """Names of tensors that may hold the targets; only a single name is certain."""
     if usual := [name for name in TARGETS if named.get(name) is not None]:
         return usual
     if 0 in named:  # a row: ids, or ids and what shows that it holds their targets
@@ -277,14 +277,14 @@ def _are_ids(name: Any, one: Tensor) -> bool:
 
 
 def _are_targets(ids: Any, ones: Any) -> bool:
-    """Whether these others leave out some by -100, or hold the same tokens: a mask or positions do not."""
+    """Whether `ones` leave out some targets by -100, or hold the same tokens as ids: a mask or positions do not."""
     if bool((ones == IGNORED).any()):
         return True
     return ids.shape == ones.shape and ids.ndim == 2 and len(_places(ids[0], ones[0], ones[0] >= 0)) == 1
 
 
 def _places(ids: Tensor, targets: Tensor, counted: Tensor) -> list[int]:
-    """At which of 0, 1 and -1 places beside them ids [T] hold all of the counted targets [T]."""
+    """The offsets, out of 0, 1 and -1, at which ids [T] hold all counted targets [T]."""
     found = []
     for places in (0, 1, -1):
         first, last = max(0, -places), min(len(targets), len(targets) - places)

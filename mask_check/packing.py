@@ -98,8 +98,8 @@ FORMS: tuple[Form, ...] = (  # 0 or the number type's least, to be added to the 
 
 
 def explicit_form(trial: CheckTrial) -> Form | None:
-    """Added to the scores (0 or the number type's least), or bool: the form in which the declared mask itself, given
-    explicitly, changes nothing. None where neither does, where its layers' masks differ (one mask cannot say two) or
+    """The form in which the declared mask, given explicitly, changes nothing: added to the scores (0 or the number
+    type's least), or bool. None where neither does, where its layers' masks differ (one mask cannot say two) or
     where positions cannot be told to it. A module that nothing says takes such masks is asked only if one moves it.
     """
     subject, layers = trial.subject, trial.declared.layers
@@ -147,8 +147,8 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
 
 
 def rows_of_positions(subject: CheckedModule) -> int:
-    """In how many rows of position ids a decoder is told of documents, 0 where in none: of transformers' own, read from
-    its source, where its causal mask is made from them.
+    """How many rows of position ids tell a decoder its documents apart, 0 for none: for transformers' own models, read
+    from the source, where the causal mask is made from them.
 
     In 4, [4,B,T], where a token has a time, a height and a width (Qwen2-VL): first stand the positions in the text,
     and without them documents are not told apart.

@@ -121,7 +121,7 @@ def judge_positions(trial: CheckTrial) -> Finding:
         return max(float(apart(told(by, one), base).max()) for one in (exchanged, counted.flip(0)))
 
     def changes(by: CheckedModule) -> float:
-        """What other ids change the outputs by, 0 where the same ones, told again, change them as much."""
+        """How far other position ids move the outputs; 0 if giving the same ones again moves them as much."""
         base = told(by, counted)
         most = moved(by, base)
         return most if most > float(apart(told(by, counted), base).max()) else 0.0

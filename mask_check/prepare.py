@@ -27,7 +27,7 @@ SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: another than the target
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
-COMPANY = 3  # rows that the noise is measured beside
+COMPANY = 3  # other rows in the batch that noise is measured in
 PROBE = 3  # tokens on which the number of ids is found out, where no row is given
 MEMORY_SHARE = 0.5  # of what is free, that a check may be estimated to need
 COPIES = 4  # of a layer's scores at once, of ROWS rows: scores, mask, weights and the product
@@ -42,8 +42,8 @@ def prepare(
     length: int | None = None,
     seed: int = 0,
 ) -> CheckTrial:
-    """Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that it does not
-    have, more tokens than its positions or the memory allow, and kernels that do not exist."""
+    """Prepare a trial. Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that
+    it does not have, more tokens than its positions or the memory allow, and kernels that do not exist."""
     check_names(subject, asked_for.kernels)
     recognize_encoder(subject)
     given = None if ids is None else row_of(ids)
@@ -91,7 +91,7 @@ def check_finite(outputs: Tensor) -> None:
 
 
 def recognize_encoder(subject: CheckedModule) -> None:
-    """Calls an encoder one: a model of transformers' by its class, where it is not told to be a decoder."""
+    """Set the kind to "encoder" for an encoder: transformers' are known by class, unless configured as decoders."""
     if subject.kind != "decoder":
         return
     if not subject.is_transformers_model and getattr(subject.config, "is_causal", None) is False:
@@ -129,7 +129,7 @@ def _raises(subject: CheckedModule, ids: Tensor) -> bool:
 
 @contextmanager
 def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
-    """What its forward raises of the row [T] is raised as CannotCheck."""
+    """Turn what its forward raises on the row [T] into CannotCheck."""
     try:
         yield
     except (CannotCheck, MemoryError):

@@ -20,8 +20,8 @@ from model.errors import first_line
 
 SUBSTITUTES = 3
 FEWEST_SUBSTITUTES = 2
-OTHER_ROWS = 10  # in which a pair must have no gradient either, of modules that choose keys by what they read
-MORE = 4  # further substitutes for a token whose change arrived nowhere
+OTHER_ROWS = 10  # more rows in which a pair must have no gradient, because modules may choose keys by what they read
+MORE = 4  # further substitutes for a token whose change moved no output
 LEAK = N_(
     "output {row} changes by {size} when token {column} is changed, which its mask blocks. Pairs that leak: {count:,}."
 )
@@ -38,7 +38,7 @@ BY_GRADIENT = N_("Blocked tokens change outputs by at most {size}; the gradients
 ROUNDED, NO_ROUNDING = N_("This is rounding."), N_("This is not rounding.")
 IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
-GRADIENT_SHARE = 0.5  # of the rows that the substitutes may take: a backward pass costs two forwards
+GRADIENT_SHARE = 0.5  # share of the rows that substitutes may take: a backward pass costs two forwards
 UNMOVED = N_(
     "no token changed another's output by more than rounding, not even where the mask allows it: nothing can be "
     "concluded."
@@ -257,8 +257,8 @@ def shut_pair(
 
 
 def measure_gradients(trial: CheckTrial, rows: list[int]) -> Tensor | None:
-    """[len(rows), T]: the largest gradient of a random mix of a row's logits by what any embedding makes of each id;
-    None without an embedding."""
+    """The largest gradient of a random mix of each row's logits by any embedding of each id, [len(rows), T]; None
+    without an embedding."""
     found = []
     for part in torch.tensor(rows).split(max(trial.rows_at_once // 2, 1)):
         ids = trial.ids.expand(len(part), -1)
@@ -281,8 +281,8 @@ def gradients_by(leaves: list[Tensor], total: Tensor) -> list[Tensor]:
 
 @contextmanager
 def watching_embeddings(subject: CheckedModule, ids: Tensor) -> Iterator[list[Tensor]]:
-    """While it lasts, what each embedding makes of these ids is kept, as a tensor that gradients are taken by. There
-    are several where a module reads its ids more than once."""
+    """Yield a list that is filled with each embedding's output for these ids, as leaves to differentiate by; a module
+    that reads its ids several times adds several."""
     leaves: list[Tensor] = []
 
     def keep(_part: nn.Module, arguments: tuple[Any, ...], found: Tensor) -> Tensor | None:

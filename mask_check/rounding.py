@@ -20,8 +20,8 @@ def fits_in_float64(trial: CheckTrial) -> bool:
 
 
 def in_float64(trial: CheckTrial) -> CheckTrial | None:
-    """The same trial of a copy in float64. None of a module that is too large, is in float64 already, does not run in
-    it, or gives other outputs in it."""
+    """The same trial on a copy in float64. None if the module is too large, is in float64 already, does not run in it,
+    or gives other outputs in it."""
     if trial.subject.dtype == torch.float64 or not fits_in_float64(trial):
         return None
     try:

@@ -67,7 +67,7 @@ class SmallCache:
 
 
 class SmallBlock(Block):
-    """A layer that is told how it attends."""
+    """A layer whose attention is passed to it as a function."""
 
     def forward(self, x: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
         found: Tensor = self.feed_forward(x + attend(x))
@@ -103,7 +103,7 @@ class Places:
 
 @contextmanager
 def drawn(module: nn.Module, seed: int) -> Iterator[None]:
-    """What is made of the module inside has random weights, the same at every time."""
+    """Make modules created inside have random weights, the same each time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -116,7 +116,7 @@ class SmallDecoder(nn.Module):
     """Learned positions, three kernels, a cache that drops what a window hides, packed documents by their positions."""
 
     attention_kernels: tuple[str, ...] = ("eager", "sdpa", "flex_attention")
-    defaults = SmallConfig()  # copied for each
+    defaults = SmallConfig()  # each instance gets a copy
     cache = SmallCache
 
     def __init__(self, config: SmallConfig | None = None, *, stages: Stages = attention_stages, seed: int = 3) -> None:
@@ -229,7 +229,7 @@ class SmallDecoder(nn.Module):
         return begins.cumsum(-1) if bool(begins.any()) else None
 
     def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """What a later token may still look at: all, or the last w − 1 under a window."""
+        """The keys and values that a later token may attend to: all, or the last w − 1 under a window."""
         window = self.masks[layer].window
         kept = k.shape[-2] if window is None else min(window - 1, k.shape[-2])
         return k[..., k.shape[-2] - kept :, :], v[..., v.shape[-2] - kept :, :]
@@ -264,7 +264,7 @@ class SmallDecoder(nn.Module):
         return self.stages(q, k, v, allowed).output.to(q.dtype)
 
     def for_kernel(self, mask: Any) -> Any:
-        """What sdpa or FlexAttention is given as its mask."""
+        """The mask as given to sdpa or FlexAttention."""
         return mask
 
     def flex(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
@@ -316,9 +316,9 @@ class SmallPair(SmallDecoder):
         return SmallOutput(self.unembedding(self.norm(x)), encoder_last_hidden_state=source)
 
     def source_reach(self, source_keep: Tensor) -> Tensor:
-        """bool, broadcast to [B,1,S,S]: what of the source its own tokens may look at."""
+        """bool, broadcast to [B,1,S,S]: which source tokens the source's own tokens may attend to."""
         return source_keep[:, None, None, :]
 
     def source_allowed(self, source_keep: Tensor, queries: int) -> Tensor:
-        """bool, broadcast to [B,1,Q,S]: what of the source may be looked at."""
+        """bool, broadcast to [B,1,Q,S]: which source tokens the target's may attend to."""
         return source_keep[:, None, None, :]

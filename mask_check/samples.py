@@ -53,7 +53,7 @@ class SampleModule:
 
 
 def sample(key: str, make: Callable[[], nn.Module], about: dict[str, str] | None = None) -> SampleModule:
-    """The sample module of this key. about: what is said of it, samples.toml's unless given."""
+    """The sample module of this key. about: its texts, by default those in samples.toml."""
     return SampleModule(key, make=make, **(about or ABOUT[key]))
 
 
@@ -170,7 +170,7 @@ class ReusesBlockedScores(SmallDecoder):
 
 
 class IgnoresPositions(SmallDecoder):
-    """Counts positions whatever it is told."""
+    """Counts positions itself, and ignores position_ids."""
 
     def forward(self, input_ids: Tensor, position_ids: Tensor | None = None, **more: Any) -> SmallOutput:  # type: ignore[override]
         return super().forward(input_ids, **more)
@@ -314,7 +314,7 @@ BUGS_BY_LAW = {  # the Bug clinic's bugs that lie in an attention, by the law of
 }
 BUG_LAWS = {key: law for law, keys in BUGS_BY_LAW.items() for key in keys}
 RAISES = ("half-fill", "float-width", "narrow-output", "if-mask")  # PyTorch itself refuses to compute them
-SECOND_USE = "in-place"  # the mistake is in what is left of the scores
+SECOND_USE = "in-place"  # the mistake shows when the scores are used again
 
 
 class Bugged(SmallDecoder):

@@ -18,7 +18,7 @@ PADS = 3
 
 
 class EncoderOnly(nn.Module):
-    """An encoder-decoder as what its encoder alone makes of a source: ids [B,S] -> states [B,S,D]."""
+    """The encoder alone of an encoder-decoder: source ids [B,S] -> states [B,S,D]."""
 
     def __init__(self, pair: CheckedModule, ids: Tensor) -> None:
         """ids [T]: what the decoder reads meanwhile."""

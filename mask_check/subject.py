@@ -22,7 +22,7 @@ TARGETS = "targets"  # nanoGPT's name for the ids that follow
 EMBEDS = "inputs_embeds"
 NEEDS = ("pixel_values", "input_features", "input_values", "images", "audio_values")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "in_features", "embed_dim", "normalized_shape")
-KERNELS = ("sdpa", "flash_attn", "flex_attn", "attention_backend")  # that a class of transformers' says it supports
+KERNELS = ("sdpa", "flash_attn", "flex_attn", "attention_backend")  # those that a transformers class may support
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 IDS_OF_TABLE = 97
 NO_IDS = N_("expected a forward that takes token ids, such as forward(input_ids), got one without")
@@ -81,8 +81,8 @@ class CheckedModule:
         said = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_pretrained_model  # its half too
         pair = said or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
-        self.takes_positions = False  # until find_positions was called
-        self.ignores_positions = False  # until they were seen to change nothing
+        self.takes_positions = False  # set by find_positions
+        self.ignores_positions = False  # True once they were seen to change nothing
         self._first = 0
         self.counts_by_ids = any(map(counts_by_ids, module.modules()))  # which are pads, as RoBERTa and M2M-100 do
         parameters = list(module.parameters())
@@ -96,7 +96,7 @@ class CheckedModule:
 
     @property
     def takes_mask(self) -> bool:
-        """Whether padding can be told to it."""
+        """Whether its forward takes a padding mask."""
         return self.takes("attention_mask")
 
     @property
@@ -128,7 +128,7 @@ class CheckedModule:
         return [*embeddings(self.inner), *([] if self.table is None else [self.table])]
 
     def _make_table(self) -> None:
-        """Random embeddings, as wide as the module says or as its first parts are."""
+        """Make random embeddings, as wide as the module says or as its first parts are."""
         parts = [getattr(self.inner, "config", None), *self.inner.modules()]
         found = (getattr(part, name, None) for part in parts for name in WIDTHS)
         width = next((one[-1] if isinstance(one, tuple) else one for one in found if isinstance(one, int | tuple)), 0)
@@ -140,7 +140,7 @@ class CheckedModule:
             self.table = nn.Embedding(IDS_OF_TABLE, width).to(first)
 
     def uncompiled(self) -> AbstractContextManager[None]:
-        """While it lasts, what is called is the module itself: compiled code does not see new hooks."""
+        """Call the module itself inside, not its compiled form, which does not see new hooks."""
         return setting([(self, "module", self.inner)])
 
     def in_float64(self) -> "CheckedModule":
@@ -189,7 +189,7 @@ class CheckedModule:
         return torch.cat([self.batch_outputs(**row) for row in rows])
 
     def batch_outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
-        """As `outputs`, of all rows in one forward."""
+        """As `outputs`, with all rows in one forward."""
         with torch.no_grad():
             found = self.call(ids, keep, **more)
             shape, of_last = getattr(logits_in(found), "shape", ())[:-1], ((len(ids), 1), (len(ids),))

@@ -121,7 +121,7 @@ class Model(ABC):
     kind = "decoder"
     attentions: tuple[str, ...] = ("self",)
     predicts = True
-    takes_positions = True  # whether it can be told where tokens stand; RoBERTa, say, works that out by itself
+    takes_positions = True  # whether it takes position ids; RoBERTa, say, computes its own
     chats = False  # whether it is a decoder that has a chat template
     hardware: Hardware = CPU
     added_after = 0
@@ -173,12 +173,12 @@ class Model(ABC):
 
     @cached_property
     def parameters(self) -> int:
-        """How many numbers its weights are."""
+        """The number of its parameters."""
         return sum(weight.numel() for weight in self.network.parameters())
 
     @property
     def vocabulary(self) -> int:
-        """How many ids its texts are made of, from 0 on; 0 for a model that reads no text."""
+        """The size of its tokenizer's vocabulary; 0 for a model that reads no text."""
         return 0
 
     @property
@@ -188,7 +188,7 @@ class Model(ABC):
 
     @abstractmethod
     def describe(self) -> Description:
-        """What a page says of it."""
+        """The model's description, for pages to show."""
 
     def described(self, **own: Any) -> Description:
         """The description of a model whose query heads have keys of their own. own: the fields that are to be given."""
@@ -215,7 +215,7 @@ class Model(ABC):
         raise NotSupported(msg("{model}: it cannot be run in several calls here. Choose a decoder", model=self.name))
 
     def keys_values(self, cache: Any) -> list[KeysValues]:
-        """Each layer's. Raises NotSupported for a cache that holds other states too."""
+        """The keys and values of each layer. Raises NotSupported for a cache that holds other states too."""
         pairs: list[KeysValues] = cache
         return pairs
 
@@ -277,7 +277,7 @@ def tokenize(
 
 
 def files_key(name: str, folder: Path) -> str:
-    """The same for the same files under the same name, in every process and after every load."""
+    """A key that is the same for the same files under the same name, in every process and after every load."""
     paths = [*folder.iterdir()]
     if folder.name.startswith("checkpoint-"):  # of a training, whose tokenizer may be in the folder above
         from model.huggingface.checkpoint_files import SMALL

@@ -186,7 +186,7 @@ class Stack(nn.Module):
 
 
 def embedding(entries: int, width: int) -> nn.Embedding:
-    """Of unit variance like nn.Embedding's own, but uniform: normal numbers on the meta device import a compiler."""
+    """An embedding of unit variance, but uniform: normal numbers on the meta device would import a compiler."""
     entry = torch.empty(entries, width).uniform_(-(3**0.5), 3**0.5)
     made: nn.Embedding = nn.Embedding.from_pretrained(entry, freeze=False)
     return made

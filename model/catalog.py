@@ -48,8 +48,8 @@ ENTRIES = {
     )
 }
 OF_A_PAGE = {"digits": N_("Pixels"), "captioner": N_("Images"), "twins": N_("Why causal")}  # they ship too
-INDUCTION_STEPS = 1500  # of its training
-MOST_CONFIG_BYTES = 10**6  # of a GPT-2's
+INDUCTION_STEPS = 1500  # steps of its training
+MOST_CONFIG_BYTES = 10**6  # most bytes of a GPT-2's config.json
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 

@@ -113,7 +113,7 @@ class DecoderModel(Model):
         return self.network.logits(states)
 
     def _masks(self, batch: TokenBatch, spec: MaskSpec) -> tuple[list[MaskContext], list[Tensor | None]]:
-        """What each layer's masks are made of, and those under spec. Raises ValueError for a scope not there."""
+        """Each layer's mask context, and its mask under spec. Raises ValueError for a scope not there."""
         spec.check_scope(self.num_layers, self.num_heads)
         contexts = self._contexts(batch)
         return contexts, allowed_by_layer(contexts, spec)

@@ -32,7 +32,7 @@ class Stopped(Exception):
 
 @contextmanager
 def panics_caught() -> Iterator[None]:
-    """Inside, a panic of a library in Rust (tokenizers) is a RuntimeError: as it comes, it is no Exception."""
+    """Raise a panic of a Rust library (tokenizers) inside as a RuntimeError: by itself it is no Exception."""
     try:
         yield
     except BaseException as error:
@@ -72,7 +72,7 @@ def index(name: str, value: Any, count: int, *, first: int = 0) -> int:
 
 
 def items(name: str, given: Any) -> list[Any]:
-    """Those of a list, a tuple, an array … Raises ValueError, saying what was expected, for a text, dict or number."""
+    """The items of a list, a tuple, an array … Raises ValueError, saying what was expected, for anything else."""
     if not isinstance(given, str | bytes | Mapping):
         with suppress(TypeError):
             return list(given)
@@ -80,7 +80,7 @@ def items(name: str, given: Any) -> list[Any]:
 
 
 def whole_numbers(name: str, given: Any) -> list[int]:
-    """Those of a list, a tuple, an array …, numpy's too. Raises ValueError, saying what was expected, for others."""
+    """The whole numbers in a list, a tuple, an array … Raises ValueError, saying what was expected, for others."""
     found = items(name, given)
     if not all(isinstance(one, Integral) and not isinstance(one, bool) for one in found):
         raise ValueError(f"expected {name}, got {given!r:.80}")

@@ -88,7 +88,7 @@ class Kind:
         return isinstance(self.first, str)
 
     def is_on(self, value: bool | int | str) -> bool:
-        """Under this value of MaskSpec's field."""
+        """Whether this value of MaskSpec's field switches it on."""
         return bool(value) and (type(value) is not int or value >= self.least)
 
 
@@ -185,7 +185,7 @@ KINDS: dict[str, Kind] = {
         lambda names, size: f"(k_idx <= q_idx) | ({_prefix_code(names, size)})",
         "prefix LM: causal, but the first tokens see each other", N_("prefix-LM mask of {size}"), first=4,
     ),
-    "documents": Kind(  # of a packed row
+    "documents": Kind(  # the documents of a packed row
         _same_part, lambda names, _: "document[q_idx] == document[k_idx]", "documents: nobody looks across",
         N_("documents split at “{size}”"), first=".", arguments=("varlen",),
     ),

@@ -36,12 +36,12 @@ TextSplit = Callable[[str], Tensor]  # from a separator to the part of the text 
 
 
 def causal(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """[Q,K]: a query sees itself and what came before. With K > Q the queries are the last Q of K positions."""
+    """The causal mask [Q,K]: a query sees itself and earlier keys. If K > Q, queries are the last Q of K positions."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril_(keys - queries)
 
 
 def places(keep: Tensor) -> Tensor:
-    """keep [B,K] -> int64 [B,K]: how many real tokens came before; -1 at padding."""
+    """keep [B,K] -> int64 [B,K]: the number of real tokens before each position; -1 at padding."""
     return (keep.long().cumsum(-1) - 1).masked_fill(~keep, -1)
 
 
@@ -145,7 +145,7 @@ class MaskContext:
         return masks | {"drawn": ~blocked} if strokes else masks
 
     def names(self, spec: MaskSpec, head: int = 0) -> list[str]:
-        """Of the masks of one head under spec, those that open cells among them."""
+        """The names of one head's masks under spec, with those that open cells."""
         blocking, opening = self.undrawn(spec, head)
         return [*blocking, *opening, *(["drawn"] if self._strokes(spec, head) else [])]
 
@@ -163,7 +163,7 @@ class MaskContext:
         return {name: mask.expand(shape)[row, 0].cpu() for name, mask in masks.items()}
 
     def allowed(self, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
-        """All of them together, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask. made:
+        """All masks together, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask. made:
         what this gave for other layers of the same run, looked up and added to."""
         here = spec.at(self.layer, next(iter(spec.heads), 0), self.standard)
         rulings: tuple[MaskSpec, ...] = (here,)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 CAPTURING = "transformers.utils.output_capturing"  # its hooks stay after a call with output_attentions, without effect
-SAMPLES = 1024  # of a weight's numbers
+SAMPLES = 1024  # how many numbers of each weight are compared
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
 
 
@@ -30,8 +30,8 @@ class NetworkState:
 
 
 def weights_in(network: Any) -> Hashable:
-    """What changes with the weights, in place too, and with where and as what they are stored. Fused optimizers, and
-    what is written through `.data`, change no version of a tensor: some numbers of each are compared as well."""
+    """A value that changes with the weights, also in place, and with their device and type. Fused optimizers and writes
+    through `.data` change no version of a tensor, so some numbers of each are compared as well."""
     if network is None:
         return ()
     buffers = (
@@ -56,7 +56,7 @@ def _told(weight: Tensor) -> Hashable:
 
 
 def hooks_and_parameters(network: Any) -> Hashable:
-    """What changes when the network gets a hook, or a parameter in another's place."""
+    """A value that changes when the network gets a hook, or when a parameter is replaced."""
     if network is None:
         return frozenset()
     hooks = {

@@ -89,7 +89,7 @@ class PaddingComparison:
 
 @torch.inference_mode()
 def alone(model: Model, *runs: Trace) -> Alone:
-    """Of a run of each text by itself under the causal mask or none, without padding, at positions 0…n-1."""
+    """The results of running each text by itself under the causal mask or none, unpadded, at positions 0…n-1."""
     states = tuple(run.states[0] for run in runs)
     values = (_values(model, some) for some in torch.cat(states).split(BLOCK))
     largest = max(float(some[some.isfinite()].abs().max()) for some in values)
@@ -115,7 +115,7 @@ def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: b
 
 
 def predicts_next(model: Model) -> bool:
-    """Whether it says what follows a text: an encoder's logits say what stands at a place."""
+    """Whether it predicts what follows a text: an encoder's logits are about the token at their own position."""
     return model.kind != "encoder" and model.predicts
 
 
@@ -135,7 +135,7 @@ def _values(model: Model, states: Tensor) -> Tensor:
 
 
 def _guesses(model: Model, states: Tensor) -> tuple[Guess | None, ...]:
-    """What the states [B,W] say comes next."""
+    """The next tokens predicted from states [B,W]."""
     if not predicts_next(model):
         return (None,) * len(states)
     probabilities, tokens = model.readout(states).float().softmax(-1).max(-1)

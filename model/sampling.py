@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.trace import Trace
 
-MOST_WRITTEN = 200  # tokens of one text
+MOST_WRITTEN = 200  # most tokens written in one text
 ROUNDING = 1e-6  # a mass so little short of top-p reaches it: float32 logits tell no more
 
 
@@ -51,7 +51,7 @@ class SampledToken:
 
     @property
     def left(self) -> int:
-        """How many tokens may be drawn."""
+        """The number of tokens that may be drawn."""
         return int((self.after > 0).sum())
 
 
@@ -123,7 +123,7 @@ class Continuation:
         return self.cut(place).plus(token, by_hand=True)
 
     def room(self, context: int) -> int:
-        """How many tokens may still be written by a model that reads so many."""
+        """The number of tokens that a model with this context may still write."""
         return max(min(context - len(self.ids), MOST_WRITTEN - len(self.written)), 0)
 
 

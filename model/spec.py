@@ -10,10 +10,10 @@ from i18n import N_, msg
 from model.mask_kinds import KINDS
 
 MOST_POSITIONS = 1_000_000  # more than any text here has
-MOST_STROKES = 20_000  # of a drawing
-MOST_IN_SCOPE = 1_000  # layers, or heads
-LONGEST_SEPARATOR = 40  # characters
-MOST_BYTES = 1_000_000  # of JSON
+MOST_STROKES = 20_000  # most strokes of a drawing
+MOST_IN_SCOPE = 1_000  # most layers, or heads
+LONGEST_SEPARATOR = 40  # most characters of a separator
+MOST_BYTES = 1_000_000  # most bytes of JSON
 
 StrokeKind = Literal["block", "open", "erase"]
 POSITIONS = ("counted", "cells", *(name for name, kind in KINDS.items() if kind.splits))
@@ -37,7 +37,7 @@ class Stroke:
                     N_("a first and a last position from 0 to {most}"), (first, last), MOST_POSITIONS)  # fmt: skip
 
 
-Setting = bool | int | str  # of a kind: whether it is on, or its parameter, 0 or "" for off
+Setting = bool | int | str  # a kind's setting: whether it is on, or its parameter, 0 or "" for off
 
 if TYPE_CHECKING:
 

@@ -21,9 +21,9 @@ from i18n import N_, msg, msg_count
 from model.errors import panics_caught
 
 PAD_PIECE = "<pad>"
-PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # of the tokenizers that training/ makes: padding, start, the first ordinary token
+PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # in tokenizers that training/ makes: padding, start, first ordinary token
 CHARACTERS_TRIED = 64  # a token's worth of text, at the most, that encode reads for each position of the context
-MOST_LABELS = 20_000  # of the vocabulary, kept by each tokenizer
+MOST_LABELS = 20_000  # most labels that each tokenizer caches
 TOKENS_SPARE = 16  # read beyond the context: in a text cut within a word, that word's tokens are others
 
 
@@ -85,11 +85,11 @@ class TokenBatch:
         return replace(self, **self._tensors(some), **picked, source=source)
 
     def without_padding(self, row: int) -> "TokenBatch":
-        """A row alone, and of it the real tokens."""
+        """One row alone, with its real tokens only."""
         return self.rows([row]).columns(self.real(row))
 
     def columns(self, some: slice) -> "TokenBatch":
-        """Some positions of every row, of the same texts."""
+        """Some positions of every row; the texts stay whole."""
         texts = {"pieces": tuple(row[some] for row in self.pieces), "ends": tuple(row[some] for row in self.ends)}
         return replace(self, **self._tensors((slice(None), some)) | texts)
 
@@ -220,14 +220,14 @@ class BatchTokenizer:
 
     @cached_property
     def of_templates(self) -> "BatchTokenizer":
-        """The same for a text that a chat template wrote: special tokens in it are tokens, and none is added to it."""
+        """The tokenizer for a text that a chat template wrote: special tokens in it are tokens, and none is added."""
         tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
         made = BatchTokenizer(tokenizer, self.context, pad=self.pad)
         tokenizer.encode_special_tokens = False
         return made
 
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
-        """Such a text as one row, and the ids of special tokens."""
+        """A text that a chat template wrote, as one row, and the ids of special tokens."""
         return replace(self.of_templates.encode([text]), rendered=True), self.special
 
     @property
@@ -279,7 +279,7 @@ def rows_of(text: str, most: int) -> tuple[list[str], int]:
 
 
 def lines_of(text: str) -> list[str]:
-    """What stands between ends of lines. str.splitlines splits at more than text boxes do: a form feed, U+2028 …"""
+    """The lines of a text. str.splitlines splits at more than text boxes do: a form feed, U+2028 …"""
     return re.split(r"\r\n|\n|\r", text)
 
 

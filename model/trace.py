@@ -15,8 +15,8 @@ from model.masks import AllowedCache, MaskContext, MaskSpec
 from model.text import TokenBatch
 
 NEVER = -1e30  # the score of a cell that a network itself never looks at: its weight is 0
-LEAST_ROWS = 64  # of one block: for fewer, the keys of a long text would be copied too often
-BLOCK_BYTES = 8 * 2**20  # of one block of weights while a layer is reduced; a few of them are in memory at once
+LEAST_ROWS = 64  # least rows of a block: with fewer, the keys of a long text would be copied too often
+BLOCK_BYTES = 8 * 2**20  # bytes of a block of weights while a layer is reduced; a few are in memory at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class LayerRecord:
 
     @property
     def factor(self) -> float:
-        """What q·k is multiplied with."""
+        """The factor that q·k is multiplied by."""
         return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
 
     def key_value_head(self, head: int) -> int:
@@ -76,13 +76,13 @@ class LayerRecord:
         return self.stages_under(self._queries(spec, row, heads, queries)[1], row, heads, queries)
 
     def stages_under(self, allowed: Tensor | None, row: int, heads: slice, queries: slice) -> AttentionStages:
-        """The same under a mask, bool, broadcastable to [heads, queries, K]."""
+        """As `stages`, under a mask, bool, broadcastable to [heads, queries, K]."""
         k, v = (self._of_heads(some, row, heads, self.k.shape[-2]) for some in (self.k, self.v))
         terms, q = self.terms_in(row, heads, queries), self.q[row, heads, queries].float()
         return attention_stages(q, k, v, allowed, scale=self.scale, terms=terms)
 
     def _of_heads(self, some: Tensor, row: int, heads: slice, seen: int) -> Tensor:
-        """Of k or v what these query heads read, up to a key: float32 [heads, seen, D]."""
+        """The k or v that these query heads read, up to a key: float32 [heads, seen, D]."""
         shared = torch.arange(self.q.shape[1])[heads] // (self.q.shape[1] // self.k.shape[1])
         return some[row, :, :seen][shared].float()
 
@@ -151,12 +151,12 @@ class Trace:
 
     @property
     def queries(self) -> TokenBatch:
-        """The tokens that look: a heatmap's rows."""
+        """The tokens that attend: a heatmap's rows."""
         return self.parts[self.name].queries if self.parts else self.batch
 
     @property
     def keys(self) -> TokenBatch:
-        """The tokens looked at: a heatmap's columns."""
+        """The tokens attended to: a heatmap's columns."""
         return self.parts[self.name].keys if self.parts else self.batch
 
     @property
@@ -237,7 +237,7 @@ class Trace:
     @torch.inference_mode()
     def blocks(self, row: int = 0, masks: MaskSpec | None = None) -> Iterator[tuple[int, slice, Tensor]]:
         """Every weight of the row, a block of queries at a time: (layer, queries, weights [H, queries, K])."""
-        made: AllowedCache = {}  # masks that layers have in common
+        made: AllowedCache = {}  # masks shared between layers
         for layer, record in enumerate(self.layers):
             self._check(layer, 0, row)
             queries, keys = record.q.shape[2], record.k.shape[2]

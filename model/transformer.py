@@ -33,7 +33,7 @@ class TransformerConfig:
 
 
 def config_of(recipe: Any, **more: int) -> TransformerConfig:
-    """The sizes among a recipe's fields, and more."""
+    """The config with the sizes among a recipe's fields, and more fields."""
     names = [field.name for field in fields(TransformerConfig) if hasattr(recipe, field.name)]
     return TransformerConfig(**{name: getattr(recipe, name) for name in names} | more)
 
@@ -64,7 +64,7 @@ class Transformer(Stack):
         past: Sequence[KeysValues] | None = None,
         edits: Sequence[Edit] | None = None,
     ) -> tuple[Tensor, list[Heads]]:
-        """`states`; allowed may also be one mask, or None, for all layers."""
+        """As `states`, but allowed may also be one mask, or None, for all layers."""
         masks = [allowed] * len(self.blocks) if allowed is None or isinstance(allowed, Tensor) else allowed
         return self.states(ids, positions, masks, past, edits)
 

@@ -32,7 +32,7 @@ title.markdown(page.heading(say("Head atlas")))
 texts, axes = st.columns([2.7, 1.6], vertical_alignment="bottom")
 with texts, st.container(horizontal=True, vertical_alignment="bottom"):
     chosen = one_of(say("Texts"), SOURCES, "atlas_source", width="content", help=say(atlas_controls.HELP))
-    # nobody looks at padding here
+    # padding is always masked here
     masks = controls.switch_masks(model, [name for name in model.describe().masks if name != "padding"])
 with axes, st.container(key="select_pair", horizontal=True, wrap=False):
     across, up = (atlas_controls.words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
@@ -40,7 +40,7 @@ with axes, st.container(key="select_pair", horizontal=True, wrap=False):
     x = st.selectbox(say("X axis"), key="atlas_x", help=across, **look)
     y = st.selectbox(say("Y axis"), key="atlas_y", help=up, **look)
 layer, head = controls.nearest_head(model, model.num_layers, model.num_heads)
-atlas_controls.share(model, text)  # before what may end the page
+atlas_controls.share(model, text)  # called before anything may end the page
 with guarded(say("Measuring every head …")):
     texts_key, read = atlas_controls.source(model, chosen, text)
     atlas, go_on = atlas_controls.find(model, texts_key, read, masks)

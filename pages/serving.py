@@ -21,7 +21,7 @@ st.html(LARGER)
 title = st.container()
 section = one_of(say("Shown"), inference.SECTIONS, "serving", label_visibility="collapsed")
 if section != "cost":
-    with title:  # under its name, not under the sections
+    with title:  # below the page's title, not below the sections
         controls.ask_for_text(text)
 reading = None if section == "cost" else controls.open_text(model, text, limits=section != "streaming")
 title.markdown(page.heading(say("Serving"), explain.title_of(model)))

@@ -23,7 +23,7 @@ step = controls.choose_step()
 notes = st.container()
 with guarded():
     training = controls.curves()
-beginning = steps.trained(training) if step == controls.LOSS else None  # what needs no text is there before the rest
+beginning = steps.trained(training) if step == controls.LOSS else None  # draw what needs no text before the rest
 if step == controls.TRAINING:
     live_training.show()
 else:

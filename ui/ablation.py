@@ -23,7 +23,7 @@ from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table
 
 
 def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff) -> None:
-    """The button; once it is pressed, how far it is, then the picture and the table."""
+    """Draw a button and, once it is pressed, the progress, then the picture and the table."""
     on = bool(st.session_state.ranking)
     with st.container(horizontal=True, vertical_alignment="center"):
         label = say("Close the ranking") if on else say("Rank all heads by their effect on this prediction")
@@ -69,7 +69,7 @@ HELP = N_(
     "Zero: the head's output is 0. Mean: at every token the output is its mean over this text, later tokens included, "
     "so only the variation between tokens is removed. Another mask: only this head uses a different mask."
 )
-LONGEST = 600  # characters of the heads that are off, in a link
+LONGEST = 600  # most characters of a link that list the heads that are off
 MOST_OFF = 64
 
 
@@ -83,7 +83,7 @@ class AblationLink(link.View):
 
 
 def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple[Head, ...]:
-    """The heads that are off, those of them that are there."""
+    """The heads that are off, without those that the model does not have."""
     linked = st.session_state.heads_off
     chosen = [catalog.first_head(model)] if linked is None else read(linked)
     offered = list(np.ndindex(layers, heads))
@@ -117,12 +117,12 @@ def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
 
 
 def mask_name(name: str, spec: MaskSpec, attention: str) -> str:
-    """A key of MASKS, its sentence: a window reaches ahead as well where nothing is causal."""
+    """The words for a mask of MASKS; without a causal mask, a window also reaches ahead."""
     return MASKS["both_sides" if name == "near" and (attention == "encoder" or not spec.causal) else name]
 
 
 def read(written: str) -> list[Head]:
-    """ "4.0,2.1" -> [(4, 0), (2, 1)]; what is no head is passed over, each counts once."""
+    """ "4.0,2.1" -> [(4, 0), (2, 1)]; anything but a head is ignored, and repeated heads count once."""
     pairs = re.findall(r"(?<![\d.-])(\d{1,4})\.(\d{1,4})(?![\d.])", written)
     return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))[:MOST_OFF]
 

@@ -22,7 +22,7 @@ from viz.components import source
 from viz.lessons import screen
 from viz.lessons.screen import verdict_on
 
-ASKS = {  # one after the other, those that can be asked
+ASKS = {  # asked in turn; a question that does not fit the runs is skipped
     "loss": N_("With these masks, will the mean loss go down, go up or stay the same?"),
     "future": N_("How much of this head's attention will go to tokens that come later?"),
     "padding": N_("How much of this head's attention will go to padding?"),
@@ -59,8 +59,8 @@ def masks_to_show(
     head: int,
     by: By = "tokens",
 ) -> MaskSpec:
-    """spec; or, where the user wants to be asked, the masks before it until they have said what it will do. by: what
-    the position of the query counts."""
+    """The masks to draw: spec or, if the user wants to be asked first, the previous masks until they have answered.
+    by: what the query's position counts."""
     state = st.session_state
     if not state.get("ask_first"):
         state.pop("first_shown", None)
@@ -100,8 +100,7 @@ def masks_to_show(
 def _question(
     model: Model, runs: list[RunRef], about: QuestionSubject, spec: MaskSpec, before: MaskSpec
 ) -> tuple[str, Answer] | None:
-    """The kind of question after the last one, of those that these runs can be asked, and its answer. about: of any
-    kind."""
+    """The next kind of question that fits these runs, and its answer; None if none does. about: its kind is ignored."""
     begin = (TURNS.index(st.session_state.get("first_kind", TURNS[-1])) + 1) % len(TURNS)
     lifted = {name for name in ("causal", "padding") if getattr(before, name) and not getattr(spec, name)}
     predicts = model.kind != "encoder" and model.predicts
@@ -113,5 +112,5 @@ def _question(
         try:
             return kind, results.ask(answer, ModelRef.of(model), *runs, model.name, replace(about, kind=kind))
         except TROUBLE:
-            continue  # not of this text: the next kind
+            continue  # it cannot be asked of this text: try the next kind
     return None

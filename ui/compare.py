@@ -39,8 +39,8 @@ ABOVE = 220  # pixels over the pictures as the page opens, without the titles in
 
 
 class CompareLink(link.View):
-    """This page's link. differs: in what B is another than A. b_off: B's masks that are switched, with commas.
-    b_layer, b_head: of B where it may have another head; None: those that follow A's."""
+    """This page's link. differs: what B differs from A in. b_off: the masks switched for B, comma-separated.
+    b_layer, b_head: B's layer and head where it may have its own; None follows A's."""
 
     TYPED = ("target", "b_text")
     differs: Literal[*DIFFERS] = "masks"  # type: ignore[valid-type]
@@ -126,8 +126,7 @@ def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
 
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
-    """Draw the page, and its link in the sidebar; a part of the page that runs again alone. row: of A's texts, that
-    which is looked at."""
+    """Draw the page, and its link in the sidebar; runs as a fragment. row: which of A's texts is shown."""
     model = controls.keep()
     CompareLink.keep()
     spec = controls.open_masks(say("Compare"), model, reading.batch, row)
@@ -165,7 +164,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     share()
 
     heads = a.name(layer, head), b.name(b_layer, b_head)
-    b_position = b.real.stop - 1  # until the user picks one of A: then that of the same number, or the nearest there is
+    b_position = b.real.stop - 1  # until the user picks a query of A: then the same number in B, or the nearest
     if query.picked() is not None:
         b_position = _beside(a.real, b.real, position)
     positions = position, b_position
@@ -210,12 +209,12 @@ def _chats(a: Model) -> bool:
 
 
 def _beside(one: slice, other: slice, position: int) -> int:
-    """The position of the other text's token of the same number, or the nearest. one, other: where they are real."""
+    """The other text's position with the same token number, or the nearest. one, other: each text's real tokens."""
     return min(max(other.start + position - one.start, other.start), other.stop - 1)
 
 
 def _pick_of_b(a: RunView, b: RunView) -> head_picture.OnPick:
-    """What a click on a row of B does."""
+    """The callback for a click on a row of B: it chooses the matching query of A."""
     real = b.real, a.real  # no run: the page keeps what this returns
     return lambda row, _: head_picture.choose_query(_beside(*real, row), None)
 
@@ -227,7 +226,7 @@ def _show_heads(
     heads: tuple[str, str],
     positions: tuple[int, int],
 ) -> list[HeadView]:
-    """A's head beside B's, in the same colours; gives what is shown of them: without padding that both mask."""
+    """Draw A's head beside B's, in the same colours. Returns the parts shown: padding that both mask is left out."""
     masked = all(side.masks.padding for side in sides)
     parts = [(side.real.start, side.real.stop) if masked else (0, len(side.tokens)) for side in sides]
     shown = [cropped(view, part, part) for view, part in zip(views, parts, strict=True)]
@@ -249,7 +248,7 @@ def _show_heads(
 def _show_differences(
     sides: tuple[RunView, RunView], views: Sequence[HeadView], positions: tuple[int, int]
 ) -> list[str]:
-    """B's weights less A's, and the next tokens of both; gives sentences about either."""
+    """Draw B's weights minus A's, and the next tokens of both. Returns sentences about them."""
     left, right = st.columns(2, gap="small")
     sentences = [cached_figure(weights_sentence, *views)]
     with left:

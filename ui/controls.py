@@ -39,13 +39,13 @@ SCOPE_HELP = N_(
 )
 SIDES = {"left": N_("left"), "right": N_("right")}
 BY = {"tokens": N_("Tokens"), "words": N_("Words"), "sentences": N_("Sentences")}
-MERGING = ("Explore", "Export", "Compare", "Across layers")  # not shown: where positions count what tokens merge into
-POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")  # choices that count what tokens are merged into
-OF_THE_MODEL = ("layer", "head", "attention", "training_step", *NATIVE)  # choices that another model starts anew
+MERGING = ("Explore", "Export", "Compare", "Across layers")  # not shown: pages whose positions count merged tokens
+POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")  # choices that hold positions of merged tokens
+OF_THE_MODEL = ("layer", "head", "attention", "training_step", *NATIVE)  # choices that are reset for another model
 
 
 def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
-    """What every page about a model and a text begins with: `open_model`, and the text."""
+    """Begin a page about a model and a text: call `open_model`, and draw the text box. Returns both."""
     model = open_model(*own)
     with st.sidebar:
         text = choose_text()
@@ -55,7 +55,7 @@ def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
 
 
 def open_model(*own: Callable[[], None]) -> Model:
-    """The sidebar's choice of a model, loaded; where it cannot be had, the one before, under a sentence that says why.
+    """Let the user choose a model in the sidebar, and load it; if that fails, keep the previous one and say why.
 
     own: called to restore the page's own choices, after those that all pages share.
     """
@@ -72,15 +72,15 @@ def open_model(*own: Callable[[], None]) -> Model:
 
 
 def keep() -> Model:
-    """What `open_model` does, in a part of the page that runs again alone (st.fragment)."""
+    """Do what `open_model` does in a fragment, which runs again without the rest of the page."""
     widgets.keep("kept")
     _count_positions()
-    return models.kept()  # such a part is given none: it would keep it in memory for as long as the page is open
+    return models.kept()  # no model is passed to a fragment: that would keep it in memory while the page is open
 
 
 def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[TokenizedText, int]:
-    """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read.
-    limits: also say what of it is not read, which a page that reads more than one context does not leave out."""
+    """The text as the model reads it, and the index of the row to show; ends the page if there is nothing to read.
+    limits: whether to say what of it is not read; False for a page that reads more than one context."""
     ask_for_text(text)
     if model.chats and st.sidebar.toggle(say("Chat messages"), key="chat", help=say(chat.HELP)):
         reading = chat.open_messages(model, text)
@@ -98,13 +98,13 @@ def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[Tokenize
 
 
 def ask_for_text(text: str, words: str = A_LINE_EACH) -> None:
-    """Ends the page under its name where there is nothing to read. words: what to do, by N_."""
+    """End the page below its title if there is no text. words: what the user should do, marked by N_."""
     if not text.strip():
         _end(say(words))
 
 
 def refuse(model: Model, kind: type[link.TextLink], why: str) -> NoReturn:
-    """Ends a page that this model is nothing for under its name. kind: the page's link. why: and what to choose."""
+    """End a page that cannot show this model. kind: the page's link. why: the reason, and what to choose instead."""
     share(kind, model)
     _end(why)
 
@@ -116,19 +116,19 @@ def _end(words: str) -> NoReturn:
 
 
 def _count_positions() -> None:
-    """Forgets positions that counted something else than this page counts."""
+    """Forget positions that count other units (tokens, words, sentences) than this page's."""
     state = st.session_state
     if state.positions_count != _counted(state.by):
         state.update(dict.fromkeys(POSITIONS), positions_count=_counted(state.by))
 
 
 def _counted(by: By) -> By:
-    """What this page's positions count. by: what its tokens are merged into."""
+    """The unit of this page's positions. by: what its tokens are merged into."""
     return by if st.session_state.page in MERGING else "tokens"
 
 
 def _from_link() -> dict[str, Any]:
-    """The choices of the link; texts that were typed stay where the link brings none."""
+    """The choices that the link holds; if it holds no text, texts that the user typed stay."""
     view, settings = link.View.read(), models.settings()
     models.forget_failure()  # of another link's model
     known = view.model in catalog.offered(settings)
@@ -165,7 +165,7 @@ def choose_model() -> str:
 
 
 def chosen_model() -> str:
-    """The name in the sidebar; of a folder of checkpoints, the folder's."""
+    """The name of the model chosen in the sidebar; for a folder of checkpoints, the folder's."""
     state = st.session_state
     return state.other.strip().removeprefix("https://huggingface.co/") if state.model == OTHER else state.model
 
@@ -179,7 +179,7 @@ def choose_text() -> str:
 
 
 def choose_example(examples: Mapping[str, str], key: str, take: Callable[[str], object]) -> None:
-    """One of some texts by its name; take is called with the text."""
+    """Let the user choose an example text by its name; take is called with the text."""
     state = st.session_state
     look: Any = {"placeholder": say("Examples"), "label_visibility": "collapsed"}
 
@@ -192,7 +192,7 @@ def choose_example(examples: Mapping[str, str], key: str, take: Callable[[str], 
 
 
 def read(text: str) -> str:
-    """What this server reads of a text; under its box stands where that is not all of it."""
+    """The part of a text that this server reads; a caption below its box says so if that is not all."""
     most = Settings.from_environment().characters
     if len(text) > most:
         said = say("{count:,} characters; this server reads at most the first {most:,}.", count=len(text), most=most)
@@ -201,7 +201,7 @@ def read(text: str) -> str:
 
 
 def choose_row(rows: list[str], key: str = "row") -> int:
-    """Which row to look at, from 0."""
+    """Let the user choose the row to show. Returns its index, from 0."""
     st.session_state[key] = min(max(st.session_state[key], 1), len(rows))
     if len(rows) > 1:
         numbers = range(1, len(rows) + 1)
@@ -210,7 +210,7 @@ def choose_row(rows: list[str], key: str = "row") -> int:
 
 
 def choose_pad_side(text: str) -> str:
-    """On which side short rows are padded: a choice where the text has several."""
+    """The side on which short rows are padded, a choice of the user's if the text has several rows."""
     if len(rows_of(text, 2)[0]) > 1:
         names = {side: say(name) for side, name in SIDES.items()}
         st.radio(say("Pad side"), list(SIDES), format_func=names.__getitem__, key="pad", horizontal=True)
@@ -233,7 +233,7 @@ def choose_target(model: Model, text: str) -> list[str] | None:
 
 
 def choose_attention(offered: Sequence[str]) -> str:
-    """One that this page offers; what was chosen where more are offered stays chosen there."""
+    """Let the user choose one of the attentions offered here; a page that offers more keeps its own choice."""
     chosen = st.session_state.attention
     shown = chosen if chosen in offered else offered[min(1, len(offered) - 1)]
     if len(offered) > 1:
@@ -250,14 +250,14 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
 
 
 def switch_masks(model: Model, names: list[str]) -> MaskSpec:
-    """The switches of these masks, in the container that is open."""
+    """Draw the switches of these masks in the open container."""
     for name in names:
         mask_switch(model, name)
     return replace(model.standard, **{name: st.session_state[name] for name in names})
 
 
 def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpec:
-    """The page's title with what is looked at; beside it what tokens are merged into, and the switches of the masks."""
+    """Draw the page's title with what is shown and, beside it, the choice of merging and the mask switches."""
     left, right = st.columns([1, 1.4], vertical_alignment="bottom")
     left.markdown(page.heading(title, explain.title_of(model), explain.size(batch, row)))
     look: Any = {"horizontal": True, "horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
@@ -273,27 +273,27 @@ def switches(model: Model) -> list[str]:
 
 
 def held_and_lifted(model: Model, spec: MaskSpec) -> tuple[list[str], list[str]]:
-    """Of the masks that a user can switch: those that hold, and those of the model's own that do not."""
+    """The masks that a user can switch: those that are on, and those of the model's own that are off."""
     names = switches(model)
     held = [name for name in names if getattr(spec, name)]
     return held, [name for name in names if getattr(model.standard, name) and name not in held]
 
 
 def mask_switch(model: Model, name: str) -> None:
-    """The switch of a mask that models are trained with; at first as this model was."""
+    """Draw the switch of a mask that models are trained with; it starts as this model was trained."""
     if st.session_state[name] is None:
         st.session_state[name] = getattr(model.standard, name)
     st.toggle(say(STYLES[name].label), key=name, help=say(STYLES[name].help), width="content")
 
 
 def choose_by(width: Literal["stretch", "content"] = "stretch") -> By:
-    """What tokens are merged into; the choice is in st.session_state.by before this is drawn."""
+    """Let the user choose what tokens are merged into; st.session_state.by holds it even before this is drawn."""
     by: By = one_of(say("Merge tokens"), BY, "by", label_visibility="collapsed", width=width)
     return by
 
 
 def explain_by(*more: str) -> None:
-    """A caption where tokens are merged. more: sentences of the page's own."""
+    """Draw a caption if tokens are merged. more: the page's own sentences to add."""
     if st.session_state.by != "tokens":
         st.caption(together([merged_words(st.session_state.by), *more]))
 
@@ -311,7 +311,7 @@ def choose_head(model: Model, layers: int, heads: int, attention: str = "") -> t
 
 
 def take_head(layer: int, head: int | None) -> None:
-    """For a callback: this head is chosen, where it is one."""
+    """Choose this head, in a callback; a head of None changes nothing."""
     if head is not None:
         st.session_state.layer, st.session_state.head = layer, head
 
@@ -325,9 +325,9 @@ def nearest_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
 
 
 def choose_positions(rows: int, columns: int) -> tuple[int, int]:
-    """The part of a long text that is shown large, from the first position up to, without, the second.
+    """Let the user choose the part of a long text that is shown large: positions [begin, end).
 
-    All of a short one, and of a rectangle, whose rows and columns are different texts.
+    A short text is shown whole, and so is a rectangle, whose rows and columns are different texts.
     """
     longest = max(rows, columns)
     end = min(max(st.session_state.end or longest, 2), longest)
@@ -341,9 +341,9 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
 
 
 def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
-    """Keep the URL true to the page's choices, and offer links in the sidebar; what the model begins with is left out.
+    """Keep the URL true to the page's choices, without the model's defaults, and offer links in the sidebar.
 
-    kind: the page's link. others: what stands in the link otherwise than in the choices.
+    kind: the page's link. others: values that the link has instead of the choices.
     """
     instead: dict[str, Any] = {"model": chosen_model() or "story"}
     instead |= {name: None for name in NATIVE if st.session_state.get(name) == getattr(model.standard, name)}
@@ -357,13 +357,13 @@ def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
 
 
 def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int]) -> None:
-    """Of a decoder of our own: a file that runs it in the browser, with this text and these masks."""
+    """For a decoder of our own, offer a file that runs it in the browser with this text and these masks."""
     if not isinstance(getattr(model, "network", None), Transformer):
         return
     slot = st.expander(say("Offline page"), icon=":material/download:", key="offline", on_change="rerun")
     if not slot.open:
         return
-    from viz.saved.live import MOST_CHARACTERS, live_page  # what nobody needs before
+    from viz.saved.live import MOST_CHARACTERS, live_page  # imported only when it is needed
 
     with slot:
         try:

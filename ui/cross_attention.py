@@ -101,7 +101,7 @@ class SourceTexts:
 
 
 def choose_beside(model: Model, text: str) -> str | None:
-    """The line of ours beside the user's only one, so that there is padding; None where there are several."""
+    """The page's own line, added to a user's single line so that there is padding; None if the user has several."""
     rows, left_out = rows_of(text, 1)
     if left_out:
         return None
@@ -115,7 +115,7 @@ def choose_beside(model: Model, text: str) -> str | None:
 
 
 def choose_head(model: Model, part: str) -> tuple[int, int | None]:
-    """The layer, and the head or None for the mean of all, of one of the attentions."""
+    """Let the user choose a layer and a head of an attention; a head of None is the mean of all."""
     layers, heads = run_view.shape(model, part)
     layer_key, head_key = f"{part}_layer", f"{part}_head"
     _at_most(layer_key, layers - 1)
@@ -159,7 +159,7 @@ TITLES = {
     "encoder": N_("Encoder: the source attends to itself"),
     "decoder": N_("Decoder: the output attends to what is written so far"),
 }
-NAMES = {"cross": N_("cross"), "encoder": N_("encoder"), "decoder": N_("decoder")}  # as a head is called
+NAMES = {"cross": N_("cross"), "encoder": N_("encoder"), "decoder": N_("decoder")}  # the attention in a head's name
 READING = {
     "cross": N_("Each row is the token just read and predicts the next one: the start token's row predicts the first."),
     "encoder": N_("Every row may attend to the whole source, including later tokens."),
@@ -168,7 +168,7 @@ READING = {
         "not written yet."
     ),
 }
-MASKS = {  # of the table, in its order
+MASKS = {  # the masks in the table, in order
     N_("standard masks"): MaskSpec(),
     N_("without the padding mask"): MaskSpec(padding=False),
     N_("without the causal mask"): MaskSpec(causal=False),
@@ -176,13 +176,13 @@ MASKS = {  # of the table, in its order
 }
 
 
-SAMPLE = 100  # held-out strings
+SAMPLE = 100  # how many held-out strings are measured
 CANDIDATES = 6
 Pair = tuple[RunView, RunView]  # under the chosen and under the standard masks
 
 
 def head_view(found: RunView, layer: int, head: int | None) -> HeadView:
-    """A head, or None for the mean of the layer's heads; padding by its sign, which is shorter than its name. Kept."""
+    """The view of a head, or of the mean of the layer's heads for None, cached. Padding is labelled by a short sign."""
 
     def make() -> HeadView:
         heads = range(run_view.shape_of(found)[1]) if head is None else [head]
@@ -240,7 +240,7 @@ def notes(model: Model, lines: SourceTexts, row: int) -> list[str]:
     """A sentence for everything that the user should know of the batch."""
     batch, source, count = lines.reading.batch, lines.reading.batch.source, len(lines.own_rows)
     assert source is not None
-    own = [replace(one, cut=one.cut[:count]) for one in (batch, source)]  # what of ours is cut nobody needs to know
+    own = [replace(one, cut=one.cut[:count]) for one in (batch, source)]  # cuts of the page's own lines go unsaid
     found = explain.limits(model, replace(lines.reading, batch=replace(own[0], source=own[1])))
     if lines.ours:
         beside = escaped(lines.reading.rows[-1][:80])

@@ -69,7 +69,7 @@ def title_of(model: Model) -> str:
 
 
 def plain_title(model: Model) -> str:
-    """The model's name, of a folder its last part."""
+    """The model's name; for a folder, its last part."""
     return Path(model.name).name if model.name.startswith(("/", "~", ".")) else model.name
 
 
@@ -84,7 +84,7 @@ ROWS = {"text": N_("Row {row}"), "source": N_("Source row {row}"), "target": N_(
 
 
 def limits(model: Model, reading: TokenizedText) -> list[str]:
-    """A sentence for everything of the text that is not shown."""
+    """Sentences on what of the text is not shown."""
     batch = reading.batch
     texts = {"text": batch} if batch.source is None else {"source": batch.source, "target": batch}
     about = {"model": title_of(model), "most": model.context}
@@ -113,7 +113,7 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
 
 
 def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
-    """Of the first row whose characters are for the most part none that the tokenizer has tokens for."""
+    """In a list, a sentence on the first row that is mostly single bytes, for want of tokens; else empty."""
     for row, (pieces, keep) in enumerate(zip(batch.pieces, batch.keep.tolist(), strict=True), 1):
         real = [piece for piece, kept in zip(pieces, keep, strict=True) if kept]
         count = sum(BYTE.fullmatch(piece) is not None for piece in real)
@@ -192,7 +192,7 @@ def sharing(look: RunView, layer: int, head: int) -> str:
 
 
 def head_alt(name: str, view: HeadView, changed: bool) -> str:
-    """The heatmap for whoever cannot see it: its size, where its weight is, and what is blocked."""
+    """The alternative text of the heatmap: its size, where its weight is, and what is blocked."""
     blocked = view.any_blocked()
     query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
     queries, keys = view.weights.shape
@@ -213,7 +213,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
 
 
 def change_alt(name: str, now: HeadView, standard: HeadView) -> str:
-    """The heatmap of a change from the standard masks for whoever cannot see it."""
+    """The alternative text of the heatmap of a change from the standard masks."""
     change = now.weights - standard.weights
     query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
     words = N_(
@@ -235,7 +235,7 @@ def change_key(now: HeadView, standard: HeadView) -> str:
 def loss_alt(
     now: np.ndarray, standard: np.ndarray, *, changed: bool = True, names: tuple[str, str] | None = None
 ) -> str:
-    """names: of the two, where one is not under the standard masks."""
+    """The alternative text of the loss curves. names: of the two runs, if neither is the standard one."""
     if not changed:
         return loss_caption(now, standard, changed=False)
     means = {"now": _mean(now), "standard": _mean(standard)}
@@ -246,7 +246,7 @@ def loss_alt(
 
 
 def texts_alt(now: np.ndarray, other: np.ndarray, *, changed: bool, names: tuple[str, str]) -> str:
-    """Of the mean losses of texts."""
+    """The alternative text of the chart of the texts' mean losses."""
     if not changed:
         return say("Mean loss of each text, in nats/token")
     words = N_("Mean loss of each text, in nats/token. Their mean is {now} ({one}), {other} ({compared}).")
@@ -268,8 +268,8 @@ def show_losses(
     caption: str = "",
     about: str = "",
 ) -> None:
-    """The losses now and under the standard masks, or of two runs of these names, under their caption or another; a
-    sentence where no token has one. about: help beside the caption."""
+    """Draw the losses now and under the standard masks, or of two runs with these names; a sentence if no token has a
+    loss. caption: replaces the usual one. about: help beside it."""
     if all(np.isnan(losses).all() for losses in curves):
         st.caption(say("No token of this row is predicted from another, so there is no loss."))
         return
@@ -294,7 +294,7 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
 
 
 def _none_blocked(views: list[HeadView]) -> str:
-    """Of views none of whose cells is blocked; parts of a text may leave out the cells that are."""
+    """The sentence for views without blocked cells; those of the whole head may lie outside the part shown."""
     if any(view.whole is not None and view.whole.any_blocked().any() for view in views):
         return say("No cell of this part is blocked.")
     return say("No cell is blocked.")

@@ -11,9 +11,9 @@ import torch
 from i18n import N_, Message, msg, say, translated
 from ui.markdown import lines
 
-TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
+TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model may raise; OSError: missing files
 NO_MEMORY = N_("There was not enough memory for this. Try a shorter text, fewer lines or a smaller model")
-ALLOCATOR = (  # what torch's RuntimeErrors then say
+ALLOCATOR = (  # what torch's RuntimeErrors say when memory runs out
     "can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory",  # not shown
 )  # fmt: skip
 
@@ -35,7 +35,7 @@ def _without_stop(words: str) -> str:
 
 
 def problem_of(work: Callable[[], object]) -> Message | None:
-    """Do the work, which may fail; what to tell the reader where it did."""
+    """Do the work, and return what to tell the reader if it fails, else None."""
     try:
         work()
     except Exception as error:
@@ -55,7 +55,7 @@ def tell(problem: Message) -> None:
 def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Where the work fails, call on_trouble, say why and end the page there.
 
-    words: of the spinner while a result is made in it (`waiting`).
+    words: the spinner's text while a result is computed (see `waiting`).
     """
     before = _words.set(words)
     try:
@@ -73,9 +73,9 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """The spinner of the guard around.
+    """Show the spinner of the enclosing guard.
 
-    One: what is made for something that is being made waits under the same.
+    Only once: a result that is computed for another one shares its spinner.
     """
     words = _words.get()
     before = _words.set("")

@@ -44,11 +44,11 @@ POSITION = {"depth": N_("by depth"), "row": N_("by row (wrong)")}
 DOCUMENTS = {"separator": N_("by separator"), "lengths": N_("by length")}
 SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left")}
 BLOCK_SIZES = ("16", "32", "64", "128", "256")
-HEAD_SIZE = 64  # of the head whose operations are counted
+HEAD_SIZE = 64  # the width of the head whose operations are counted
 MOST_SLIDERS = 6
-NO_MASKS = '{"causal": true}'  # but the causal one
+NO_MASKS = '{"causal": true}'  # no masks but the causal one
 LOOK_EVERY = 0.3  # seconds between two parts of a stream
-PART_SECONDS = 0.7  # of reading in each of them
+PART_SECONDS = 0.7  # seconds of reading in each part
 
 
 class ServingLink(link.View):
@@ -81,7 +81,7 @@ class ServingLink(link.View):
 
 
 class SectionView(NamedTuple):
-    """What a section shows. sentence, figures by their titles: made in whoever's language. code: the same in Python."""
+    """What a section shows. sentence, figures (by title): in the language of whoever asks. code: the same in Python."""
 
     sentence: Callable[[], str]
     figures: dict[str, Any]
@@ -97,7 +97,7 @@ class Row:
 
     @classmethod
     def of(cls, model: Model, reading: TokenizedText, row: int) -> "Row":
-        """Raises what check_predicts raises."""
+        """The row of a text. Raises what check_predicts raises."""
         calls.check_predicts(model)
         return cls(model, reading.batch.without_padding(row))
 
@@ -111,7 +111,7 @@ class Row:
         return self.batch.pieces[0]
 
     def code(self, call: str, given: str = "") -> str:
-        """A call of the run's in Python. given: what another run is made of."""
+        """Python code for a method call on the run. given: arguments of `run`, if not the row's text."""
         run = f"run({given or repr(self.batch.texts[0])})"
         if self.batch.rendered and not given:
             messages = [{"role": role, "content": content} for role, content in messages_of(st.session_state.text)]
@@ -119,7 +119,7 @@ class Row:
         return f"import unmask\n\nrun = unmask.load({self.model.name!r}).{run}\nrun.{call}"
 
     def ask(self, function: Any, *arguments: Any, **options: Any) -> Any:
-        """function(model, *arguments) of model/, remembered."""
+        """The cached result of function(model, *arguments), of model/."""
         return results.ask(function, ModelRef.of(self.model), *arguments, **options)
 
 
@@ -139,7 +139,7 @@ def share(model: Model) -> None:
 
 
 def offer(shown: SectionView) -> None:
-    """The section's figures as files, and its numbers in Python."""
+    """Offer the section's figures as files, and Python code for its numbers."""
     slot = st.popover(say("Files and code"), icon=":material/download:", key="serving_files", on_change="rerun")
     if not slot.open:
         return
@@ -158,14 +158,14 @@ def offer(shown: SectionView) -> None:
 
 
 def _chart(title: str, key: str, make: Any, sentence: str, draw: Any = cached_figure, **look: Any) -> dict[str, Any]:
-    """Draw a figure under its title, by N_; gives both."""
+    """Draw a figure under its title, marked by N_. Returns both."""
     st.markdown("#### " + say(title))
     page.chart(draw(make.func, *make.args), key, unescape(sentence), **look)
     return {title: make}
 
 
 def show_calls(row: Row) -> SectionView:
-    """The cells by the call that computed them."""
+    """Draw which call computed each cell."""
     state, count = st.session_state, row.batch.ids.shape[1]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(say("Chunk sizes"), key="chunks", width=150,
@@ -228,7 +228,7 @@ def _drag(ends: list[int], count: int, alike: bool) -> None:
 
 
 def show_tree(row: Row) -> SectionView:
-    """A tree of draft tokens and its mask."""
+    """Draw a tree of draft tokens and its mask."""
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(say("Branches at each depth"), key="branching", width=180, disabled=bool(state.drafts.strip()),
@@ -269,7 +269,7 @@ def show_tree(row: Row) -> SectionView:
 
 
 def show_packing(row: Row) -> SectionView:
-    """Losses of documents packed and alone."""
+    """Draw the losses of documents packed into one row, and of each alone."""
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         if one_of(say("Documents"), DOCUMENTS, "documents_by", width="content") == "separator":
@@ -285,7 +285,7 @@ def show_packing(row: Row) -> SectionView:
 
 
 def show_streaming(row: Row) -> SectionView:
-    """A text longer than the cache, read part by part."""
+    """Read a text longer than the cache part by part, and draw what was read."""
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         source = one_of(say("Text"), SOURCES, "stream_text", width="content",
@@ -301,7 +301,7 @@ def show_streaming(row: Row) -> SectionView:
     sizes = {"window": state.stream_window, "sinks": state.stream_sinks, "step": state.stream_step}
     now: StreamingState | None = state.get("stream_now")
     if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
-        state.stream_now = None  # what it holds leaves the memory first
+        state.stream_now = None  # free its memory first
         attention, labels = row.model.attentions[0], tuple(map(row.model.label, ids))
         every = np.ndindex(run_view.shape(row.model, attention))
         heads = [run_view.name_of(row.model, attention, *head) for head in every]
@@ -316,7 +316,7 @@ def show_streaming(row: Row) -> SectionView:
 
 @dataclass
 class StreamingState:
-    """One reader's. labels: of its tokens. heads: their names. found: what has been read. problem: what ended it."""
+    """A reader's stream. labels: of its tokens. heads: their names. found: what was read. problem: what ended it."""
 
     model: ModelRef
     ids: tuple[int, ...]
@@ -328,7 +328,7 @@ class StreamingState:
     problem: Message | None = None
 
     def read(self, seconds: float) -> None:
-        """The next part, computed in turn with other readers' jobs."""
+        """Read the next part, in turn with other readers' jobs."""
         job = Job(stream, (self.model, self.ids), {**self.sizes, "so_far": self.found, "seconds": seconds})
         self.found = results.scheduler().ask(job, results.session(), results.still_wanted)
 
@@ -341,7 +341,7 @@ def _read_on(going: bool) -> dict[str, Any]:
     found: StreamedText = now.found
     now.going &= not (found.over or now.problem)
     if now.going != going:
-        st.rerun()  # the whole page once: the sentence follows, and the looks begin or end
+        st.rerun()  # rerun the whole page once, to update its sentence and to start or end the polling
     if now.problem:
         tell(now.problem)
     if not found.over:
@@ -358,7 +358,7 @@ def _read_on(going: bool) -> dict[str, Any]:
 
 
 def show_cost() -> SectionView:
-    """What the chosen mask costs a kernel that works on blocks."""
+    """Draw what the chosen mask costs a kernel that works on blocks."""
     state, top, spec = st.session_state, st.container(), None
     with suppress(ValueError):
         spec = MaskSpec.from_json(state.cost_masks)

@@ -44,9 +44,9 @@ class LayersLink(link.View):
     over: Over = "rollout"
 
 
-MOST_LENS = 64  # rows of the table
-MOST_BESIDE = 9  # readings that leave room beside the table
-BEFORE, STEP = 40, 16  # of them before the query at least, where a text is longer, and by how many the rows move
+MOST_LENS = 64  # most rows of the table
+MOST_BESIDE = 9  # most columns of the table that leave room beside it
+BEFORE, STEP = 40, 16  # in a longer text: the fewest rows before the query, and by how many the rows move
 UNITS = {"mean": N_("mean weight"), "maximum": N_("largest weight"), "rollout": N_("rollout"), "flow": N_("flow")}
 ATTENTION_ALONE = N_(
     "Rollout and flow use only attention weights: they ignore the size of the value vectors and the MLPs."
@@ -59,7 +59,7 @@ LENS = N_(
 
 
 def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
-    """The table, and the candidates of the query; gives the sentence."""
+    """Draw the table of the logit lens, and the query's candidates. Returns the sentence."""
     if now.model.kind == "encoder" or not now.model.predicts:
         st.info(explain.no_predictions(now.model))
         return say("There is nothing to predict here; the other two pictures show its attention.")
@@ -88,9 +88,9 @@ def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
 
 
 def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
-    """Of real positions begin up to, without, end those that the table shows: all, or MOST_LENS around the query.
+    """The positions that the table shows of the real ones, [begin, end): all, or MOST_LENS around the query.
 
-    They are the same for STEP queries in a row: other positions take another run of the model.
+    They stay the same for STEP consecutive queries, because other positions need another run of the model.
     """
     if end - begin <= MOST_LENS:
         return begin, end
@@ -100,7 +100,7 @@ def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
 
 
 def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -> str:
-    """Layers by keys; gives the sentence."""
+    """Draw what one token attends to in each layer, as layers by keys. Returns the sentence."""
     runs, real, piece = [one for one in (now, standard) if one is not None], now.real, now.tokens[query]
     whole = [one.kept(("token", over, query), partial(_token, one, query, over)) for one in runs]
     view, *others = whole
@@ -113,13 +113,13 @@ def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -
     alone = _attention_alone(now.model, over)
     rows = say(about, token=escaped(piece), position=query)
     st.caption(together(filter(None, [rows, pictures.reduced_words(view), merged_words(now.by), alone])))
-    return pictures.token_sentence(whole[0], over, query, piece, *whole[1:])  # padding that looks is no column
+    return pictures.token_sentence(whole[0], over, query, piece, *whole[1:])  # uncropped: a padding query has no column
 
 
 def show_all(
     now: RunView, standard: RunView | None, query: int, over: Over, layer: int, name: str, part: tuple[int, int]
 ) -> str:
-    """Queries by keys at one layer; gives the sentence, which is about the query."""
+    """Draw queries by keys at one layer. Returns a sentence about the query."""
     runs = [one for one in (now, standard) if one is not None]
     views = [one.kept(("map", over, layer), partial(_map, one, over, layer)) for one in runs]
     picture, below = st.container(), st.container()
@@ -176,7 +176,7 @@ def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | No
         figure = comparison_figure(*views, dark=dark, query=query)
     else:
         figure = head_figure(views[0], dark=dark, wide=WIDE, query=query)
-    # these are no one head's weights, and have no scores: what a head's picture says of them is taken out
+    # these weights are not of one head, and have no scores: remove what a head's picture says of them
     cell = say("<b>%{y}</b> on <b>%{x}</b>")
     for trace in figure.to_dict()["data"]:  # this figure's own plain data: it was made just now, and is shown as it is
         if trace.get("name") == "weights":

@@ -17,10 +17,10 @@ from ui import widgets
 from ui.sidebar import speech
 
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
-ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # from a position up to, with, another
+ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # rows and columns, each from its first position to its last
 PINS = r"^\d{1,6}(,\d{1,6}){0,7}$"  # positions, or heads
-SPAN = r"^\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?){0,31}$"  # positions, or from one up to, with, another
-LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells it
+SPAN = r"^\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?){0,31}$"  # positions, or ranges from first to last
+LONGEST_MASKS = 4_000  # most characters of a MaskSpec as JSON, before URL encoding
 
 
 def at_most(length: int) -> BeforeValidator:
@@ -44,9 +44,9 @@ class Link(BaseModel):
     """What every page's link holds; a field that makes no sense gets its default."""
 
     model_config = ConfigDict(extra="ignore", validate_by_name=True, validate_by_alias=True)
-    TEXT: ClassVar[str] = ""  # the field of the user's text, None in it where there is none; "" where no field is
-    FIRST_TEXT: ClassVar[str] = ""  # what a page with a text of its own begins with
-    TYPED: ClassVar[tuple[str, ...]] = ()  # the fields of other texts
+    TEXT: ClassVar[str] = ""  # the name of the field of the user's text, whose value may be None; "" for no such field
+    FIRST_TEXT: ClassVar[str] = ""  # the first text of a page with a text of its own
+    TYPED: ClassVar[tuple[str, ...]] = ()  # the names of the fields of other texts
 
     @classmethod
     def read(cls) -> Self:
@@ -64,19 +64,19 @@ class Link(BaseModel):
 
     @classmethod
     def of_choices(cls, **others: Any) -> Self:
-        """The choices as they are now, but for others: those of them that are fields."""
-        state = st.session_state.to_dict()  # at once: a look at one key costs more
+        """The link of the current choices; others: values to use instead."""
+        state = st.session_state.to_dict()  # copied at once: reading key by key costs more
         chosen = {name: state[name] for name in cls.model_fields if name in state}
         return cls._of(chosen | {name: value for name, value in others.items() if name in cls.model_fields})
 
     @classmethod
     def own(cls) -> set[str]:
-        """The fields of this page alone."""
+        """The names of the fields that only this page has."""
         return set(cls.model_fields) - set(View.model_fields)
 
     @classmethod
     def untyped(cls) -> dict[str, Any]:
-        """The other texts where none of them was typed."""
+        """The defaults of the texts in TYPED."""
         return {name: cls.model_fields[name].default for name in cls.TYPED}
 
     @classmethod
@@ -101,11 +101,11 @@ class Link(BaseModel):
 
     @classmethod
     def keep(cls) -> None:
-        """The same in a part of the page that runs again alone (st.fragment)."""
+        """Do the same in a fragment, which runs again without the rest of the page."""
         widgets.keep(f"kept_{cls.__name__}")
 
     def parameters(self) -> dict[str, str]:
-        """What differs from the defaults, and the language where it was chosen."""
+        """The URL's parameters: what differs from the defaults, and the language if it was chosen."""
         chosen = {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in self.model_dump(exclude_defaults=True, by_alias=True).items()
@@ -132,8 +132,8 @@ class Link(BaseModel):
 
 
 def texts_of(name: str, linked: dict[str, str] | None, now: dict[str, str] | None) -> dict[str, str] | None:
-    """Texts by their keys, of a link that was just read. linked: the link's own, None where it has none; now: those
-    there are, None where a page is first opened, which None is returned for too. name: of these texts.
+    """The texts to show once a link was read, by their keys; None for a page that is first opened without linked texts.
+    linked: the link's texts, None without any; now: the current texts, None at first. name: of this group of texts.
 
     Typed texts are in no link. Where Back goes past them, to a link with texts, Forward brings them again.
     """
@@ -158,7 +158,7 @@ class TextLink(Link):
     training_step: Annotated[int, Field(ge=0, lt=10**9)] | None = None  # of a folder of checkpoints; None: the last
 
     def parameters(self) -> dict[str, str]:
-        """What differs from the defaults; of the texts all or none."""
+        """The URL's parameters, which hold all of the texts or none."""
         shared = self if self.text is not None else self.model_copy(update=self.untyped())
         return super(TextLink, shared).parameters()
 
@@ -184,14 +184,14 @@ class View(_Masked):
     attention: str | None = None
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
-    by: Literal["tokens", "words", "sentences"] = "tokens"  # and what positions count, but in the Mask Lab
+    by: Literal["tokens", "words", "sentences"] = "tokens"  # also the unit of positions, except in the Mask Lab
     span: Annotated[str, StringConstraints(pattern=SPAN)] | None = None  # queries looked at together: "3-7,12"
-    pooled: Literal["mean", "sum"] = "mean"  # of those
+    pooled: Literal["mean", "sum"] = "mean"  # how the queries of span are combined
     show_padding: bool | None = None  # None: unless there is much of it
     zoom: Annotated[str, StringConstraints(pattern=ZOOM)] | None = None  # rows and columns shown large: "5-12,0-9"
     section: str | None = None  # of the Mask Lab
     query: Whole | None = None  # the query that is looked at
-    key: Whole | None = None  # and the key, of a cell
+    key: Whole | None = None  # the key that is looked at, with the query a cell
     view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers", "span"] = "tokens"  # of the head
     picture: Literal["head", "every", "arcs", "tokens", "bars", "carried", "why", "span"] = "head"  # of Export
     pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay lit
@@ -210,7 +210,7 @@ class View(_Masked):
 
 
 def write(view: Link) -> None:
-    """Keep the URL true to the view, the texts only where a link brought them all, or they are the page's own."""
+    """Update the URL to the view; it holds texts only if a link brought all of them or they are the page's own."""
     bare, whole = _with_and_without(view)
     state, linked = st.session_state, view.untyped()
     for name in (view.TEXT, *view.TYPED):
@@ -220,7 +220,7 @@ def write(view: Link) -> None:
 
 
 def share(view: Link) -> None:
-    """Call at the end of a page: keep the URL true to the view; offer links, in no popover: below it is no room."""
+    """Call at the end of a page: update the URL to the view, and offer links (a popover would have no room below)."""
     write(view)
     slot = st.expander(say("Link to this view"), icon=":material/link:", key="link", on_change="rerun")
     if slot.open:

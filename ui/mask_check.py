@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 WHATS = {"model": N_("A model"), "patient": N_("A sample module")}
 TYPES = ("float32", "bfloat16")
-KINDS = (N_("decoder"), N_("encoder"), N_("encoder-decoder"))  # of report.kind
-MOST_TOKENS = 48  # of the text that is read
-MOST_MEGABYTES = 600  # of weights: more would take minutes here
+KINDS = (N_("decoder"), N_("encoder"), N_("encoder-decoder"))  # the values of report.kind
+MOST_TOKENS = 48  # most tokens of the text that are read
+MOST_MEGABYTES = 600  # most megabytes of weights: more would take minutes here
 SECONDS = 90.0
 LOADING = N_("Loading …")
 WAITING = N_("Waiting for the same check, which another user started …")
-BETWEEN = 0.1  # seconds from one look at the progress to the next
+BETWEEN = 0.1  # seconds between two polls of the progress
 HOW = N_("""
 Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
 forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
@@ -69,7 +69,7 @@ class SampleLink(link.Link):
 
 
 class CheckLink(SampleLink, link.TextLink):
-    """The same where a model reads a text."""
+    """This page's link where the checked model reads a text."""
 
 
 def read(model: Model, text: str) -> CheckInput:
@@ -155,7 +155,7 @@ def _with_progress(
 
 
 def show(report: CheckReport, notes: str) -> None:
-    """notes: markdown, below the sentence."""
+    """Draw a report. notes: Markdown, below the sentence."""
     length, mask = token_count(report.length), report.mask
     declared = say("declared: {mask}", mask=report.declared)
     facts = listed([report.name, say(report.kind), report.dtype, report.kernel, length, declared], " · ")

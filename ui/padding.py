@@ -1,4 +1,4 @@
-"""The Padding page: the lines of the batch, its controls, and what every way to pad them comes to."""
+"""The Padding page: the lines of the batch, its controls, and the results of every way to pad them."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -143,7 +143,7 @@ BECAUSE = N_("Padding needs lines of different lengths, so this page adds two of
 
 
 def show_ways(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
-    """A row for each side and kind of position ids, a column for each mask; `shown` is framed."""
+    """Draw a table: a row for each side and kind of position ids, a column for each mask; `shown` is framed."""
     by_choice = {(way.side, way.positions, way.mask): way for way in ways}
 
     def take(way: Way) -> None:
@@ -213,7 +213,7 @@ class PaddingRuns:
         return results.kept((what, self.model.key, texts, self.causal, self.own), make)
 
     def _alone(self) -> tuple[list[RunRef], Alone]:
-        """The run of each text by itself, and what these come to."""
+        """The run of each text by itself, and the results of these runs."""
         ref, spec = ModelRef.of(self.model), MaskSpec(causal=self.causal)
         runs = [RunRef(ref, self.model.encode([text]), spec) for text in self.found.texts]
         return runs, results.ask(padding.alone, ref, *runs)

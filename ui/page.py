@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the page shows itself before plotly is imported
     Tables = Callable[[], Sequence[FigureTable]]
 
 PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
-ICON = f"data:image/png;base64,{PICTURE}"  # ours: Streamlit fetches its icons' from the network, and reads a file anew
+ICON = f"data:image/png;base64,{PICTURE}"  # as data: Streamlit loads its icons from the network, and rereads files
 
 SECTIONS = {  # each with its pages in the order in which they are read
     N_("Explore"): {
@@ -197,8 +197,8 @@ def set_up(title: str) -> None:
 
 @cache
 def _begin() -> None:
-    """Once a process: its settings are read, and torch imported, which every page needs and which stays: no collection
-    need look at its objects again, which takes a tenth of a second each time while the rest is imported."""
+    """Once per process, read its settings and import torch, which every page needs. Its objects are frozen, so that no
+    garbage collection visits them again: each would take a tenth of a second while the rest is imported."""
     from serving.settings import Settings  # here, so that the browser has something to fetch meanwhile
 
     Settings.of_server()
@@ -209,7 +209,7 @@ def _begin() -> None:
 
 @cache
 def _page(path: str) -> st.Page:
-    """Streamlit's page of a script: asked for by its path, it looks for the file on every run, and at its icon."""
+    """Streamlit's page of a script, cached: given a path, Streamlit checks the file and its icon on every run."""
     return st.Page(path, icon=PAGES[path][1], default=path == "app.py")
 
 
@@ -220,7 +220,7 @@ def link_to(path: str, label: str) -> None:
 
 @cache
 def _style(_: str) -> str:
-    """The pages' CSS, in which the sections' names are: one a language."""
+    """The pages' CSS, cached for each language because it contains the sections' names."""
     switches = {
         name: f".st-key-{name} label::before"
         if name in KINDS and KINDS[name].own
@@ -228,7 +228,7 @@ def _style(_: str) -> str:
         for name in MASK_COLOURS
     }
     rules = [f"{rule} {{ background: {MASK_COLOURS[name]}; }}" for name, rule in switches.items()]
-    first = 2  # after the switch of the language
+    first = 2  # the first child is the language switch
     for name, pages in SECTIONS.items():  # each section's name above the first of its links
         rules.append(f'.st-key-nav > :nth-child({first})::before {{ content: "{say(name)}"; }}')
         first += len(pages)
@@ -323,7 +323,7 @@ def is_dark() -> bool:
 
 @cache
 def tcp_nodelay() -> None:
-    """Switch it off, once: where this process listens, so for all that it will accept, and for what it has accepted."""
+    """Set TCP_NODELAY, once, on the sockets that listen, whose connections inherit it, and on those that are open."""
     for connection in psutil.Process().net_connections("tcp"):
         if connection.fd >= 0 and connection.status in (psutil.CONN_LISTEN, psutil.CONN_ESTABLISHED):
             with socket.socket(fileno=os.dup(connection.fd)) as ours:

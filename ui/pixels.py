@@ -32,7 +32,7 @@ from viz.numbers import chance, percent, share_table
 PARTS = {"look": N_("Look inside"), "write": N_("Write new digits"), "finish": N_("Finish a drawing")}
 SOURCES = {"real": N_("a real digit"), "written": N_("a digit the model writes"), "drawn": N_("my drawing")}
 LOOKERS = {"itself": N_("the pixel, once written"), "writer": N_("the step that writes it")}
-OWN = -1  # a class that is not chosen: the picture's own, all ten, the likeliest
+OWN = -1  # no class chosen: the picture's own, all ten, or the likeliest is used
 COUNTS = (10, 20, 50, 100)
 Digit = Annotated[int, Field(ge=0, le=9)]
 MaybeDigit = Annotated[int, Field(ge=OWN, le=9)]
@@ -63,13 +63,13 @@ class PixelsLink(link.Link):
 
     @classmethod
     def first(cls) -> dict[str, Any]:
-        """The drawing too, which pixels.js and the page write in turns."""
+        """The page's first choices, and the drawing, which pixels.js and the page write in turn."""
         none = {"pixels_drawing": None, "pixels_epoch": 0, "pixels_number": 0}
         return super().first() | {name: st.session_state.get(name, value) for name, value in none.items()}
 
 
 def choose_digit(count_of: Any) -> tuple[int, int]:
-    """A class, and which of its real digits, from 1. count_of(class): how many there are; None: a seed instead."""
+    """Let the user choose a class and one of its digits, from 1. count_of(class): how many; None: a seed instead."""
     with st.container(horizontal=True, wrap=False):
         tell_its_own = lambda: st.session_state.update(pixels_told=OWN)  # noqa: E731
         digit = st.selectbox(say("Digit"), range(10), key="pixels_digit", on_change=tell_its_own)
@@ -105,7 +105,7 @@ def choose_sampling() -> Sampling:
 
 
 def choose_class(label: str, key: str, own: int, words: str, help_text: str | None = None) -> int:
-    """A class, or `own`. words: what that is, "{digit}" standing for it, marked by N_."""
+    """Let the user choose a class, or `own`. words: the label of `own`, with a placeholder {digit}, marked by N_."""
     name = lambda one: say(words, digit=own) if one == OWN else str(one)  # noqa: E731
     chosen = st.selectbox(label, [OWN, *range(10)], key=key, format_func=name, help=help_text)
     return own if chosen == OWN else chosen
@@ -163,7 +163,7 @@ def class_chances(given: np.ndarray) -> np.ndarray:
 def show_picture(
     packet: bytes, key: str, view: PixelView, heads: Sequence[tuple[int, int]], picked: Callable[[int], None]
 ) -> None:
-    """A picture of some heads of a view; picked(number) is called before the next rerun when one of its parts is."""
+    """Draw some heads of a view; picked(number) is called before the next rerun when the user picks a part."""
 
     def taken() -> None:
         pick = whole(component_value(key).get("pick"))
@@ -178,10 +178,10 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
     def drawn() -> None:
         sent = component_value(key).get("drawn")
         if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:
-            return  # of a drawing that the page has replaced since
+            return  # sent for a drawing that the page has replaced since
         levels, number = wholes(sent.get("levels"), pictures.PIXELS), whole(sent.get("number"))
         sound = levels is not None and max(levels) < pictures.LEVELS
-        if sound and number is not None:  # else nothing that our canvas sends
+        if sound and number is not None:  # anything else is not from our canvas
             st.session_state.update(pixels_drawing=levels, pixels_number=number)
 
     state = st.session_state
@@ -191,13 +191,13 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
 
 
 def choose_picture() -> tuple[np.ndarray, int]:
-    """The picture, levels [64], and the class that the model is told."""
+    """Let the user choose a picture, levels [64], and the class given to the model."""
     source, state = select(say("Picture"), SOURCES, "pixels_source"), st.session_state
     words = N_("the picture's own, {digit}")
     if source == "drawn":
         st.caption(say("Draw it under *Finish a drawing*."))
         levels, own = drawing(), state.pixels_finish_class
-        if own == OWN:  # a drawing names no class itself: as where it is finished
+        if own == OWN:  # a drawing has no class: take the one chosen for finishing it
             own, words = int(class_chances(levels).argmax()), N_("the most likely, {digit}")
     elif source == "real":
         own, nth = choose_digit(count_of)
@@ -319,7 +319,7 @@ def show_finish(rows: int, how: Sampling) -> None:
     left, right = st.columns([1.1, 1.6], gap="large")
     with right:
         label, words = say("Class given to the model"), N_("the most likely, {digit}")
-        words = words if rows else N_("class {digit}")  # without a row all are as likely
+        words = words if rows else N_("class {digit}")  # without a given row all classes are equally likely
         told = choose_class(label, "pixels_finish_class", int(chances.argmax()), words)
         with guarded(say("Writing …")):
             made = written((told,) * WAYS, how, given)

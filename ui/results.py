@@ -25,7 +25,7 @@ Made = TypeVar("Made")
 
 @once
 def result_cache() -> ResultCache:
-    """The answers, a share of the memory that the container has."""
+    """The cache of answers, which may fill a share of the container's memory."""
     return ResultCache(Settings.from_environment().results_bytes)
 
 
@@ -38,17 +38,17 @@ def engine() -> Engine:
 
 @once
 def scheduler() -> Scheduler:
-    """Where this server's jobs are done."""
+    """The scheduler that runs this server's jobs."""
     return backends.start(Settings.from_environment(), engine())
 
 
 def kept(key: Hashable, make: Callable[[], Made], still_wanted: Callable[[], object] = lambda: None) -> Made:
-    """What make() gives, remembered for every user of the same language: there may be sentences in it."""
+    """The result of make(), cached for each language because it may contain sentences."""
     return result_cache().get((language(), key), make, still_wanted)
 
 
 def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """function(*arguments, **options) of model/, remembered; see serving.job for what the arguments may be.
+    """The cached result of function(*arguments, **options), of model/; serving.job says what the arguments may be.
 
     Raises what the function raises, and ValueError where the queue is full or the job takes too long. Where the user
     has asked for something else meanwhile, Streamlit leaves the script here.
@@ -58,26 +58,26 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
         def look() -> None:
             still_wanted()
-            if next(looks) == 1:  # it takes a moment: a spinner is a thread and two messages, shown or not
+            if next(looks) == 1:  # the job takes a moment: only then is a spinner worth its thread and two messages
                 spinner.enter_context(waiting())
 
         return result_cache().get(job.key, lambda: scheduler().ask(job, session(), look), look)
 
 
 def ask_anew(function: Callable[..., Any], *arguments: Any, low_priority: bool = False) -> Any:
-    """As ask, and not remembered. low_priority: all other jobs go first."""
+    """As `ask`, but not cached. low_priority: all other jobs go first."""
     return scheduler().ask(Job(function, arguments), session(), still_wanted, low_priority=low_priority)
 
 
 def session() -> str:
-    """Whose turn it is: a page's session."""
+    """The id of the page's session, by which jobs take turns."""
     return session_id() or ""
 
 
 def still_wanted() -> None:
-    """Called now and then by what takes long: every look into the session's state is a place where Streamlit ends a
-    script that is not wanted any longer. The page's training, if it has one, is watched meanwhile: its own looks are a
-    fragment's, which wait for the script.
+    """Call from time to time in long work: reading the session's state lets Streamlit end a script that is no longer
+    wanted. Also polls the page's training, if it has one, because its own polling is in a fragment, which waits for
+    the script.
     """
     if session_id() is None or st.session_state.get("page") != "Why causal":  # not shown
         return
@@ -116,7 +116,7 @@ def _key(value: Any) -> Hashable:
 class _Memory:
     """An array as a key: equal to what shows the same memory in the same way, for as long as that memory is held.
 
-    Holds nothing itself: in memory is the picture alone, whether or not the result it was drawn of is still kept.
+    Holds no reference to it: the picture stays cached whether or not the result that it was drawn from does.
     """
 
     def __init__(self, array: np.ndarray) -> None:
@@ -133,4 +133,4 @@ class _Memory:
         if not isinstance(other, _Memory) or self._where != other._where:
             return False
         owner = self._owner()
-        return owner is not None and owner is other._owner()  # else other numbers have come to lie there
+        return owner is not None and owner is other._owner()  # else that memory was reused for other numbers

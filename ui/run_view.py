@@ -90,21 +90,21 @@ class RunView:
         return results.ask(function, self.run, self.row, self.masks, *arguments, **options)
 
     def head(self, layer: int, head: int) -> HeadView:
-        """The head as there is to draw of it."""
+        """The head's weights and labels, ready to be drawn."""
         merge = () if self.by == "tokens" else (self.by,)
         found: HeadView = self.ask(merged_head if merge else head_view, layer, head, *merge)
         return found
 
     def name(self, layer: int, head: int | None = None) -> str:
-        """The head's, or its layer's: "L3 H2", "L3", numbered as in the network."""
+        """The name of the head, or of its layer: "L3 H2", "L3", numbered as in the network."""
         return name_of(self.model, self.run.attention, layer, head)
 
     def number(self, layer: int) -> int:
-        """The layer's in the network, whose layers without attention the run does not count."""
+        """The layer's number in the network, which also counts layers without attention."""
         return self.model.describe().layer_number(self.run.attention, layer)
 
     def survey(self) -> Survey:
-        """All heads at once; where other masks hold in one layer, that layer's and the run's own of all others."""
+        """Survey all heads; masks for one layer only apply to that layer's heads, the run's own to all others."""
         if self.masks == self.run.spec or len(self.masks.layers) != 1:
             return self.ask(survey, **({} if self.by == "tokens" else {"by": self.by}))
         run, lifted = (replace(self, masks=masks) for masks in (self.run.spec, replace(self.masks, layers=())))
@@ -123,7 +123,7 @@ class RunView:
         return RowPredictions(found.losses, [Candidate(self.model.label(token), chance) for token, chance in pairs])
 
     def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
-        """What make() gives of this view's answers, remembered as its `what`."""
+        """The result of make() for this view, cached under the key `what`."""
         return results.kept((what, self.run.key, digest(self.masks.to_json()), self.row, self.by), make)
 
 
@@ -133,7 +133,7 @@ def shape(model: Model, attention: str) -> tuple[int, int]:
 
 
 def name_of(model: Model, attention: str, layer: int, head: int | None = None) -> str:
-    """Of a head, or of its layer, of an attention of the model: "L3 H2", "L3", numbered as in the network."""
+    """The name of a head, or of its layer, in an attention of the model: "L3 H2", "L3", numbered as in the network."""
     return head_name(model.describe().layer_number(attention, layer), head)
 
 
@@ -148,8 +148,8 @@ def shape_of(now: RunView) -> tuple[int, int]:
 def tokenize(
     model: Model, text: str, pad_side: str, targets: list[str] | None, most_rows: int | None = None
 ) -> TokenizedText:
-    """The text as the model reads it; remembered, for a model may write its target itself, which takes runs of it.
-    most_rows: UNMASK_ROWS unless given."""
+    """The text as the model reads it, cached because a model may have to write its own target, which takes several
+    runs. most_rows: UNMASK_ROWS unless given."""
     given = text, pad_side, None if targets is None else tuple(targets)
     rows = most_rows or Settings.from_environment().rows
     if model.kind == "encoder-decoder" and targets is None:
@@ -168,7 +168,7 @@ def run_pair(
     only_layer: int | None = None,
     by: By = "tokens",
 ) -> tuple[RunView, RunView]:
-    """Now, and under the model's standard masks.
+    """The run under the masks of spec, and the run under the model's standard masks.
 
     only_layer: where the masks of spec hold, on the queries and keys of the standard run; None re-runs the model. by:
     what tokens are merged into.

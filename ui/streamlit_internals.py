@@ -138,12 +138,12 @@ def check_widget_values() -> None:
         if not isinstance(state, Serialized) or widget is None:
             return read(states, key)
         try:
-            if _is_of_its_type(states, state.value):  # not known when it came, of a session that has just begun
+            if _is_of_its_type(states, state.value):  # unknown when the value came, if the session had just begun
                 value = read(states, key)
                 states.widget_metadata[key] = widget  # not the type of this value, None where nothing is chosen
                 return value
         except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError):
-            pass  # nothing that this widget sends
+            pass  # a value that this widget cannot send
         _log_ignored(state.value.WhichOneof("value"), widget.value_type)
         states.states[key] = Value(widget.deserializer(None))
         return read(states, key)
@@ -194,9 +194,9 @@ def keep_texts_for_the_next_page() -> None:
             widgets, page = client_state.widget_states.widgets, client_state.page_script_hash
             sent = {one.id: one for one in widgets if one.WhichOneof("value") == "string_value"}
             page_before, before, typed = last.get(self, (page, {}, {}))
-            typed = {} if self._scriptrunner is None else typed  # or they have been read
+            typed = {} if self._scriptrunner is None else typed  # if no script runs, they were read
             now = {name: one for name, one in sent.items() if one != before.get(name)}
-            typed = now | {name: one for name, one in typed.items() if name not in now}  # the last one first
+            typed = now | {name: one for name, one in typed.items() if name not in now}  # the latest first
             if page != page_before:
                 widgets.extend(one for name, one in typed.items() if name not in sent)
             last[self] = page, sent, typed
@@ -207,7 +207,7 @@ def keep_texts_for_the_next_page() -> None:
 
 @cache
 def order_pages_once() -> None:
-    """From now on a script's place among the pages is read from its file's name once, not in every run of every page.
+    """From now on a script's position among the pages is read from its file name once, not in every run of every page.
 
     Relies on: the function `script_runner.page_sort_key`, which is replaced.
     """
@@ -223,7 +223,7 @@ def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
         return True
     if kind == "string_array_value" and widget.max_array_length == 1:
         if len(sent.string_array_value.data) != 1:
-            return False  # of a row of which one is chosen: on every page one always is
+            return False  # a single-choice row: on our pages one is always chosen
     elif kind == "string_array_value":  # of the row, Streamlit itself resolves what is no option in another language
         chosen = list(sent.string_array_value.data)
     options = widget.formatted_options  # None where others may be typed

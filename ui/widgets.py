@@ -22,9 +22,9 @@ MOST = 10**6  # more than any position, layer or number of a picture's part
 
 
 def bound(choice: str, value: Any, take: Callable[[Any], object] | None = None) -> dict[str, Any]:
-    """What a widget is drawn with that shows value in this run, beside its words and options: st.slider(…, **bound(…)).
+    """Keyword arguments for a widget that shows this value in this run: st.slider(…, **bound(…)).
 
-    take: called with what the user takes; without, it goes to st.session_state[choice].
+    take: called with the value that the user picks; by default, st.session_state[choice] is set to it.
     """
     state = st.session_state
     keys = state.setdefault("bound_keys", {})
@@ -46,8 +46,8 @@ def bound(choice: str, value: Any, take: Callable[[Any], object] | None = None) 
 
 
 def one_of(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
-    """The name of the one that is chosen, which is in st.session_state[key] too. words: each name's, by N_, in their
-    order. look: as segmented_control takes it."""
+    """Draw a row of choices. Returns the name of the chosen one, which is in st.session_state[key] too. words: a label
+    for each name, marked by N_, in order. look: options of st.segmented_control."""
     st.segmented_control(
         label, list(words), format_func=lambda name: plain(say(words[name])), key=key, required=True, **look
     )
@@ -55,13 +55,13 @@ def one_of(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
 
 
 def select(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
-    """The same as a select box."""
+    """As `one_of`, with a select box."""
     st.selectbox(label, list(words), format_func=lambda name: say(words[name]), key=key, **look)
     return st.session_state[key]
 
 
 def whole_numbers(text: str) -> list[int]:
-    """Those of a text with commas between them. Raises ValueError for anything else."""
+    """The whole numbers in a comma-separated text. Raises ValueError for anything else."""
     try:
         return [int(one) for one in text.replace("，", ",").split(",")]
     except ValueError:
@@ -69,22 +69,22 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def whole_number(label: str, key: str, least: int, most: int, **look: Any) -> None:
-    """A field for a whole number, in st.session_state[key]; one that is out of bounds is brought within them."""
+    """Draw a field for a whole number, kept in st.session_state[key]; one that is out of bounds is clipped."""
     st.session_state[key] = min(max(st.session_state[key], least), max(most, least))
     st.number_input(label, least, max(most, least), key=key, **look)
 
 
 def plain(word: str) -> str:
-    """A word as these rows show it that begins with no emoji.
+    """A label for these rows that Streamlit does not search for an emoji.
 
-    Before one that is not ASCII Streamlit looks for emoji, with an expression of all there are: to compile it takes
-    a process 0.14 s. Before a space, which nobody sees, it does not look.
+    Streamlit looks for an emoji at the start of a label that is not ASCII, with a regular expression of all emoji,
+    which takes each process 0.14 s to compile. After a space, which nobody sees, it does not look.
     """
     return word if word.isascii() else f" {word}"
 
 
 def deferred(make: Callable[[], Made]) -> Callable[[], Made]:
-    """make, to be called whenever: what it says is in the language of the user whose page this is."""
+    """Wrap make, so that whenever it is called, it speaks the language of this page's user."""
     spoken_here = language()
 
     def made() -> Made:
@@ -117,13 +117,13 @@ def whole(sent: Any) -> int | None:
 
 
 def wholes(sent: Any, count: int) -> list[int] | None:
-    """So many of them; None for anything else."""
+    """A list of `count` such numbers that a component sent; None for anything else."""
     found = list(map(whole, sent)) if isinstance(sent, list) and len(sent) == count else []
     return [one for one in found if one is not None] if found and None not in found else None
 
 
 def download(label: str, data: Any, name: str, kind: str | None = None, **look: Any) -> None:
-    """A button; the page does not run again for it. data: the file, or a function that makes it. kind: MIME type."""
+    """Draw a download button, without a rerun. data: the file, or a function that makes it. kind: MIME type."""
     st.download_button(label, data, name, kind, on_click="ignore", icon=":material/download:", **look)
 
 
@@ -148,8 +148,8 @@ def uploaded(key: str) -> Any:
 
 @contextmanager
 def stoppable(name: str, again: str) -> Iterator[DeltaGenerator | None]:
-    """The line, for the time of the work; None while the work of this name is stopped, under a button that is called
-    `again`. Streamlit leaves the script that does the work when the button beside the line is pressed."""
+    """Yield a line for the progress of the work, beside a stop button; None while the work of this name is stopped,
+    with a button labelled `again`. When the stop button is pressed, Streamlit leaves the script that does the work."""
     slot, stop = st.empty(), lambda stopped: st.session_state.update(stopped_work=stopped)
     if st.session_state.get("stopped_work") == name:
         slot.button(again, on_click=stop, args=("",), icon=":material/play_arrow:")
@@ -165,7 +165,7 @@ def stoppable(name: str, again: str) -> Iterator[DeltaGenerator | None]:
 
 
 def by_layer(names: Sequence[str], measure: Callable[[int], Made], line: DeltaGenerator | None = None) -> list[Made]:
-    """What measure gives of each layer, by its number; meanwhile, in the line, how far it is. names: of the layers."""
+    """The result of measure(number) for each layer; meanwhile the line shows the progress. names: of the layers."""
     slot, found = line or st.empty(), []
     for number, name in enumerate(names):
         slot.progress(
@@ -236,13 +236,13 @@ def begin_page(title: str) -> None:
 
 
 def note_link(written: dict[str, str]) -> None:
-    """Call when the page is drawn and its link is written: what the choices are now is what a change is told from.
+    """Call when the page is drawn and its link is written: later changes are told by comparison with the choices now.
 
     Not what they were when a run began: a run that was interrupted has written no link.
     """
     state = st.session_state
     here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
-    keys, now = [key for name in here for key in state[name]], state.to_dict()  # at once: a look at one key costs more
+    keys, now = [key for name in here for key in state[name]], state.to_dict()  # at once: key by key costs more
     state.update(written_link=written, choices_of_link={key: now[key] for key in keys if key in now})
     if state.came_as is None or written == state.came_with:
         state.came_as = {} if written == state.came_with else written
@@ -270,7 +270,7 @@ def brought_text(key: str, otherwise: str) -> str:
 
 
 def _text_in(sent: Sequence[Any], key: str, otherwise: str) -> str:
-    """sent: states of widgets."""
+    """The text that was sent for the widget of this key, else `otherwise`. sent: states of widgets."""
     return next((one.string_value for one in sent if streamlit_internals.key_of(one) == key), otherwise)
 
 

@@ -40,12 +40,12 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """What it offers: `dir` and `help` list it before it is imported."""
+    """The public names, which `dir` and `help` list before they are imported."""
     return sorted([*(name for name in globals() if name.startswith("__")), *__all__])
 
 
 def __getattr__(name: str) -> Any:
-    """What it offers is imported when it is first asked for: torch takes a second, which --help does without."""
+    """Import a public name when it is first used: torch takes a second, which --help does without."""
     if name not in HOMES:
         raise AttributeError(f"module 'unmask' has no attribute {name!r}")
     return getattr(import_module(HOMES[name]), name)

@@ -36,7 +36,7 @@ examples:
 
 
 def seconds(said: str) -> float:
-    """A time limit. Raises ValueError, of which argparse makes a sentence, for what is none."""
+    """A time limit in seconds. Raises ValueError, which argparse turns into a sentence, for anything else."""
     found = float(said)
     if not 0 < found <= MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"expected more than 0 and at most {MOST_SECONDS:,}, got {said[:20]}")
@@ -44,7 +44,7 @@ def seconds(said: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What can be asked for on the command line."""
+    """The parser of the command line."""
     main = argparse.ArgumentParser(NAME, description="Without a command: open the app in the browser.")
     commands = main.add_subparsers(dest="command", metavar="command")
     about = "Run a model's own code with its own kernels, and measure which token influences which output."
@@ -93,11 +93,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status."""
+    """Run a command line. Returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     given[:1] = ["samples"] if given[:1] == ["patients"] else given[:1]  # its old name
     asked, rest = parser().parse_known_args(given)
-    if rest and asked.command != "train":  # whose arguments are its own
+    if rest and asked.command != "train":  # `train` parses its own arguments
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     from unmask import command  # torch takes a second, which --help does without
 

@@ -65,7 +65,7 @@ Token = str | int  # a text, of which the first token counts (" dog"), or an id
 
 
 class Analyses(HeadSource):
-    """Of a run: its model, its trace, and the row that is shown. last: its last real token. labels: of its queries."""
+    """Analyses of a run's `row`, the one that is shown. last: the row's last real token. labels: of its queries."""
 
     model: Model
     trace: Trace
@@ -282,9 +282,9 @@ class Analyses(HeadSource):
 
     @property
     def masks_by_scope(self) -> dict[str, list[str]]:
-        """The masks that are on in one layer and head at least: by "", or, where the run's masks are of some layers or
-        heads and others are on in the rest, by " in L1" and " elsewhere". Without an image's own, which ImageRun
-        names."""
+        """The masks that are on in at least one layer and head, under the key "". If the run's masks apply to some
+        layers or heads and others are on in the rest, the keys are " in L1" and " elsewhere". An image's own mask is
+        left out: ImageRun names it."""
         trace, layers, some = self.trace, self.trace.spec.layers, self.trace.spec.heads
         heads = {head in some: head for head in range(trace.num_heads if some else 1)}  # heads of a kind are alike
         found: dict[bool, dict[str, Any]] = {}

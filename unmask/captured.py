@@ -27,11 +27,11 @@ from model.mask_kinds import NEAR
 from unmask.sources import GivenHeads
 
 MOST_CALLS = 512
-MOST_BYTES = 2**30  # of the weights and scores of all heads
+MOST_BYTES = 2**30  # most bytes of the weights and scores of all heads
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # of F.scaled_dot_product_attention
 PATTERN = re.compile(r"blocks\.(\d+)\.attn\.hook_pattern")
 NEVER = -1e4  # an additive mask below it blocks
-LOST = -1e15  # beside it a score is lost in float64
+LOST = -1e15  # an additive mask below it swamps a score even in float64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,7 +69,7 @@ def capture(
     if not isinstance(module, nn.Module):
         raise ValueError(f"expected a torch.nn.Module, got {module!r:.80}")
     calls, fast = _Calls(row), torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # a kernel of a whole layer, which calls nothing
+    torch.backends.mha.set_fastpath_enabled(False)  # a fused kernel for a whole layer makes no such call
     try:
         with evaluating(module), torch.no_grad(), calls:
             module(*inputs, **named)
@@ -212,7 +212,7 @@ def _of_row(some: Tensor, row: int) -> Tensor:
 
 
 def _array(name: str, some: Any, row: int) -> np.ndarray:
-    """Of a tensor of four axes, the first of them rows, one row; of three, all: float32."""
+    """One row of a tensor [B,..] of four axes, or the whole of one of three, as float32."""
     if getattr(some, "ndim", None) not in (3, 4):
         got = list(some.shape) if hasattr(some, "ndim") else type(some).__name__
         raise ValueError(f"expected {name} of three axes, or four with rows, got {got}")
@@ -228,7 +228,7 @@ def _expect_room(cells: int) -> None:
 
 
 def _labels(tokens: Sequence[str] | None, sizes: Sequence[int]) -> list[list[str]]:
-    """Of each axis of so many positions."""
+    """The labels of each axis, given its size."""
     if not min(sizes):
         raise ValueError("expected one token or more, got none")
     labels = None if tokens is None else list(map(str, items("tokens as a list of labels", tokens)))

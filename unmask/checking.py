@@ -97,7 +97,7 @@ def check(
         raise CannotCheck(f"expected a tokenizer called as transformers' are, got {type(tokenizer).__name__}")
     if text is not None and tokenizer is not None:
         found = tokenizer(text)
-        ids = list(found if isinstance(found, list | Tensor) else found["input_ids"])  # of an encode function
+        ids = list(found if isinstance(found, list | Tensor) else found["input_ids"])  # encode functions return ids
         pieces = [tokenizer.decode([one]) for one in ids] if hasattr(tokenizer, "decode") else None
     elif isinstance(module, Checkable):
         found = module.tokens_of(text) if ids is None and (text or length is None) else None
@@ -142,7 +142,7 @@ def assert_causal(
 def _causal_report(
     module: "nn.Module | Checkable | str | Path", *, mask: Mask = "causal", thorough: bool = False, **options: Any
 ) -> Report:
-    """By a few forward passes, or by `check`; options: of assert_causal."""
+    """The report, by a few forward passes or by `check`; options: those of assert_causal."""
     needs_check = {name: options.pop(name, None) for name in ("text", "tokenizer", "kernels", "tokens", "packing")}
     if thorough or any(one is not None for one in needs_check.values()):
         return check(module, mask=mask, **needs_check, **options)
@@ -150,7 +150,7 @@ def _causal_report(
 
 
 def _stop_if_broken(module: "nn.Module", options: dict[str, Any]) -> None:
-    """In training: where no token moves another's output yet (projections begin at 0), nothing is broken."""
+    """Fail in training if the mask is broken. While projections are 0, no token moves another's output: that passes."""
     report = _causal_report(module, **options)
     assert not report.broken, f"\n{report}"
 
@@ -220,7 +220,7 @@ def lightning_callback(every: int = 1000, network: Callable[[Any], Any] = lambda
 
 
 def _expect_calls(every: int, options: dict[str, Any]) -> None:
-    """Before a training begins. Raises ValueError, and TypeError for what assert_causal does not take."""
+    """Check a callback's arguments. Raises ValueError, and TypeError for what assert_causal does not take."""
     index("number of steps", every, 10**9, first=1)
     signature(assert_causal).bind(None, **options)
 
@@ -260,7 +260,7 @@ def _made_by(file: Path, name: str) -> nn.Module:
     """The module NAME of a Python file, or what NAME() returns. Raises CannotCheck, also for what its code raises."""
     if not file.is_file():
         raise CannotCheck(f"there is no file {str(file)[:80]}")
-    beside, known = str(file.resolve().parent), str(file.resolve()).replace(".", "_")  # no package's
+    beside, known = str(file.resolve().parent), str(file.resolve()).replace(".", "_")  # a name that no package has
     sys.path.insert(0, beside)  # as Python does for a file that it runs
     module = sys.modules[known] = ModuleType(known)  # for as long as its classes, which are looked up there
     module.__file__ = str(file)

@@ -25,7 +25,7 @@ from unmask.checking import PREFIXES, SAMPLES, network_of
 
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
 COULD_NOT = 2
-OPTIONS = ("mask", "length", "seed", "seconds", "tokens", "thorough", "packing")  # of a check
+OPTIONS = ("mask", "length", "seed", "seconds", "tokens", "thorough", "packing")  # the options of a check
 GRACE = 5.0  # seconds after the limit in which one forward may still come to its end
 
 
@@ -57,7 +57,7 @@ def check(asked: argparse.Namespace) -> int:
     try:
         with redirect_stdout(sys.stderr):  # what a file and its module print, apart from the report
             report = _measured(asked)
-    except SystemExit as error:  # in a forward: its status would be that of the check
+    except SystemExit as error:  # raised in a forward: its status must not become the check's
         return _could_not(f"{asked.model} could not be checked: it called sys.exit({error.code!r})")
     except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
         words = _words_of(error).removeprefix(f"{asked.model}: ")
@@ -83,7 +83,7 @@ def _measured(asked: argparse.Namespace) -> findings.CheckReport:
 
 
 def _writes(what: str, make: Callable[[Any], None], asked: Any) -> int:
-    """0: it is written, by make; 2: it could not be, and why in a sentence."""
+    """Write something by make. Returns 0, or 2 after printing why it could not be written."""
     _quiet()
     try:
         make(asked)
@@ -166,7 +166,7 @@ def stopped_after(seconds: float) -> Iterator[None]:
 
 
 def _quiet() -> None:
-    """No words of the libraries: what is said here is what was found."""
+    """Silence the libraries, so that only what was found is printed."""
     warnings.filterwarnings("ignore")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when transformers is imported, which takes seconds
 

@@ -35,7 +35,7 @@ from viz.lessons.screen import row_tokens
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
 
-Series = tuple[tuple[int, RunScores], ...]  # of the induction model's checkpoints, by their steps
+Series = tuple[tuple[int, RunScores], ...]  # (step, scores) of each checkpoint of the induction model
 Scene = dict[str, Any]  # what components/course.js draws, or a run in it
 
 
@@ -54,7 +54,7 @@ def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
                 raise ValueError(f"expected lessons, as name.en.md or name.zh.md, in {own}, found none")
             lessons = {one.name: one.lesson for one in (*shipped, *others) if one.lesson}
             taken = {"index", *(one.name for one in shipped)}
-            for one in (*others, *shipped):  # one's own first: they are those that may be wrong
+            for one in (*others, *shipped):  # one's own first, because they may have errors
                 if wrong and one in shipped:
                     break
                 if one.lesson is None or (one in others and one.name in taken):
@@ -95,7 +95,7 @@ class CourseModels:
         self.files: dict[str, bytes] = {}
 
     def steps(self, lesson: Lesson) -> list[CourseStep]:
-        """Raises ValueError with a line for each step that cannot be run or asked."""
+        """Run the steps of a lesson. Raises ValueError with a line for each that cannot be run or asked."""
         found, wrong = list[CourseStep](), list[str]()
         for step in lesson.steps:
             try:
@@ -107,7 +107,7 @@ class CourseModels:
         return found
 
     def step(self, step: Step) -> CourseStep:
-        """Runs it. Raises ValueError, "line 7: …", for what cannot be run or asked."""
+        """Run a step. Raises ValueError, "line 7: …", for what cannot be run or asked."""
         now = self._run(step, ComparedStep(masks=step.masks), "model")
         beside = self._run(step, step.beside, "beside")
         series: Series = ()
@@ -204,7 +204,7 @@ def _drawn(step: Step, now: StepRun, query: int, series: Series) -> Markup | Non
 
 
 def _losses(step: Step, now: Trace, beside: Trace) -> Markup | None:
-    """The losses of two runs of which the browser cannot do one; None where the step shows something else."""
+    """Draw the losses of two runs if the browser cannot do one of them; None if the step shows something else."""
     names = say("this run"), say("compared with")
     if step.show == "texts":
         title = say("Mean loss of each text, in nats/token")
@@ -225,7 +225,7 @@ def _answer(step: Step, now: StepRun, beside: StepRun, series: Series) -> Answer
 
 
 def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator[tuple[str, bytes | str]]:
-    """Of a run that only the app can do."""
+    """The pictures, each after its name, of a run that only the app can do."""
     row, (layer, head) = step.row - 1, step.head
     name = head_name(now.model.describe().layer_number(step.attention, layer), head)
     if step.show == "image":

@@ -23,7 +23,7 @@ MOST_REPORTED = 3  # heads whose pictures are in a report
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageRun(Run):
-    """All of a Run, and the image."""
+    """A run with an image: all of a Run, and where in the image tokens attend."""
 
     @property
     def batch(self) -> ImageBatch:
@@ -33,7 +33,7 @@ class ImageRun(Run):
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """As Run's; and where the network's own mask lets tokens around the image see each other, that."""
+        """As Run's, with the image mask if the network lets tokens around the image see each other."""
         opened = self.image_mask not in ("causal", "none") and getattr(self.masks, OF_IMAGES) is not False
         return f"{super().title}, {self.image_mask} around the image" if opened else super().title
 
@@ -44,8 +44,8 @@ class ImageRun(Run):
 
     @property
     def image_mask(self) -> str:
-        """As measured: "causal", "block" (an image's tokens see each other), "prefix-lm" (others do too); "none" of a
-        network without a causal mask."""
+        """The image's mask as measured: "causal", "block" (an image's tokens see each other), "prefix-lm" (others do
+        too), or "none" for a network without a causal mask."""
         return image_mask(self.trace)
 
     def _of_text(self, *_: Any, **__: Any) -> Any:
@@ -87,7 +87,7 @@ class ImageRun(Run):
         return [(words, picture_uri(shown_at(self.batch.picture, ())[0])), *found]
 
     def lit(self, layer: int, head: int, token: int | None = None) -> LitImage:
-        """The same as arrays."""
+        """As `on_image`, but returns arrays."""
         index("layer", layer, self.trace.num_layers)
         index("head", head, self.trace.num_heads)
         batch, count = self.batch, len(self.labels)

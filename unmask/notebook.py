@@ -109,7 +109,7 @@ def load(
 
 
 class RunOptions(TypedDict, total=False):
-    """For type checkers: what a run takes besides."""
+    """For type checkers: the optional arguments of a run."""
 
     causal: bool | None
     padding: bool | None
@@ -236,7 +236,7 @@ class LoadedModel(Checkable, Circuits):
                 raise ValueError(f"expected {MESSAGES}, got {one!r:.80}")
         pairs = chat.checked((one["role"], one["content"]) for one in messages)
         if not self.model.chats:
-            self.model.encode_rendered("")  # raises, and says so
+            self.model.encode_rendered("")  # raises with the reason
         own = getattr(self.tokenizer, "tokenizer", self.tokenizer)
         if own:
             text = chat.rendered(self.model.name, own, pairs)
@@ -285,7 +285,7 @@ class Checkpoints:
         found = []
         for _, model in self.models(**options):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # once for all
+                warnings.simplefilter("ignore", UserWarning)  # warn once, not for each checkpoint
                 run = model.run(text, masks=masks)
             found.append(step_measures(run.trace, run.row, run.masks, run.predicts))
         if run.cut:

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HTML, PRINT = ("html", "htm"), ("png", "svg", "pdf")
-MOST_TOKENS = 256  # of each side, in a picture
+MOST_TOKENS = 256  # most queries and most keys in a picture
 FRAME_HEIGHT = 620  # pixels, until the page has measured itself
 ABSENT = "{}: this picture has no room for it; ask for it alone."
-TRAITS = {  # of a widget, by its view: what is picked in it
+TRAITS = {  # a widget's traits by its view: what a user picks in it
     "overview": ("pick",),
     "heatmap": ("query",),
     "tokens": ("query", "pins", "towards"),
@@ -49,8 +49,8 @@ class Picture:
     """A picture of numbers. page: gives it as an HTML document that needs no network; canvas: as the view of a live
     widget; print: as the bytes of a "png", "svg" or "pdf" file. canvas and print are None where there is none.
 
-    line: what it is, in one line, which is its repr and the title of its page. view: what is drawn. axes: of its
-    numbers, what stands at each place.
+    line: what it is, in one line, which is its repr and the title of its page. view: what is drawn. axes: the labels
+    along each axis of its numbers.
     """
 
     line: str
@@ -214,7 +214,7 @@ class ShownHeads:
 
     @property
     def parts(self) -> list[HeadView]:
-        """Of each head what is shown: the query and the tokens around it."""
+        """The part of each head that is shown: the query and the tokens around it."""
         return [around(view, (0, len(view.queries)), self.query, self.most) for view in self.views]
 
     @property
@@ -228,13 +228,13 @@ class ShownHeads:
 
     @property
     def where(self) -> dict[str, Any]:
-        """Of a packet: the query, the positions of the queries that are shown, whether the keys are another text."""
+        """A packet's fields: the query, the positions of the shown queries, whether the keys are another text."""
         among = self.part.first, self.part.first + len(self.part.queries)
         return {"query": self.query, "among": among, "across": self.across}
 
     @property
     def row(self) -> HeadView:
-        """Of the first head the query's row, of the keys that are shown."""
+        """The query's row in the first head, for the keys that are shown."""
         first, count = self.part.first_key, len(self.part.keys)
         return cropped(self.views[0], (self.query, self.query + 1), (first, first + count))
 
@@ -294,7 +294,7 @@ def head_picture(
 
 
 def printed_file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes:
-    """See printed.file."""
+    """The picture as the bytes of a file; see printed.file."""
     from unmask import printed  # matplotlib takes a second
 
     return printed.file(form, title, of, heads, kind)
@@ -320,7 +320,7 @@ class Predicted(Picture):
 
 
 def predicted(name: str, candidates: list[Candidate]) -> Predicted:
-    """name: after which token."""
+    """The picture of the most likely next tokens. name: of the token that they follow."""
     line = f"{name}: {candidates[0].label} with {chance(candidates[0].probability)}"
     return Predicted(
         line,

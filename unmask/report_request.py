@@ -130,12 +130,12 @@ def check_on_this_machine(name: str, download: bool) -> None:
 
 
 def masks_of(said: str | None) -> dict | None:
-    """ "causal,padding": these are on, those that a model may have besides are off; "none"; fields of a MaskSpec as
-    JSON, the others as in training."""
+    """The fields of a MaskSpec: "causal,padding" turns these on and others off; "none" turns all off; JSON gives some
+    fields, with the others as in training."""
     if said is None:
         return None
     if said.lstrip().startswith("{"):
-        MaskSpec.from_json(said)  # raises for what is none
+        MaskSpec.from_json(said)  # raises for anything else
         fields: dict = json.loads(said)
         return fields
     names = [] if said.strip() == "none" else [name.strip() for name in said.split(",")]
@@ -155,7 +155,7 @@ def head_of(said: str) -> tuple[int, int]:
 
 
 def link_to(run: Run, head: tuple[int, int]) -> str:
-    """To the app on this machine, with the text; "" where no link can say it, as ui/link.py reads them."""
+    """The link to the app on this machine, with the text; "" if no link that ui/link.py reads can hold it."""
     plain = {name: getattr(run.masks, name) for name in NATIVE}
     spec = {name: value for name, value in plain.items() if value != getattr(run.model.standard, name)}
     same = json.loads(run.masks.to_json()) == json.loads(run.model.standard.to_json()) | plain

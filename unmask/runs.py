@@ -91,7 +91,7 @@ class Run(Analyses, Checkable):
         return survey(self.trace, self.row, by=self.by)
 
     def notes(self) -> list[list[str]]:
-        """Of each head its share of attention on later tokens and on padding, in words, [L][H]."""
+        """Each head's share of attention on later tokens and on padding, in words, [L][H]."""
         return leak_notes(self.survey.future, self.survey.padding)
 
     def measures(self) -> dict[str, np.ndarray]:
@@ -105,11 +105,11 @@ class Run(Analyses, Checkable):
     def merged(self, by: By) -> Self:
         if by == self.by:
             return self
-        merge_groups(self.trace, self.row, by)  # refuses what is none
+        merge_groups(self.trace, self.row, by)  # raises for any other value
         return self._shown(by=by)
 
     def _shown(self, **otherwise: Any) -> Self:
-        """The same run, with the losses that were read."""
+        """A copy with these fields changed, which keeps losses that were computed."""
         found = replace(self, **otherwise)
         vars(found).update({name: value for name, value in vars(self).items() if name == "_losses"})
         return found
@@ -163,8 +163,8 @@ class Run(Analyses, Checkable):
         return verify_tree(self.model, ids, nodes, tokens, order=order, positions=positions)
 
     def packed(self, documents: str | Sequence[int] = ".") -> PackedLosses:
-        """The row as documents, by what they end with or how many tokens each has: their losses packed, under four
-        conventions, and alone. Raises ValueError for fewer than two documents."""
+        """The row split into documents, by what they end with or how many tokens each has: their losses packed, under
+        four conventions, and alone. Raises ValueError for fewer than two documents."""
         return pack(self.model, self._alone, documents)
 
     def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
@@ -173,7 +173,7 @@ class Run(Analyses, Checkable):
         that do not fit, and for a model that cannot be run so."""
         tokens = index("number of tokens", tokens, MOST_STREAMED + 1, first=2)
         alone = self._alone
-        given = alone.ids[0].tolist()  # again and again, where they were read from no text
+        given = alone.ids[0].tolist()  # repeated, if they were not read from a text
         text = alone.texts[0] if alone.texts else ""
         ids = ids_of(self.model, text, tokens, alone.rendered) if text else (given * tokens)[:tokens]
         return stream(self.model, ids, window=window, sinks=sinks, step=step)
@@ -238,7 +238,7 @@ class Run(Analyses, Checkable):
         return predicted(f"after {labels[here]}", [Candidate(*one) for one in found])
 
     def numpy(self) -> np.ndarray:
-        """Every weight, float32 [L,H,Q,K]: of a long text these are many."""
+        """Every weight, float32 [L,H,Q,K], which is large for a long text."""
         groups, weights = merge_groups(self.trace, self.row, self.by), every_weight(self.trace, self.row)
         return weights if groups is None else merged_weights(weights, *groups)
 
@@ -247,7 +247,7 @@ class Run(Analyses, Checkable):
         return merged_head(self.trace, self.row, self.masks, layer, head, self.by)
 
     def shown_view(self, layer: int, head: int) -> HeadView:
-        """Of a longer text, the part around the last token."""
+        """The whole head or, of a longer text, the part around the last token."""
         if not self._is_long or self.by != "tokens":
             return self.view(layer, head)
         rows, columns = (window(0, size, self.last, MOST_TOKENS) for size in self._size)
@@ -263,8 +263,8 @@ class Run(Analyses, Checkable):
         return begin if groups is None else int(np.searchsorted(groups[1], begin, side="right")) - 1
 
     def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
-        """Some queries and keys of a head, each from a position up to, but not including, another, exactly; of a text
-        of any length. Raises ValueError for more than 256 of either, or none."""
+        """The exact weights of some queries and keys of a head, each from a position up to, but not including, another;
+        for a text of any length. Raises ValueError for more than 256 of either, or none."""
         self._check(layer, head)
         rows, columns = (_part(*one) for one in zip((queries, keys), self._size, strict=True))
         view = head_part(self.trace, self.row, self.masks, layer, head, rows, columns, most=MOST_TOKENS)
@@ -318,7 +318,7 @@ class Run(Analyses, Checkable):
         return LiveHead(self, layer, head)
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
-        """For a report: of each head what it attends to in the run's image, a sentence and an image as a URI."""
+        """For a report: what each head attends to in the run's image, as a sentence and an image's URI."""
         return []
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
@@ -379,7 +379,7 @@ class Run(Analyses, Checkable):
 
 
 def _part(given: tuple[int, int], size: int) -> tuple[int, int]:
-    """From a position up to, without, another, of so many. Raises ValueError for what is none."""
+    """A range [begin, end) of `size` positions. Raises ValueError for anything else, or more than MOST_TOKENS."""
     pair = whole_numbers("a pair of positions", given)
     if len(pair) != 2 or not 0 <= pair[0] < pair[1] <= min(size, pair[0] + MOST_TOKENS):
         raise ValueError(f"expected 1 to {MOST_TOKENS} positions from 0 to {size}, got {given!r:.80}")

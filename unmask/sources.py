@@ -66,7 +66,7 @@ class HeadSource(ABC):
 
     @abstractmethod
     def _heads(self, layer: int, name: Literal["q", "k", "v"]) -> np.ndarray:
-        """Raises ValueError where they are not known."""
+        """The q, k or v of a layer's heads. Raises ValueError where they are not known."""
 
     def q(self, layer: int) -> np.ndarray:
         """The queries of a layer, float32 [H,Q,D], after rotary positions where the model has them. Raises ValueError
@@ -121,16 +121,16 @@ class HeadSource(ABC):
         return Picture(line, heads, heads.thumbnails, html, canvas, printed, self.axes_of(heads.thumbnails))
 
     def axes_of(self, numbers: np.ndarray) -> dict[str, Sequence[Any]]:
-        """What stands at each place of numbers of all heads, [L,H] or [L,H,S,S']."""
+        """The labels along each axis of an array over all heads, [L,H] or [L,H,S,S']."""
         names = zip(("head", "query patch", "key patch"), map(range, numbers.shape[1:]), strict=False)
         return {"layer": self.numbers or range(len(numbers)), **dict(names)}
 
     def all_heads(
         self, chosen: Sequence[tuple[int, int]], cells: int = HELD_CELLS, tokens: int = MOST_TOKENS
     ) -> AllHeads:
-        """All heads, and in full those for which there is room, the chosen ones first.
+        """All heads as thumbnails, and as many in full as there is room for, the chosen ones first.
 
-        cells: room for so many of all heads; tokens: for so many of each side, those around the framed one.
+        cells: the most cells of all heads in full; tokens: the most queries and keys, those around the framed one.
         """
         about: dict[str, Any] = {"notes": self.notes(), "measures": self.measures()}
         about |= {"numbers": self.numbers, "across": self.across, "size": self.size}
@@ -151,7 +151,7 @@ class HeadSource(ABC):
 
 
 def pairs_of(heads: Any) -> list[tuple[Any, Any]]:
-    """Heads as pairs, whatever layer and head. Raises ValueError for others."""
+    """Heads as (layer, head) pairs, which need not exist. Raises ValueError for anything but pairs."""
     pairs = items("heads as pairs (layer, head)", heads)
     if not all(isinstance(one, Sequence | np.ndarray) and len(one) == 2 for one in pairs):
         raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
@@ -195,7 +195,7 @@ class GivenHeads(HeadSource):
         return self.weights if self._groups is None else merged_weights(self.weights, *self._groups)
 
     def merged(self, by: By) -> Self:
-        groups_of_labels([], by)  # refuses what is none
+        groups_of_labels([], by)  # raises for any other value
         return replace(self, by=by)
 
     @property

@@ -20,7 +20,7 @@ from model.text import TokenBatch
 BITS = math.log2(math.e)  # what scores are multiplied with for that
 Known = dict[str, Tensor]  # measures by their names, [B,H,Q] each
 BLOCKED = -1e30  # a score whose weight is 0, and that times a weight of 0 is 0
-KEY_BITS = 32  # of an integer that holds a weight and its key
+KEY_BITS = 32  # bits of an integer that holds a weight and its key
 BLOCK_BYTES = 4 * 2**20  # of weights: they pass through several sums, and should not leave the cache in between
 
 
@@ -50,7 +50,7 @@ def softmax2(scores: Tensor, mask: Tensor | None, choice: Tensor, sinks: Tensor 
 
 
 class BatchFacts:
-    """What of a batch the measures ask about, whatever the head."""
+    """The facts of a batch that measures need, the same for every head."""
 
     def __init__(self, batch: TokenBatch, punctuation: Tensor) -> None:
         """punctuation: bool [B,T], True where a token is nothing else."""
@@ -235,7 +235,7 @@ class _Ground:
 
 
 class _Sums:
-    """What the blocks of a batch add up to."""
+    """The sums over the blocks of a batch."""
 
     def __init__(
         self, facts: BatchFacts, batch: TokenBatch, length: int, layers: int, heads: int, chosen: Tensor

@@ -22,7 +22,7 @@ from model.masks import MaskSpec
 from serving import machine
 
 Measure = Callable[[Unit, int], Tally]  # of a unit, and the bar of the sample: measure_unit with all else given
-STATE = b"unmask atlas 1\n"  # what a saved state begins with
+STATE = b"unmask atlas 1\n"  # the first bytes of a saved state
 
 
 @dataclass
@@ -62,7 +62,7 @@ def made_of(progress: AtlasProgress, model: Model) -> Atlas:
 
 
 def about(model: Model, masks: MaskSpec, length: int, atlas: Atlas | None = None) -> dict[str, object]:
-    """What stands in the tables' metadata."""
+    """The content of the tables' metadata."""
     counted = {} if atlas is None else {"texts": atlas.texts, "rows": atlas.rows, "tokens": atlas.read}
     return {"model": model.name, "masks": json.loads(masks.to_json()), "longest_row": length, **counted}
 
@@ -74,7 +74,7 @@ def save(path: Path, settings: dict[str, object], progress: AtlasProgress) -> No
 
 
 def load(path: Path, settings: dict[str, object]) -> AtlasProgress:
-    """What was saved. Raises ValueError for a damaged file, and for one of other settings."""
+    """Load what was saved. Raises ValueError for a damaged file, and for one of other settings."""
     data = path.read_bytes()
     try:
         if not data.startswith(STATE):
@@ -117,7 +117,7 @@ def _side_by_side(units: Iterable[Unit], progress: AtlasProgress, measure: Measu
     pool = ThreadPoolExecutor(many)
     try:
         while True:
-            for unit in islice(left, many + 1 - len(in_hand)):  # one more: who is done with one has the next
+            for unit in islice(left, many + 1 - len(in_hand)):  # one more, so that a worker that is done has the next
                 in_hand.append((unit, pool.submit(alone, unit, progress.tally.sample.bar)))
             if not in_hand:
                 return
@@ -125,7 +125,7 @@ def _side_by_side(units: Iterable[Unit], progress: AtlasProgress, measure: Measu
             progress.add(unit, tally.result())
             yield unit
     finally:
-        pool.shutdown(cancel_futures=True)  # those that nobody waits for any more
+        pool.shutdown(cancel_futures=True)  # cancel those that nobody waits for any more
 
 
 AT_ONCE = 256  # units handed to the cluster together: what there is of texts in memory

@@ -61,7 +61,7 @@ OF_WEIGHTS = {  # no text is needed for them; by the names of the functions in m
 }
 EVERY_MEASURE = MEASURES | OF_WEIGHTS
 NAMED, TIMES_EVEN = 0.5, 2.0  # a head is named for a measure of at least this, and this many times an even head's
-LEAST_QUERIES = 20  # that a name needs
+LEAST_QUERIES = 20  # queries that a name needs
 MOST_TOKENS = 15  # named for each head
 LEAST_SEEN = 3  # times that a query token must have come up
 FARTHEST = 10**9
@@ -145,7 +145,7 @@ class Atlas:
         return int(self.means.shape[2])
 
     def name(self, place: tuple[int, ...]) -> str:
-        """Of a layer and head: "L3 H2", the layer numbered as in the network."""
+        """The name of a layer and head: "L3 H2", the layer numbered as in the network."""
         return head_name(self.numbers[place[0]], place[1])
 
     def measure(self, name: str) -> np.ndarray:
@@ -218,7 +218,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
         shares = tally.key_weight / tally.key_weight.sum(-1, keepdims=True)
         peaks = tally.query_peak / tally.query_count[:, None]
     peaks = np.where(tally.query_count[:, None] >= LEAST_SEEN, peaks, -1.0)
-    # of equals the first
+    # the first of equals
     keys, queries = (np.argsort(-one, -1, "stable")[..., :MOST_TOKENS] for one in (np.nan_to_num(shares), peaks))
     top_keys, key_shares = _taken(tally.tokens, keys), np.take_along_axis(np.nan_to_num(shares), keys, -1)
     top_queries, query_peaks = _taken(tally.tokens, queries), np.take_along_axis(peaks, queries, -1)

@@ -32,7 +32,7 @@ def weight_there(trace: Trace, row: int, masks: MaskSpec, queries: Sequence[int]
     return result
 
 
-EXAMPLES = 3  # of each head, measure and decile
+EXAMPLES = 3  # examples of each head, measure and decile
 
 
 def measures_table(atlas: Atlas) -> pd.DataFrame:

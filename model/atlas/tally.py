@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 SAMPLED = 400  # queries
-TOP_KEYS = 5  # of each of them
+TOP_KEYS = 5  # heaviest keys kept of each sampled query
 
 
 @dataclass(eq=False)
@@ -141,7 +141,7 @@ class Tally:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What `to_bytes` gave. Raises ValueError for anything else."""
+        """The tally from what `to_bytes` returned. Raises ValueError for anything else."""
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 plain = json.loads(arrays["plain"].tobytes())

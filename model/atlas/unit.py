@@ -209,7 +209,7 @@ def row_length(model: Model, length: int = LONGEST_ROW) -> int:
 
 
 def check(model: Model, masks: MaskSpec) -> None:
-    """Raises ValueError for what an atlas is not made of."""
+    """Check that an atlas can be made. Raises ValueError if not."""
     if model.kind == "encoder-decoder":
         words = N_(
             "{model} is an encoder-decoder, and an atlas is for models whose tokens attend to one text: choose a "

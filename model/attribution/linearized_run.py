@@ -57,7 +57,7 @@ class LinearizedRun(ABC):
 
     @abstractmethod
     def stream(self, positions: Sequence[int], layer: int | None) -> Stream:
-        """What enters a layer; None: what leaves the last."""
+        """The stream that enters a layer; None: the stream that leaves the last."""
 
     @abstractmethod
     def q_and_k(self, layer: int, position: int, parts: Tensor) -> QKContributions:

@@ -73,7 +73,7 @@ class AttentionCase:
         return replace(self, allowed=torch.ones_like(self.allowed))
 
     def to(self, dtype: torch.dtype) -> "AttentionCase":
-        """The same numbers in another precision."""
+        """The case with its numbers in another precision."""
         bias, sinks = (None if term is None else term.to(dtype) for term in (self.terms.bias, self.terms.sinks))
         terms = ScoreTerms(self.terms.softcap, bias, sinks)
         return replace(self._of_numbers(lambda numbers: numbers.to(dtype)), terms=terms)
@@ -91,7 +91,7 @@ class AttentionCase:
         )
 
     def copies(self, row: int, count: int) -> "AttentionCase":
-        """The same row several times."""
+        """The case with its row repeated."""
 
         def repeated(tensor: Tensor) -> Tensor:
             return tensor[row : row + 1].expand(count, *tensor.shape[1:])
@@ -203,7 +203,7 @@ def with_parts(join: Callable[[Tensor, Tensor], Tensor]) -> Attention:
 
 
 def repeated(masks: Tensor, heads: int) -> Tensor:
-    """What `repeat` lays out for [B,1,T,T] masks, read as PyTorch reads it, head after head: bool [B,H,T,T]."""
+    """The wrong result of `repeat` on [B,1,T,T] masks, in PyTorch's order, head after head: bool [B,H,T,T]."""
     rows, _, queries, keys = masks.shape
     return masks[:, 0].repeat(heads, 1, 1).view(rows, heads, queries, keys)
 
@@ -309,7 +309,7 @@ def _side_by_side(x: Tensor) -> Tensor:
     return x.transpose(-3, -2).flatten(-2)
 
 
-FUNCTIONS: dict[str, Attention] = {  # of a bug that lies outside of attention none
+FUNCTIONS: dict[str, Attention] = {  # none for a bug outside of attention
     "view": split_without_transpose,
     "unprojected": unprojected,
     "float-width": fractional_width,

@@ -224,7 +224,7 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
         return nothing
     try:
         with_it = rerun(network, trace, row, lambda layer: bug.on if layer >= bug.first_layer else AttentionCase.stages)
-    except Crash:  # what PyTorch says is shown elsewhere
+    except Crash:  # PyTorch's own message is shown elsewhere
         return math.nan, right
     states = trace.states.clone()
     states[row] = with_it[0]

@@ -82,8 +82,8 @@ def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCir
 
 @torch.inference_mode()
 def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = (), distance: int = 0) -> QKCircuit:
-    """The same of the QK circuit. distance: how many tokens before the query the keys are, of rotary positions; raises
-    ValueError for another one than 0 with learned positions, which add a score of their own: the profile."""
+    """A head's QK circuit. distance: how many tokens before the query the keys are, for rotary positions; raises
+    ValueError for any but 0 with learned positions, which add a score of their own: the profile."""
     weights, own, head = _head(model, layer, head)
     k, moments = own.k[own.shared(head)], weights.moments(layer)
     queries = (weights.read_by(own.q[head], layer) + own.q_bias[head]) * own.scale  # [V,D]
@@ -114,8 +114,8 @@ def copying_scores(model: Model) -> np.ndarray:
 
 
 def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
-    """Of v [..,D,W] and o [..,W,D] -> [..]; NaN where no eigenvalue is more than rounding, and where weights are so
-    large that products overflow."""
+    """The copying scores of v [..,D,W] and o [..,W,D] -> [..]; NaN where no eigenvalue is more than rounding, and where
+    weights are so large that products overflow."""
     product = v @ moments.copied @ o
     finite = product.isfinite().all((-2, -1))
     eigenvalues = torch.linalg.eigvals(product.where(finite[..., None, None], 0))  # LAPACK may crash on NaN
@@ -169,8 +169,8 @@ def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, 
 
 @torch.inference_mode()
 def composition_of_layer(model: Model, layer: int) -> np.ndarray:
-    """Of each head of a layer with each of every earlier layer: float32 [3,H,L,H], for q, k and v, NaN where the other
-    is not earlier; less 1/√W, the root mean square for random directions. With rotary positions q and k are those at
+    """A layer's heads composed with each earlier head: float32 [3,H,L,H], for q, k and v, NaN where the other is not
+    earlier; less 1/√W, the root mean square for random directions. With rotary positions q and k are those at
     distance 0. Raises NotSupported as weights_of."""
     weights = weights_of(model)
     later = weights.layer(index("layer", layer, model.num_layers))

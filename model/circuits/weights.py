@@ -22,7 +22,7 @@ from model.errors import NotSupported
 from model.network_state import weights_in
 
 GPT2, LLAMA = ("gpt2",), ("llama", "mistral", "mixtral", "qwen2")  # model types of transformers
-ROWS = 4096  # of a vocabulary in one product
+ROWS = 4096  # rows of a vocabulary in one product
 WORK, LEAST = 3 * 10**10, 4096  # V·W² at most, all of GPT-2 small's vocabulary; but so many ids at least
 REFUSED = N_(
     "{model}: circuits are computed from the weights of GPT-2 and of decoders built like Llama (Llama, Mistral, "
@@ -120,7 +120,7 @@ class CircuitWeights:
         return self._kept(layer)[1]
 
     def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
-        """The same of the first learned positions, beside a token of the usual size: [count,D]."""
+        """As `read_by`, for the first learned positions, each beside a token of the usual size: [count,D]."""
         some = _plain(self.positions.weight)[:count]
         (_, deviation), _ = self._kept(layer)
         usual = deviation.square().mean() - self._beside
@@ -156,7 +156,7 @@ class CircuitWeights:
 
     @cached_property
     def _made(self) -> dict[bool, tuple[TableAndDeviation, Moments]]:
-        """What was made of the weights as they are: a network may be trained in place."""
+        """What was computed from the current weights: a network may be trained in place."""
         network = self.model.network
         now = weights_in(network)
         if _READ.get(network, ((), {}))[0] != now:

@@ -26,7 +26,7 @@ from model.cross_attention.written_dates import (
 
 Why = Literal["several", "years", "calendar", "month", "letters", "nothing"]  # what `why_none` tells apart
 Readings = tuple[tuple[int, int, int], ...]  # of one date: year, month and day, once or in two orders
-MOST_LETTERS = 3  # that are named
+MOST_LETTERS = 3  # most letters that are named
 
 _SKIPPED = "|".join(
     (*(name.lower() for name in (*WEEKDAYS, *SHORT_WEEKDAYS)), "the", "of", "day", "in", "year", "ad", "utc", "gmt")

@@ -136,7 +136,7 @@ def _may_stand(numbers: str) -> bool:
 
 
 def overlapping(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """All matches, also those that begin within another one."""
+    """Find all matches, also those that begin within another one."""
     found = pattern.search(text)
     while found:
         yield found
@@ -153,7 +153,7 @@ def month_of(word: str) -> int:
 
 
 def _one_apart(word: str, name: str) -> bool:
-    """One letter too many, too few or wrong, or two neighbours swapped; the first letter is right."""
+    """Whether one letter is too many, too few or wrong, or two neighbors are swapped, and the first letter is right."""
     if word[:1] != name[:1] or abs(len(word) - len(name)) > 1:
         return False
     pairs = zip(word, name, strict=False)

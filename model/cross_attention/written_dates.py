@@ -8,11 +8,11 @@ import random
 import re
 from datetime import date
 
-NO_DATE = "none"  # what is written for a text that is no date
+NO_DATE = "none"  # the target of a text that is no date
 SURE = 0.9  # an answer with less probability is said to be unsure; how many of those with more are right is on the card
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 DAYS = LAST_DAY.toordinal() - FIRST_DAY.toordinal() + 1
-HELD_OUT_DAYS = 4_000  # that never occur in training
+HELD_OUT_DAYS = 4_000  # days that never occur in training
 MONTHS = (
     "January", "February", "March", "April", "May", "June",
     "July", "August", "September", "October", "November", "December",
@@ -59,7 +59,7 @@ def on_calendar(year: int, month: int, day: int) -> date | None:
 
 
 def possible(year: int, month: int, day: int) -> date | None:
-    """The same, of the days that are known."""
+    """The day of the calendar that this is, if it is in the range of days that the model knows; else None."""
     found = on_calendar(year, month, day)
     return found if found and FIRST_DAY <= found <= LAST_DAY else None
 

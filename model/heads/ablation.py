@@ -74,7 +74,7 @@ def following(batch: TokenBatch, row: int, query: int) -> int | None:
 
 @torch.inference_mode()
 def answer(model: Model, trace: Trace, row: int, query: int, target: int | None = None) -> TargetPrediction:
-    """Of a run with all heads on. target: the token asked about, the likeliest unless given."""
+    """The predictions of a run with all heads on. target: the token asked about, the likeliest unless given."""
     return _answer(model, logits_at(trace, row, query).log_softmax(-1), target)
 
 

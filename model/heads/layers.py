@@ -26,7 +26,7 @@ from model.text import TokenBatch
 from model.trace import Trace
 
 How = Literal["mean", "maximum", "rollout"]
-MOST_BYTES = 64 * 2**20  # of one set of maps: 12 layers of 1,182 tokens
+MOST_BYTES = 64 * 2**20  # most bytes of a set of maps: 12 layers of 1,182 tokens
 MOST_FLOW = 10**8  # L²·T³, to which the time of all flows of one token is about proportional: some 10 s
 UNITS = 2**30  # a capacity of 1, for flows are of whole numbers
 
@@ -189,8 +189,8 @@ class LogitLens:
 
 @torch.inference_mode()
 def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positions: Sequence[int]) -> LogitLens:
-    """Of some positions of one row, run under spec. Raises ValueError for no position or more than MOST_POSITIONS,
-    NotSupported for a model whose residual stream or whose last steps are not known."""
+    """The logit lens at some positions of one row, run under spec. Raises ValueError for none or more than
+    MOST_POSITIONS, NotSupported for a model whose residual stream or whose last steps are not known."""
     if not 0 < len(positions) <= MOST_POSITIONS:
         raise ValueError(f"expected 1 to {MOST_POSITIONS} positions, got {len(positions)}")  # not shown
     alone = batch.rows([row])

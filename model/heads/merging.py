@@ -25,7 +25,7 @@ By = Literal["tokens", "words", "sentences"]
 BY: tuple[By, ...] = ("tokens", "words", "sentences")
 LONGEST_LABEL = 80  # characters of a group's
 TAIL = 12  # characters of a group that tell whether the next token belongs to it
-MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n", "⇥": "\t"})  # of spaces, in tokens' labels
+MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n", "⇥": "\t"})  # marks of spaces in labels
 SPECIAL = re.compile(  # <s>, [CLS], [TOOL_CALLS] …; and a part of an image, which is no letter of a word: ▦1, r0 c5: 2
     r"<[^<>\s]+>|\[/?([A-Z][A-Z_]*|[gs]MASK|unused)[0-9]*\]|▦[0-9]+|r[0-9]+ c[0-9]+(: [0-9])?"
 )
@@ -55,7 +55,7 @@ def merge_groups(trace: Trace, row: int, by: By) -> Groups | None:
 
 
 def groups_of(batch: TokenBatch, row: int, by: By) -> np.ndarray:
-    """Of a row's tokens, by the text that they were read from; by their labels where there is none."""
+    """Group a row's tokens by the text that they were read from, or by their labels if there is none."""
     labels = batch.pieces[row]
     if by == "tokens":
         return np.arange(len(labels))
@@ -69,8 +69,8 @@ def groups_of(batch: TokenBatch, row: int, by: By) -> np.ndarray:
 
 
 def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:
-    """The same by labels alone, which mark a space before a word (GPT-2's Ġ, SentencePiece's ▁, our ·), or what goes on
-    with one (WordPiece's ##); where no label does, each is a word."""
+    """Group tokens by labels alone, which mark a space before a word (GPT-2's Ġ, SentencePiece's ▁, our ·), or what
+    continues one (WordPiece's ##); where no label does, each is a word."""
     if by == "tokens":
         return np.arange(len(labels))
     spans = ["" if SPECIAL.fullmatch(label) else label.translate(MARKS) for label in labels]
@@ -162,8 +162,8 @@ def _merged_scores(scores: np.ndarray, rows: np.ndarray, columns: np.ndarray) ->
 
 
 def merged_masks(blocked: dict[str, np.ndarray], rows: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:
-    """Of each mask bool [Q,K] -> [R,C]: a cell is blocked only where all of its cells are, by every mask that blocks
-    some of them."""
+    """Merge each mask bool [Q,K] -> [R,C]: a merged cell is blocked only where all of its cells are, by every mask that
+    blocks some of them."""
     if not blocked:
         return {}
     whole = _both(np.logical_and, np.logical_or.reduce([*blocked.values()]), rows, columns)

@@ -17,7 +17,7 @@ from model.trace import Trace
 
 @dataclass(frozen=True)
 class PathStep:
-    """One look of a path: in `layer`, `query` looks at `key`, and takes over what that one knows by then."""
+    """One step of a path: in `layer`, `query` attends to `key`, and takes over what that position knows by then."""
 
     layer: int
     query: int
@@ -26,7 +26,7 @@ class PathStep:
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """Of one row of a run with T positions in L layers. first: int16 [T,T], see `reach`. window: int64 [L,T], how many
+    """How far one row's T positions reach in L layers. first: int16 [T,T], see `reach`. window: int64 [L,T], how many
     keys a query may look at in each layer alone; seen: the same, how many it can know of after 1, 2, … L layers, itself
     among them. blocked: of one layer, for each mask that is on in it, bool [T,T], True = no head may look, for this
     mask."""
@@ -110,7 +110,7 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[PathStep, ...]:
 
 
 def layer_masks(trace: Trace, row: int, masks: MaskSpec) -> list[Tensor]:
-    """Of each layer bool [Q,K], True = at least one head may look: one head is enough to bring the news."""
+    """Each layer's mask, bool [Q,K], True = at least one head may attend: one is enough to pass information."""
     heads = range(trace.num_heads)
     kinds = {head in masks.heads: head for head in heads} if masks.heads else {True: 0}  # heads of a kind are alike
     return [

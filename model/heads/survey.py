@@ -100,7 +100,7 @@ class AttentionShares:
         return leak
 
 
-MOST_BYTES = 593_856  # of all thumbnails and shares together: 12 × 12 heads, thumbnails of 64 × 64
+MOST_BYTES = 593_856  # most bytes of all thumbnails and shares: 12 × 12 heads, thumbnails of 64 × 64
 LARGEST, SMALLEST = 64, 4  # sides of a thumbnail
 
 
@@ -204,7 +204,7 @@ class StepMeasures:
 
 @torch.inference_mode()
 def step_measures(trace: Trace, row: int, masks: MaskSpec, predicts: bool) -> StepMeasures:
-    """Of a row of a run. predicts: whether its logits are of next tokens."""
+    """The measures of a row of a run. predicts: whether its logits are of next tokens."""
     shares = AttentionShares(trace, row, masks)
     for layer, some, weights in trace.blocks(row, masks):
         shares.add(layer, some, weights.cpu())
@@ -307,7 +307,7 @@ def _steps(attentions: Any) -> tuple[Sequence[Sequence[Tensor | np.ndarray]], bo
 
 
 def expect_weights(some: Sequence[Tensor]) -> None:
-    """Raises ValueError for what no softmax gives."""
+    """Raises ValueError for weights that no softmax gives."""
     if not all(bool(((part >= 0) & (part <= 1 + 1e-3)).all()) for part in some):
         raise ValueError("expected weights from 0 to 1, after the softmax, got others")  # not shown
 

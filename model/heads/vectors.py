@@ -76,7 +76,7 @@ def _plain(tensor: Tensor) -> np.ndarray:
 
 FOUR_TOKENS = ("the", "cat", "sat", "down")
 FOUR_TOKENS_WIDTH = 2  # numbers of a query, of each key and of each value
-MOST_NUMBER = 99.0  # of a number, without its sign
+MOST_NUMBER = 99.0  # the largest absolute value of a number
 ADDED = {"-inf": -torch.inf, "-1e4": -1e4, "-10": -10.0}
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 Added = Literal["-inf", "-1e4", "-10"]
@@ -116,7 +116,7 @@ class FourTokensSteps:
 
     @property
     def total(self) -> float:
-        """What the weights sum to; NaN where one is."""
+        """The sum of the weights; NaN where one is."""
         return float(self.weights.sum())
 
 

@@ -93,7 +93,7 @@ class MaskView:
 
 
 def head_name(layer: int, head: int | None = None) -> str:
-    """What a head, or its layer, is called: "L3 H2", "L3". layer: its number in the network, counted from 0."""
+    """The name of a head, or of its layer: "L3 H2", "L3". layer: its number in the network, counted from 0."""
     name = f"L{layer}"
     return name if head is None else f"{name} H{head}"
 
@@ -265,7 +265,7 @@ class Arithmetic:
         return scaled + (" + bias" if self.bias else "")
 
     def softmax(self) -> str:
-        """What makes weights of the scores."""
+        """The formula in HTML by which scores become weights."""
         power = "e<sup>score</sup>"
         return f"{power} / (Σ {power} + e<sup>sink</sup>)" if self.sink else f"{power} / Σ {power}"
 

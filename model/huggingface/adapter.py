@@ -258,7 +258,7 @@ class HuggingFaceModel(Model):
 
     @cached_property
     def _description(self) -> Description:
-        """What was found when it was loaded."""
+        """The description made when it was loaded."""
         network, sites = self.network, self._findings.sites
         architecture = type(network).__name__
         if not self.predicts:  # what was saved: the head of the network in memory is not in the files

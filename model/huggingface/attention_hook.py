@@ -36,7 +36,7 @@ PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum"}
 FUSED = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # positional arguments
 CASTS = {"to", "float", "half", "bfloat16", "type", "type_as"}
 COPIES = {"contiguous", "clone", "detach", "view", "reshape", "dropout", "alpha_dropout"}
-LIMITS = {"clamp", "clip", "max", "maximum", "nan_to_num", "masked_fill"}  # of scores that are almost -inf
+LIMITS = {"clamp", "clip", "max", "maximum", "nan_to_num", "masked_fill"}  # they limit scores of almost -inf
 SAME = CASTS | COPIES | LIMITS  # the result has the same values
 SUMS, DIFFERENCES = {"add", "radd", "iadd"}, {"sub", "isub", "subtract"}
 FACTORS = {"mul", "rmul", "imul", "multiply"}
@@ -113,7 +113,7 @@ class ScriptedAttention(AttentionRun):
     outputs: Tensor | None = None
     ends = False
     call: Call | None = None
-    _given = 0  # of the outputs' D
+    _given = 0  # how many of the outputs' D numbers were given
 
     def attend(self, call: Call) -> Tensor:
         begin = self._given if call.continues(self.call) else 0
@@ -164,7 +164,7 @@ def _attention(
     sinks = extra.get("s_aux", extra.get("sinks"))  # a parameter, which may be trained after the run
     terms = ScoreTerms(extra.get("softcap"), bias, None if sinks is None else sinks.detach().clone())
     added = () if attention_mask is None else (attention_mask,)
-    indices: Tensor | None = extra.get("indices")  # of the keys that an indexer chose for each query, [B,Q,n]
+    indices: Tensor | None = extra.get("indices")  # keys that an indexer chose for each query, [B,Q,n]
     if indices is not None:
         if indices.ndim != 3 or bool((indices < 0).any()):
             raise NotSupported(msg("it selects the tokens it attends to in a way that Unmask does not support"))

@@ -76,7 +76,7 @@ def render(name: str, settings: Settings, messages: Messages) -> str:
 
 
 def rendered(name: str, tokenizer: Any, messages: Messages) -> str:
-    """The same with a tokenizer of transformers. Raises CheckpointError."""
+    """As `render`, with a tokenizer of transformers. Raises CheckpointError."""
     if not getattr(tokenizer, "chat_template", None):
         raise CheckpointError(msg("{model} has no chat template. Type a text instead of messages.", model=name))
     given = [{"role": role, "content": content} for role, content in messages]

@@ -28,13 +28,13 @@ TOKENIZERS = (  # files of a tokenizer; the first complete one is read
     ("vocab.txt",),
     *((file,) for file in LONE),
 )
-PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of images
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # files of image processors
 EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json",
           CHAT_TEMPLATE, *PROCESSORS)  # fmt: skip
 SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
-MOST_SMALL_BYTES = 50_000_000  # of all small files
+MOST_SMALL_BYTES = 50_000_000  # most bytes of all small files
 MOST_LAYERS = 1_000
-MOST_STEPS = 1_000  # of a training
+MOST_STEPS = 1_000  # most checkpoints of a training
 TRAINER_STATE, LOGGED = "trainer_state.json", ("loss", "eval_loss")  # written beside each checkpoint
 MOST_LOGGED = 2_000  # points of a line
 STEP = re.compile(r"checkpoint-(\d{1,9})")  # a folder's name, as Hugging Face's Trainer writes it
@@ -189,7 +189,7 @@ def local_files(folder: Path) -> dict[str, int]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether it has a whole model."""
+    """Whether the folder has a whole model."""
     try:
         needed(str(folder), local_files(folder))
         return all((folder / shard).is_file() for shard in _shards(str(folder), folder))

@@ -42,7 +42,7 @@ NOT_INSTALLED = N_(
 )
 DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.")
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-MODULES = "modules.json"  # of sentence-transformers
+MODULES = "modules.json"  # the file of sentence-transformers
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number in safetensors; of other types 1
 FOUR_BITS = "NF4", "FP4"
 MOST_HEADER_BYTES = 50_000_000  # as much as configuration and tokenizer of other models

@@ -210,7 +210,7 @@ class ImagePrompts:
         """
         token = getattr(self.processor, "image_token", None)
         if isinstance(token, str) and token not in text:
-            for pair in AROUND:  # what a network was trained to see around its image's token
+            for pair in AROUND:  # the ids that a network was trained to see around its image's token
                 ids = [getattr(self._config, name, None) for name in pair]
                 if all(isinstance(one, int) for one in ids):
                     start, end = self.processor.tokenizer.convert_ids_to_tokens(ids)

@@ -325,7 +325,7 @@ def class_for(config: PreTrainedConfig) -> Any:
 
 
 def needed_weights(keys: Iterable[str]) -> list[str]:
-    """Those of these weights on which something shown depends."""
+    """The names of the weights that something shown depends on."""
     return sorted(key for key in keys if not any(re.search(known, key) for known in NOT_NEEDED))
 
 

@@ -32,8 +32,8 @@ Embed = Callable[[Tensor], Tensor]  # from pixel values to the image tokens' emb
 
 
 def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list[Box | None]:
-    """Of each image token its pixels, None where it has none (padding, a line break); an empty list where no mapping is
-    known. size: the image's, width and height."""
+    """The pixels of each image token, None for one without any (padding, a line break); an empty list if no mapping is
+    known. size: the image's width and height."""
     inputs = pixels_of(_ramps(size))
     values = inputs.get("pixel_values")
     if not isinstance(values, Tensor):

@@ -74,7 +74,7 @@ class Recording(AttentionRun):
         self._of_image: dict[tuple[int, NativeMask], tuple[NativeMask, Tensor | None]] = {}
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:
-        """One that changes nothing: `attend` applies the masks of the spec.
+        """A mask that changes nothing: `attend` applies the masks of the spec.
 
         A network that selects some of the tokens that its masks allow gets its own masks, so that it selects the same.
         """
@@ -121,8 +121,8 @@ class Recording(AttentionRun):
         return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}
 
     def _context(self, site: Site, call: Call) -> MaskContext:
-        """With the tokens that the network lets see each other for an image's sake. Raises NotSupported for a mask that
-        is neither that nor the one it has on text."""
+        """The mask context, with the image tokens that the network lets see each other. Raises NotSupported for a mask
+        that is neither that nor the one it has on text."""
         layer, native, groups = self._layers[site.part], site.native, None
         self._layers[site.part] += 1
         asked = [function for added in call.added for given, function in self._given if is_part_of(added, given)]

@@ -65,7 +65,7 @@ class CaptionNetwork(Transformer):
 
 
 class CaptionerModel(DecoderModel):
-    """One version, as the rest of the house takes a model; standard: the mask that it was trained with."""
+    """One version of the captioner as a Model; standard: the mask that it was trained with."""
 
     network: CaptionNetwork
 
@@ -140,7 +140,7 @@ def write(model: CaptionerModel, picture: np.ndarray, prompt: str, spec: MaskSpe
 def read(
     model: CaptionerModel, picture: np.ndarray, prompt: str, words: tuple[str, ...], spec: MaskSpec
 ) -> CaptionView:
-    """The same of a given caption. Raises KeyError for words that the model does not know."""
+    """The view of a given caption. Raises KeyError for words that the model does not know."""
     trace = model.run(encode(picture[None], prompt, words), spec)
     chances = trace.logits[0, PATCHES:].softmax(-1)  # [S+1,V]
     given = chances[range(len(words) + 1), [*(ID_OF[word] for word in words), END]]
@@ -152,7 +152,7 @@ def read(
 
 @dataclass(frozen=True, eq=False)
 class LocatedHeads:
-    """Of a scene with its own caption. loss: nats a word. shares: each head's localization, 0 to 1, [L,H], the mean
+    """How heads localize a caption. loss: nats a word. shares: each head's localization, 0 to 1, [L,H], the mean
     over the words that say a size, a colour or a shape, NaN where one of them may attend to no patch; even: that of
     attention spread evenly over the patches that it may attend to.
 

@@ -72,7 +72,7 @@ class Scene:
 
 
 def scene_of(text: str) -> Scene:
-    """Of what Scene.text wrote. Raises ValueError for anything else, and for shapes beyond the picture."""
+    """Read what Scene.text wrote. Raises ValueError for anything else, and for shapes beyond the picture."""
     background, *parts = text[:200].split("_")
     found = [match.groups() for match in map(_SHAPE.fullmatch, parts) if match]
     shapes = tuple(SceneShape(shape, colour, size, int(x), int(y)) for shape, colour, size, x, y in found)
@@ -102,7 +102,7 @@ def is_ordered(scene: Scene, prompt: str) -> bool:
 def random_scene(
     draw: random.Random, *, held_out: bool, count: int | None = None, pair: tuple[str, str] | None = None
 ) -> Scene:
-    """One that is held out, or not, of one to three shapes. pair: of UNSEEN, the first's; else no shape has any."""
+    """A scene of one to three shapes, held out or not. pair: one of UNSEEN, for the first shape; no other has one."""
     while True:
         wanted, shapes = count or draw.randint(1, MOST_SHAPES), list[SceneShape]()
         while not shapes or not all(one.apart_from(other, GAP) for one, other in combinations(shapes, 2)):

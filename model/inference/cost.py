@@ -72,7 +72,7 @@ class MaskCost:
 
     @property
     def share(self) -> float:
-        """Of the computed scores, the share that is masked afterwards: 0 to 1."""
+        """The share of computed scores that are masked afterwards, 0 to 1."""
         return 1 - self.allowed / self.computed if self.computed else 0.0
 
     @property
@@ -85,7 +85,7 @@ class MaskCost:
         return 4 * self.computed * head_size
 
     def key_value_bytes(self, head_size: int) -> int:
-        """Of the keys and values that a head reads, 2 bytes a number: each block of queries reads its own once."""
+        """The bytes of keys and values that a head reads, 2 per number: each block of queries reads its own once."""
         return 2 * (self.full + self.partial) * self.block * head_size * 2
 
 
@@ -214,7 +214,7 @@ class _Blocks:
         return states, bordered
 
     def _covered(self, first: int, last: int) -> tuple[slice, slice]:
-        """Of the positions from first to last: the blocks with one of them, and the blocks with no other."""
+        """The blocks that contain any position from first to last, and the blocks that contain no others."""
         touched = slice(first // self.block, min(last // self.block + 1, len(self.first)))
         begin = int(np.searchsorted(self.first, first))
         return touched, slice(begin, max(int(np.searchsorted(self.last, last, "right")), begin))

@@ -191,8 +191,8 @@ def _exact_in_rows(rows: np.ndarray, whole: np.ndarray, shift: int, within: np.n
 def _needed(
     allowed: np.ndarray, blocking: Masks, opening: Masks, within: np.ndarray | bool, order: tuple[int, int]
 ) -> Kinds | None:
-    """Of kinds that all agree with the mask, those without which it is another, of each the smallest; None where all of
-    them are another, or two of one kind remain. order: in which kinds and sizes are tried to be left out, 1 or -1."""
+    """The kinds that are needed to make the mask, of all that agree with it, each the smallest; None if all together do
+    not make it, or if two of one kind remain. order: in which kinds and sizes are tried to be left out, 1 or -1."""
 
     def fits(some: list[tuple[str, Any]]) -> bool:
         free = np.logical_and.reduce([blocking[one] for one in some if one in blocking] or [np.ones_like(allowed)])

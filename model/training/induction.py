@@ -113,7 +113,7 @@ class Formation:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """Those of COLUMNS, but for the step: of the heads the best of layer 0 and of layer 1."""
+        """The values of COLUMNS, without the step; of heads, the best of layer 0 and of layer 1."""
         return self.first, self.again, float(self.previous[0].max()), float(self.induction[1].max())
 
 

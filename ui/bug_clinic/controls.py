@@ -29,7 +29,7 @@ MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
 
 
 class ClinicLink(link.TextLink):
-    """This page's link. bug: which of them, by its key. puzzle: the game's, only in a link that was asked for."""
+    """This page's link. bug: the key of the chosen one. puzzle: the game's, only in a link that the user asked for."""
 
     layer: link.Whole | None = None
     head: link.Whole | None = None
@@ -168,7 +168,7 @@ def play(now: RunView, asked: Puzzle) -> None:
         right = explanations.view(now, None, stages[""], asked.layer, asked.head)
         if state["answer"]:
             explanations.draw_both(now, bug, shown, right)
-        else:  # the names of what a row is would be the answer
+        else:  # row names would give the answer away
             unnamed = replace(shown, queries=right.queries, keys=right.keys)
             explanations.draw_one(unnamed, explanations.WITH_A_BUG)
     with left:
@@ -217,7 +217,7 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
 def _apart(
     now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str, there: str, shown: HeadView
 ) -> str:
-    """In what the heatmap shown differs from another candidate's version of this head, or from the right one's, ""."""
+    """How the heatmap shown differs from this head with the `other` candidate bug or, for "", without any."""
     keys = [key for key in (other, asked.bug) if key]
     named = None
     if "view" not in keys:  # its rows and columns are parts of tokens

@@ -26,7 +26,7 @@ from viz.palette import WIDE
 
 
 def code(bug: Bug) -> str:
-    """The wrong lines and the mend, as a diff."""
+    """The wrong lines and their fix, as a diff."""
     pairs = zip(bug.wrong.splitlines(), bug.right.splitlines(), strict=True)
     return "\n".join(f"  {wrong}" if wrong == right else f"- {wrong}\n+ {right}" for wrong, right in pairs)
 
@@ -44,7 +44,7 @@ def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, lay
     return [*said, *_on_the_loss(now, bug, pair, found, layer)]
 
 
-STAND_INS = {  # of a bug that a trained model can be shown with only by something in its place
+STAND_INS = {  # of bugs that a trained model can be shown with only through a stand-in
     "unprojected": N_(
         "The inputs of {model}'s projections are not recorded: here its queries are used instead of all three."
     ),
@@ -162,7 +162,7 @@ def _on_the_loss(now: RunView, bug: Bug, pair: BugComparison, found: Examination
 
 
 def _why(found: Examination, seen: torch.Tensor, *, lower: bool) -> str:
-    """seen: which positions look at their targets; a blocked one may still count in a softmax's denominator."""
+    """Why the loss changed. seen: positions that attend to their targets; blocked ones may still count in a softmax."""
     if found.broken("target") and lower and seen.any():
         return say("It is lower, and the model can read the token that it must predict.")
     if found.broken("target") and not lower and seen.all():
@@ -179,7 +179,7 @@ ABOVE = 275  # pixels of what stands over the picture
 
 
 def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, head: int) -> HeadView:
-    """What a computation really blocked is hatched, in the colour of the mask that blocks the cell or is to blame.
+    """The head's view: cells that the computation really blocked are hatched, in the colour of the responsible mask.
 
     bug None: the right version.
     """
@@ -212,7 +212,7 @@ def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, 
 
 
 def names(bug: Bug | None, head: int, heads: int, pieces: tuple[str, ...]) -> list[str]:
-    """What stands in each row or column: a token, or, of one of the heads cut by view alone, "token:part"."""
+    """The label of each row or column: a token or, if heads were cut by view alone, "token:part"."""
     if bug is None or bug.key != "view":
         return list(pieces)
     found = (part_at(head, position, heads, len(pieces)) for position in range(len(pieces)))
@@ -228,8 +228,8 @@ BOTH = N_(
 
 
 def draw_both(now: RunView, bug: Bug, wrong: HeadView, right: HeadView, *, nan: bool = False) -> None:
-    """With the bug, beside the right version and the difference; where rows are parts of tokens with the bug, that
-    alone. nan: the rows with nothing to look at hold no numbers with the bug."""
+    """Draw the head with the bug, the right version and the difference; the first alone if the bug makes rows of parts
+    of tokens. nan: with the bug, rows without an allowed key are NaN."""
     if bug.key == "view":
         draw_one(wrong, WITH_A_BUG)
         of_parts = N_("“token:2” is part 2 of a token, counted from 0; every token has {parts} parts, one per head.")
@@ -248,7 +248,7 @@ def draw_both(now: RunView, bug: Bug, wrong: HeadView, right: HeadView, *, nan: 
 
 
 def draw_one(shown: HeadView, alt: str, *, room: str = "one") -> None:
-    """alt: WITH_A_BUG or CORRECT. room: "pair" where a comparison may take its place."""
+    """Draw one version. alt: WITH_A_BUG or CORRECT. room: "pair" where a comparison may take its place."""
     figure = cached_figure(head_figure, shown, dark=page.is_dark(), wide=WIDE if room == "pair" else 1)
     _show(figure, [shown], alt, float(shown.weights.max()), room)
 
@@ -291,7 +291,7 @@ def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination,
 
 
 def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:
-    """The other laws that are broken; folded, those that hold and those that could not be measured."""
+    """List the other laws that are broken and, folded, those that hold or could not be measured."""
     others = [(key, found.verdicts[key][0]) for key in LAWS if key != bug.law]
     broken = [_row(key, found) for key, verdict in others if verdict.broken]
     whole = [_row(key, found) for key, verdict in others if not verdict.broken]

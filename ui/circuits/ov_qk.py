@@ -24,7 +24,7 @@ from viz import circuits as pictures
 from viz.html import fixed
 
 TOKENS = {"strongest": N_("with the largest effects"), "text": N_("of the text on the left")}
-MOST_TOKENS = 24  # of the text
+MOST_TOKENS = 24  # most tokens of the text
 HELP = N_(
     "A head's OV circuit says what attending to a token adds to the logits of the next token, its QK circuit which "
     "keys a query token prefers (Elhage et al. 2021). Both are computed from the weights and from each token alone: "
@@ -61,7 +61,7 @@ class CircuitsLink(TextLink):
 
 
 def show_head(model: Model, text: str, layer: int, head: int) -> str:
-    """The two circuits side by side; gives the sentence."""
+    """Draw the two circuits side by side. Returns the sentence."""
     chosen = one_of(say("Tokens"), TOKENS, "circuit_tokens", width="content", help=say(HELP))
     count = results.ask(tokens_compared, ModelRef.of(model))
     ids: tuple[int, ...] = ()
@@ -94,7 +94,7 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
 
 
 def show_composition(model: Model, layer: int, head: int) -> None:
-    """All pairs of heads, layer after layer."""
+    """Draw the composition of all pairs of heads, computed layer by layer."""
     st.markdown("#### " + say("Which head reads which"), help=say(COMPOSITION))
     kind = one_of(say("Composition"), pictures.NAMES, "composed", width="content")
     names = run_view.layer_names(model, "self")

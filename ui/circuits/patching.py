@@ -72,12 +72,12 @@ class Direction:
     names: tuple[str, str]
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Of a PatchPair of the two."""
+        """Call a method of the PatchPair of the two runs."""
         runs = self.given.run, self.given.row, self.taking.run, self.taking.row
         return results.ask(of_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
 
     def patches(self, of: str, layer: int, query: int) -> list[Patch]:
-        """Those of a layer: each head and then all; at positions up to the query; or each head whose paths are."""
+        """The patches of a layer: positions up to the query; or each head and, unless paths are patched, the layer."""
         if of == "positions":
             first = max(self.taking.real.start, query + 1 - MOST_POSITIONS)
             return [Patch("position", layer, place) for place in range(first, query + 1)]
@@ -85,7 +85,7 @@ class Direction:
         return heads if of in INPUTS else [*heads, Patch("layer", layer)]
 
     def effects(self, metric: PatchMetric, patches: list[Patch]) -> np.ndarray:
-        """Of each of them alone."""
+        """The effect of each patch alone."""
         found: np.ndarray = self.ask("effects", metric, tuple((one,) for one in patches))
         return found
 
@@ -94,8 +94,8 @@ class Direction:
 
 
 def show(a: RunView, b: RunView, head: Head, position: int) -> None:
-    """The button; once it is pressed, the controls, the picture and what is patched together. head: the page's of A.
-    position: of A, whose next token is asked about."""
+    """Draw a button and, once it is pressed, the controls, the picture and what is patched together. head: A's.
+    position: A's position whose next token is asked about."""
     state = st.session_state
     st.markdown("#### " + say("Activation patching"), help=say(HELP))
     on = bool(state.patching)
@@ -118,7 +118,7 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
     with guarded(), controls:
         chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
         asked = position - a.real.start + chosen.taking.real.start
-        first, second = chosen.ask("likeliest", asked)  # what is meant where nothing is typed
+        first, second = chosen.ask("likeliest", asked)  # the default where nothing is typed
         answer, other = _typed(chosen.taking, say("Answer"), "patch_answer", first), None
         if state.patch_metric != "probability":
             other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
@@ -202,7 +202,7 @@ def _show(view: PatchView, pick: Callable[[int, int | None], None] | None = None
 
 
 def _show_together(chosen: Direction, metric: PatchMetric) -> None:
-    """One run with all that is chosen."""
+    """Draw one run with all chosen patches together."""
     patches = _patches()
     st.caption(say("Click cells to patch them together in one run."))
     if not patches:
@@ -224,7 +224,7 @@ def _show_together(chosen: Direction, metric: PatchMetric) -> None:
 
 
 def _over_pairs(a: RunView, b: RunView) -> None:
-    """The mean and the spread over the pairs of a file, each asked after its last token, under the masks of A and B."""
+    """Draw mean and spread over the pairs of a file, each asked after its last token, under the masks of A and B."""
     sent = uploader(say(FILE, most=MOST_PAIRS), ["csv"], key="patch_file", max_upload_size=1)
     if sent is None:
         return
@@ -244,7 +244,7 @@ def _over_pairs(a: RunView, b: RunView) -> None:
 
 
 def _runs_of(a: RunView, b: RunView, pair: dict[str, str]) -> tuple[Direction, PatchMetric]:
-    """Raises ValueError for texts that are not whole or not of one length, and for answers that are one token."""
+    """The runs of a pair of texts. Raises ValueError for texts that are cut or not of one length, or equal answers."""
     batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
     lengths = dict(zip("ab", (one.ids.shape[1] for one in batches), strict=True))
     if any("".join(one.cut) for one in batches):
@@ -264,7 +264,7 @@ def _unit(metric: PatchMetric) -> str:
 
 
 def _patches() -> list[Patch]:
-    """Those chosen; what is none is passed over."""
+    """The chosen patches; anything else in the choice is ignored."""
     found = re.findall(r"([hap])(\d{1,3})\.(\d{1,5})", st.session_state.patches)
     every = (Patch(KINDS[kind], int(layer), int(number)) for kind, layer, number in found)  # type: ignore[arg-type]
     return list(dict.fromkeys(every))
@@ -276,7 +276,7 @@ def _write(patches: list[Patch]) -> None:
 
 
 def _column(side: RunView, one: Patch) -> str:
-    """What of its layer it is."""
+    """The label of a patch within its layer."""
     if one.kind == "position":
         return f"{one.number}: {side.tokens[one.number]}" if one.number < len(side.tokens) else str(one.number)
     return f"H{one.number}" if one.kind == "head" else say("all")

@@ -40,8 +40,8 @@ SECTIONS = (N_("Picture"), N_("Numbers"), N_("Report"), N_("Open an export"))
 
 @dataclass(frozen=True, eq=False)
 class ExportSubject:
-    """standard: under the masks that the model was trained with; None where `now` is. layer, head: as the run counts
-    them. text: the row's."""
+    """One head of one run. standard: the run under the masks that the model was trained with; None if `now` is that.
+    layer, head: as the run counts them. text: the row's."""
 
     now: RunView
     standard: RunView | None
@@ -65,13 +65,13 @@ class ExportSubject:
 
     @property
     def target(self) -> str:
-        """An encoder-decoder's, "" for all other models."""
+        """An encoder-decoder's target text, "" for all other models."""
         batch = self.now.run.batch
         return batch.texts[self.now.row] if batch.source else ""
 
     def file_name(self, what: str) -> str:
-        """Of a file of it, without an ending: the model, the attention where it has several, the head, the masks that
-        are lifted and what it holds."""
+        """The name of a file, without an ending: the model, the attention if it has several, the head, the lifted masks
+        and what the file holds."""
         model = re.sub(r"[^\w.-]+", "-", Path(self.now.model.name).name)
         _, masks = self._held_and_lifted()
         lifted = (f"no-{mask}" for mask in masks)
@@ -88,22 +88,22 @@ class ExportSubject:
         return masks_said(held, lifted, "".join(map(self.now.name, self.now.masks.layers)))  # one layer at most
 
     def _held_and_lifted(self) -> Iterator[list[str]]:
-        """Of the masks that this attention can have."""
+        """The masks that are on, and those that are lifted, of those that this attention can have."""
         available = self.now.head(*self.chosen).available
         for names in controls.held_and_lifted(self.now.model, self.now.masks):
             yield [name for name in names if name in available]
 
     def views(self) -> list[HeadView]:
-        """The whole head now and, where that is another, under the standard masks."""
+        """The whole head now and, if that differs, under the standard masks."""
         return [view.head(*self.chosen) for view in (self.now, self.standard) if view]
 
     def caption(self, what: str, how: Sequence[str]) -> str:
-        """Below a picture, in words that make it possible to make it again. what: is on it; how: to read it."""
+        """A picture's caption, with all that is needed to make it again. what: what it shows; how: to read it."""
         hashes = hash_of(self.text), self.target and hash_of(self.target)
         return caption(what, [merged_words(self.now.by), *how], masks=self.masks, hashes=hashes, version=version())
 
     def every(self) -> list[tuple[int, int]]:
-        """All heads, where they are not too many for one file; else none."""
+        """All heads, or an empty list if they are too many for one file."""
         every = list(np.ndindex(*shape_of(self.now)))
         return every if fits(self.now.head(*self.chosen), len(every)) else []
 
@@ -216,7 +216,7 @@ def report(subject: ExportSubject) -> None:
 
 
 def opened() -> None:
-    """An uploader, and what the file holds: the same head, without its model."""
+    """Draw an uploader, and the head that the uploaded file holds, which needs no model."""
 
     def taken() -> None:
         file = uploaded("take_export")

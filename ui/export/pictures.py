@@ -29,7 +29,7 @@ How = Callable[[], list[str]]  # sentences, in the language in which it is calle
 
 
 def show(subject: ExportSubject, part: Part) -> None:
-    """A picture of the user's choice. part: the positions that are shown large, from one up to, without, another."""
+    """Draw the picture that the user chooses. part: the positions that are shown large, [begin, end)."""
     of_tokens = subject.now.by == "tokens"
     kinds = {kind: name for kind, (name, _) in PICTURES.items() if of_tokens or kind not in OF_TOKENS}
     if st.session_state.picture not in kinds:
@@ -137,7 +137,7 @@ def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
 
 
 def _rows(subject: ExportSubject, part: Part) -> tuple[list[HeadView], How]:
-    """The row of the query that the user chooses, now and as standard; and in words which it is."""
+    """The row of the query that the user chooses, now and under the standard masks, and a description of it."""
     at = query.choose(subject.now)
     whole = subject.views()
     near = tokens_part(whole[0], part, at)
@@ -154,7 +154,7 @@ def _rows(subject: ExportSubject, part: Part) -> tuple[list[HeadView], How]:
 def _picture(
     subject: ExportSubject, draw: Callable[..., Sheet], of: tuple, view: HeadView, how: How, others: Sequence[int] = ()
 ) -> PrintedPicture:
-    """A picture of the chosen head, and of others of its layer. how: to read it."""
+    """A picture of the chosen head, and of others of its layer. how: sentences on how to read it."""
 
     def caption() -> str:
         heads = say(", ").join(subject.now.name(subject.layer, head) for head in (subject.head, *others))

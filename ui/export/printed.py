@@ -19,8 +19,8 @@ SCALES = {"1×": 1, "2×": 2, "4×": 4}
 
 @dataclass(frozen=True, eq=False)
 class PrintedPicture:
-    """draw(paper, *of) is it. title, caption: say what it is, in the language in which they are called. labels: of its
-    tokens."""
+    """A picture, drawn by draw(paper, *of). title, caption: return its own, in the language that is set when they are
+    called. labels: of its tokens."""
 
     draw: Callable[..., Sheet]
     of: tuple[Any, ...]
@@ -29,14 +29,14 @@ class PrintedPicture:
     labels: list[str]
 
     def file(self, kind: str, scale: int = 1, session: str = "") -> bytes:
-        """As a file of this kind, in a language that it can be written in; made in turn with all other jobs, within
-        their limits. session: whose turn it takes."""
+        """The picture as a file of this kind, in a language that its fonts can write; made as a job, in turn with all
+        others and within their limits. session: whose turn it takes."""
         with spoken(language_of(kind)):
             paper = Paper(self.title(), self.caption(), kind, scale)
             return results.scheduler().ask(Job(file_of, (self.draw, paper, *self.of)), session)
 
     def preview(self) -> tuple[str, int]:
-        """As SVG, and how many pixels wide; remembered."""
+        """The picture as SVG and its width in pixels, cached."""
         return cached_figure(_preview, self.draw, Paper(self.title(), self.caption()), *self.of)
 
 
@@ -50,7 +50,7 @@ def offer(picture: PrintedPicture, name: str) -> None:
 
 
 def say_what_has_no_font(picture: PrintedPicture) -> None:
-    """Which characters, and whether the user's language, the fonts of this server cannot write."""
+    """Say which characters, and whether the user's language, this server's fonts cannot write."""
     missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
     if missing:
         words = N_(

@@ -36,7 +36,7 @@ NOT_OURS = N_(
 
 
 def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> None:
-    """The section that is chosen; the others are not computed, and none while the text plays."""
+    """Draw the chosen section; the others are not computed, and none is while the text plays."""
     network = kv_cache.network_of(model)
     if network is None:
         st.caption(say(NOT_OURS, model=explain.title_of(model)))
@@ -61,8 +61,8 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
             show_lifted(model, ids)
 
 
-EXACT = 1e-9  # of a logit in float64: rounding is less
-MOST_COMPARED = 8  # cached steps, the last ones
+EXACT = 1e-9  # the largest difference of a logit in float64 that is rounding
+MOST_COMPARED = 8  # most cached steps compared, from the end
 STEP = N_(
     "With the cache, the step to token {count} lets 1 query attend to {count:,} keys: a mask [1, {count}] with "
     "{open:,} of {count:,} cells open. Without it, the step recomputes a square mask [{count}, {count}], {blocked:,} "
@@ -93,7 +93,7 @@ def compared(model: Model, ids: tuple[int, ...], start: int, causal: bool = True
 def show_on_and_off(
     model: Model, config: TransformerConfig, ids: tuple[int, ...], start: int, layer: int, head: int
 ) -> None:
-    """The cache on and off: the same numbers, from another amount of work. start: the first cached step."""
+    """Compare the cache on and off: the same numbers for different amounts of work. start: the first cached step."""
     start, count = min(start, len(ids) - 1), len(ids)
     with guarded(say("Running both ways …")):
         found, exact = compared(model, ids, start), float("nan")
@@ -147,7 +147,7 @@ COUNTED = N_(
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """What was measured of one user's text. stopped: by the user, before all was."""
+    """What was measured of one user's text. stopped: whether the user ended it early."""
 
     model: str
     ids: tuple[int, ...]
@@ -193,7 +193,7 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
         st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=anew)
 
 
-NOTICED = 1e-5  # a change that is no rounding
+NOTICED = 1e-5  # a larger change is no rounding
 KEPT = N_(
     "Under the causal mask the newest token, “{newest}”, changes {changed} of the rows above it ({rows}): their "
     "weights differ by {weights}, the keys and values by {kept}. So the cached keys and values are still valid: a "
@@ -207,7 +207,7 @@ CHANGED = N_(
 
 
 def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
-    """The rows above the newest, in a run without its token and in one with it, under the mask and without."""
+    """Compare the rows before the newest in runs with and without its token, under the mask and without it."""
     switch, sentence = st.columns([1, 3.4], vertical_alignment="center")
     about = say("Applies only to this comparison; the text above is always generated with the causal mask.")
     causal = switch.toggle(say("Causal mask"), key="old_rows_causal", help=about)

@@ -26,8 +26,8 @@ from viz.html import signs
 from viz.numbers import TOP
 from viz.palette import MARK
 
-MOST_ROWS = 64  # of the heatmap
-# what changes at every token has its height from the first, so that nothing below it moves
+MOST_ROWS = 64  # most rows of the heatmap
+# what changes with every token has a fixed height, so that nothing below it moves
 STYLE = f"""
 <style>
   .st-key-generation_scene p.sentence {{ animation: none; height: 4.6em; overflow-y: auto; }}
@@ -67,20 +67,20 @@ _growing = canvas("heatmap")
 
 
 def show(model: Model, sampling: Sampling, cache: bool, layer: int, head: int) -> None:
-    """The part that plays: it runs by itself while playing, and adds a token each time."""
+    """Draw the part that plays: it reruns by itself while playing, and adds a token each time."""
     playing = st.session_state.writing.playing
     st.html(css(STYLE))
     st.session_state.page_has_advanced = True
-    # by its name: what is kept for the next run of this part shall not hold a model that leaves the memory of models
+    # the model is passed by name, so that the fragment does not keep an unloaded one in memory
     st.fragment(_play_part, run_every=SECONDS if playing else None)(model.key, sampling, cache, layer, head)
 
 
 def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head: int) -> None:
     model = models.get(st.session_state.kept_model)
-    if model.key != model_key:  # loaded anew meanwhile: the whole page has to be drawn with it
+    if model.key != model_key:  # it was reloaded meanwhile: redraw the whole page
         st.rerun()
     with guarded(on_trouble=generation.halt):
-        if not st.session_state.pop("page_has_advanced", False):  # one token a run, by the page or by this part alone
+        if not st.session_state.pop("page_has_advanced", False):  # at most one token per run, of page or fragment
             advance(model, sampling, cache)
         writing: Writing = st.session_state.writing
         now = look_at(model, writing.path, cache)
@@ -151,7 +151,7 @@ def _say(model: Model, writing: Writing) -> None:
 
 
 def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int | None) -> str:
-    """The ten likeliest, each a button that takes its path; the drawn one in any case. Returns how to read them."""
+    """Draw the ten likeliest tokens and the sampled one, each a button that chooses it. Returns how to read them."""
     path = writing.path
     choices = [NEXT, *reversed(range(len(path.written)))]
     if st.session_state.get("choice_at", NEXT) not in choices or writing.playing:
@@ -199,7 +199,7 @@ HEATMAP = N_(
 
 
 def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
-    """The head on the last tokens, the row that is looked at framed. Returns how to read it."""
+    """Draw the head on the last tokens, with the chosen row framed. Returns how to read it."""
     length = len(view.queries)
     begin = max(min(length - MOST_ROWS, row + 1 - MOST_ROWS // 2), 0)
     last = begin, min(begin + MOST_ROWS, length)

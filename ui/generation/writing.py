@@ -19,9 +19,9 @@ from ui import link, results
 from ui.markdown import escaped
 from ui.run_view import RunView
 
-SECONDS = 0.4  # from token to token while it plays
-LEFT_ALONE = 30  # seconds without a token after which a text that played is found paused: its page was left
-NEXT = -1  # the choice that is looked at: the token that comes next
+SECONDS = 0.4  # seconds from token to token while it plays
+LEFT_ALONE = 30  # seconds without a new token after which a playing text is paused: its page was left
+NEXT = -1  # the shown choice is that of the next token
 MOST_SEED = 999_999
 MOST_K = 100_000
 NO_DECODER = N_(
@@ -65,16 +65,16 @@ class Writing:
         return replace(self, path=self.path.plus(token), chances=(*self.chances, chance))
 
     def instead(self, index: int, token: int, chance: float) -> "Writing":
-        """Another token, taken by hand, as the written token number `index`; the text ends there."""
+        """The text up to written token number `index`, with another token there that the user chose."""
         return replace(self, path=self.path.instead(index, token), chances=(*self.chances[:index], chance))
 
     def cut(self, written: int) -> "Writing":
-        """The first so many of the written tokens."""
+        """The text with only the first `written` of its written tokens."""
         return replace(self, path=self.path.cut(written), chances=self.chances[:written])
 
 
 def begin(model: Model, text: str) -> list[str]:
-    """Begin the text anew where model or prompt are others than before. Returns what is to be said of the prompt.
+    """Start the text over if the model or the prompt has changed. Returns sentences about the prompt.
 
     Raises ValueError for a prompt without a token.
     """
@@ -134,7 +134,7 @@ SAMPLING_HELP = {
 
 
 def choose_sampling(model: Model) -> tuple[Sampling, bool]:
-    """How a token is drawn, and whether the cache is on; off for a model that has none here."""
+    """Let the user choose how a token is sampled and whether the cache is on; it is off for a model without one."""
     about: dict[str, Any] = {key: {"key": key, "help": say(words)} for key, words in SAMPLING_HELP.items()}
     narrow = 160  # pixels: where there is more, Streamlit writes "Press Enter to apply" over the number
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -148,11 +148,11 @@ def choose_sampling(model: Model) -> tuple[Sampling, bool]:
 
 def buttons(model: Model, writing: Writing) -> None:
     room, some, playing = writing.path.room(model.context), bool(writing.path.written), writing.playing
-    state = st.session_state  # whose text has grown since, when a button is pressed
+    state = st.session_state  # its text may have grown by the time a button is pressed
     full = None if room else say("{count} tokens are generated.", count=MOST_WRITTEN)
     if len(writing.path.ids) >= model.context:
         full = say("The context is full.")
-    # one button under both names: who plays by the keyboard keeps it under their fingers
+    # one button for both, so that it keeps the keyboard focus
     label, icon = (say("Pause"), ":material/pause:") if playing else (say("Play"), ":material/play_arrow:")
     with st.container(horizontal=True, gap="small"):
         look: Any = {"on_click": partial(_change, due=True), "disabled": not room or playing, "help": full}
@@ -206,7 +206,7 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
     if due and writing.path.room(model.context):
         choice = choice_of(look_at(model, writing.path, cache), writing.path, sampling, None)
         writing = writing.plus(choice.token, float(choice.before[choice.token]))
-        # its row too: a token's time is over once it can be drawn
+        # compute its row too: `last` is the time when the token can be drawn
         choice_of(look_at(model, writing.path, cache), writing.path, sampling, None)
     writing = replace(writing, due=False, last=time.monotonic() if due else writing.last)
     st.session_state.writing = writing
@@ -214,7 +214,7 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
 
 
 def choice_of(now: RunView, path: Continuation, sampling: Sampling, index: int | None) -> generation.SampledToken:
-    """What the sampling makes at one position: the written token number `index`, None for the next."""
+    """What is sampled at one position: for the written token number `index`, or None for the next one."""
     position = len(path.prompt) + (len(path.written) if index is None else index)
     logits = results.ask(logits_at, now.run, 0, position - 1)
     choice = generation.draw(logits, sampling, position)

@@ -33,7 +33,7 @@ from viz.numbers import whole_percent
 
 
 def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
-    """The scatter; a click on a point chooses its head. Gives whether there is one, or a measure counts nowhere."""
+    """Draw the scatter; a click on a point chooses its head. Returns False if no head has a value for a measure."""
     nowhere = [name for name in dict.fromkeys((x, y)) if np.isnan(atlas.measure(name)).all()]
     if nowhere:
         none = N_("No head has a value for {measures} on these texts: choose another measure, or other texts.")
@@ -78,7 +78,7 @@ class AtlasLink(_Masked):
 
 
 def share(model: Model, text: str) -> None:
-    """Keep the URL true to the page, and offer links. What was marked in other tokens is no choice any more."""
+    """Keep the URL true to the page, and offer links. Marks made in other tokens are dropped."""
     here = (model.key, first_line(text))
     if st.session_state.get("atlas_marked", (here,))[0] != here:
         st.session_state.atlas_looks = st.session_state.atlas_at = None
@@ -94,7 +94,7 @@ def words(name: str) -> str:
     return say(EVERY_MEASURE[name].words)
 
 
-MOST_SECONDS = 600.0  # of one measurement, until the user continues it
+MOST_SECONDS = 600.0  # seconds of one measurement before the user must continue it
 SHOW_EVERY = 1.5  # seconds of measuring between two pictures of what there is so far
 
 
@@ -129,7 +129,7 @@ class GrowingAtlas:
 
 
 def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list[texts.Unit]]]:
-    """What stands for the texts in a key, and how they are read. Ends the page where there are none yet."""
+    """The part of a cache key for the texts, and a function that reads them. Ends the page if there are none yet."""
     if chosen == "sample":
         return chosen, texts.units_of_sample
     if chosen == "random":

@@ -33,7 +33,7 @@ TEXTS = {
 
 
 def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: str, chosen: tuple[int, int]) -> None:
-    """What the scatter shows, in a popover: its files are made when they are asked for. texts: a key of TEXTS."""
+    """Offer the scatter as files, in a popover: they are made on request. texts: a key of TEXTS."""
     slot = st.popover(say("Picture for print"), icon=":material/image:", key="atlas_picture", on_change="rerun")
     if not slot.open:
         return
@@ -62,13 +62,13 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
         printed.offer(found, "head_atlas")
 
 
-SHOWN_EACH = 3  # examples of a tenth
+SHOWN_EACH = 3  # examples shown for each tenth
 HEAD_COLUMNS = {"layer": N_("Layer"), "head": N_("Head"), "called": N_("Pattern")}
 
 
 def examples(atlas: Atlas, layer: int, head: int) -> None:
     with st.container(width=260):
-        # the measure that the head is called after until another is chosen
+        # by default, the measure that the head is named after
         by = st.session_state.atlas_by or next(iter(atlas.named(layer, head)), "peak")
         look: Any = {"format_func": atlas_controls.title, "help": atlas_controls.words(by)}
         by = st.selectbox(say("By"), list(MEASURES), **bound("atlas_by", by), **look)
@@ -104,7 +104,7 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
             one = with_text[options.index(chosen)]
             own = {"text": one.text, "chat": False, "row": 1, "query": one.query}
             own |= dict.fromkeys(("begin", "end", "zoom"))
-            st.session_state.kept |= own  # what a page newly come to takes its choices from
+            st.session_state.kept |= own  # a newly opened page takes its choices from here
             st.switch_page("app.py")
 
 
@@ -132,7 +132,7 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
         download(say("The examples as Parquet"), some, f"{name}.examples.parquet")
 
 
-MOST_SHOWN = 10  # heads
+MOST_SHOWN = 10  # most heads listed
 MOST_MARKED = 48  # tokens of the text that can be marked
 
 
@@ -165,7 +165,7 @@ def by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     )
     st.caption(say(words, count=len(pieces)))
     shown = [escaped(piece.replace("·", " ").strip() or piece) for piece in pieces]
-    # with its position where a token repeats: of pills of one label Streamlit knows the last alone
+    # repeated tokens get their positions: of several pills with one label Streamlit knows only the last
     labels = [f"{one} ({position})" if shown.count(one) > 1 else one for position, one in enumerate(shown)]
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
 
@@ -191,12 +191,12 @@ def by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
 
 
 def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
-    """Of a model or text not seen before: what a link marks in it, or its last token, and what followed that the last
-    time, or the token before it."""
+    """For a new model or text, mark what a link marks; else its last token, and the token that followed the previous
+    occurrence of that one, or the token before it."""
     state = st.session_state
     marked, looks, at = state.get("atlas_marked", (tokens_of, None, None))
     if marked == tokens_of and (looks, at) == (state.atlas_looks, state.atlas_at) and "atlas_queries" in state:
-        # a browser that had no pills meanwhile has forgotten them
+        # set again: the browser forgets pills that were not drawn meanwhile
         state.atlas_queries, state.atlas_keys = state.atlas_queries, state.atlas_keys
         return
     marks = state.atlas_looks, state.atlas_at

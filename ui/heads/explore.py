@@ -27,8 +27,7 @@ from viz.sentence import loss_words, misled, prediction_words, sentence
 
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
-    """Draw it, and the page's link in the sidebar; a part of the page that runs again alone. row: of the texts, that
-    which is looked at."""
+    """Draw the heads, and the page's link in the sidebar; runs as a fragment. row: which of the texts is shown."""
     model, batch = controls.keep(), reading.batch
     title, switches = st.columns([1, 1.8], vertical_alignment="center")
     with switches:
@@ -55,7 +54,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=only_layer, by=by)
         views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
         of_tokens = replace(now, by="tokens").head(layer, head)
-    # of a long text the chosen head stands on the page before all are surveyed; of a short one they come together
+    # in a long text, draw the chosen head before all heads are surveyed; in a short one, both come together
     show_all = partial(overview.survey, overview_slot, (now, standard), layer, head)
     weights = math.prod(run_view.shape_of(now)) * views[0].weights.size
     surveys = show_all() if weights <= overview.MOMENT else None
@@ -80,7 +79,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
 
 
 def _show_head(now: RunView, whole: list[HeadView], layer: int, head: int, name: str) -> None:
-    """The part of the head that is chosen, large, its key, and one more view of it. whole: as views of it are made."""
+    """Draw the chosen part of the head large, how to read it, and another view. whole: the head now and as standard."""
     changed, size = len(whole) > 1, whole[0].weights.shape
     part = controls.choose_positions(*size)
     picture_slot, below = st.container(), st.container()
@@ -112,7 +111,7 @@ def _show_head(now: RunView, whole: list[HeadView], layer: int, head: int, name:
 
 
 def _show_predictions(now: RunView, standard: RunView, tokens: DeltaGenerator, losses: DeltaGenerator) -> str:
-    """The likeliest next tokens in one column, the losses in another; what there is to say of the losses."""
+    """Draw the likeliest next tokens in one column, the losses in another. Returns sentences about the losses."""
     changed = now.run.spec != standard.run.spec  # masks of one layer change no prediction
     with tokens, guarded(say("Predicting …")):
         chosen = query.choose(now)

@@ -19,8 +19,8 @@ from viz.palette import TWO, WIDE
 
 
 def canvas(view: str) -> Callable[..., None]:
-    """A view out of VIEWS. Called with data, its packet; key; tables, which gives its numbers once they are asked for;
-    and a callback for each trigger, on_pick_change=…: Streamlit takes one without for none.
+    """The component of a view in VIEWS, called with data (its packet), key, tables (a function that makes its numbers
+    on request) and a callback for each trigger, on_pick_change=…: Streamlit ignores a trigger without one.
     """
     component = st.components.v2.component(
         f"unmask_{view}",
@@ -38,7 +38,7 @@ def canvas(view: str) -> Callable[..., None]:
 
 OnPick = Callable[[int, int | None], None]
 ABOVE = 195  # pixels over the picture as a page opens
-ROOMS = {"pair": WIDE, "one": 1, "two": TWO}  # how many of its sides wide a picture is, without its margins
+ROOMS = {"pair": WIDE, "one": 1, "two": TWO}  # a picture's width in multiples of its side, without margins
 LEAST = "11.5rem"  # a picture's side, without its margins
 ROOM = """<style>
   .PLACE { container-type: inline-size; overflow-x: auto; SIZES }
@@ -51,12 +51,12 @@ ROOM = """<style>
     height: calc(var(--side) * var(--tall) + var(--down)) !important; }
   @media (min-width: 641px) { /* a column that is narrower than its picture at the least takes a row of its own */
     $column:has(.PLACE) { SIZES min-width: min(100%, var(--least, LEAST) * var(--sides) + var(--across)); } }
-</style>"""  # of a container by its own class: of [class*=…] the browser styles all in whatever changes its class
-LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
+</style>"""  # by the container's own class: with [class*=…] a browser restyles all inside whatever changes its class
+LEAST_OWN = 1 / 3  # share of a row's positions: with fewer real tokens, padding is hidden at first
 
 
 def choose_query(position: int, key: int | None) -> None:
-    """What a click on a cell does on a page with the choices "query" and "key"."""
+    """Choose the query and key of a clicked cell, on a page with the choices "query" and "key"."""
     st.session_state.query = position
     if key is not None:
         st.session_state.key = key
@@ -91,7 +91,7 @@ def show(
 
 
 def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: float = 1) -> None:
-    """The size of a picture in the container "{room}_{key}": as show's. margin: around it, in pixels.
+    """Set the size of a picture in the container "{room}_{key}"; arguments as `show`'s. margin: around it, in pixels.
 
     Lessons set --least, its least side.
     """
@@ -102,7 +102,7 @@ def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: 
 
 
 def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> dict[str, Any]:
-    """What page.chart of this key calls: as show's, or on a bar, which has one position and None."""
+    """The callbacks for page.chart of this key; arguments as `show`'s. A click on a bar gives a position and None."""
 
     def take_pick() -> None:
         sent = component_value(key).get("pick")
@@ -119,9 +119,9 @@ def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_quer
 
 
 def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The rows and columns to show of those given, each from a position up to, without, another: the choice "zoom".
+    """The rows and columns to show of those given, each [begin, end): the choice "zoom".
 
-    Draws the way back to the whole where the user has zoomed in.
+    Draws a button that zooms out if the user has zoomed in.
     """
     found = re.fullmatch(ZOOM, st.session_state.get("zoom") or "")
     if found is None:
@@ -139,10 +139,10 @@ def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, 
 
 
 def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) -> tuple[int, int]:
-    """The positions to show, from the first up to, without, the second: padding is left out unless it is asked for.
+    """The positions to show, [begin, end): padding is left out unless the user asks for it.
 
-    keep: bool [T], the row's own tokens. masked: whether padding is: what no token looks at is out of sight at first
-    where the row's own tokens are few beside it. Draws the switch where the row has padding.
+    keep: bool [T], the row's own tokens. masked: whether padding is masked; then it is hidden at first if the row's own
+    tokens are few beside it. Draws the switch if the row has padding.
     """
     own = np.flatnonzero(keep)
     if keep.all() or not len(own):

@@ -31,7 +31,7 @@ NAMED = 64  # tokens to either side that the browser can name before the page ha
 
 @dataclass(frozen=True)
 class Moves:
-    """query: the position that keys move from. among: those that they move it to, from one up to, without, another.
+    """How keys move the query. query: the position to move from. among: the positions to move to, [begin, end).
     labels: a token for each position of the text."""
 
     query: int
@@ -42,7 +42,7 @@ class Moves:
 def hear(
     container: str, what: str, moves: Moves, *, role: Literal["application", "group"] = "group", framed: bool = False
 ) -> None:
-    """Give the container of the name `container` the focus, and while it has it let keys move the choice "query".
+    """Make the container named `container` focusable and, while it has the focus, let keys move the choice "query".
 
     what: the container's name for who cannot see it. role: "application" of a picture, "group" of what can be read.
     framed: whether it is a heatmap that frames the query's row.
@@ -63,7 +63,7 @@ def hear(
 
 
 def take(key: str) -> None:
-    """The position that the component under this key sent becomes the choice "query"."""
+    """Set the choice "query" to the position that the component under this key sent."""
     position = whole(component_value(key).get("query"))
     if position is not None:
         st.session_state.query = position
@@ -96,13 +96,13 @@ def picked() -> int | None:
 
 
 def moves(now: RunView, part: tuple[int, int]) -> Moves:
-    """How keys move the query among the positions of a part, from one up to, without, another."""
+    """How keys move the query among the positions of a part, [begin, end)."""
     pieces = now.tokens
     return Moves(chosen(now), (part[0], min(part[1], len(pieces))), pieces)
 
 
 def predicting(now: RunView, query: int) -> int | None:
-    """The position in the predicted text: the query, or its last token; None where another text's tokens look."""
+    """The query's token in the predicted text, its last one if merged; None if queries are of another text."""
     return now.last_token(query) if now.run.queries is now.run.batch else None
 
 
@@ -125,7 +125,7 @@ SPAN_HELP = N_("Positions of queries: 3-7, or 2,5,9. Drag over rows of the heatm
 
 
 def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
-    """The positions typed, else those of the rows zoomed into, else all real ones of the part that is shown."""
+    """The queries of a span: those typed, else the rows zoomed into, else all real ones of the part shown."""
     count, real = len(now.tokens), now.real
     typed = [one for one in read_span(st.session_state.get("span") or "") if one < count]
     zoom = re.fullmatch(ZOOM, st.session_state.get("zoom") or "")
@@ -153,7 +153,7 @@ def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
 def span_row(
     now: RunView, views: Sequence[HeadView], place: tuple[int, int], queries: list[int], how: Literal["mean", "sum"]
 ) -> BarRow:
-    """What these queries look at together, in views of a head now and, if it differs, as standard."""
+    """What these queries attend to together, in views of a head now and, if it differs, as standard."""
     key = ("span", place, tuple(queries), how)
     made = [now.kept((*key, number), partial(over_queries, view, queries, how)) for number, view in enumerate(views)]
     return BarRow(made[0], made[1] if len(made) > 1 else None)

@@ -52,7 +52,7 @@ VIEWS = {
     "numbers": N_("Numbers"),
     "span": N_("Several queries"),
 }
-OF_TOKENS = ("carried", "why")  # what they show is of single tokens
+OF_TOKENS = ("carried", "why")  # these views show single tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class ChosenHead:
 
 
 def hearing(name: str) -> Callable[[], None]:
-    """A callback: what the component of this name sent becomes the choices of the same names, if it makes sense."""
+    """A callback that sets choices to the values of the same names sent by this component, if they are valid."""
 
     def take() -> None:
         query.take(name)
@@ -114,8 +114,8 @@ def hearing(name: str) -> Callable[[], None]:
 
 
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
-    """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard; where it
-    does not, the tokens may stand beside the heatmap, in whose column this is called."""
+    """Draw the row of views, and the chosen one. views: the whole head now and, if it differs, as standard; if it does
+    not, the tokens may stand beside the heatmap, in whose column this is called."""
     offered = {view: words for view, words in VIEWS.items() if now.by == "tokens" or view not in OF_TOKENS}
     if st.session_state.view not in offered:
         st.session_state.view = "tokens"
@@ -145,8 +145,8 @@ BESIDE = """<style>@media (min-width: 1600px) {
 
 
 def show_tokens(chosen: ChosenHead) -> None:
-    """Below, and where no comparison and no slider takes the room, beside the heatmap in a window that is wide."""
-    # always, though it is for the tokens beside alone: where rules come or go, a browser styles the whole page anew
+    """Draw the tokens below the heatmap or, in a wide window without a comparison or slider, beside it."""
+    # always, though only tokens beside the heatmap need it: when rules come or go, a browser restyles the whole page
     st.html(css(BESIDE.replace("WIDE", str(WIDE)).replace("ABOVE", str(ABOVE)).replace("LEAST", LEAST)))
     if chosen.changed or chosen.part != (0, len(chosen.view.queries)):
         draw_tokens(chosen)
@@ -162,7 +162,7 @@ def show_tokens(chosen: ChosenHead) -> None:
 
 
 def draw_tokens(chosen: ChosenHead) -> None:
-    """What is picked there are the choices "query", "pins", "towards" and "token_values"."""
+    """Draw the tokens; what the user picks there sets the choices "query", "pins", "towards" and "token_values"."""
     state, key = st.session_state, "head_tokens"
     part = tokens_part(chosen.view, chosen.part, chosen.query)
     packet = cached_figure(
@@ -186,7 +186,7 @@ _arcs = canvas("arcs")
 
 
 def show_arcs(chosen: ChosenHead) -> None:
-    """The head, and those of its layer that are chosen beside it; a click chooses the query."""
+    """Draw the head as arcs, with other chosen heads of its layer; a click chooses the query."""
     now, key = chosen.now, "head_arcs"
     others = choose_heads(now, chosen.layer, chosen.head)
     views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
@@ -209,7 +209,7 @@ def show_arcs(chosen: ChosenHead) -> None:
 
 
 def choose_heads(now: run_view.RunView, layer: int, chosen: int) -> list[int]:
-    """The choice "heads", without the chosen head: others of the layer."""
+    """Let the user choose other heads of the layer, the choice "heads"."""
     offered = [head for head in range(run_view.shape_of(now)[1]) if head != chosen]
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
     beside = [head for head in picked if head in offered][: MOST_HEADS - 1]
@@ -221,7 +221,7 @@ def choose_heads(now: run_view.RunView, layer: int, chosen: int) -> list[int]:
 
 
 def show_bars(chosen: ChosenHead) -> None:
-    """A click on a bar chooses its token as the query."""
+    """Draw the query's row as bars; a click on one chooses its token as the query."""
     row = row_of(chosen.view, chosen.standard if chosen.changed else None, chosen.query)
     st.html(cached_figure(where_it_lies, row))
     st.toggle(say("Largest first"), key="sorted")
@@ -253,7 +253,7 @@ CAPPED = N_("The model caps its logits; this is before the cap.")
 
 
 def show_carried(chosen: ChosenHead) -> None:
-    """A table of keys, and where the model allows it one of next tokens."""
+    """Draw a table of keys and, if the model allows it, one of next tokens."""
     keys, asked = chosen.view.keys, (chosen.now.masks, chosen.layer, chosen.head, chosen.query)
     name = f"{chosen.query}: {chosen.view.queries[chosen.query]}"
     found = chosen.ask(carried, *asked)
@@ -281,7 +281,7 @@ SOURCES = N_(
 
 
 def show_why(chosen: ChosenHead) -> None:
-    """The cell is the query, and the key that is chosen here or by a click on the heatmap."""
+    """Explain one cell's score: the query, and the key that is chosen here or by a click on the heatmap."""
     hint = say("Click a cell of the heatmap to choose its query and key.")
     view, at = chosen.view, chosen.query
     key = query.choose_key(view, at, hint)
@@ -312,14 +312,14 @@ BRIGHTNESS = {"root": N_("the square root"), "linear": N_("the weight")}
 
 
 def show_numbers(chosen: ChosenHead) -> None:
-    """The controls act on the heatmap above."""
+    """Draw the numbers as a table; its controls act on the heatmap above."""
     with st.container(horizontal=True, gap="medium"):
         one_of(say("The heatmap's colours"), {name: name for name in PALETTES}, "palette", width="content")
         one_of(say("Brightest at"), RANGES, "colours_to", width="content")
         one_of(say("Brightness shows"), BRIGHTNESS, "brightness", width="content")
     part = numbers_part(chosen.view, chosen.part, chosen.query)
     row, column = chosen.query - part.first, query.chosen_key(chosen.view, chosen.query) - part.first_key
-    cells = []  # that of the query and the key is marked, or of the heaviest key that is in the table
+    cells = []  # mark the cell of the query and the key, or of the heaviest key in the table
     if 0 <= row < len(part.queries):
         shown = 0 <= column < len(part.keys)
         cells = [(row, key_names(part)[column if shown else int(part.weights[row].argmax())])]
@@ -335,9 +335,9 @@ def show_numbers(chosen: ChosenHead) -> None:
 
 
 def _take_cell(part: HeadView) -> None:
-    """The cell that was chosen in the table, by a click or by keys, chooses its query and its key.
+    """Choose the query and the key of the cell that was chosen in the table, by a click or by keys.
 
-    The browser sends back the cell that the page marked, too: that is nobody's choice.
+    The browser also sends back the cell that the page itself marked, which is no choice.
     """
     if _marked() == st.session_state.head_numbers_marked:
         return
@@ -353,7 +353,7 @@ def _marked() -> list[tuple[int, str]]:
 
 
 def show_span(chosen: ChosenHead) -> None:
-    """The queries are those typed, else those dragged over, else all that are shown."""
+    """Draw several queries together: those typed, else those dragged over, else all that are shown."""
     queries = query.choose_span(chosen.now, chosen.part)
     how, of = st.session_state.pooled, (chosen.now, chosen.views, (chosen.layer, chosen.head), queries)
     row, of_means = query.span_row(*of, how), query.span_row(*of, "mean")

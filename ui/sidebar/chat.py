@@ -34,7 +34,7 @@ def tokenize(model: Model, text: str) -> tuple[TokenizedText, frozenset[int]]:
 
 
 def open_messages(model: Model, text: str) -> TokenizedText:
-    """The same of the page's text, shown in the sidebar. Ends the page where the template does not take them."""
+    """As `tokenize` for the page's text, shown in the sidebar. Ends the page if the template does not take it."""
     with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
         reading, special = tokenize(model, text)
     batch = reading.batch

@@ -1,4 +1,4 @@
-"""Models, shared by everybody in the process, read-only, a few at a time; and how a user comes to one."""
+"""Models, shared by everybody in the process, read-only, a few at a time; and how a user gets one."""
 
 import shutil
 from collections.abc import Callable, Hashable
@@ -46,7 +46,7 @@ EXAMPLES = {
     ),
 }
 FIRST = next(iter(EXAMPLES.values()))
-SPARE_BYTES = 10**9  # of the disk, left free by a download
+SPARE_BYTES = 10**9  # bytes of the disk that a download leaves free
 SMALL_FILES_SECONDS = 300.0  # for the files by which a download's size is known; the hub's PATIENCE ends a stalled one
 Found = TypeVar("Found")
 NO_NAME = msg("Enter a model: its id on the Hugging Face Hub, or a folder")
@@ -60,13 +60,13 @@ def loaded() -> LoadedModels:
 
 @once
 def _inspector() -> Scheduler:
-    """Begun when the first model is chosen that is not one of the catalog's."""
+    """What inspects models, started when a user first chooses one that is not in the catalog."""
     return backends.inspector(Settings.from_environment())
 
 
 @once
 def _downloader() -> Scheduler:
-    """What downloads before it reads has a process of its own, so that nobody waits for somebody's slow line."""
+    """As `_inspector`, for what has to be downloaded: in its own process, so that nobody waits for a slow download."""
     return backends.inspector(Settings.from_environment(), SMALL_FILES_SECONDS)
 
 
@@ -94,7 +94,7 @@ def _one_download() -> Lock:
 
 
 def settings() -> Settings:
-    """The operator's; served to others without UNMASK_MODELS, only what lies on this machine is offered by name."""
+    """The operator's settings. If others are served without UNMASK_MODELS, only models on this machine are offered."""
     given = Settings.from_environment()
     if given.models or not (given.shared or _is_from_elsewhere()):
         return given
@@ -134,7 +134,7 @@ def _get(name: str) -> Model:
         line: DeltaGenerator | None = None
 
         def show(words: str) -> None:
-            """What is being done, and a stop: any press ends this script's waiting."""
+            """Show what is being done, and a stop button: any click ends this script's waiting."""
             nonlocal line
             if line is None:
                 box = slot.container()
@@ -238,7 +238,7 @@ def _agree(name: str | None) -> None:
 
 
 def _download(name: str) -> None:
-    """With progress and a stop: any press ends the script, and with it the download. One at a time in this process."""
+    """Download, one at a time in this process, with progress and a stop button: any click ends script and download."""
     lock = _one_download()
     if not lock.acquire(blocking=False):
         raise TooLarge(say("Another download is in progress, and only one runs at a time. Try again when it is done"))
@@ -327,7 +327,7 @@ def model_found(model: Model) -> str:
 
 
 def _heads(found: Description) -> str:
-    """One number where all attentions have as many, else one for each."""
+    """The numbers of heads in words: one if all attentions have as many, else one for each."""
     parts = found.heads_by_part or {"self": (found.heads, found.key_value_heads)}
     queries = {name: heads for name, (heads, _) in parts.items()}
     keys = {name: heads for name, (_, heads) in parts.items()}

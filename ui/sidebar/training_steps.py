@@ -62,13 +62,13 @@ def show(now: RunView, layer: int, head: int, name: str) -> None:
 
 
 def _share(shares: np.ndarray, layer: int, head: int) -> float:
-    """Of shares [L,H]; NaN where a checkpoint of another size has no such head."""
+    """One head's share of shares [L,H]; NaN if a checkpoint of another size has no such head."""
     layers, heads = shares.shape
     return float(shares[layer, head]) if layer < layers and head < heads else np.nan
 
 
 def _measured(now: RunView, checkpoint: str) -> StepMeasures:
-    """Remembered by the checkpoint's files, so that it is not loaded again to be asked for."""
+    """The measures of a checkpoint, cached by its files so that it need not be loaded again."""
     settings = models.settings()
     predicts = now.model.kind != "encoder" and now.model.predicts
     hardware = settings.device, settings.precision, settings.device_map

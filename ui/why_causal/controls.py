@@ -48,7 +48,7 @@ def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, TwinOutcome
 
 
 def change(found: TwinPair, batch: TokenBatch, trained: bool, position: int, token: int) -> dict[bool, Change]:
-    """What another token at a position moves, with the mask (True) and without."""
+    """What changes with another token at a position, with the mask (True) and without."""
     ref = ModelRef.of(found.models[trained])
     return {run: results.ask(twins.change, ref, batch, position, token, causal=run) for run in (True, False)}
 
@@ -105,7 +105,7 @@ FIRST_TEXT = (
 TRAINED = {False: N_("trained without the mask"), True: N_("trained with it")}
 RUN = {False: N_("run without"), True: N_("run with the mask")}
 WRITING = {"drawn": N_("sampled at random"), "likeliest": N_("the most likely")}
-REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that the text does not have there
+REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that differs from the text is used
 Head = Annotated[  # layer and head, "0.3" in the URL
     tuple[int, int],
     BeforeValidator(lambda head: tuple(head.split(".")) if isinstance(head, str) else head),
@@ -138,8 +138,8 @@ class WhyCausalLink(Link):
 
 
 def chosen_link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:
-    """What the page chooses itself is left out: the head that copies most, a token in the last third, another in its
-    position."""
+    """The link, without what the page chooses itself: the head that copies most, a token in the last third, another in
+    its position."""
     state = st.session_state
     own = {
         "why_head": state.get("why_best_head"),
@@ -196,7 +196,7 @@ def another_token(found: TwinPair, token: int) -> int:
 
 @once
 def _replacements() -> list[int]:
-    """Those of REPLACEMENTS that the twins know."""
+    """The ids of those REPLACEMENTS that the twins know."""
     found = pair()
     labels = {found.models[True].label(number): number for number in found.words()}
     return [labels[label] for label in REPLACEMENTS if label in labels]

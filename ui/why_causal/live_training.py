@@ -17,8 +17,8 @@ from ui.widgets import one_of
 from viz.numbers import percent
 from viz.why_causal.charts import Curve, loss_curves
 
-LOOK_EVERY = 0.7  # seconds between two looks at a training; far less than it waits for one
-MOST_KEPT = 4  # curves of earlier trainings
+LOOK_EVERY = 0.7  # seconds between two polls of a training, which ends only after far longer without one
+MOST_KEPT = 4  # most curves of earlier trainings
 STEPS = (100, 200, 300, 400, training_job.MOST_STEPS)
 MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
@@ -77,24 +77,24 @@ def show() -> None:
         if st.session_state.live_problem:
             st.error(escaped(st.session_state.live_problem))
     with right:
-        # looked at every so often while it goes; the looks are also what keeps it going
+        # polled while it runs; the polls also keep it running
         st.fragment(_look, run_every=LOOK_EVERY if phase != "over" else None)(phase)
 
 
 def _phase(progress: TrainingProgress | None) -> str:
-    """What the buttons depend on: waiting, going or over."""
+    """The phase that the buttons depend on: waiting, going or over."""
     if progress is None or progress.over:
         return "over"
     return "waiting" if progress.state == "waiting" else "going"
 
 
 def go_on_elsewhere() -> None:
-    """Call where show is not: a training that goes on keeps going while another step is looked at."""
+    """Call where `show` is not called, so that a training goes on while another step is shown."""
 
     def look(training: Training) -> None:
         now = training.watch()
         if now.over:
-            st.rerun()  # the whole page once: the looks end
+            st.rerun()  # rerun the whole page once: the polling ends
         with st.container(key="live_status"):
             st.caption(_status(training, now))
 
@@ -110,7 +110,7 @@ def _look(phase: str) -> None:
         return
     now = training.watch() if training else None
     if phase != _phase(now):
-        st.rerun()  # the whole page once: the buttons follow, and the looks begin or end
+        st.rerun()  # rerun the whole page once: the buttons change, and the polling begins or ends
     lines = [_line(number, old, faint=True) for number, old in st.session_state.live_kept]
     if training and now:
         with st.container(key="live_status"):
@@ -191,9 +191,9 @@ def _start(steps: int | None = None, causal: bool | None = None) -> None:
     state = st.session_state
     before: Training | None = state.live_training
     state.live_training = None
-    if before and not before.watch().over:  # a second click that was quicker than the page
+    if before and not before.watch().over:  # a second click came before the page was redrawn
         before.stop()
-    if before and before.watch().losses:  # put with the earlier ones, as (number, training), if it came to anything
+    if before and before.watch().losses:  # keep it with the earlier ones, as (number, training), if it has losses
         state.live_kept = [*state.live_kept, (_next_number(), before)][-MOST_KEPT:]
     if steps is not None and causal is not None:
         state.live_steps, state.live_causal = steps, causal
@@ -211,6 +211,6 @@ def _tell(what: str) -> None:
 
 
 def _next_number() -> int:
-    """Of the next curve: the oldest ones leave the chart, their numbers are not used again."""
+    """The number of the next curve: the oldest ones leave the chart, but their numbers are not used again."""
     kept = st.session_state.live_kept
     return kept[-1][0] + 1 if kept else 1

@@ -139,7 +139,7 @@ def amount(difference: float) -> str:
     return say("exactly 0") if difference == 0 else number(difference)
 
 
-ABOVE = 358  # pixels over and under the head's picture that are others'
+ABOVE = 358  # pixels above and below the head's picture that other elements take
 Outcomes = dict[Combination, TwinOutcome]
 
 
