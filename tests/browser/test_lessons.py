@@ -173,6 +173,14 @@ SMALL = """() => {
 }"""
 
 
+def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
+    for width in (1280, 1920):
+        shown = visit("lesson=causal_mask&step=6&present=true", width=width, height=width * 9 // 16, kind=Lessons)
+        item = shown.page.locator(".prose li").first
+        assert item.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") >= 0.0152 * width
+        assert shown.overflow() == (0, 0)
+
+
 def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None:
     """On a phone: every lesson from its first step to its summary, with an answer to every question, and on to the
     next; the first half of them in English, the others in Chinese."""
