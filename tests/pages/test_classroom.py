@@ -81,6 +81,14 @@ def test_without_a_server_the_button_says_how_to_start_one() -> None:
     assert "lesson_room" not in page.app.session_state
 
 
+@pytest.mark.parametrize(("address", "warned"), [("http://0.0.0.0:8501", True), ("http://192.168.0.9:8501", False)])
+def test_an_address_that_no_phone_can_open_is_said(monkeypatch: pytest.MonkeyPatch, address: str, warned: bool) -> None:
+    monkeypatch.setattr(type(st.context), "url", f"{address}/lessons?lesson=causal_mask")
+    page = Teacher(lesson="causal_mask")
+    assert f"{address}/room/{page.key.id}" in [one.value for one in page.app.code]
+    assert ["Network URL" in one.value for one in page.app.warning] == [True] * warned
+
+
 def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> None:
     page = Teacher(lesson="causal_mask")
     first = page.phone()

@@ -6,6 +6,7 @@ What phones show of a step's run are pictures that a small script draws, without
 import csv
 import io
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -44,14 +45,14 @@ LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
 CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
 STRIP = 60  # pixels of the strip at the bottom of the window
 ELSEWHERE = N_("The picture is on the teacher's screen.")
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
+LOCAL = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")
 NO_SERVER = N_(
     "Phones can open this app only if it runs as a server: start it with `streamlit run serve.py --server.address "
-    "0.0.0.0`, and open it by the name or the address that this machine has in your network."
+    "0.0.0.0`, and open the Network URL that the terminal prints."
 )
 ONLY_HERE = N_(
-    "Phones cannot open this address: on a phone it means the phone itself. Open this page by the name or the "
-    "address that this machine has in your network; the QR code then changes too."
+    "Phones cannot open this address: on a phone it means the phone itself. Open this page by the Network URL that the "
+    "terminal prints; the QR code then changes too."
 )
 KEPT = N_(
     "The session ends after two hours. It keeps how often each answer was given: no names, and no texts of the class."
@@ -70,8 +71,9 @@ def button(name: str) -> None:
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
     st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open, args=(name,))
-    if st.session_state.pop("lesson_room_joined", False):
-        st.dialog(say("Teach this lesson"))(_invitation)()
+    if st.session_state.get("lesson_room_joined"):  # until it is closed: a run for another reason leaves it open
+        close = partial(st.session_state.pop, "lesson_room_joined", None)
+        st.dialog(say("Teach this lesson"), width="medium", on_dismiss=close)(_invitation)()
 
 
 def show(lesson: Lesson, name: str, number: int) -> None:
@@ -113,7 +115,7 @@ def _key() -> RoomKey | None:
 
 def _open(name: str) -> None:
     state = st.session_state
-    state.lesson_room_joined = True
+    state.update(lesson_room_joined=True, lesson_room_problem=None)
     if _key() is None and rooms.served.is_set():
         try:
             state.lesson_room, state.lesson_room_shown = rooms.rooms().open(), None
@@ -179,8 +181,7 @@ def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> No
 
 
 def _invitation() -> None:
-    problem = st.session_state.pop("lesson_room_problem", None)
-    key = _key()
+    problem, key = st.session_state.lesson_room_problem, _key()
     if problem:
         st.error(escaped(problem))
     elif key is None:
@@ -200,7 +201,7 @@ def _invitation() -> None:
             if st.button(say("End the session"), key="room_end", icon=":material/close:"):
                 with guarded():
                     rooms.rooms().close(key)
-                st.session_state.lesson_room = None
+                st.session_state.update(lesson_room=None, lesson_room_joined=False)
                 st.rerun()  # the whole page, without the dialog
 
 

@@ -138,9 +138,10 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
             st.form_submit_button(say("Check"), key="check_answer", on_click=take)
     for one, choice in enumerate(() if typed else answer.choices):
         give, label = partial(choices.give, name, number, one), escaped(screen.plain(choice))
-        st.button(label, key=f"answer_{one}", width="stretch", shortcut=str(one + 1), on_click=give)
+        shortcut = None if st.session_state.get("lesson_room") else str(one + 1)  # in a class they are on the phones
+        st.button(label, key=f"answer_{one}", width="stretch", shortcut=shortcut, on_click=give)
     give, icon = partial(choices.give, name, number, choices.SHOWN), ":material/visibility:"
-    st.button(say("Show the answer"), key="reveal", type="tertiary", icon=icon, on_click=give)
+    st.button(say("Show the answer"), key="reveal", type="tertiary", icon=icon, shortcut="A", on_click=give)
 
 
 def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None:
