@@ -183,6 +183,13 @@ def test_what_is_presented_fits_a_large_screen_and_tokens_are_larger_than_their_
         assert max(page.evaluate(OVERFLOW)) <= 0, step
 
 
+def test_losses_before_the_answer_say_whose_they_are(visit: Open) -> None:
+    page = visit("en/attention_sinks.html#step=3")
+    expect(page.locator("p.losses b")).to_have_text(["before"])
+    press(page, "1")
+    expect(page.locator("p.losses b")).to_have_text(["now", "before"])
+
+
 def test_its_pictures_are_those_of_the_model_which_runs_in_the_page(visit: Open) -> None:
     page, model = visit("en/causal_mask.html#step=2"), unmask.load("story")
     text = "Once upon a time there was a little girl who lived in a house by the sea."

@@ -5,6 +5,7 @@ What phones show of a step's run are pictures that a small script draws, without
 
 import csv
 import io
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -229,14 +230,14 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
         return Drawn(pictures.numbers(step.numbers.plain, None))
     kind = step.ask.kind if step.ask else ""
     if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
-        return _shown(step, beside, None, query)
+        return _shown(step, beside, None, query, [say("before")])
     if BEFORE.get(kind) == "now":  # its masks are asked for
         return Drawn(tag("p", say(ELSEWHERE), class_="note"))
     return _tokens(step, now, query if kind in ABOUT_A_QUERY else None)
 
 
-def _shown(step: Step, now: RunView, beside: RunView | None, query: int) -> Drawn:
-    names = say("this run"), say("compared with")
+def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: Sequence[str] = ()) -> Drawn:
+    names = names or (say("now"), say("before"))  # of losses
     if step.show == "overview":
         found, (layer, head) = now.survey(), step.head
         heads: Any = {"layer": layer, "head": head}
@@ -281,7 +282,7 @@ def _phone_head(step: Step, now: RunView, beside: RunView | None, query: int) ->
     canvases = [(say("{head} of {model}", head=name, model=now.model.name), packet(view))]
     other = beside.head(layer, head) if beside else None
     if other and (view.queries, view.keys) == (other.queries, other.keys):
-        canvases.append((say("compared with"), packet(other)))
+        canvases.append((say("before"), packet(other)))
         change = cached_figure(difference_packet, changed(view, other), name=name, query=query)
         canvases.append((say("difference"), Canvas("heatmap", change)))
     return Drawn(canvases=canvases)

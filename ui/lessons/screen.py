@@ -163,13 +163,14 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
         _draw(cached_figure(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
         st.html(page.note(say("Hatched cells are blocked.")))
     elif shown == "beside" and not same:
-        _shown(step, beside, None)
+        _shown(step, beside, None, hidden=True)
     else:
         query = now.real.stop - 1 if step.query is None else step.query
         _tokens(step, now, query if step.ask and step.ask.kind in ABOUT_A_QUERY else None)
 
 
-def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
+def _shown(step: Step, now: RunView, beside: RunView | None, *, hidden: bool = False) -> None:
+    """hidden: now is the run before the change."""
     if step.show == "training":
         curves, shown = st.container(key="curves_and_head").columns([2, 3], gap="small")
         with curves:
@@ -185,7 +186,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
         with st.container(key="lesson_heads"):
             overview.show(now, now.survey(), layer, head, key="lesson_overview")
     elif step.show in ("losses", "texts"):
-        _losses(step, now, beside)
+        _losses(step, now, beside, hidden=hidden)
     elif step.show == "tokens":
         _tokens(step, now, step.query)
     elif step.show == "image":
@@ -215,7 +216,7 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     if other is not None and other.weights.shape != view.weights.shape:
         other = None
     views = [view] if other is None else [view, other]
-    titles = (say("this run"), say("compared with"), say("difference"))
+    titles = (say("now"), say("before"), say("difference"))
     alts = [cached_figure(explain.head_alt, name, one, False) for one in views]
     if other is None:
         _draw(cached_figure(head_figure, view, dark=dark, query=step.query), *alts)
@@ -243,12 +244,13 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 
-def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
-    """Of each token, or the mean of each text."""
-    names, other_run = (say("this run"), say("compared with")), beside or now
+def _losses(step: Step, now: RunView, beside: RunView | None, *, hidden: bool) -> None:
+    """Of each token, or the mean of each text. One run bears a name only while it is the one before the change."""
+    names, other_run = (say("now"), say("before")), beside or now
+    differ = now.run.key != other_run.run.key
     if step.show == "texts":
         one, other = (results.ask(mean_losses, view.run) for view in (now, other_run))
-        pieces, changed = now.run.batch.texts, now.run.key != other_run.run.key and len(one) == len(other)
+        pieces, changed = now.run.batch.texts, differ and len(one) == len(other)
         alt = explain.texts_alt(one, other, changed=changed, names=names)
     else:
         predicted, others = now.predictions(), other_run.predictions()
@@ -256,12 +258,13 @@ def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
             st.info(say("This model predicts no next token."))
             return
         one, other, pieces = predicted.losses, others.losses, now.run.batch.pieces[now.row]
-        changed = beside is not None and len(one) == len(other)
+        changed = differ and len(one) == len(other)
         called, others_name = now.model.name, other_run.model.name
         if changed and called != others_name:
             names = say(MODELS.get(called, called)), say(MODELS.get(others_name, others_name))
         alt = cached_figure(explain.loss_alt, one, other, changed=changed, names=names)
-    figure = cached_figure(loss_figure, one, other, pieces, changed=changed, names=names)
+    shown = (one, other, pieces) if changed else (one, one, pieces)
+    figure = cached_figure(loss_figure, *shown, changed=changed, names=names if changed or hidden else None)
     size = text_size()
     if size:
         figure = enlarged(figure, size)

@@ -104,15 +104,15 @@ def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
 
 
 def losses_table(
-    pieces: Sequence[str], one: np.ndarray, other: np.ndarray | None, names: tuple[str, str], title: str
+    pieces: Sequence[str], one: np.ndarray, other: np.ndarray | None, names: Sequence[str], title: str
 ) -> Markup:
     """Losses of tokens or of texts, in nats/token, with bars; NaN where there is none. other: of what it is compared
-    with; left out unless of as many."""
-    series = [(names[0], one, NOW)]
+    with; left out unless of as many. names: of both, shown if both are; of one run before a change, its own alone."""
+    series = [(names[0], one, NOW if len(names) > 1 else STANDARD)]
     if other is not None and len(other) == len(one):
         series.append((names[1], other, STANDARD))
     top = max(float(np.nanmax(values, initial=0.0)) for _, values, _ in series) or 1.0
-    heads = [name for name, _, _ in series] if len(series) > 1 else [""]
+    heads = names if len(series) == len(names) else [""]
     rows = [[th(title), *(cell for name in heads for cell in (th(name, "number"), th()))]]
     for place, piece in enumerate(pieces):
         cells = [td(piece, "wraps")]
