@@ -103,7 +103,7 @@ def finished(drawn: go.Figure) -> CachedFigure:
 
 
 def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
-    """The figure with text of so many pixels, its margins and colour bars as that needs."""
+    """The figure with text of so many pixels, margins and colour bars as that needs, and lines 3 pixels wide."""
     plain, font = drawn.to_dict(), {"size": size}
     layout = plain["layout"] | {"font": font, "legend": plain["layout"].get("legend", {}) | {"font": font}}
     standoff = 0.8 * size
@@ -117,6 +117,7 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
         trace | {"colorbar": bar | {"tickfont": font, "title": bar["title"] | {"font": font}}} if bar else trace
         for trace, bar in bars
     ]
+    traces = [trace | {"line": trace["line"] | {"width": 3}} if "line" in trace else trace for trace in traces]
     if any(bar for _, bar in bars):  # a head's: its margins are not plotly's to choose
         left, below = (
             0.6 * size * max((letters(html.unescape(label)) for label in layout[name]["ticktext"]), default=0)
