@@ -112,6 +112,14 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
     assert len(lines) == 8
 
 
+def test_the_last_screen_of_a_class_has_no_answers_of_the_teacher_alone() -> None:
+    alone = Lessons(lesson="causal_mask", step="6")
+    for page, there in ((alone, True), (Teacher(lesson="causal_mask", step="6"), False)):
+        assert ("#### Your answers" in [one.value for one in page.app.markdown]) is there
+        assert any("Not answered yet." in html for html in page.html()) is there
+        assert "#### Summary" in [one.value for one in page.app.markdown]
+
+
 def test_a_step_that_could_not_be_sent_once_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     page, tally, failed = Teacher(lesson="causal_mask"), Rooms.tally, []
 

@@ -68,7 +68,7 @@ def button(name: str) -> None:
         if key and not rooms.rooms().is_open(key):
             st.session_state.lesson_room = None
             st.toast(escaped(rooms.GONE))
-    opened = _key() is not None
+    opened = is_open()
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
     st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open, args=(name,))
@@ -95,9 +95,14 @@ def show(lesson: Lesson, name: str, number: int) -> None:
         st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, not hidden)
 
 
+def is_open() -> bool:
+    """Whether a class answers on phones."""
+    return _key() is not None
+
+
 def strip_height() -> int:
     """Pixels at the bottom of the window that a picture leaves to the answers of the class."""
-    return STRIP if _key() else 0
+    return STRIP if is_open() else 0
 
 
 def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:

@@ -65,9 +65,10 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 
 
 def show_end(lesson: Lesson, name: str) -> None:
-    """The lesson's summary, and each question with this user's answer and the right one, computed from its run."""
-    left, right = st.columns([1, 1.3], gap="large") if lesson.summary else (st.container(), st.container())
-    asked = {number: step for number, step in enumerate(lesson.steps, 1) if step.ask}
+    """The lesson's summary, and each question with this user's answer and the right one, computed from its run: not in
+    a class, whose answers are on the phones."""
+    asked = {number: step for number, step in enumerate(lesson.steps, 1) if step.ask and not classroom.is_open()}
+    left, right = st.columns([1, 1.3], gap="large") if lesson.summary and asked else (st.container(), st.container())
     given = {number: choices.given(name, number) for number in asked}
     found = {number: _found(step) for number, step in asked.items()}
     answers = {number: answer for number, answer in found.items() if isinstance(answer, Answer)}
@@ -138,7 +139,7 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
             st.form_submit_button(say("Check"), key="check_answer", on_click=take)
     for one, choice in enumerate(() if typed else answer.choices):
         give, label = partial(choices.give, name, number, one), escaped(screen.plain(choice))
-        shortcut = None if st.session_state.get("lesson_room") else str(one + 1)  # in a class they are on the phones
+        shortcut = None if classroom.is_open() else str(one + 1)
         st.button(label, key=f"answer_{one}", width="stretch", shortcut=shortcut, on_click=give)
     give, icon = partial(choices.give, name, number, choices.SHOWN), ":material/visibility:"
     st.button(say("Show the answer"), key="reveal", type="tertiary", icon=icon, shortcut="A", on_click=give)
