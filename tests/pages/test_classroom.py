@@ -89,6 +89,14 @@ def test_an_address_that_no_phone_can_open_is_said(monkeypatch: pytest.MonkeyPat
     assert ["Network URL" in one.value for one in page.app.warning] == [True] * warned
 
 
+def test_the_code_of_a_session_that_was_ended_elsewhere_is_closed() -> None:
+    page = Teacher(lesson="causal_mask")
+    rooms.rooms().close(page.key)
+    page.run()
+    assert page.app.toast
+    assert (len(page.app.code), len(page.app.info)) == (0, 0)
+
+
 def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> None:
     page = Teacher(lesson="causal_mask")
     first = page.phone()

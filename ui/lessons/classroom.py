@@ -66,7 +66,7 @@ def button(name: str) -> None:
     key = _key()
     with suppress(OSError):  # the strip says it
         if key and not rooms.rooms().is_open(key):
-            st.session_state.lesson_room = None
+            st.session_state.update(lesson_room=None, lesson_room_joined=False)
             st.toast(escaped(rooms.GONE))
     opened = is_open()
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
@@ -165,7 +165,7 @@ def _send(key: RoomKey, made: tuple[Any, ...], shown: PhonePage, asked: Any = No
     except (ValueError, OSError) as error:
         st.toast(escaped(error))
         if error.args == (rooms.GONE,):
-            st.session_state.lesson_room = None
+            st.session_state.update(lesson_room=None, lesson_room_joined=False)
 
 
 def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
