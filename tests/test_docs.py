@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import unmask
+from lessons.reading import FOLDER, shelf
 from model import catalog
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +41,13 @@ def anchors(page: Path) -> set[str]:
     """Of its headings, as GitHub writes them."""
     titles = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+def test_the_table_of_lessons_has_their_minutes_and_questions() -> None:
+    rows = re.findall(r"^\| \d+ \|.*\| (\d+) \| (\d+) \|$", (ROOT / "docs/lessons.md").read_text("utf-8"), re.MULTILINE)
+    lessons = [one.lesson for one in shelf(FOLDER, "en") if one.lesson]
+    told = [(one.minutes, sum(step.ask is not None for step in one.steps)) for one in lessons]
+    assert [tuple(map(int, row)) for row in rows] == told
 
 
 def test_every_call_on_the_run_of_the_documentation_works() -> None:

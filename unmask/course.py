@@ -144,9 +144,10 @@ class CourseModels:
         both = step.show in ("pair", "losses", "texts")
         after = None if step.show == "tokens" else scene | ({"beside": beside} if both else {})
         single = "head" if step.show == "pair" else step.show
+        named = more["titles"] | {"now": more["titles"]["standard"]}
         before = {
             "now": scene | {"show": "head", "unnamed": True},
-            "beside": scene | {"now": beside, "show": single} if now != beside else None,
+            "beside": scene | {"now": beside, "show": single, "titles": named} if now != beside else None,
         }.get(BEFORE.get(step.ask.kind if step.ask else "", ""))
         for run in (now, beside) if both or before else (now,):
             self.files[run["model"]] = self._packed[run["model"]]
@@ -205,7 +206,7 @@ def _drawn(step: Step, now: StepRun, query: int, series: Series) -> Markup | Non
 
 def _losses(step: Step, now: Trace, beside: Trace) -> Markup | None:
     """Draw the losses of two runs if the browser cannot do one of them; None if the step shows something else."""
-    names = say("this run"), say("compared with")
+    names = say("now"), say("before")
     if step.show == "texts":
         title = say("Mean loss of each text, in nats/token")
         return losses_table(now.batch.texts, mean_losses(now), mean_losses(beside), names, title)
@@ -236,5 +237,5 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
         yield name, picture_packet(one, name=name, query=query)
         if step.show == "pair" and (one.queries, one.keys) == (other.queries, other.keys):
             small: Any = {"name": name, "query": query, "small": True}
-            yield say("compared with"), picture_packet(other, **small)
+            yield say("before"), picture_packet(other, **small)
             yield say("difference"), difference_packet(changed(one, other), **small)

@@ -103,7 +103,7 @@ def finished(drawn: go.Figure) -> CachedFigure:
 
 
 def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
-    """The figure with text `size` pixels tall, and margins and colour bars to fit."""
+    """The figure with text `size` pixels tall, margins and colour bars to fit, and lines 3 pixels wide."""
     plain, font = drawn.to_dict(), {"size": size}
     layout = plain["layout"] | {"font": font, "legend": plain["layout"].get("legend", {}) | {"font": font}}
     standoff = 0.8 * size
@@ -117,6 +117,7 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
         trace | {"colorbar": bar | {"tickfont": font, "title": bar["title"] | {"font": font}}} if bar else trace
         for trace, bar in bars
     ]
+    traces = [trace | {"line": trace["line"] | {"width": 3}} if "line" in trace else trace for trace in traces]
     if any(bar for _, bar in bars):  # a heatmap of a head: plotly does not choose its margins
         left, below = (
             0.6 * size * max((letters(html.unescape(label)) for label in layout[name]["ticktext"]), default=0)

@@ -79,8 +79,9 @@ def share_table(title: str, rows: Sequence[Sequence[str]], *, changed: bool) -> 
 def loss_figure(
     now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool, names: tuple[str, str] | None = None
 ) -> go.Figure:
-    """Draw each token's loss in nats [T], NaN where there is none; pieces [T]. names: of both, for the legend."""
-    names = names or _now_and_standard()
+    """Draw each token's loss in nats [T], NaN where there is none; pieces [T]. names: of both, for the legend, which
+    then names the second if it is alone, too."""
+    named, names = changed or names is not None, names or _now_and_standard()
     series = [(names[0], now, NOW), (names[1], standard, STANDARD)] if changed else [(names[1], standard, STANDARD)]
     mode, hover = "lines+markers" if len(pieces) <= 128 else "lines", say("{loss} nats", loss="%{y:.2f}")
     curves = [
@@ -97,8 +98,8 @@ def loss_figure(
     }
     # plotly would draw it a second time to make room for what it finds too large
     below = palette.margin((), [piece[:LONGEST_TICK] for piece in pieces], LOSS_LABEL)["b"] - palette.TITLE
-    margin = {"l": 60, "r": 12, "t": 33 if changed else 8, "b": below, "autoexpand": False}
-    look = {"height": 290, "hovermode": "x unified", "legend": LEGEND, "margin": margin, "showlegend": changed}
+    margin = {"l": 60, "r": 12, "t": 33 if named else 8, "b": below, "autoexpand": False}
+    look = {"height": 290, "hovermode": "x unified", "legend": LEGEND, "margin": margin, "showlegend": named}
     return figure(curves, look | {"xaxis": places, "yaxis": heights})
 
 

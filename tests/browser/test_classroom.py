@@ -214,6 +214,31 @@ def test_a_presented_chart_leaves_room_for_the_answers_of_the_class(open_page: O
         assert below["y"] + below["height"] <= top["y"]
 
 
+def test_the_qr_code_has_the_keys_and_stays_when_the_window_changes(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=causal_mask&present=true", viewport={"width": 1280, "height": 720})
+    code, title = teacher.locator("img.qr"), teacher.locator("h4")
+    teacher.locator(".st-key-teach button").first.click()
+    expect(code).to_be_visible()
+    for key in ("1", "a", "ArrowRight", "PageDown", "p"):
+        teacher.keyboard.press(key)
+    for width, least in ((1280, 340), (1920, 600)):
+        teacher.set_viewport_size({"width": width, "height": width * 9 // 16})
+        teacher.wait_for_timeout(1000)  # the server is told of the width, and draws again
+        assert code.bounding_box()["width"] >= least
+        address = teacher.locator("[role=dialog] code").bounding_box()
+        assert address["y"] + address["height"] <= width * 9 // 16
+    expect(title).to_have_text("Only backwards")
+    expect(teacher.locator(".verdict")).to_have_count(0)
+    teacher.keyboard.press("Escape")
+    expect(code).to_have_count(0)
+    assert teacher.locator("[class*='st-key-answer_'] kbd").count() == 0  # a class's to give
+    teacher.keyboard.press("a")
+    expect(teacher.locator(".verdict")).to_contain_text("The answer is: 9")
+    teacher.keyboard.press("ArrowRight")
+    expect(title).to_have_text("Turn it off")
+    expect(code).to_have_count(0)
+
+
 def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
     page = open_page("lessons?lesson=causal_mask")
     page.evaluate("localStorage.setItem('unmask lessons', '{damaged')")

@@ -170,6 +170,26 @@ def test_a_teacher_walks_through_lessons_by_keyboard(visit: Open, language: str,
     assert page.locator("ol.lessons a").count() == len(every) + 1
 
 
+def test_what_is_presented_fits_a_large_screen_and_tokens_are_larger_than_their_numbers(visit: Open) -> None:
+    page = visit("en/causal_mask.html#present", viewport={"width": 1920, "height": 1080})
+    sizes = "ol.tokens li, ol.tokens small"
+    measured = "all => all.map((one) => parseFloat(getComputedStyle(one).fontSize))"
+    token, number = page.locator(sizes).evaluate_all(measured)[:2]
+    assert number < token == 28.8
+    for step in (2, 3):
+        page.goto(f"{page.url.split('#')[0]}?{step}#step={step}&{step}=0&present")
+        settled(page)
+        expect(page.locator("section:visible .answered").last).to_be_visible()
+        assert max(page.evaluate(OVERFLOW)) <= 0, step
+
+
+def test_losses_before_the_answer_say_whose_they_are(visit: Open) -> None:
+    page = visit("en/attention_sinks.html#step=3")
+    expect(page.locator("p.losses b")).to_have_text(["before"])
+    press(page, "1")
+    expect(page.locator("p.losses b")).to_have_text(["now", "before"])
+
+
 def test_its_pictures_are_those_of_the_model_which_runs_in_the_page(visit: Open) -> None:
     page, model = visit("en/causal_mask.html#step=2"), unmask.load("story")
     text = "Once upon a time there was a little girl who lived in a house by the sea."

@@ -155,6 +155,10 @@ def test_what_is_presented_has_text_that_is_read_from_afar(visit: Visit) -> None
             assert [table.nth(one).evaluate("p => getComputedStyle(p).fontSize") for one in range(table.count())] == [
                 "0px"
             ] * table.count(), "the words of a table's button are over the picture"
+            lines = page.locator(".scatterlayer path.js-line")
+            assert [lines.nth(one).evaluate("path => path.style.strokeWidth") for one in range(lines.count())] == [
+                "3px"
+            ] * (2 if step == 3 else 0)
             box = page.locator(".js-plotly-plot .main-svg").first.bounding_box()
             assert box["height"] > 0.55 * height or box["width"] > 0.45 * width
 
@@ -172,6 +176,19 @@ SMALL = """() => {
   }
   return small;
 }"""
+
+
+def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
+    """As are the glossary's cards, and the numbers under tokens."""
+    for width in (1280, 1920):
+        shown = visit("lesson=causal_mask&present=true", width=width, height=width * 9 // 16, kind=Lessons)
+        for part, least in (("ol.tokens small", 0.0115), (".card", 0.013)):
+            size = shown.page.locator(part).first.evaluate("one => parseFloat(getComputedStyle(one).fontSize)")
+            assert size >= least * width - 0.01
+        shown = visit("lesson=causal_mask&step=6&present=true", width=width, height=width * 9 // 16, kind=Lessons)
+        item = shown.page.locator(".prose li").first
+        assert item.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") >= 0.0152 * width
+        assert shown.overflow() == (0, 0)
 
 
 def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None:
@@ -268,7 +285,7 @@ def test_on_a_phone_two_pictures_stand_one_below_the_other_whole_and_the_query_i
     alts = page.locator(".js-plotly-plot").evaluate_all(
         "all => all.map((one) => one.closest('[aria-label]').ariaLabel)"
     )
-    assert [alt.split(":")[0] for alt in alts] == ["this run", "compared with", "difference"]
+    assert [alt.split(":")[0] for alt in alts] == ["now", "before", "difference"]
     assert alts[0].split(":")[1:] != alts[1].split(":")[1:]
     labels = page.locator(".js-plotly-plot").first.locator(".ytick text").all()
     assert any(label.is_visible() and label.text_content() == "·girl" for label in labels)

@@ -81,6 +81,22 @@ def test_without_a_server_the_button_says_how_to_start_one() -> None:
     assert "lesson_room" not in page.app.session_state
 
 
+@pytest.mark.parametrize(("address", "warned"), [("http://0.0.0.0:8501", True), ("http://192.168.0.9:8501", False)])
+def test_an_address_that_no_phone_can_open_is_said(monkeypatch: pytest.MonkeyPatch, address: str, warned: bool) -> None:
+    monkeypatch.setattr(type(st.context), "url", f"{address}/lessons?lesson=causal_mask")
+    page = Teacher(lesson="causal_mask")
+    assert f"{address}/room/{page.key.id}" in [one.value for one in page.app.code]
+    assert ["Network URL" in one.value for one in page.app.warning] == [True] * warned
+
+
+def test_the_code_of_a_session_that_was_ended_elsewhere_is_closed() -> None:
+    page = Teacher(lesson="causal_mask")
+    rooms.rooms().close(page.key)
+    page.run()
+    assert page.app.toast
+    assert (len(page.app.code), len(page.app.info)) == (0, 0)
+
+
 def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> None:
     page = Teacher(lesson="causal_mask")
     first = page.phone()
@@ -102,6 +118,14 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
         ("8", "no", "1", "0.200"), ("9", "yes", "3", "0.600"), ("10", "no", "0", "0.000"), ("19", "no", "1", "0.200"),
     ]  # fmt: skip
     assert len(lines) == 8
+
+
+def test_the_last_screen_of_a_class_has_no_answers_of_the_teacher_alone() -> None:
+    alone = Lessons(lesson="causal_mask", step="6")
+    for page, there in ((alone, True), (Teacher(lesson="causal_mask", step="6"), False)):
+        assert ("#### Your answers" in [one.value for one in page.app.markdown]) is there
+        assert any("Not answered yet." in html for html in page.html()) is there
+        assert "#### Summary" in [one.value for one in page.app.markdown]
 
 
 def test_a_step_that_could_not_be_sent_once_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

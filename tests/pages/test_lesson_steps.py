@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages.page import array
 from tests.pages.test_lessons import Lessons
 from ui.lessons.shelves import packed
 
@@ -26,6 +27,24 @@ def test_each_step_begins_with_its_own_step_of_the_training_and_its_own_numbers(
     page.press("previous").press("reveal")
     page.set(**{next(one.key for one in page.app.number_input if one.key.endswith("q0")): -5.0})
     assert page.press("next").shown() == own
+
+
+def test_losses_that_are_shown_before_the_answer_say_so() -> None:
+    for step in ("3", "5"):  # of tokens, of texts
+        (chart,) = Lessons(lesson="attention_sinks", step=step).figures().values()
+        assert chart["layout"]["showlegend"]
+        assert [curve["name"] for curve in chart["data"]] == ["before"]
+
+
+@pytest.mark.parametrize("more", ["", "beside: {text: A dog ran home.}\n"])
+def test_losses_of_one_run_are_its_own_and_bear_no_name(more: str) -> None:
+    run = f"text: A king.\n{more}show: losses"
+    own = f"---\ntitle: T\naim: A\nminutes: 1\n---\n\n## One\n\n```run\n{run}\n```\n\nWords.\n"
+    (chart,) = Lessons(packed=packed(own)).figures().values()
+    assert not chart["layout"]["showlegend"]
+    (curve,) = chart["data"]
+    assert [label.partition(": ")[2] for label in curve["x"]] == ["&lt;start&gt;", "A", "·king", "."]
+    assert len(array(curve["y"])) == 4
 
 
 def test_texts_are_compared_only_with_as_many() -> None:

@@ -287,7 +287,7 @@ def test_the_loss_axis_of_tiny_losses_counts_in_nats() -> None:
 
 def test_the_losses_of_two_models_bear_their_names_and_of_one_model_twice_which_run_it_is() -> None:
     for step, names in (("1", {"The model trained without the mask", "The model trained with the mask"}),
-                        ("3", {"this run", "compared with"})):  # fmt: skip
+                        ("3", {"now", "before"})):  # fmt: skip
         page = Lessons(lesson="why_training", step=step).press("answer_0")
         (chart,) = charts(page.app).values()
         assert {curve["name"] for curve in chart["figure"]["data"]} == names
@@ -295,8 +295,8 @@ def test_the_losses_of_two_models_bear_their_names_and_of_one_model_twice_which_
 
 def test_alternative_texts_name_the_run_that_is_compared_with() -> None:
     for lesson, step, said in (
-        ("why_training", 3, r"Mean loss in nats/token: 16\.78 \(this run\), 0\.00 \(compared with\)\."),
-        ("attention_sinks", 5, r"Mean loss of each text, in nats/token\. Their mean is .* \(compared with\)\."),
+        ("why_training", 3, r"Mean loss in nats/token: 16\.78 \(now\), 0\.00 \(before\)\."),
+        ("attention_sinks", 5, r"Mean loss of each text, in nats/token\. Their mean is .* \(before\)\."),
         ("causal_mask", 5, r".* Beside it: the run that it is compared with, and the difference\."),
     ):
         page = Lessons(lesson=lesson, step=str(step), answers=f"{step}-0")

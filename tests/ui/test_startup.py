@@ -1,6 +1,7 @@
-"""A row of words begins without a look for emoji: that is a seventh of a second of a process's start."""
+"""How a process starts. A row of words begins without a look for emoji: that is a seventh of a second."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,11 @@ from streamlit.testing.v1 import AppTest
 from i18n import LANGUAGES
 
 APP = Path(__file__).parents[2] / "app.py"
+
+
+def test_the_first_start_does_not_wait_for_an_address_of_e_mail() -> None:
+    settings = tomllib.loads((APP.parent / ".streamlit/config.toml").read_text(encoding="utf-8"))
+    assert settings["server"]["showEmailPrompt"] is False
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

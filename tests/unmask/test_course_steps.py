@@ -42,11 +42,17 @@ def test_the_likeliest_tokens_of_an_encoder_follow_the_output_that_was_written(m
 def test_runs_of_other_lengths_are_not_compared_token_by_token_or_text_by_text(models: CourseModels) -> None:
     text, other = "text: The king had a ring. The cat ran away.", "beside: {text: The king had a ring.}"
     html = drawn(models, f'{text}\nmasks: {{"positions": "cells"}}\n{other}\nshow: losses')
-    assert "compared with" not in html
+    assert ">before<" not in html
     assert html.count("<tr>") == 1 + 12
     two = "text: |\n  The king had a ring.\n  The cat ran away."
     html = drawn(models, f'{two}\nmasks: {{"positions": "cells"}}\n{other}\nshow: texts')
-    assert "compared with" not in html
+    assert ">before<" not in html
+
+
+def test_what_is_shown_before_the_answer_bears_the_name_that_it_has_beside_the_other(models: CourseModels) -> None:
+    step = made(models, 'text: The king had a ring.\nmasks: {"causal": false}\nask: loss\nshow: losses')
+    assert (step.before["titles"]["now"], step.after["titles"]["standard"]) == ("before", "before")
+    assert step.after["titles"]["now"] == "now"
 
 
 def test_a_run_that_needs_the_app_is_not_said_to_be_of_a_model_that_does(models: CourseModels) -> None:

@@ -5,7 +5,9 @@ What phones show of a step's run are pictures that a small script draws, without
 
 import csv
 import io
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -44,14 +46,14 @@ LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
 CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
 STRIP = 60  # pixels of the strip at the bottom of the window
 ELSEWHERE = N_("The picture is on the teacher's screen.")
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
+LOCAL = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")
 NO_SERVER = N_(
     "Phones can open this app only if it runs as a server: start it with `streamlit run serve.py --server.address "
-    "0.0.0.0`, and open it by the name or the address that this machine has in your network."
+    "0.0.0.0`, and open the Network URL that the terminal prints."
 )
 ONLY_HERE = N_(
-    "Phones cannot open this address: on a phone it means the phone itself. Open this page by the name or the "
-    "address that this machine has in your network; the QR code then changes too."
+    "Phones cannot open this address: on a phone it means the phone itself. Open this page by the Network URL that the "
+    "terminal prints; the QR code then changes too."
 )
 KEPT = N_(
     "The session ends after two hours. It keeps how often each answer was given: no names, and no texts of the class."
@@ -64,14 +66,15 @@ def button(name: str) -> None:
     key = _key()
     with suppress(OSError):  # the strip says it
         if key and not rooms.rooms().is_open(key):
-            st.session_state.lesson_room = None
+            st.session_state.update(lesson_room=None, lesson_room_joined=False)
             st.toast(escaped(rooms.GONE))
-    opened = _key() is not None
+    opened = is_open()
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
     st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open, args=(name,))
-    if st.session_state.pop("lesson_room_joined", False):
-        st.dialog(say("Teach this lesson"))(_invitation)()
+    if st.session_state.get("lesson_room_joined"):  # until it is closed: a run for another reason leaves it open
+        close = partial(st.session_state.pop, "lesson_room_joined", None)
+        st.dialog(say("Teach this lesson"), width="medium", on_dismiss=close)(_invitation)()
 
 
 def show(lesson: Lesson, name: str, number: int) -> None:
@@ -92,9 +95,14 @@ def show(lesson: Lesson, name: str, number: int) -> None:
         st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, not hidden)
 
 
+def is_open() -> bool:
+    """Whether a class answers on phones."""
+    return _key() is not None
+
+
 def strip_height() -> int:
     """Pixels at the bottom of the window that a picture leaves to the answers of the class."""
-    return STRIP if _key() else 0
+    return STRIP if is_open() else 0
 
 
 def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
@@ -113,7 +121,7 @@ def _key() -> RoomKey | None:
 
 def _open(name: str) -> None:
     state = st.session_state
-    state.lesson_room_joined = True
+    state.update(lesson_room_joined=True, lesson_room_problem=None)
     if _key() is None and rooms.served.is_set():
         try:
             state.lesson_room, state.lesson_room_shown = rooms.rooms().open(), None
@@ -157,7 +165,7 @@ def _send(key: RoomKey, made: tuple[Any, ...], shown: PhonePage, asked: Any = No
     except (ValueError, OSError) as error:
         st.toast(escaped(error))
         if error.args == (rooms.GONE,):
-            st.session_state.lesson_room = None
+            st.session_state.update(lesson_room=None, lesson_room_joined=False)
 
 
 def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
@@ -179,8 +187,7 @@ def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> No
 
 
 def _invitation() -> None:
-    problem = st.session_state.pop("lesson_room_problem", None)
-    key = _key()
+    problem, key = st.session_state.lesson_room_problem, _key()
     if problem:
         st.error(escaped(problem))
     elif key is None:
@@ -200,7 +207,7 @@ def _invitation() -> None:
             if st.button(say("End the session"), key="room_end", icon=":material/close:"):
                 with guarded():
                     rooms.rooms().close(key)
-                st.session_state.lesson_room = None
+                st.session_state.update(lesson_room=None, lesson_room_joined=False)
                 st.rerun()  # the whole page, without the dialog
 
 
@@ -228,14 +235,14 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
         return Drawn(pictures.numbers(step.numbers.plain, None))
     kind = step.ask.kind if step.ask else ""
     if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
-        return _shown(step, beside, None, query)
+        return _shown(step, beside, None, query, [say("before")])
     if BEFORE.get(kind) == "now":  # its masks are asked for
         return Drawn(tag("p", say(ELSEWHERE), class_="note"))
     return _tokens(step, now, query if kind in ABOUT_A_QUERY else None)
 
 
-def _shown(step: Step, now: RunView, beside: RunView | None, query: int) -> Drawn:
-    names = say("this run"), say("compared with")
+def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: Sequence[str] = ()) -> Drawn:
+    names = names or (say("now"), say("before"))  # of losses
     if step.show == "overview":
         found, (layer, head) = now.survey(), step.head
         heads: Any = {"layer": layer, "head": head}
@@ -280,7 +287,7 @@ def _phone_head(step: Step, now: RunView, beside: RunView | None, query: int) ->
     canvases = [(say("{head} of {model}", head=name, model=now.model.name), packet(view))]
     other = beside.head(layer, head) if beside else None
     if other and (view.queries, view.keys) == (other.queries, other.keys):
-        canvases.append((say("compared with"), packet(other)))
+        canvases.append((say("before"), packet(other)))
         change = cached_figure(difference_packet, changed(view, other), name=name, query=query)
         canvases.append((say("difference"), Canvas("heatmap", change)))
     return Drawn(canvases=canvases)

@@ -65,9 +65,10 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 
 
 def show_end(lesson: Lesson, name: str) -> None:
-    """The lesson's summary, and each question with this user's answer and the right one, computed from its run."""
-    left, right = st.columns([1, 1.3], gap="large") if lesson.summary else (st.container(), st.container())
-    asked = {number: step for number, step in enumerate(lesson.steps, 1) if step.ask}
+    """The lesson's summary, and each question with this user's answer and the right one, computed from its run: not in
+    a class, whose answers are on the phones."""
+    asked = {number: step for number, step in enumerate(lesson.steps, 1) if step.ask and not classroom.is_open()}
+    left, right = st.columns([1, 1.3], gap="large") if lesson.summary and asked else (st.container(), st.container())
     given = {number: choices.given(name, number) for number in asked}
     found = {number: _found(step) for number, step in asked.items()}
     answers = {number: answer for number, answer in found.items() if isinstance(answer, Answer)}
@@ -138,9 +139,10 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
             st.form_submit_button(say("Check"), key="check_answer", on_click=take)
     for one, choice in enumerate(() if typed else answer.choices):
         give, label = partial(choices.give, name, number, one), escaped(screen.plain(choice))
-        st.button(label, key=f"answer_{one}", width="stretch", shortcut=str(one + 1), on_click=give)
+        shortcut = None if classroom.is_open() else str(one + 1)
+        st.button(label, key=f"answer_{one}", width="stretch", shortcut=shortcut, on_click=give)
     give, icon = partial(choices.give, name, number, choices.SHOWN), ":material/visibility:"
-    st.button(say("Show the answer"), key="reveal", type="tertiary", icon=icon, on_click=give)
+    st.button(say("Show the answer"), key="reveal", type="tertiary", icon=icon, shortcut="A", on_click=give)
 
 
 def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None:
@@ -162,13 +164,14 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
         _draw(cached_figure(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
         st.html(page.note(say("Hatched cells are blocked.")))
     elif shown == "beside" and not same:
-        _shown(step, beside, None)
+        _shown(step, beside, None, hidden=True)
     else:
         query = now.real.stop - 1 if step.query is None else step.query
         _tokens(step, now, query if step.ask and step.ask.kind in ABOUT_A_QUERY else None)
 
 
-def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
+def _shown(step: Step, now: RunView, beside: RunView | None, *, hidden: bool = False) -> None:
+    """hidden: now is the run before the change."""
     if step.show == "training":
         curves, shown = st.container(key="curves_and_head").columns([2, 3], gap="small")
         with curves:
@@ -184,7 +187,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
         with st.container(key="lesson_heads"):
             overview.show(now, now.survey(), layer, head, key="lesson_overview")
     elif step.show in ("losses", "texts"):
-        _losses(step, now, beside)
+        _losses(step, now, beside, hidden=hidden)
     elif step.show == "tokens":
         _tokens(step, now, step.query)
     elif step.show == "image":
@@ -214,7 +217,7 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     if other is not None and other.weights.shape != view.weights.shape:
         other = None
     views = [view] if other is None else [view, other]
-    titles = (say("this run"), say("compared with"), say("difference"))
+    titles = (say("now"), say("before"), say("difference"))
     alts = [cached_figure(explain.head_alt, name, one, False) for one in views]
     if other is None:
         _draw(cached_figure(head_figure, view, dark=dark, query=step.query), *alts)
@@ -242,12 +245,13 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 
-def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
-    """Of each token, or the mean of each text."""
-    names, other_run = (say("this run"), say("compared with")), beside or now
+def _losses(step: Step, now: RunView, beside: RunView | None, *, hidden: bool) -> None:
+    """Of each token, or the mean of each text. One run bears a name only while it is the one before the change."""
+    names, other_run = (say("now"), say("before")), beside or now
+    differ = now.run.key != other_run.run.key
     if step.show == "texts":
         one, other = (results.ask(mean_losses, view.run) for view in (now, other_run))
-        pieces, changed = now.run.batch.texts, now.run.key != other_run.run.key and len(one) == len(other)
+        pieces, changed = now.run.batch.texts, differ and len(one) == len(other)
         alt = explain.texts_alt(one, other, changed=changed, names=names)
     else:
         predicted, others = now.predictions(), other_run.predictions()
@@ -255,12 +259,13 @@ def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
             st.info(say("This model predicts no next token."))
             return
         one, other, pieces = predicted.losses, others.losses, now.run.batch.pieces[now.row]
-        changed = beside is not None and len(one) == len(other)
+        changed = differ and len(one) == len(other)
         called, others_name = now.model.name, other_run.model.name
         if changed and called != others_name:
             names = say(MODELS.get(called, called)), say(MODELS.get(others_name, others_name))
         alt = cached_figure(explain.loss_alt, one, other, changed=changed, names=names)
-    figure = cached_figure(loss_figure, one, other, pieces, changed=changed, names=names)
+    shown = (one, other, pieces) if changed else (one, one, pieces)
+    figure = cached_figure(loss_figure, *shown, changed=changed, names=names if changed or hidden else None)
     size = text_size()
     if size:
         figure = enlarged(figure, size)

@@ -20,6 +20,10 @@ function listen({ data, setTriggerValue }) {
     event.preventDefault();
     button.click();
   };
+  const behind = (event) => {
+    const answered = ["Escape", "Tab", "Enter"].includes(event.key) || (event.key === " " && event.target.closest?.(PRESSED));
+    if (document.querySelector("[role=dialog]") && !answered) event.stopImmediatePropagation(); // from Streamlit's shortcuts too
+  };
   const tell = () => {
     const other = innerWidth <= NARROW !== data.width <= NARROW;
     if (other || (data.presented && Math.abs(innerWidth - data.width) > 20)) setTriggerValue("width", innerWidth);
@@ -31,11 +35,13 @@ function listen({ data, setTriggerValue }) {
   };
   tell();
   document.addEventListener("keydown", key);
+  addEventListener("keydown", behind, true); // before anybody else hears it
   const endShortcuts = letShortcutsAnswer();
   addEventListener("resize", resized);
   return () => {
     clearTimeout(later);
     document.removeEventListener("keydown", key);
+    removeEventListener("keydown", behind, true);
     endShortcuts();
     removeEventListener("resize", resized);
   };

@@ -155,7 +155,7 @@ function showHead() {
   const predicting = now.only ? runs.slice(1) : runs; // a run with one layer changed has no predictions of its own
   control("after").textContent = fill(words.after, { token: `${row.labels[query]} (${query})` });
   if (!scene) control("next").replaceChildren(...nextTokens(predicting, query));
-  const losses = predicting.map((one) => lossStrip(one, predicting.length < 2));
+  const losses = predicting.map((one) => lossStrip(one, predicting.length < 2 && (!scene || scene.beside)));
   const means = losses.map(({ mean }) => mean);
   const mean = means[0] ? [make("p", { text: fill((means[1] ? titles : words)[means[1] ? "both_means" : "mean"], { now: means[0], standard: means[1] }) })] : [];
   control("losses").replaceChildren(...mean, ...losses.map(({ strip }) => strip));

@@ -117,12 +117,12 @@ async function give(choice) {
   try {
     const body = JSON.stringify({ phone: kept.phone, step: name, choice });
     const answer = await fetch(`${here}/answer`, { method: "POST", body });
-    if (!answer.ok) return refused(name, answer.status === 409 ? words.late : words.lost);
+    if (!answer.ok) return refused(name, answer.status === 409 ? words.late : words.unsent);
     kept.given[name] = await answer.json(); // the first one, whose confirmation may have been lost
     keep();
     if (kept.given[name] !== choice) say();
   } catch {
-    refused(name, words.lost);
+    refused(name, words.unsent);
   }
 }
 

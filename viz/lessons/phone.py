@@ -104,15 +104,15 @@ def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
 
 
 def losses_table(
-    pieces: Sequence[str], one: np.ndarray, other: np.ndarray | None, names: tuple[str, str], title: str
+    pieces: Sequence[str], one: np.ndarray, other: np.ndarray | None, names: Sequence[str], title: str
 ) -> Markup:
     """A table of the losses of tokens or texts in nats/token, with bars; NaN where there is none. other: losses to
-    compare with; left out unless there are as many."""
-    series = [(names[0], one, NOW)]
+    compare with; left out unless there are as many. names: of both; of one run alone before a change, its own."""
+    series = [(names[0], one, NOW if len(names) > 1 else STANDARD)]
     if other is not None and len(other) == len(one):
         series.append((names[1], other, STANDARD))
     top = max(float(np.nanmax(values, initial=0.0)) for _, values, _ in series) or 1.0
-    heads = [name for name, _, _ in series] if len(series) > 1 else [""]
+    heads = names if len(series) == len(names) else [""]
     rows = [[th(title), *(cell for name in heads for cell in (th(name, "number"), th()))]]
     for place, piece in enumerate(pieces):
         cells = [td(piece, "wraps")]
@@ -170,16 +170,17 @@ def _sent(told: Mapping[str, Any]) -> bytes:
 
 
 STRIP = """<style>
-  :root { --strip: max(3.9rem, 4.4vw); }
+  :root { --strip: max(3.9rem, 5.4vw); }
   $sidebar_content { padding-bottom: 4rem; }
   .st-key-lesson_room { position: fixed; left: 0; right: 0; bottom: 0; z-index: 999995; padding: .4rem 1.2rem;
     background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.4); }
-  .st-key-lesson_room div:has(> ol.bars) { display: flex; flex-wrap: wrap; gap: .1rem 1.6rem; align-items: center; }
+  .st-key-lesson_room div:has(> p) { display: flex; flex-wrap: wrap; gap: .1rem 1.6rem; align-items: center; }
   .st-key-lesson_room p { margin: 0; white-space: nowrap; font-variant-numeric: tabular-nums; }
-  .st-key-lesson_room :is(p, ol.bars li) { font-size: max(14px, 1.1vw); }
+  .st-key-lesson_room :is(p, ol.bars li) { font-size: max(14px, 1.5vw); }
   .st-key-lesson_room ol.bars { display: flex; gap: .2rem 1.4rem; flex: 1; margin: 0; }
-  .st-key-lesson_room ol.bars li { flex: 1; max-width: 18rem; margin: 0; }
-  .qr { width: min(100%, 24rem, 48dvh); display: block; margin: auto; }
+  .st-key-lesson_room ol.bars li { flex: 1; max-width: 18em; margin: 0; }
+  .qr { width: min(100%, max(12rem, 100dvh - 23rem)); display: block; margin: auto; }
+  [role=dialog] code { font-size: max(13px, 1.05vw); }
   @media (max-width: 640px) {
     .st-key-lesson_room { bottom: 3.6rem; padding: .3rem .6rem; }
     .st-key-lesson_room ol.bars { flex-direction: column; } }

@@ -136,14 +136,15 @@ PRESENTED = """
     max-width: calc((100dvh - max(16.5rem, 18.5vw) - var(--strip, 0px)) / var(--zoom)); }
   .st-key-lesson_chart .chart { height: calc(100dvh - max(7.5rem, 3.7vw) - var(--strip, 0px)) !important; }
   .lesson_picture { font-size: max(1.05rem, 1.25vw); }
-  .katex { font-size: max(1.25rem, 1.6vw); }
+  .katex { font-size: max(1.25rem, 2vw); }
   .katex-display { margin: 0; padding: .2em; }
   [class*="st-key-lesson_training"] p { font-size: max(14px, 1.1vw); }
   $main :is(button, summary, a, label, .st-key-lesson_nav, [data-baseweb], [role=slider]) :is(p, kbd, div), $main kbd {
     font-size: max(14px, 1.1vw); }
   p.key, $caption p { font-size: max(14px, 1.2vw); }
   ol.tokens li { font-size: max(1.1rem, 1.5vw); }
-  ol.tokens small { font-size: max(.72rem, .9vw); }
+  ol.tokens small { font-size: max(.72rem, 1.15vw); }
+  .card { font-size: max(1rem, 1.3vw); max-width: min(max(26rem, 40vw), 90vw); }
   ol.seen li { font-size: max(14px, 1.2vw); }
   p.aim { font-size: max(14px, 1.2vw); }
   @media (max-width: 640px) { $block_container { padding: 1rem 1rem 5rem; } }

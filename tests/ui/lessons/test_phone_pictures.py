@@ -26,3 +26,12 @@ def test_the_keys_of_a_cross_attention_are_named_by_the_source() -> None:
     step = read(f"---\ntitle: T\naim: A\nminutes: 1\n---\n## One\n\n```run\n{settings}\n```\nprose\n").steps[0]
     html = classroom.drawn(step, *steps.pair(step), hidden=False).html
     assert re.findall(r'<th class="token">(.*?)</th>', html) == ["3", "·", "M", "a", "y", "·", "2", "0", "2", "1"]
+
+
+def test_losses_say_before_the_answer_and_after_it_whose_they_are() -> None:
+    (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "attention_sinks"]
+    for step in (lesson.steps[2], lesson.steps[4]):  # of tokens, of texts
+        now, beside = steps.pair(step)
+        before, after = (classroom.drawn(step, now, beside, hidden=hidden).html for hidden in (True, False))
+        assert re.findall(r'<th class="number">(.*?)</th>', before) == ["before"]
+        assert re.findall(r'<th class="number">(.*?)</th>', after) == ["now", "before"]
