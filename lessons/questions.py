@@ -11,7 +11,7 @@ import numpy as np
 from i18n import N_, msg
 from lessons.answer import MOST_CHOICES, Answer, QuestionCase, QuestionSubject, number_answer, one_of, share_answer
 from lessons.image_steps import shape_shares
-from lessons.statement import Statement
+from lessons.statement import MODELS, Statement
 from model.base import Model
 from model.heads.survey import survey
 from model.heads.vectors import FOUR_TOKENS, FourTokensSteps, RunScores, four_token_steps, head_vectors
@@ -44,12 +44,6 @@ SHARE_WORDS = {  # for no share, and for some
         N_("None of this head's attention goes to padding."),
         N_("{share:percent} of this head's attention goes to padding."),
     ),
-}
-MODELS = {  # titles by the models' names; others are shown by their names
-    "story": N_("The story model"),
-    "dates": N_("The dates model"),
-    "twin trained with the mask": N_("The model trained with the mask"),  # not shown: the names
-    "twin trained without the mask": N_("The model trained without the mask"),  # not shown
 }
 LOSS_WORDS = (
     N_(
@@ -124,7 +118,7 @@ def _lower(case: QuestionCase) -> Answer:
     names = case.model.name, case.beside_name
     first, second = (Statement(MODELS.get(name, "{name}"), {"name": name}) for name in names)
     if names[0] == names[1]:
-        first, second = Statement(N_("This run")), Statement(N_("The run that it is compared with"))
+        first, second = Statement(N_("now")), Statement(N_("before"))
     why = N_(
         "{one}: {first:nats} nats/token, perplexity {first:perplexity}. {other}: {second:nats} nats/token, "
         "perplexity {second:perplexity}."

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from i18n import N_
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -17,4 +19,10 @@ class Statement:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
+MODELS = {  # titles by the models' names; others are shown by their names
+    "story": N_("The story model"),
+    "dates": N_("The dates model"),
+    "twin trained with the mask": N_("The model trained with the mask"),  # not shown: the names
+    "twin trained without the mask": N_("The model trained without the mask"),  # not shown
+}
 OTHER, SHOWN = 8, 9  # given instead of a choice: another number was typed; the answer was asked for

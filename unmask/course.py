@@ -14,7 +14,7 @@ from lessons.answer import mean_losses
 from lessons.image_steps import encoded, pictured
 from lessons.lesson import ComparedStep, Lesson, Step
 from lessons.picture_data import picture_data
-from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, answer
+from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer, answer
 from lessons.reading import FOLDER, shelf
 from model import catalog
 from model.base import Model, TokenizedText, tokenize
@@ -31,7 +31,7 @@ from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.lessons import pictures
 from viz.lessons.phone import losses_table
 from viz.lessons.pictures import image_and_words, lit_picture, scene_image
-from viz.lessons.screen import row_tokens
+from viz.lessons.screen import row_tokens, run_names
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
 
@@ -80,10 +80,6 @@ class StepRun:
     trace: Trace
     browser: dict[str, Any] | None
 
-    @property
-    def title(self) -> str:
-        return say(MODELS.get(self.model.name, "{name}"), name=self.model.name)
-
 
 class CourseModels:
     """The models of a course. files: those that its pages run, by their paths."""
@@ -124,7 +120,7 @@ class CourseModels:
             tokens = image_and_words(pictured(step.image), queries, marked)
         drawn = _drawn(step, now, query, series)
         if drawn is None and not (now.browser and beside.browser):
-            drawn = _losses(step, now.trace, beside.trace)
+            drawn = _losses(step, now.trace, beside.trace, run_names(now.model.name, beside.model.name))
         if drawn is not None:
             given = pictures.numbers(step.numbers.plain, None) if step.numbers else tokens
             return CourseStep(step, found, given, None, None, drawn=drawn)
@@ -134,7 +130,7 @@ class CourseModels:
                 hatched = data_uri(hatch_png({"drawn": blocked}, dark=False))
                 tokens = scene_image(hatched, say("Hatched cells are blocked."))
             return CourseStep(step, found, tokens, None, None, [*_pictures(step, now, beside, query)])
-        titles = run_titles(*((now.title, beside.title) if now.model is not beside.model else ()))
+        titles = run_titles(now.model.name, beside.model.name)
         scenes = self._scenes(step, now.browser, beside.browser, {"query": query, "titles": titles})
         return CourseStep(step, found, tokens, *scenes)
 
@@ -204,9 +200,8 @@ def _drawn(step: Step, now: StepRun, query: int, series: Series) -> Markup | Non
     return pictures.picture(step.show, data, queries, query, keys if step.attention == "cross" else ())
 
 
-def _losses(step: Step, now: Trace, beside: Trace) -> Markup | None:
+def _losses(step: Step, now: Trace, beside: Trace, names: tuple[str, str]) -> Markup | None:
     """Draw the losses of two runs if the browser cannot do one of them; None if the step shows something else."""
-    names = say("now"), say("before")
     if step.show == "texts":
         title = say("Mean loss of each text, in nats/token")
         return losses_table(now.batch.texts, mean_losses(now), mean_losses(beside), names, title)
@@ -237,5 +232,5 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
         yield name, picture_packet(one, name=name, query=query)
         if step.show == "pair" and (one.queries, one.keys) == (other.queries, other.keys):
             small: Any = {"name": name, "query": query, "small": True}
-            yield say("before"), picture_packet(other, **small)
+            yield run_names(now.model.name, beside.model.name)[1], picture_packet(other, **small)
             yield say("difference"), difference_packet(changed(one, other), **small)

@@ -38,6 +38,11 @@ class ImageRun(Run):
         return f"{super().title}, {self.image_mask} around the image" if opened else super().title
 
     @property
+    def text(self) -> str:
+        """The labels of its tokens, those of the image among them."""
+        return "".join(self.labels)
+
+    @property
     def image_tokens(self) -> list[ImageToken]:
         """The position of each image token in the row, and its pixels; empty if the mapping is not known."""
         return list(self.batch.image_tokens)
@@ -52,6 +57,7 @@ class ImageRun(Run):
         raise ValueError("expected a run of a text alone, got one with an image")
 
     served = tree = packed = streamed = check = _of_text  # their models get ids alone
+    ids = property(_of_text)  # a run on them would have no image
 
     def classes(self, most: int = TOP) -> Predicted:
         """The `most` most likely classes of an image classifier's image. Raises ValueError for another model."""

@@ -192,9 +192,9 @@ class Run(Analyses, Checkable):
     @property
     def text(self) -> str:
         """The text of the row that was read; of an encoder-decoder the source before the target. Raises ValueError for
-        a run on ids."""
+        a run on ids or pixels."""
         if not self._batches[0].texts:
-            raise ValueError("expected a run on a text, got one on ids: run.ids are those, run.labels what is shown")
+            raise ValueError("expected a run on a text, got one on ids or pixels: see run.ids and run.labels")
         return "\n→ ".join(one.read(self.row) for one in self._batches)
 
     @property
@@ -208,8 +208,8 @@ class Run(Analyses, Checkable):
 
     @property
     def ids(self) -> np.ndarray:
-        """The id of each query token, int64 [T], which `run(ids=…)` takes."""
-        return self.trace.queries.ids[self.row].cpu().numpy().copy()
+        """The ids of the row's tokens without padding, int64 [N]. `run(ids=…)` reads the same."""
+        return self.trace.queries.without_padding(self.row).ids[0].cpu().numpy().copy()
 
     @property
     def labels(self) -> list[str]:  # type: ignore[override]

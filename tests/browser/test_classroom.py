@@ -237,6 +237,11 @@ def test_the_qr_code_has_the_keys_and_stays_when_the_window_changes(open_page: O
     teacher.keyboard.press("ArrowRight")
     expect(title).to_have_text("Turn it off")
     expect(code).to_have_count(0)
+    teacher.keyboard.press("a")
+    teacher.locator("[class*='st-key-numbers_of_'] button").first.click()
+    expect(teacher.locator("[data-testid=stPopoverBody]")).to_be_visible()
+    teacher.keyboard.press("ArrowRight")
+    expect(title).not_to_have_text("Turn it off")  # the numbers of a picture keep no keys
 
 
 def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:

@@ -326,3 +326,14 @@ def problems(page: Lessons) -> tuple[list[Any], str]:
     ]
     told = json.loads(sent.json)
     return told["problems"], told["fine"]
+
+
+def test_phones_call_two_models_by_their_names() -> None:
+    """Neither comes before the other."""
+    teacher = Teacher(lesson="why_training").press("reveal")
+    shown = str(teacher.phone())
+    assert "The model trained with the mask" in shown
+    assert "The model trained without the mask" in shown
+    assert ">before<" not in shown
+    teacher = Teacher(lesson="causal_mask", step="3").press("reveal")
+    assert ">before<" in str(teacher.phone())

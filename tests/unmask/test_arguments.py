@@ -36,6 +36,14 @@ def test_ids_of_a_run_are_run_again_and_have_no_text(story: LoadedModel, run: Ru
     unmask.report(again).page()
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_ids_of_a_padded_row_are_those_of_its_text(story: LoadedModel, side: str) -> None:
+    texts = ["Once upon a time there was", "The king"]
+    padded, alone = story.run(texts, row=1, pad_side=side), story.run(texts[1])
+    assert padded.ids.tolist() == alone.ids.tolist()
+    np.testing.assert_array_equal(story.run(ids=padded.ids).losses, alone.losses)
+
+
 def test_device_and_precision_as_torch_has_them(tmp_path: Path) -> None:
     folder = save("llama", tmp_path)
     loaded = unmask.load(folder, device=torch.device("cpu"), precision=torch.float32)

@@ -69,6 +69,7 @@ def test_a_run_says_where_its_image_tokens_are(run: ImageRun) -> None:
     assert run.image_tokens[5].box == (16, 16, 32, 32)
     assert run.image_mask == "causal"
     assert run.labels[:2] == ["▦1", "▦2"]
+    assert run.text == "".join(run.labels)
     assert unmask.report(run)  # of all heads too
 
 
@@ -80,7 +81,7 @@ def test_an_image_goes_with_one_text_of_an_image_text_model(folders: dict) -> No
     with pytest.raises(ValueError, match="expected an image-text model"):
         unmask.load("story").run(TEXT, image=picture())
     run = llava.run(TEXT, image=picture())
-    for call in (run.served, run.packed, run.streamed, run.check, lambda: run.tree([-1])):
+    for call in (run.served, run.packed, run.streamed, run.check, lambda: run.tree([-1]), lambda: run.ids):
         with pytest.raises(ValueError, match="of a text alone"):
             call()
     with pytest.raises(NotSupported, match="several calls"):

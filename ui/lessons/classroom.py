@@ -38,7 +38,7 @@ from viz.html import join, tag
 from viz.lessons import phone, pictures
 from viz.lessons.phone import Drawn, PhoneStep, losses_table
 from viz.lessons.pictures import image_and_words, lit_picture, scene_image
-from viz.lessons.screen import plain, question, row_tokens
+from viz.lessons.screen import plain, question, row_tokens, run_names
 from viz.saved.standalone import Canvas
 from viz.why_causal.charts import Curve
 
@@ -52,8 +52,8 @@ NO_SERVER = N_(
     "0.0.0.0`, and open the Network URL that the terminal prints."
 )
 ONLY_HERE = N_(
-    "Phones cannot open this address: on a phone it means the phone itself. Open this page by the Network URL that the "
-    "terminal prints; the QR code then changes too."
+    "Phones cannot open this address: on a phone it means the phone itself. Open this page by the address that this "
+    "machine has in your network (the terminal's Network URL if it prints one); the QR code then changes too."
 )
 KEPT = N_(
     "The session ends after two hours. It keeps how often each answer was given: no names, and no texts of the class."
@@ -235,14 +235,14 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
         return Drawn(pictures.numbers(step.numbers.plain, None))
     kind = step.ask.kind if step.ask else ""
     if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
-        return _shown(step, beside, None, query, [say("before")])
+        return _shown(step, beside, None, query, run_names(now.model.name, beside.model.name)[1:])
     if BEFORE.get(kind) == "now":  # its masks are asked for
         return Drawn(tag("p", say(ELSEWHERE), class_="note"))
     return _tokens(step, now, query if kind in ABOUT_A_QUERY else None)
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: Sequence[str] = ()) -> Drawn:
-    names = names or (say("now"), say("before"))  # of losses
+    names = names or run_names(now.model.name, (beside or now).model.name)  # of losses
     if step.show == "overview":
         found, (layer, head) = now.survey(), step.head
         heads: Any = {"layer": layer, "head": head}
@@ -286,8 +286,8 @@ def _phone_head(step: Step, now: RunView, beside: RunView | None, query: int) ->
 
     canvases = [(say("{head} of {model}", head=name, model=now.model.name), packet(view))]
     other = beside.head(layer, head) if beside else None
-    if other and (view.queries, view.keys) == (other.queries, other.keys):
-        canvases.append((say("before"), packet(other)))
+    if beside and other and (view.queries, view.keys) == (other.queries, other.keys):
+        canvases.append((run_names(now.model.name, beside.model.name)[1], packet(other)))
         change = cached_figure(difference_packet, changed(view, other), name=name, query=query)
         canvases.append((say("difference"), Canvas("heatmap", change)))
     return Drawn(canvases=canvases)

@@ -11,7 +11,7 @@ from i18n import N_, say, say_count, together
 from lessons.answer import mean_losses
 from lessons.image_steps import pictured
 from lessons.lesson import Lesson, Step
-from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer
+from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer
 from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
@@ -164,14 +164,14 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
         _draw(cached_figure(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
         st.html(page.note(say("Hatched cells are blocked.")))
     elif shown == "beside" and not same:
-        _shown(step, beside, None, hidden=True)
+        _shown(step, beside, None, screen.run_names(now.model.name, beside.model.name)[1])
     else:
         query = now.real.stop - 1 if step.query is None else step.query
         _tokens(step, now, query if step.ask and step.ask.kind in ABOUT_A_QUERY else None)
 
 
-def _shown(step: Step, now: RunView, beside: RunView | None, *, hidden: bool = False) -> None:
-    """hidden: now is the run before the change."""
+def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> None:
+    """name: of a run that is shown alone, before what it is compared with."""
     if step.show == "training":
         curves, shown = st.container(key="curves_and_head").columns([2, 3], gap="small")
         with curves:
@@ -187,7 +187,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, *, hidden: bool = F
         with st.container(key="lesson_heads"):
             overview.show(now, now.survey(), layer, head, key="lesson_overview")
     elif step.show in ("losses", "texts"):
-        _losses(step, now, beside, hidden=hidden)
+        _losses(step, now, beside, name)
     elif step.show == "tokens":
         _tokens(step, now, step.query)
     elif step.show == "image":
@@ -217,7 +217,7 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     if other is not None and other.weights.shape != view.weights.shape:
         other = None
     views = [view] if other is None else [view, other]
-    titles = (say("now"), say("before"), say("difference"))
+    titles = (*screen.run_names(now.model.name, (beside or now).model.name), say("difference"))
     alts = [cached_figure(explain.head_alt, name, one, False) for one in views]
     if other is None:
         _draw(cached_figure(head_figure, view, dark=dark, query=step.query), *alts)
@@ -245,9 +245,10 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 
-def _losses(step: Step, now: RunView, beside: RunView | None, *, hidden: bool) -> None:
-    """Of each token, or the mean of each text. One run bears a name only while it is the one before the change."""
-    names, other_run = (say("now"), say("before")), beside or now
+def _losses(step: Step, now: RunView, beside: RunView | None, name: str) -> None:
+    """Draw the loss of each token, or the mean of each text. name: as in _shown."""
+    other_run = beside or now
+    names = (name, name) if name else screen.run_names(now.model.name, other_run.model.name)
     differ = now.run.key != other_run.run.key
     if step.show == "texts":
         one, other = (results.ask(mean_losses, view.run) for view in (now, other_run))
@@ -260,12 +261,9 @@ def _losses(step: Step, now: RunView, beside: RunView | None, *, hidden: bool) -
             return
         one, other, pieces = predicted.losses, others.losses, now.run.batch.pieces[now.row]
         changed = differ and len(one) == len(other)
-        called, others_name = now.model.name, other_run.model.name
-        if changed and called != others_name:
-            names = say(MODELS.get(called, called)), say(MODELS.get(others_name, others_name))
         alt = cached_figure(explain.loss_alt, one, other, changed=changed, names=names)
     shown = (one, other, pieces) if changed else (one, one, pieces)
-    figure = cached_figure(loss_figure, *shown, changed=changed, names=names if changed or hidden else None)
+    figure = cached_figure(loss_figure, *shown, changed=changed, names=names if changed or name else None)
     size = text_size()
     if size:
         figure = enlarged(figure, size)

@@ -22,7 +22,7 @@ function listen({ data, setTriggerValue }) {
   };
   const behind = (event) => {
     const answered = ["Escape", "Tab", "Enter"].includes(event.key) || (event.key === " " && event.target.closest?.(PRESSED));
-    if (document.querySelector("[role=dialog]") && !answered) event.stopImmediatePropagation(); // from Streamlit's shortcuts too
+    if (document.querySelector("[role=dialog] .qr") && !answered) event.stopImmediatePropagation(); // from Streamlit's shortcuts too
   };
   const tell = () => {
     const other = innerWidth <= NARROW !== data.width <= NARROW;

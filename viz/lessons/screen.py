@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from i18n import N_, say, say_all, say_count
-from lessons.statement import OTHER, SHOWN, Statement
+from lessons.statement import MODELS, OTHER, SHOWN, Statement
 from viz.components import source
 from viz.html import fixed, join, tag
 from viz.lessons.glossary import prose
@@ -43,6 +43,14 @@ FORMATS = {
     "decimal": decimal,
     "count": "{:,}".format,
 }
+
+
+def run_names(now: str, beside: str) -> tuple[str, str]:
+    """Name a step's run and the one that it is compared with. now, beside: their models, by which two are named."""
+    if now == beside:
+        return say("now"), say("before")
+    one, other = (say(MODELS[name]) if name in MODELS else name for name in (now, beside))
+    return one, other
 
 
 class _InPlaces(Formatter):

@@ -91,9 +91,9 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
     return live_document(lesson.title, body, said, script=scripts, **PAGE)
 
 
-def run_titles(now: str = "", beside: str = "") -> dict[str, str]:
-    """Titles that name a run and the one that it is compared with. now, beside: their models, "" if they are equal."""
-    one, other = now or say("now"), beside or say("before")
+def run_titles(now: str, beside: str) -> dict[str, str]:
+    """Titles that name a run and the one that it is compared with. now, beside: their models' names."""
+    one, other = screen.run_names(now, beside)
     means = say("Mean loss in nats/token: {now} ({one}), {standard} ({other}).", one=one, other=other, now="{now}",
                 standard="{standard}")  # fmt: skip
     return {"now": one, "standard": other, "difference": say("difference"), "both_means": means}
