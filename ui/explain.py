@@ -235,7 +235,7 @@ def change_key(now: HeadView, standard: HeadView) -> str:
 def loss_alt(
     now: np.ndarray, standard: np.ndarray, *, changed: bool = True, names: tuple[str, str] | None = None
 ) -> str:
-    """The alternative text of the loss curves. names: of the two runs, if neither is the standard one."""
+    """The alternative text of the loss curves. names: of the two runs, unless they are now and standard."""
     if not changed:
         return loss_caption(now, standard, changed=False)
     means = {"now": _mean(now), "standard": _mean(standard)}

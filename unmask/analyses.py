@@ -143,12 +143,12 @@ class Analyses(HeadSource):
         target: Token | None = None,
     ) -> Picture:
         """The row run with these heads off: what it predicts after a query. way: their output is "zero", their "mean"
-        over the text, or what it is under another `mask`, by default the token itself alone. target: a text (its first
-        token) or an id, by default the actual next token, or the most likely one. Its numbers: losses, float32 [T],
-        nats."""
+        over the text, or what it is under another `mask` (as `run` takes it), by default the token itself alone.
+        target: a text (its first token) or an id, by default the actual next token, or the most likely one. Its
+        numbers: losses, float32 [T], nats."""
         query, before = self._asked(query, target)
         alone = OFF.replace(**{NEAR: 1}) if way == "mask" else None  # without the run's layers, sinks and drawing
-        spec = alone if mask is None else spec_of(OFF, mask)
+        spec = alone if mask is None else spec_of(self.model.standard, mask)
         expect_text(spec or self.trace.spec, self.trace.batch)
         pairs = pairs_of(heads)
         for layer, head in pairs:

@@ -41,12 +41,14 @@ class CapturedHeads(GivenHeads):
     closed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0, 0), bool))
 
     def masks_of(self, layer: int, head: int) -> dict[str, np.ndarray]:
-        """ "causal": later tokens, where all are blocked; "padding": keys that no query attends to; "sliding": other
-        blocked cells, where all of that distance or more are blocked; else these are "drawn"."""
+        """ "causal": later tokens, where all are blocked; "padding": keys at an end that no query may attend to;
+        "sliding": other blocked cells, where all of that distance or more are blocked; else these are "drawn"."""
         closed = self.closed[layer, head]
         later = np.triu(np.ones_like(closed), 1)
         causal = later if later.any() and closed[later].all() and not self.across else np.zeros_like(closed)
-        padding = np.broadcast_to(closed.all(0), closed.shape)
+        unseen = closed.all(0)
+        ends = np.logical_and.accumulate(unseen) | np.logical_and.accumulate(unseen[::-1])[::-1]
+        padding = np.broadcast_to(ends, closed.shape)
         others = closed & ~causal & ~padding
         far = np.abs(np.subtract.outer(*map(np.arange, closed.shape)))
         far = far >= far[others].min(initial=far.size)

@@ -9,7 +9,6 @@ import torch
 import unmask
 from model.inference.calls import continuation_ids
 from model.masks import MaskSpec
-from model.spec import OFF
 from tests.model.huggingface.families import save
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
@@ -59,7 +58,7 @@ def test_a_target_is_a_text_too(story: LoadedModel, run: Run) -> None:
 
 def test_another_mask_is_a_dict_too(run: Run) -> None:
     by_dict, by_spec = (
-        run.ablate([(4, 0)], "mask", mask=mask).numpy() for mask in ({"sliding": 2}, OFF.replace(sliding=2))
+        run.ablate([(4, 0)], "mask", mask=mask).numpy() for mask in ({"sliding": 2}, MaskSpec(sliding=2))
     )
     np.testing.assert_array_equal(by_dict, by_spec)
     assert not np.array_equal(by_dict, run.ablate([(4, 0)], "mask").numpy(), equal_nan=True)
@@ -116,7 +115,9 @@ def test_captured_masks_are_named_where_they_are_known() -> None:
     count = 7
     x, near = torch.randn(1, 2, count, 5), torch.ones(count, count, dtype=torch.bool).tril().triu(-2)
     padded = near.clone()
-    padded[:, 5] = False
+    padded[:, 5:] = False
+    between = near.clone()
+    between[:, 3] = False
     holed = near.clone()
     holed[6, 4] = False
     later, distance = np.triu(np.ones((count, count), bool), 1), np.abs(np.subtract.outer(*[np.arange(count)] * 2))
@@ -125,10 +126,11 @@ def test_captured_masks_are_named_where_they_are_known() -> None:
         assert list(blocked) == names
         np.testing.assert_array_equal(blocked["causal"], later)
         np.testing.assert_array_equal(blocked["sliding"], distance >= 3)
-    np.testing.assert_array_equal(blocked["padding"], np.eye(count, dtype=bool)[[5]].repeat(count, 0))
-    blocked = unmask.capture(Attends(), x, holed).head(0, 0).blocked
-    assert list(blocked) == ["causal", "drawn"]
-    np.testing.assert_array_equal(blocked["causal"] | blocked["drawn"], ~holed.numpy())
+    np.testing.assert_array_equal(blocked["padding"], np.isin(np.arange(count), [5, 6])[None].repeat(count, 0))
+    for mask in (holed, between):
+        blocked = unmask.capture(Attends(), x, mask).head(0, 0).blocked
+        assert list(blocked) == ["causal", "drawn"]
+        np.testing.assert_array_equal(blocked["causal"] | blocked["drawn"], ~mask.numpy())
 
 
 def test_other_masks_of_layers_are_given_as_a_list(story: LoadedModel) -> None:
