@@ -256,6 +256,7 @@ def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
     expect(page.locator(".verdict")).to_be_visible()
     page.locator(".st-key-lesson_forget_all button").first.click()
     expect(page.locator(".st-key-answer_1 button")).to_be_visible()
+    page.wait_for_function("() => !localStorage.getItem('unmask lessons').includes('causal_mask')")  # a moment later
     page.goto(page.url.split("/lessons")[0] + "/lessons?lesson=causal_mask")
     expect(page.locator(".st-key-answer_1 button")).to_be_visible()
 

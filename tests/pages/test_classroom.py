@@ -97,6 +97,17 @@ def test_the_code_of_a_session_that_was_ended_elsewhere_is_closed() -> None:
     assert (len(page.app.code), len(page.app.info)) == (0, 0)
 
 
+def test_a_qr_code_that_is_left_does_not_come_again() -> None:
+    page = Teacher(lesson="causal_mask")
+    assert "/room/" in page.app.code[0].value
+    page.run()
+    assert page.app.code, "another run of the page leaves it open"
+    page.app.session_state["page"] = "Explore"  # where the teacher went meanwhile
+    page.run()
+    assert not page.app.code
+    assert page.press("teach").app.code
+
+
 def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> None:
     page = Teacher(lesson="causal_mask")
     first = page.phone()

@@ -27,11 +27,6 @@ TEXT = "Once upon a time, there was Lily's cat. She ran."
 
 
 @pytest.fixture(scope="module")
-def story() -> LoadedModel:
-    return unmask.load("story")
-
-
-@pytest.fixture(scope="module")
 def run(story: LoadedModel) -> Run:
     return story.run(TEXT)
 

@@ -17,11 +17,6 @@ TEXT = "The little cat saw the big dog, and the little cat saw the big dog"
 
 
 @pytest.fixture(scope="module")
-def story() -> LoadedModel:
-    return unmask.load("story")
-
-
-@pytest.fixture(scope="module")
 def run(story: LoadedModel) -> Run:
     return story.run(TEXT)
 

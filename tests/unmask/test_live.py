@@ -5,15 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-import unmask
 from unmask.notebook import LoadedModel
 
 TEXT = "Once upon a time there was a little cat. The little cat"
-
-
-@pytest.fixture(scope="module")
-def story() -> LoadedModel:
-    return unmask.load("story")
 
 
 def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:

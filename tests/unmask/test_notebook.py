@@ -23,11 +23,6 @@ TEXT = "Once upon a time there was a little cat. The little cat"
 WORDS = "the cat sat on a mat and then it saw one big red ball"
 
 
-@pytest.fixture(scope="module")
-def story() -> LoadedModel:
-    return unmask.load("story")
-
-
 def in_memory(family: str) -> LoadedModel:
     tokenizer = hf.PreTrainedTokenizerFast(
         tokenizer_object=word_tokenizer(TEMPLATES.get(family, "<s> $A")), pad_token="<pad>"

@@ -66,13 +66,13 @@ def button(name: str) -> None:
     key = _key()
     with suppress(OSError):  # the strip says it
         if key and not rooms.rooms().is_open(key):
-            st.session_state.update(lesson_room=None, lesson_room_joined=False)
+            st.session_state.update(lesson_room=None, lesson_room_joined=None)
             st.toast(escaped(rooms.GONE))
     opened = is_open()
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
     st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open, args=(name,))
-    if st.session_state.get("lesson_room_joined"):  # until it is closed: a run for another reason leaves it open
+    if st.session_state.get("lesson_room_joined") == st.session_state.visit:  # until it is closed, or the page is left
         close = partial(st.session_state.pop, "lesson_room_joined", None)
         st.dialog(say("Teach this lesson"), width="medium", on_dismiss=close)(_invitation)()
 
@@ -121,7 +121,7 @@ def _key() -> RoomKey | None:
 
 def _open(name: str) -> None:
     state = st.session_state
-    state.update(lesson_room_joined=True, lesson_room_problem=None)
+    state.update(lesson_room_joined=state.visit, lesson_room_problem=None)
     if _key() is None and rooms.served.is_set():
         try:
             state.lesson_room, state.lesson_room_shown = rooms.rooms().open(), None
@@ -165,7 +165,7 @@ def _send(key: RoomKey, made: tuple[Any, ...], shown: PhonePage, asked: Any = No
     except (ValueError, OSError) as error:
         st.toast(escaped(error))
         if error.args == (rooms.GONE,):
-            st.session_state.update(lesson_room=None, lesson_room_joined=False)
+            st.session_state.update(lesson_room=None, lesson_room_joined=None)
 
 
 def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
@@ -207,7 +207,7 @@ def _invitation() -> None:
             if st.button(say("End the session"), key="room_end", icon=":material/close:"):
                 with guarded():
                     rooms.rooms().close(key)
-                st.session_state.update(lesson_room=None, lesson_room_joined=False)
+                st.session_state.update(lesson_room=None, lesson_room_joined=None)
                 st.rerun()  # the whole page, without the dialog
 
 
