@@ -219,6 +219,8 @@ def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None
                 page.tap(".st-key-next button")
             asked = sum(step.ask is not None for step in shelved.lesson.steps)
             assert tab.locator("ol.seen li").count() == asked
+            bar = [button.bounding_box() for button in tab.locator(".st-key-lesson_nav button:visible").all()]
+            assert len({box["y"] for box in bar}) == 1, "one row"
             if shelved.lesson.next:
                 page.tap(".st-key-next button")
     phone.close()

@@ -122,6 +122,7 @@ STYLE = (
     .st-key-lesson_nav { position: fixed; left: 0; right: 0; bottom: 0; z-index: 99; padding: .4rem .6rem;
       background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.3); }
     .st-key-lesson_nav kbd { display: none; }
+    .st-key-lesson_nav button { padding-inline: .5rem; }
     .st-key-lesson_nav .st-key-teach p { position: absolute; clip-path: inset(50%); }
     $column:has(.st-key-lesson_nav) { display: contents; }
     [class*="_lesson_figure"] { --least: 8rem; }
