@@ -125,10 +125,10 @@ TO_PADDING = N_(
     "Without the padding mask, {share} of this head's attention goes to padding, which is not part of the text."
 )
 HEAD_PATTERNS = {
-    "induction": N_("Where a token last came up three or more tokens earlier (queries: {queries}), {share} of {head}'s "
-                    "attention is on what followed it: an induction head."),
-    "followed": N_("Where a token last came up three or more tokens earlier (queries: {queries}), {share} of {head}'s "
-                   "attention is on what followed it."),
+    "induction": N_("An induction head: where a token came up before, {share} of {head}'s attention is on what "
+                    "followed it then (queries whose token last came up three or more tokens earlier: {queries})."),
+    "followed": N_("Induction: where a token came up before, {share} of {head}'s attention is on what followed it "
+                   "then (queries whose token last came up three or more tokens earlier: {queries})."),
     "previous": N_("{share} of {head}'s attention goes to the token just before."),
     "itself": N_("{share} of {head}'s attention stays on the token itself."),
     "first": N_("{share} of {head}'s attention goes to the first token."),

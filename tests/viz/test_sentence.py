@@ -48,14 +48,14 @@ class TestStandardMasks:
 
     def test_an_induction_head_is_one_from_a_score_of_a_half(self) -> None:
         found = sentence(replace(STANDARD, induction=0.499))
-        assert "what followed it" in found
+        assert found.startswith("Induction: where a token came up before, 49.9%")
         assert "induction head" not in found
         assert "induction head" in sentence(replace(STANDARD, induction=0.5))
 
     def test_an_induction_head_needs_as_many_queries_as_in_the_atlas(self) -> None:
         found = sentence(replace(STANDARD, induction=0.9, repeats=LEAST_QUERIES - 1))
         assert "induction head" not in found
-        assert f"(queries: {LEAST_QUERIES - 1}), 90.0" in found
+        assert f"three or more tokens earlier: {LEAST_QUERIES - 1})" in found
 
     def test_one_token_has_only_itself_to_look_at(self) -> None:
         unmeasured = dict.fromkeys(("previous", "itself", "first", "induction", "spread"), math.nan)

@@ -135,12 +135,12 @@ def _leaks(said: Said, facts: Facts) -> bool:
 NO_CLAIM = {"{clauses}.", "Beside it: the same head under the standard masks, and the difference.", plain(NATS)}
 CLAIMS: dict[str, Claim] = {
     # viz/sentence.py
-    "Where a token last came up three or more tokens earlier (queries: {queries}), {share} of {head}'s attention is on what followed it.": lambda said, facts: (
+    "Induction: where a token came up before, {share} of {head}'s attention is on what followed it then (queries whose token last came up three or more tokens earlier: {queries}).": lambda said, facts: (
         same(said["share"], float(np.mean([facts.w[cell] for cell in facts.repeats()])))
         and int(said["queries"]) == len(facts.repeats())
         and (len(facts.repeats()) < LEAST_QUERIES or float(said["share"][:-1]) < 50.1)
     ),
-    "Where a token last came up three or more tokens earlier (queries: {queries}), {share} of {head}'s attention is on what followed it: an induction head.": (
+    "An induction head: where a token came up before, {share} of {head}'s attention is on what followed it then (queries whose token last came up three or more tokens earlier: {queries}).": (
         lambda said, facts: (
             same(said["share"], float(np.mean([facts.w[cell] for cell in facts.repeats()])))
             and int(said["queries"]) == len(facts.repeats()) >= LEAST_QUERIES
