@@ -93,6 +93,12 @@ class TestMasks:
         curves = [charts(page.app)["loss_figure"]["figure"]["data"] for page in (rerun, alone)]
         assert len(curves[0]) == len(curves[1])
 
+    def test_no_table_of_zeros_stands_there_while_no_mask_is_off(self) -> None:
+        page = Explore()
+        assert "numbers shares" not in " ".join(page.html())
+        page.set(causal=False)
+        assert len(page.leaks()) == 4
+
     @pytest.mark.parametrize("scope", ["model", "layer"])
     def test_the_sentences_share_is_the_tables(self, scope: str) -> None:
         page = Explore(text=LINES, causal="false", padding="false", scope=scope)

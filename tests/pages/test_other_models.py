@@ -85,6 +85,7 @@ def test_a_links_own_text_and_target_are_left_out_together(folders: dict[str, st
 def test_an_encoder_has_a_causal_switch_that_starts_off(folders: dict[str, str]) -> None:
     app = opened(model=folders["bert"], text=TEXT)
     assert app.toggle(key="causal").value is False
+    assert any("on later tokens" in one.proto.body for one in app.get("html")), "which an encoder attends to"
     app.toggle(key="causal").set_value(True)
     healthy(app.run())
 

@@ -65,12 +65,14 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         _show_head(now, views, layer, head, name)
 
     surveys = surveys or show_all()
-    tokens, losses, leaks = st.columns([1.35, 1.25, 1])
+    one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
+    leaking = changed or any(shares != 0 for shares in (every[0].future, every[0].padding))
+    tokens, losses, *leaks = st.columns([1.35, 1.25, 1] if leaking else [1.35, 2.25])
     more = _show_predictions(now, standard, tokens, losses)
     if more:
         sentence_slot.html(page.sentence(f"{seen} {more}"))
-    one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
-    leaks.html(cached_figure(leak_table, one, every, name, changed=changed))
+    for slot in leaks:  # no column of zeros
+        slot.html(cached_figure(leak_table, one, every, name, changed=changed))
     training_steps.show(now, layer, head, name)
     with st.sidebar:
         ask_first.switch()
