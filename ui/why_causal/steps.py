@@ -217,9 +217,12 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
     with beside:
         st.markdown(say("Copy score: a head's mean weight on the next token, t + 1"))
         for other in sorted(COMBINATIONS, key=lambda one: one.run):  # under the mask all are 0
-            chosen = (layer, head) if other == one else None
-            st.caption(say(NAMES[other]))
-            st.html(cached_figure(copies, outcomes[other].copies, chosen, blocked=other.run))
+            name = say(NAMES[other])
+            if other.run:
+                st.caption(name + " · " + say("blocked: exactly 0 in every head"))
+                continue
+            st.caption(name)
+            st.html(cached_figure(copies, outcomes[other].copies, (layer, head) if other == one else None))
     link.write(chosen_link(pair, batch))
 
 

@@ -144,8 +144,8 @@ def four(cards: Sequence[TwinCard]) -> Markup:
     return STYLE + tag("div", join(map(_card, cards)), class_="four")
 
 
-def copies(scores: np.ndarray, chosen: tuple[int, int] | None, *, blocked: bool) -> Markup:
-    """A table of the heads' copy scores [L,H], 0 to 1, as shades. blocked: whether the mask blocks all later tokens."""
+def copies(scores: np.ndarray, chosen: tuple[int, int] | None) -> Markup:
+    """A table of the heads' copy scores [L,H], 0 to 1, as shades."""
     rows = [[th(say("layer"), scope="col"), *(th(f"H{head}", scope="col") for head in range(scores.shape[1]))]]
     for layer, row in enumerate(scores.tolist()):
         cells = [th(head_name(layer), scope="row")]
@@ -154,8 +154,7 @@ def copies(scores: np.ndarray, chosen: tuple[int, int] | None, *, blocked: bool)
             kind = "chosen" if (layer, head) == chosen else ""
             cells.append(td(percent(score), kind, style=f"background: {shade}"))  # not shown
         rows.append(cells)
-    note = tag("caption", say("blocked: exactly 0 in every head")) if blocked else ""
-    return STYLE + tag("table", join([note, *(tag("tr", join(row)) for row in rows)]), class_="copies")
+    return STYLE + tag("table", join(tag("tr", join(row)) for row in rows), class_="copies")
 
 
 def nats(loss: float) -> str:

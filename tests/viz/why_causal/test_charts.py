@@ -73,11 +73,9 @@ def test_a_card_shows_its_numbers_and_no_markup_of_a_text() -> None:
 
 
 def test_copy_scores_are_in_their_places_and_the_chosen_one_is_framed() -> None:
-    html = copies(np.array([[0.5, 0.0, 0.25], [1.0, 0.125, 0.75]]), (1, 2), blocked=False)
+    html = copies(np.array([[0.5, 0.0, 0.25], [1.0, 0.125, 0.75]]), (1, 2))
     assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["50.0%", "0%", "25.0%", "100%", "12.5%", "75.0%"]
     assert re.findall(r'class="chosen"[^>]*>(.*?)<', html) == ["75.0%"]
-    assert "blocked" not in html
-    assert "exactly 0" in copies(np.zeros((2, 3)), None, blocked=True)
 
 
 @pytest.mark.parametrize(("loss", "shown"), [(15.402, "15.40"), (0.0312, "0.031"), (0.0004, "under 0.001")])
