@@ -163,7 +163,7 @@ def test_a_training_in_another_tab_is_shown_to_the_class(open_page: Open) -> Non
     other = teacher.context.new_page()
     other.goto(teacher.url.split("/lessons")[0] + "/why_causal?step=5")
     other.set_default_timeout(TIMEOUT)
-    other.get_by_role("radio", name="100").click()
+    other.get_by_role("radio", name="200").click()
     other.locator(".st-key-live_start button").click()
     expect(phone.locator("h1")).to_have_text("The training on the teacher's screen")
 

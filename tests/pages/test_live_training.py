@@ -27,7 +27,7 @@ def test_a_training_from_start_to_end_and_a_second_one_beside_it(
 ) -> None:
     """Of few steps. What is learned in 150: tests/model/why_causal/test_live.py."""
     monkeypatch.setattr(live_training, "Training", lambda text, **more: Training(text, **more | {"steps": 20}))
-    page.set(live_steps=100).press("live_start")
+    page.set(live_steps=200).press("live_start")
     assert page.app.button(key="live_start").disabled
     assert not page.app.button(key="live_stop").disabled
     progress = page.until_over()
@@ -50,6 +50,13 @@ def test_a_training_from_start_to_end_and_a_second_one_beside_it(
     assert "all copy scores are exactly 0" in said
     page.press("live_clear")
     assert "live_figure" not in page.figures()
+
+
+def test_a_link_to_fewer_steps_than_are_offered_opens_at_the_first_choice(page: WhyCausal) -> None:
+    """100 steps left both losses alike, and were offered once."""
+    old = WhyCausal(step="5", live_steps="100")
+    assert old["live_steps"] == page["live_steps"] == 300
+    assert old.app.get("button_group")[-1].options[0] == "200"
 
 
 def test_a_text_too_short_to_train_on_is_a_sentence(page: WhyCausal) -> None:
@@ -98,7 +105,7 @@ def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: Wh
     said = " ".join(one.value for one in page.app.markdown)
     assert "says little about the mask" in said
     assert "No head copies yet**: the best, L0 H1, puts 7.0% of its attention on the next character" in said
-    page.set(live_steps=100).press("live_longer")
+    page.set(live_steps=200).press("live_longer")
     assert page["live_steps"] == page["live_training"].total_steps == 300
     assert page["live_kept"][0][1].watch().losses == (1.266,)
 

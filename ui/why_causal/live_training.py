@@ -19,7 +19,7 @@ from viz.why_causal.charts import Curve, loss_curves
 
 LOOK_EVERY = 0.7  # seconds between two polls of a training, which ends only after far longer without one
 MOST_KEPT = 4  # most curves of earlier trainings
-STEPS = (100, 200, 300, 400, training_job.MOST_STEPS)
+STEPS = (200, 300, 400, training_job.MOST_STEPS)
 MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
 DEPENDS = 0.5  # nats per character by which putting the mask back raises the loss of a model that reads ahead
