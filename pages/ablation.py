@@ -54,7 +54,7 @@ off_words = say(IN_WORDS[way], what=say(mask_name(st.session_state.mask_off, spe
 sentence = ablation.sentence(names, off_words, asked, *chances)
 candidates = [Candidate(*one) for one in without.candidates]
 changed = run_view.RowPredictions(without.losses, candidates)
-moved = explain.what_moved(pieces, position, changed, predicted) if chosen else ""
+moved = explain.what_moved(pieces, position, changed, predicted, asked.target) if chosen else ""
 sentence_slot.html(page.sentence(f"{sentence} {moved}"))
 
 both = (say("heads off"), say("all heads"))

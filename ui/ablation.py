@@ -8,7 +8,6 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say
-from model import catalog
 from model.base import Model
 from model.heads.ablation import Head, HeadsOff, Way, layer_effects
 from model.mask_kinds import NEAR
@@ -16,7 +15,7 @@ from model.masks import MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
 from model.text import TokenBatch
 from serving.job import ModelRef
-from ui import link, page, results, run_view
+from ui import controls, link, page, results, run_view
 from ui.run_view import RunView
 from ui.widgets import bound, by_layer, one_of, select
 from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table, ranking_sentence
@@ -74,7 +73,7 @@ MOST_OFF = 64
 
 
 class AblationLink(link.View):
-    """This page's link. heads_off: "4.0,2.1", layer and head, counted as in a trace; None is one head worth seeing."""
+    """This page's link. heads_off: "4.0,2.1", layer and head, counted as in a trace; None is Explore's head."""
 
     heads_off: Annotated[str | None, link.at_most(LONGEST)] = None
     way_off: Literal["zero", "mean", "mask"] = "zero"
@@ -85,7 +84,7 @@ class AblationLink(link.View):
 def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple[Head, ...]:
     """The heads that are off, without those that the model does not have."""
     linked = st.session_state.heads_off
-    chosen = [catalog.first_head(model)] if linked is None else read(linked)
+    chosen = [controls.nearest_head(model, layers, heads)] if linked is None else read(linked)
     offered = list(np.ndindex(layers, heads))
     widget: dict[str, Any] = bound("heads_chosen", [one for one in chosen if one in offered], turn_off)
     widget |= {"max_selections": MOST_OFF, "placeholder": say("none")}

@@ -168,10 +168,14 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
     )
 
 
-def what_moved(pieces: Sequence[str], position: int, now: RowPredictions, standard: RowPredictions) -> str:
-    """What a change did to the losses of a row, and to what is predicted after the token at `position`. HTML."""
+def what_moved(
+    pieces: Sequence[str], position: int, now: RowPredictions, standard: RowPredictions, known: str = ""
+) -> str:
+    """What a change did to the losses of a row, and to what is predicted after the token at `position`. HTML. known: a
+    token whose probabilities are said already."""
     losses = loss_words(now.losses, standard.losses, list(pieces))
-    after = prediction_words(pieces[position], position, standard.candidates[0], now.candidates[0])
+    both = standard.candidates[0], now.candidates[0]
+    after = "" if {one.label for one in both} == {known} else prediction_words(pieces[position], position, *both)
     return together(filter(None, [losses, after]))
 
 

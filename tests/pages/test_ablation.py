@@ -49,6 +49,18 @@ def test_the_page_shows_what_the_model_computes(story: Model, way: str) -> None:
     ]
 
 
+def test_it_begins_with_the_head_that_is_chosen_on_explore() -> None:
+    page = Explore().set(layer=0, head=3).go("pages/ablation.py")
+    assert page.value("heads_chosen") == [(0, 3)]
+    assert Ablation(layer="0", head="3", heads_off="4.0").value("heads_chosen") == [(4, 0)]
+
+
+def test_a_probability_is_said_once() -> None:
+    assert "99.4%" in Ablation().sentence()
+    assert "most likely next token" not in Ablation().sentence()
+    assert "After ·blew (11) the most likely next token was" in Ablation(query="11", heads_off="4.0,0.3").sentence()
+
+
 def test_no_head_off_shows_one_run() -> None:
     page = Ablation()
     assert charts(page.app)["loss_figure"]["alt"].endswith(" (heads off), 3.66 (all heads).")
