@@ -28,6 +28,7 @@ from ui.widgets import bound, one_of, show_notes
 from viz.head import difference_figure, head_figure, head_range
 from viz.mask_styles import mask_name
 from viz.numbers import next_token_table
+from viz.palette import NOW, STANDARD
 from viz.sentence import comparable, prediction_sentence, weights_sentence
 
 DIFFERS = {"masks": N_("masks"), "head": N_("head"), "text": N_("text"), "model": N_("model")}
@@ -262,7 +263,7 @@ def _show_differences(
         if found[0] is not None and found[1] is not None:
             st.markdown("#### " + say("The next token"))
             lists = [one.candidates for one in found if one is not None]
-            st.html(cached_figure(next_token_table, *lists, changed=True, names=("A", "B")))
+            st.html(cached_figure(next_token_table, *lists, changed=True, names=("A", "B"), colours=(STANDARD, NOW)))
             if sides[0].run.attention != "encoder":
                 both = zip(sides, positions, strict=True)
                 one, other = (f"“{escaped(side.tokens[at])}” ({at})" for side, at in both)

@@ -32,16 +32,20 @@ class Candidate:
 
 
 def next_token_table(
-    now: Sequence[Candidate], standard: Sequence[Candidate], *, changed: bool, names: tuple[str, str] | None = None
+    now: Sequence[Candidate],
+    standard: Sequence[Candidate],
+    *,
+    changed: bool,
+    names: tuple[str, str] | None = None,
+    colours: tuple[str, str] = (NOW, STANDARD),
 ) -> str:
     """A table of the likeliest next tokens with their probabilities as bars: one list, or two if something is changed;
     these may differ in length, since one of two models may have a small vocabulary.
 
-    names: of the two lists, in the reader's language.
+    names: of the two lists, in the reader's language. colours: of the bars of both.
     """
-    names = names or _now_and_standard()
-    both = [(names[0], now, NOW), (names[1], standard, STANDARD)]
-    lists = both if changed else [(say("next token"), standard, STANDARD)]
+    both = zip(names or _now_and_standard(), (now, standard), colours, strict=True)
+    lists = list(both) if changed else [(say("next token"), standard, STANDARD)]
     head = [th(name, colspan=3) for name, _, _ in lists]
     nothing = tag("td", "", colspan=3)
     rows = zip_longest(*([_candidate(one, colour) for one in some] for _, some, colour in lists), fillvalue=nothing)

@@ -17,6 +17,7 @@ from ui.compare import OTHER_TEXT, like
 from ui.heads import head
 from ui.sidebar.chat import NOTE
 from ui.sidebar.models import FIRST
+from viz.palette import NOW, STANDARD
 
 TEXT = "the cat sat on a mat and then it saw the cat"
 
@@ -45,6 +46,9 @@ def test_two_masks(story: Model) -> None:
     ranges = [page.figures()[f"head_{key}"]["data"][-1]["zmax"] for key in "ab"]
     assert ranges[0] == ranges[1]
     assert page.sentence().startswith("A and B differ most where “·silver” (13) attends to “·whist” (5): 0.987 in A")
+    (tokens,) = [one for one in page.html() if 'class="numbers next"' in one]
+    first, second = re.findall(r"background: ?(#\w+)", tokens)[:2]
+    assert (first, second) == (STANDARD, NOW), "B is what is changed"
     page.set(b_causal=True)
     assert page.sentence().startswith("No weight differs")
     assert page.url == {"b_off": ""}
