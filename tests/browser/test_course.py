@@ -186,7 +186,8 @@ def test_what_is_presented_fits_a_large_screen_and_tokens_are_larger_than_their_
 def test_losses_before_the_answer_say_whose_they_are(visit: Open) -> None:
     page = visit("en/attention_sinks.html#step=3")
     expect(page.locator("p.losses b")).to_have_text(["before"])
-    press(page, "1")
+    press(page, "a")  # shows the answer
+    assert "The answer is: It goes up." in verdict(page)
     expect(page.locator("p.losses b")).to_have_text(["now", "before"])
 
 

@@ -145,7 +145,8 @@ document.addEventListener("keydown", (event) => {
   const { target, key } = event;
   if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.closest?.("input, textarea, select, canvas, [tabindex]")) return;
   const name = { ArrowRight: "step_next", ArrowLeft: "step_previous", p: "step_present", P: "step_present" }[key];
-  const choice = /^[1-9]$/.test(key) && all(`[data-step="${at}"] .question:not([hidden]) [data-answer="${key - 1}"]`)[0];
+  const answer = /^a$/i.test(key) ? ".link" : `[data-answer="${key - 1}"]`; // A: the answer is shown
+  const [choice] = all(`[data-step="${at}"] .question:not([hidden]) ${answer}`);
   (choice || (name && control(name)))?.click();
 });
 

@@ -113,7 +113,8 @@ def _step(number: int, one: CourseStep) -> Markup:
         for place, choice in enumerate(one.answer.choices):
             label = join((tag("kbd", place + 1), " ", screen.plain(choice)))
             asked.append(tag("button", label, type="button", data_answer=place))
-        asked.append(tag("button", say("Show the answer"), type="button", data_answer=SHOWN, class_="link"))
+        shown = join((tag("kbd", "A"), " ", say("Show the answer")))
+        asked.append(tag("button", shown, type="button", data_answer=SHOWN, class_="link"))
         parts += [tag("div", join(asked), class_="question"), tag("div", class_="answered said")]  # not shown
     if step.notice:
         notice = prose("**" + say("What to notice.") + f"** {step.notice}", f"notice{number}")
