@@ -115,7 +115,13 @@ def test_nothing_sticks_out_on_a_phone_and_then_on_a_large_screen(visit: Visit) 
 
 
 @pytest.mark.parametrize(
-    "step", ["what_attention_is&step=5", "text_to_next_token&step=4&answers=4-1", "serving_masks&step=2"]
+    "step",
+    [
+        "what_attention_is&step=5",
+        "text_to_next_token&step=4&answers=4-1",
+        "serving_masks&step=2",
+        "words_and_images&step=2&answers=2-0",
+    ],
 )
 def test_what_is_presented_fits_large_screens(visit: Visit, step: str) -> None:
     shown = visit(f"lesson={step}&present=true", height=720, kind=Lessons)
@@ -185,6 +191,13 @@ def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
         for part, least in (("ol.tokens small", 0.0115), (".card", 0.013)):
             size = shown.page.locator(part).first.evaluate("one => parseFloat(getComputedStyle(one).fontSize)")
             assert size >= least * width - 0.01
+        shown = visit("lesson=causal_mask&step=2&present=true", width=width, height=width * 9 // 16, kind=Lessons)
+        for part in (".st-key-answer_0 button p", ".st-key-lesson_nav kbd"):
+            look = shown.page.locator(part).first.evaluate("one => ({ ...getComputedStyle(one) })")
+            if "answer" in part:
+                assert float(look["fontSize"][:-2]) >= 0.0135 * width - 0.01
+            else:
+                assert look["borderTopStyle"] == "solid", "a key does not read as part of the text"
         shown = visit("lesson=causal_mask&step=6&present=true", width=width, height=width * 9 // 16, kind=Lessons)
         item = shown.page.locator(".prose li").first
         assert item.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") >= 0.0152 * width

@@ -194,7 +194,9 @@ def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> 
         # what each word attends to in the step's image, first the query
         (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
         lit = cached_figure(lit_step, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query)
-        st.html(f"<style>.st-key-lesson_image {{ zoom: {(text_size() or LEAST_TEXT) / LEAST_TEXT:.3f}; }}</style>")
+        zoom = (text_size() or LEAST_TEXT) / LEAST_TEXT
+        room = f"calc((74vh - var(--strip, 0px)) / {zoom:.3f})"  # of the window's height, for the image
+        st.html(f"<style>.st-key-lesson_image {{ zoom: {zoom:.3f}; --room: {room}; }}</style>")
         with st.container(key="lesson_image"):
             packet = cached_figure(lit_packet, lit, alone=True)
             _lit_image(data=packet, key=f"lesson_image_{layer}_{head}", tables=partial(weights_tables, lit))

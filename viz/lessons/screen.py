@@ -116,6 +116,7 @@ STYLE = (
   .st-key-lesson_heads { max-width: max(16rem, 100dvh - 18rem); }
   .aim { font-size: 1rem; opacity: .85; margin: 0; }
   .st-key-lesson_nav button p { white-space: nowrap; }
+  $main button kbd { border: 1px solid rgba(128,128,128,.5); border-radius: 4px; padding: 0 .3em; }
   .st-key-curves_and_head { --least: 7rem; } /* half of a column is enough */
   @container main (max-width: 860px) { $column { min-width: 100%; } }
   @media (max-width: 640px) {
@@ -140,7 +141,7 @@ PRESENTED = """
   $block_container h3 { font-size: max(1.1rem, 1.4vw); }
   $block_container h4 { font-size: max(1.3rem, 1.9vw); }
   .st-key-lesson_question p { font-size: max(1.15rem, 1.52vw); }
-  [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
+  $main [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
   .st-key-lesson_heads { zoom: var(--zoom);
     max-width: calc((100dvh - max(16.5rem, 18.5vw) - var(--strip, 0px)) / var(--zoom)); }
   .st-key-lesson_chart .chart { height: calc(100dvh - max(7.5rem, 3.7vw) - var(--strip, 0px)) !important; }
