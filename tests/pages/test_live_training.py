@@ -56,7 +56,7 @@ def test_a_link_to_fewer_steps_than_are_offered_opens_at_the_first_choice(page: 
     """100 steps left both losses alike, and were offered once."""
     old = WhyCausal(step="5", live_steps="100")
     assert old["live_steps"] == page["live_steps"] == 300
-    assert old.app.get("button_group")[-1].options[0] == "200"
+    assert old.widget("live_steps").options[0] == "200"
 
 
 def test_a_text_too_short_to_train_on_is_a_sentence(page: WhyCausal) -> None:
