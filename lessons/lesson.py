@@ -171,7 +171,7 @@ class Step(LessonModel):
     pad: Literal["left", "right"] = Field(default="left", description=N_("left or right"))
     row: int = Field(default=1, ge=1, le=16, description=N_("a line of the text, from 1 to 16"))
     attention: Literal["self", "encoder", "decoder", "cross"] = Field(
-        default="self", description=N_("self; of an encoder-decoder encoder, decoder or cross")
+        default="self", description=N_("self; for an encoder-decoder: encoder, decoder or cross")
     )
     head: Annotated[tuple[int, int], BeforeValidator(_head)] = Field(
         default=(0, 0), description=N_("a head as the pages write it: L4 H0")
@@ -239,10 +239,10 @@ class Step(LessonModel):
         if name == self.model and page and (twin or self.image or page in NOT_OF.get(model.kind, ())):
             raise self.wrong("page", say("expected a page that runs {model}, got {page}", model=name, page=page))
         if self.show == "image" and self.image is None:
-            raise self.wrong("show", say("expected `image`, which show: image shows"))
+            raise self.wrong("show", say("expected `image`, which show: image needs"))
         if self.show == "training" and name not in induction_steps():
             raise self.wrong(
-                "show", say("expected model: induction, which show: training shows, got {model}", model=name)
+                "show", say("expected model: induction, which show: training needs, got {model}", model=name)
             )
         attentions = [*model.attentions]
         if self.ask and self.ask.kind == "next" and "encoder" in attentions:

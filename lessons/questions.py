@@ -29,16 +29,16 @@ HEAD_PATTERNS = {  # each pattern's choice, and the sentence if it is the strong
     "induction": (
         N_("What followed the same token earlier"),
         N_(
-            "Where a token last came up three or more tokens earlier, {head} gives {share:percent} of its attention to "
-            "what followed it."
+            "Where a token last occurred three or more tokens earlier, {head} gives {share:percent} of its attention "
+            "to what followed it."
         ),
     ),
 }
 NOTHING_SEEN = N_("expected a row whose tokens attend to something, got one where every cell is blocked")
 SHARE_WORDS = {  # for no share, and for some
     "future": (
-        N_("None of this head's attention goes to tokens that come later."),
-        N_("{share:percent} of this head's attention goes to tokens that come later."),
+        N_("None of this head's attention goes to later tokens."),
+        N_("{share:percent} of this head's attention goes to later tokens."),
     ),
     "padding": (
         N_("None of this head's attention goes to padding."),
@@ -75,7 +75,7 @@ PATTERNS = {
     "previous": N_("{head} gives {share:percent} of its attention to the previous token, more than any other head."),
     "first": N_("{head} gives {share:percent} of its attention to the first token, more than any other head."),
     "induction": N_(
-        "Where a token last came up three or more tokens earlier, {head} gives {share:percent} of its attention to "
+        "Where a token last occurred three or more tokens earlier, {head} gives {share:percent} of its attention to "
         "what followed it, more than any other head."
     ),
 }

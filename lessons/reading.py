@@ -235,17 +235,17 @@ def _settings(lines: list[str], first: int) -> YamlMapping:
         values = _Plain("").construct_document(node) if node else None
     except yaml.MarkedYAMLError as error:
         line = first + (error.problem_mark.line if error.problem_mark else 0)
-        words = N_("line {line}: expected YAML, `name: value` a line, quotes around a value that begins with a sign of "
-                   "YAML; {problem}")  # fmt: skip
+        words = N_("line {line}: expected YAML (`name: value` lines, quotes around a value that begins "
+                   "with a YAML indicator); {problem}")  # fmt: skip
         raise Mistakes(say(words, line=line, problem=error.problem)) from None
     except Mistakes:
         raise
     except (yaml.YAMLError, RecursionError, ValueError):
-        raise _wrong(first, say("YAML, `name: value` a line"), say("what cannot be read as that")) from None
+        raise _wrong(first, say("YAML: `name: value` lines"), say("what cannot be read as that")) from None
     if values is None:
         return YamlMapping({}, None, first)
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise _wrong(first, say("settings, `name: value` a line"), values)
+        raise _wrong(first, say("settings: `name: value` lines"), values)
     return YamlMapping(values, node, first)
 
 

@@ -48,7 +48,7 @@ def judge(trial: CheckTrial) -> Finding:
         with torch.no_grad():
             step = subject.call(trial.ids[None, :prompt], use_cache=True)
         if type(step) in (tuple, list) and any(one is not None for one in step[1:]):
-            return unknown(msg("which of its outputs is its cache is not known."))
+            return unknown(msg("it is not known which of its outputs is its cache."))
         return skipped(msg("it returns no past_key_values when asked to use a cache."))
     chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
     ways: Ways = {
@@ -68,7 +68,7 @@ def judge(trial: CheckTrial) -> Finding:
 
 def judge_reuse(trial: CheckTrial) -> Finding:
     """A cache cut back after rejected drafts, with its rows reordered, and copied for two continuations of one prefix,
-    and a static cache that is filled in chunks: each against one forward pass.
+    and a static cache that is filled in chunks give the same outputs as one forward pass.
 
     Tolerated: rounding. Limits: cutting back and reordering need a cache with crop and reorder_cache, which
     plain tuples lack.
@@ -141,7 +141,7 @@ def judge_last(trial: CheckTrial) -> Finding:
         if most > trial.tolerance:
             words = msg("logits_to_keep={count} gives other logits than the last {count} of all.", count=count)
             return Finding(BROKEN, words, most, trial.tolerance)
-    return trial.finding(most, broken="", kept=msg("logits_to_keep gives the last of all logits."))
+    return trial.finding(most, broken="", kept=msg("logits_to_keep gives the last logits."))
 
 
 def _tried(
@@ -185,7 +185,7 @@ def _cause(trial: CheckTrial) -> str:
     rows = [_read(trial, ids[None], [prompt, 2])[0][0, prompt:] for ids in (trial.ids, other)]
     if float(apart(*rows).max()) > trial.tolerance:
         return ""
-    return msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or begins anew.")
+    return msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or restarts.")
 
 
 def _chunks(total: int, sizes: tuple[int, ...]) -> list[int]:

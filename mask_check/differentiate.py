@@ -37,13 +37,13 @@ TOP_K = ("index_topk", "sparse_topk", "top_k_keys")
 WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) blocks.")
 NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) allows.")
 CUT = N_("layer {layer}: no output reads a token more than {distance} before it, which its mask ({mask}) allows.")
-NO_DERIVATIVE = N_("the gradient by {name} is not the derivative of the outputs: a wrong backward, or a detach()?")
+NO_DERIVATIVE = N_("the gradient for {name} is not the derivative of the outputs: a wrong backward, or a detach()?")
 TOO_MANY = N_("layer {layer}: output {row} reads {count} other tokens, where the {top} highest are declared.")
 
 
 def judge_layers(trial: CheckTrial) -> Finding:
-    """Each layer by itself: the inputs with respect to which the last outputs have a gradient. Exactly those that its
-    mask allows or, where it declares a top k, no more than k of them.
+    """In each layer by itself, the last outputs have a gradient with respect to exactly the inputs that its mask
+    allows or, where it declares a top k, to no more than k of them.
 
     Tolerated: nothing; a gradient is exactly 0 or not. Limits: a list of layers must be found in the module, and a row
     longer than the window must fit; up to --tokens are read. A layer that has a convolution reads past its window, and
@@ -55,7 +55,7 @@ def judge_layers(trial: CheckTrial) -> Finding:
     lists = (one for one in within.modules() if isinstance(one, nn.ModuleList))
     parts = next((one for one in lists if len(one) == len(masks)), None)
     if not masks:
-        by_hand = N_("its layers are asked in a longer row, and a mask given by hand has one length alone.")
+        by_hand = N_("its layers are checked on a longer row, and a mask given by hand has only one length.")
         whole = N_("the masks of its layers are not known: the mask was given for the whole module.")
         return skipped(msg(by_hand if trial.by_hand else whole))
     if parts is None:
@@ -149,7 +149,7 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
 
 
 def judge_parameters(trial: CheckTrial) -> Finding:
-    """Every parameter has a gradient of a random mix of all that the module returns: one without is never used.
+    """A random mix of all that the module returns has a gradient for every parameter: one without is never used.
 
     Tolerated: nothing; a gradient is exactly 0 or not. Limits: experts, which not every text is routed to; parts that
     an initialization with zeros turns off; in models of transformers, parts for other inputs, which are listed.
@@ -181,9 +181,9 @@ def judge_parameters(trial: CheckTrial) -> Finding:
 
 
 def judge_derivative(trial: CheckTrial) -> Finding:
-    """The gradient by all parameters against finite differences, in a copy of the module in float64.
+    """The gradient with respect to all parameters agrees with finite differences, in a copy of the module in float64.
 
-    Tolerated: 1e-4 of the derivative by all parameters in a random direction, 3e-2 where some of it is
+    Tolerated: 1e-4 of the derivative with respect to all parameters in a random direction, 3e-2 where some of it is
     computed in float32 anyway. Limits: a straight-through estimator, or a clipped gradient, differs from the
     derivative on purpose; modules over 30 M parameters need --thorough.
     """
@@ -253,7 +253,8 @@ def _slope(mix: Callable[[], Tensor], moved: Sequence[tuple[Tensor, Tensor]], h:
 
 
 def judge_checkpointing(trial: CheckTrial) -> Finding:
-    """Outputs, and gradients by the embeddings, with gradient checkpointing and without, in training mode, no dropout.
+    """Outputs, and gradients for the embeddings, are the same with and without gradient checkpointing, in training mode
+    without dropout.
 
     Tolerated: rounding of outputs, a thousandth of the largest gradient. Limits: it is turned on by
     transformers' method or an attribute such as gradient_checkpointing.
@@ -307,7 +308,7 @@ def _checkpointing(module: nn.Module) -> Iterator[list[tuple[nn.Module, str]]]:
 
 
 def judge_compile(trial: CheckTrial) -> Finding:
-    """The outputs of the module and of the module traced by torch.compile, without a compiler behind it.
+    """The module traced by torch.compile, without a compiler backend, gives the same outputs.
 
     Tolerated: rounding. Limits: traced only with --thorough; what a compiler does is not tested.
     """

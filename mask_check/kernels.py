@@ -175,7 +175,7 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
     kept = msg("training mode without dropout gives the same outputs as eval mode.")
     finding = trial.compared(found, trial.alone, broken, kept)
     if trial.difference(found, again).amount > trial.tolerance:
-        return unknown(msg("in training mode it is random, though the dropout of every part was set to 0."), finding)
+        return unknown(msg("in training mode it is random, although every dropout was set to 0."), finding)
     return finding
 
 

@@ -57,13 +57,11 @@ SCALED = N_(
     "by a number."
 )
 FACTOR = N_(
-    "changing tokens from position {place} on multiplies the loss at position {row}, by as much whatever its target "
-    "is: the loss is divided or weighted by what it counts. Return it undivided, or logits beside it, to tell."
+    "changing tokens from position {place} on multiplies the loss at position {row}, by the same factor for every "
+    "target: the loss is divided or weighted by what it counts. Return it undivided, or logits beside it, to tell."
 )
 IF_COUNTED = N_("That is a leak if the loss counts that prediction: return the loss of each token to tell.")
-UNTIED = N_(
-    "No other ids of the batch are the targets, at their positions or one beside: what is read was left as it is."
-)
+UNTIED = N_("No other ids of the batch repeat the targets, at their positions or one off: the inputs were not changed.")
 FEW = N_(
     "too few targets in the row ({count}) to find them among the ids that are read: begin the batch with a row of "
     "{least} or more."
@@ -86,12 +84,12 @@ MOVED_BY_IDS = N_(
     "changes the loss at position {row}."
 )
 SAME_FOR_ALL = N_(
-    "changing tokens from position {place} on changes the loss at position {row}, and as much whatever its target is: "
+    "changing tokens from position {place} on changes the loss at position {row}, by the same amount for every target: "
     "a term of it reads them, as a router's loss does, or is of another target. Return logits beside the loss to tell."
 )
 UNSHIFTED = N_(
-    "the targets are the tokens that {name} holds at their own positions, and the loss does not shift them: a "
-    "decoder's predictions have then read their targets, and an encoder may."
+    "the targets are the tokens that {name} holds at their own positions, and the loss does not shift them: a decoder "
+    "has then read its targets, and an encoder may read them."
 )
 NOT_COUNTED = N_("the loss counts no target of the row that is tried.")
 IGNORES = N_(
@@ -115,8 +113,8 @@ def check_loss(
     the one name with "label" or "target" in it, the second of two ids in a row if it holds the tokens of the first
     or -100, and else the only ids themselves, of which each is predicted from those before it. vocabulary: how many ids
     there are; one more than the largest in the batch unless given. Only the first row is used. In a test: `assert
-    finding.obeys, finding`. A finding's pair is the position whose target influences its prediction, twice, its amount
-    how far the sum of its influence is from 1, or by how much logits moved.
+    finding.obeys, finding`. A finding's pair is the position whose target influences its prediction, twice; its amount
+    is how far the sum is from 1, or by how much logits moved.
 
     Raises CannotCheck, a ValueError, where the batch does not show its targets or fn returns no loss, and ValueError
     for anything but a batch: of one tensor, (ids,).

@@ -15,8 +15,8 @@ AT_ONCE = 64  # rows in one forward
 FAR = 0.1  # by how much a sum must exceed 1 for the loss to count as divided
 MOST_ALONE = 8  # targets whose losses a mean is asked for
 ONLY_A_MEAN = N_(
-    "a mean does not tell what influences each loss, and the others are not left out by targets of -100: return the "
-    "loss of each token, or logits beside the loss."
+    "a mean hides what influences each loss, and targets of -100 do not leave the others out: return the loss of each "
+    "token, or logits beside the loss."
 )
 One = TypeVar("One")
 

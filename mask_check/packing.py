@@ -40,7 +40,7 @@ def judge(trial: CheckTrial) -> Finding:
     findings = [_judge(trial, first, *how) for how in known]
     embedded = next((name for name in OF_SENTENCES if trial.subject.takes(name)), "")
     if not findings and embedded:
-        words = N_("{name} are embedded: whether they tell documents apart, or sentences, is not known.")
+        words = N_("{name} are embedded: it is not known whether they tell documents or sentences apart.")
         return unknown(msg(words, name=embedded))
     if not findings:
         return skipped(msg("it has no convention for packed documents that this check knows."))
@@ -190,7 +190,8 @@ def _moves(trial: CheckTrial, mask: Tensor) -> bool | None:
 
 
 def judge_tree(trial: CheckTrial) -> Finding:
-    """Two drafts after one prompt, in one row, by an explicit mask [1,1,T,T] and positions: each as if it were alone.
+    """Two drafts after one prompt, in one row with an explicit mask [1,1,T,T] and positions, give the same outputs as
+    each alone.
 
     Tolerated: rounding. Limits: a module that takes such a mask and positions, with one mask in all layers.
     """
@@ -211,5 +212,5 @@ def judge_tree(trial: CheckTrial) -> Finding:
     second = torch.cat([trial.ids[:prompt], trial.ids[length:]])
     first, rest = trial.subject.outputs(trial.ids[None, :length])[0], trial.subject.outputs(second[None])[0, prompt:]
     broken = N_("in a draft tree output {where} differs by {amount} from its branch alone.")
-    kept = msg("each branch of a draft tree is as it is alone.")
+    kept = msg("each branch of a draft tree is the same as alone.")
     return trial.compared(found, torch.cat([first, rest]), broken, kept)

@@ -78,7 +78,7 @@ def judge_content(trial: CheckTrial) -> Finding:
 
 
 def judge_unpositioned(trial: CheckTrial) -> Finding:
-    """A row padded on the left, with its mask and without position_ids, as trainers call it: the row alone.
+    """A row padded on the left, with its mask and without position_ids, as trainers call it, equals the row alone.
 
     Tolerated: rounding. Limits: in models of transformers that count from the first cell it is reported but is not a
     fault: they expect position_ids.

@@ -143,9 +143,9 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     """The gradient of outputs with respect to the embedding of a token that the mask blocks is 0; at every
     distance that the mask allows, some output's is not.
 
-    Tolerated: the number type's epsilon of the largest gradient, and more where it is a thousand times smaller in
-    float64. Limits: one row; fewer outputs of a large module; an embedding that reads other ids than the row's is not
-    differentiated by.
+    Tolerated: the dtype's epsilon of the largest gradient, and more where it is a thousand times smaller in
+    float64. Limits: one row; fewer outputs of a large module; no gradient is taken for an
+    embedding that reads other ids than the row's.
     """
     rows = trial.spread(int(trial.most_rows * GRADIENT_SHARE))
     try:
@@ -153,7 +153,7 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     except RuntimeError as error:  # an operation that has no backward
         return unknown(msg("no gradient could be taken ({error}).", error=first_line(error)))
     if gradients is None:
-        return unknown(msg("no embedding was found that reads the ids: there is nothing to differentiate by."))
+        return unknown(msg("no embedding was found that reads the ids: no gradient can be taken."))
     declared = trial.declared.reach[rows]
     largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
     tolerance = torch.finfo(trial.subject.dtype).eps * largest if largest < torch.inf else 0.0
@@ -299,7 +299,7 @@ def watching_embeddings(subject: CheckedModule, ids: Tensor) -> Iterator[list[Te
 
 
 def judge_images(trial: CheckTrial) -> Finding:
-    """Two blocks of image tokens, told by token_type_ids: an image's tokens see each other both ways and no later ones.
+    """Two blocks of image tokens, marked by token_type_ids: an image's tokens see each other both ways, no later ones.
 
     Measured as influence between tokens. Tolerated: rounding. Limits: modules whose configuration says image_blocks, of
     transformers' those that make such masks from token types alone.

@@ -67,11 +67,11 @@ def judge(trial: CheckTrial) -> Finding:
     """In the encoder of an encoder-decoder every source token influences every state that its windows allow, by other
     tokens and by gradients; pads after the source change no state of a real token.
 
-    Tolerated: rounding; of gradients the number type's epsilon of the largest. Limits: a source of 7 or 8 tokens.
+    Tolerated: rounding; of gradients the dtype's epsilon of the largest. Limits: a source of 7 or 8 tokens.
     """
     pair, source = trial.subject, trial.subject.source
     if pair.kind != "encoder-decoder" or source is None:
-        return skipped(msg("it has no encoder beside its decoder."))
+        return skipped(msg("it has no encoder besides its decoder."))
     encoder = EncoderOnly(pair, trial.ids[:1])
     with torch.no_grad():
         if not isinstance(encoder(source[None]), Tensor):
@@ -87,7 +87,7 @@ def judge(trial: CheckTrial) -> Finding:
     if wrong:
         return replace(wrong, words=msg("{law}: {found}", law=msg(wrong.name), found=wrong.words))
     found = replace(findings[-1], words=msg("its states: {found}", found=findings[0].words))
-    return found.because(msg("Pads after its source change none, whatever they contain.") if pair.takes_mask else "")
+    return found.because(msg("Pads after its source change no state, whatever they are.") if pair.takes_mask else "")
 
 
 def judge_cross(trial: CheckTrial) -> Finding:
@@ -126,7 +126,7 @@ def judge_cross(trial: CheckTrial) -> Finding:
 
 
 def judge_cross_reach(trial: CheckTrial) -> Finding:
-    """Every output has a gradient by the encoder's state at every source token, also where the target is the shorter:
+    """Every output has a gradient with respect to the encoder's state at every source token, even for a shorter target:
     cross-attention is not causal, and not cut short.
 
     Tolerated: nothing; a gradient is exactly 0 or not. Limits: the states must be among the outputs, or be made by a
@@ -147,7 +147,7 @@ def judge_cross_reach(trial: CheckTrial) -> Finding:
             picked = [(row * sign)[row.isfinite()].sum() for row in logits[: len(source)]]  # a plain sum is a norm's 0
             found = [torch.autograd.grad(one, states, retain_graph=True, allow_unused=True)[0] for one in picked]
         if any(one is None for one in found):
-            return unknown(msg("no output has a gradient by the encoder's states."))
+            return unknown(msg("no gradient of an output reaches the encoder's states."))
         reads = torch.stack([one[0].abs().amax(-1) > 0 for one in found]).cpu()  # [outputs, S]
         if bool(reads.all()):
             continue

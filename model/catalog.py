@@ -194,7 +194,7 @@ def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer, and for a model of another page."""
     page = OF_A_PAGE.get(name.split("-")[0])
     if page and CHECKPOINTS.joinpath(*name.split("-")).is_dir():
-        words = N_("{name} is no language model: it is on the page {page}")
+        words = N_("{name} is not a language model: it is on the page {page}")
         raise CheckpointError(msg(words, name=name, page=msg(page)))
     offered = {*settings.models, *(induction_steps() if "induction" in settings.models else ())}
     if settings.models and name not in offered:

@@ -33,7 +33,7 @@ with guarded(say("The model writes the caption …")):
             about = say("Three models that differ only in the mask of the image tokens in training.")
             look: Any = {"on_change": follow, "help": about}
             model = images.model_of(select(say("Trained with image mask"), names, "images_version", **look))
-            select(say("Prompt"), images.PROMPTS, "images_prompt", help=say("What orders the shapes of the caption."))
+            select(say("Prompt"), images.PROMPTS, "images_prompt", help=say("The order of the shapes in the caption."))
         with switches:
             about = say(
                 "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma)."

@@ -17,7 +17,7 @@ from ui.widgets import one_of, select
 check.CheckLink.restore()
 with st.sidebar:
     what = one_of(say("Check"), check.WHATS, "what")
-    number_type = st.selectbox(say("Number type"), check.TYPES, key="number_type")
+    number_type = st.selectbox(say("dtype"), check.TYPES, key="number_type")
 notes = ""
 if what == "patient":
     with st.sidebar:

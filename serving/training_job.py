@@ -9,7 +9,7 @@ from serving.background import LEFT_SECONDS, Background, State
 
 MOST_STEPS = 600
 LEAST_CHARACTERS, MOST_CHARACTERS = 200, 40_000
-TEXT_TOO_SHORT = N_("A text of at least {least} characters is needed to train on, this one has {count}.")
+TEXT_TOO_SHORT = N_("Training needs a text of at least {least} characters; this one has {count}.")
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
 
 def choose_way(spec: MaskSpec, attention: str) -> tuple[Way, MaskSpec | None]:
     """What "off" means: the way, and the heads' own mask where that is the way. spec: the masks of all others."""
-    way = one_of(say("Off means"), WAYS, "way_off", help=say(HELP), width="content")
+    way = one_of(say("Ablate with"), WAYS, "way_off", help=say(HELP), width="content")
     if way != "mask":
         return way, None
     causal = spec.causal and attention != "encoder"

@@ -24,7 +24,7 @@ from viz.lessons.screen import verdict_on
 
 ASKS = {  # asked in turn; a question that does not fit the runs is skipped
     "loss": N_("With these masks, will the mean loss go down, go up or stay the same?"),
-    "future": N_("How much of this head's attention will go to tokens that come later?"),
+    "future": N_("How much of this head's attention will go to later tokens?"),
     "padding": N_("How much of this head's attention will go to padding?"),
     "looks": N_("Under these masks, which token will {query} attend to most?"),
     "next": N_("Under these masks, which token will the model predict after {query}?"),

@@ -266,11 +266,11 @@ def show_heatmap(found: Captioned) -> None:
     layers, heads = found.model.num_layers, found.model.num_heads
     layer = found.head - 1 - layers * heads  # of the mean of a layer
     place = (layer, 0) if layer >= 0 else divmod(max(found.head - 1, 0), heads)
-    st.markdown("#### " + say("The whole attention of {head}", head=head_name(*place)))
+    st.markdown("#### " + say("The full heatmap of {head}", head=head_name(*place)))
     if found.head == MEAN or layer >= 0:
-        st.caption(say("Of a mean of heads, its first head."))
+        st.caption(say("For a mean of heads, its first head."))
     about = say("All image tokens as one row and one column: the mean of their rows, the sum of their columns.")
-    folded = st.toggle(say("Fold the image tokens"), key="images_folded", help=about)
+    folded = st.toggle(say("Merge the image tokens"), key="images_folded", help=about)
     view = found.run.ask(captioner.folded_head if folded else head_view, *place)
     figure = cached_figure(head_figure, view, dark=page.is_dark())
     alt = cached_figure(explain.head_alt, head_name(*place), view, False)

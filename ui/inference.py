@@ -220,7 +220,7 @@ def _drag(ends: list[int], count: int, alike: bool) -> None:
                   **bound("all_chunks", size, lambda size: st.session_state.update(chunks=str(size))))  # fmt: skip
         few = left > 2 and 2 <= len(free) <= MOST_SLIDERS + 1
         st.button(say("Set each one"), on_click=take, args=(free,), disabled=not few,
-                  help=say("A slider for the end of each chunk: of 2 to {most}.", most=MOST_SLIDERS + 1))  # fmt: skip
+                  help=say("One slider for the end of each of 2 to {most} chunks.", most=MOST_SLIDERS + 1))  # fmt: skip
     elif left > 2 and len(free) <= MOST_SLIDERS + 1:
         for number, end in enumerate(free[:-1]):
             st.slider(say("End of call {number}", number=number + 1 + (start > 0)), start + 1, count - 1, width=170,
@@ -384,7 +384,7 @@ def show_cost() -> SectionView:
                       help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
     documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
     if spec.documents and not documents:
-        st.caption(say("The documents of the mask are those of a text. Type how many tokens each has to include them."))
+        st.caption(say("The mask's documents depend on a text. To include them, type how many tokens each has."))
     found: MaskCost = results.ask(cost, spec, state.tokens, int(state.block), documents)
     sentence = partial(inference.cost_sentence, found)
     left, right = st.columns([1.3, 1], gap="small")

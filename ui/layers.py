@@ -34,8 +34,8 @@ OVER = {
 HELP = N_(
     "Mean, maximum: of the weights of a layer's heads. Rollout: how much of a token's state comes from each token by "
     "the end of a layer, each layer counted as half its heads' mean and half the residual connection. Flow: the "
-    "maximum flow from one token through those layers, with weights as capacities (Abnar and Zuidema 2020); it is of "
-    "single tokens, as flows to several tokens share capacities and have no sum."
+    "maximum flow from one token through those layers, with weights as capacities (Abnar and Zuidema 2020), for one "
+    "token only: flows to several share capacities and cannot be added."
 )
 
 

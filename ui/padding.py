@@ -31,7 +31,7 @@ ENCODER_DECODER = N_(
 OF_ENCODER = N_(
     "An encoder predicts no next token: its logits predict the token at each position, and those are compared."
 )
-OTHER_LAYERS = N_("These masks are of the attention: other parts of the network may read padding all the same.")
+OTHER_LAYERS = N_("These masks apply to attention only: other parts of the network may still read padding.")
 NO_LOGITS = N_("This model was saved without its language-model head: its last hidden states are compared, not logits.")
 # Of different lengths, so that one of them is always padded.
 OURS = ("Once upon a time", "The king said to his")  # not shown in another language: models read it

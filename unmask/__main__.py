@@ -10,7 +10,7 @@ MOST_SECONDS = 1_000_000
 NAME = "unmask" if Path(sys.argv[0]).stem == "unmask" else "python -m unmask"
 
 EPILOG = f"""\
-exit status: 0 the model obeys its mask, 1 a property is violated, 2 the check could not run or, if none is, write it.
+exit status: 0 the model obeys its mask, 1 a property is violated, 2 the check could not run or write its report.
 
 examples:
   {NAME} check story
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     about = "Run a model's own code with its own kernels, and measure which token influences which output."
     raw: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     check = commands.add_parser("check", help="does a model obey its mask?", description=about, epilog=EPILOG, **raw)
-    check.add_argument("model", nargs="?", help="a folder, Hub id, model of the app, FILE.py:CLASS or sample:NAME")
+    check.add_argument("model", nargs="?", help="a folder, Hub id, model name of the app, FILE.py:NAME or sample:NAME")
     check.add_argument("--explain", metavar="CHECK", help="print what a check measures, its tolerance and its limits")
     check.add_argument("--json", action="store_true", help="print the report as JSON")
     check.add_argument("--junit", metavar="FILE", help="also write the report as JUnit XML")
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--length", type=int, help="number of tokens (24, or enough to exceed its window)")
     check.add_argument("--tokens", type=int, help="longest of the longer rows (520, or fewer for a large model)")
     check.add_argument("--thorough", action="store_true", help="change all tokens of longer rows; try torch.compile")
-    check.add_argument("--packing", choices=("position_ids",), help="documents are packed by positions that restart")
+    check.add_argument("--packing", choices=("position_ids",), help="documents are separated by position_ids")
     check.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     check.add_argument("--seconds", type=seconds, default=120.0, help="time limit in seconds (default: 120)")
     check.add_argument("--flex", action="store_true", help="also compare FlexAttention (a minute to compile)")

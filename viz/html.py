@@ -15,10 +15,10 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SIGNS = {  # regular expressions for what labels may hold, and what each sign means
     "·": N_("· begins a token that has a space before its first letter"),
     "⏎": N_("⏎ is the end of a line"),
-    "⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩": N_("{sign} stands for one or more bytes that are no character by themselves"),
+    "⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩": N_("{sign} stands for one or more bytes that form no character alone"),
     "⟨id [0-9]+⟩": N_("{sign} is an id that the tokenizer has no token for"),
     "<pad>": N_("<pad> is the padding token: it fills up shorter lines, and begins the target of some models"),
-    "<start>": N_("<start> is put before every text, as when the model was trained"),
+    "<start>": N_("<start> is put before every text, as in training"),
 }
 
 

@@ -150,7 +150,7 @@ def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Seque
     if tuple(caption) != tuple(standard):
         said.append(quoting(say("Under its own mask, with all patches, the model writes “{caption}”."), standard))
     if true == ():
-        said.append(say("Two shapes stand at the same place along the prompt's direction: no order of them is right."))
+        said.append(say("Two shapes have the same position in the prompt's direction: neither order is right."))
     elif true is not None:
         right = tuple(caption) == tuple(true)
         said.append(

@@ -75,11 +75,11 @@ CHUNKED = N_("Tokens, and the chunks of its mask, are numbered by their places i
 IN_TEXT = N_("Tokens keep their positions in the text: this model's positions are absolute, and part of cached keys.")
 ABSOLUTE = N_(
     "This model's positions are absolute, and part of cached keys: tokens keep their positions in the text, and after "
-    "the first {context} numbering begins again behind the sinks."
+    "the first {context} numbering restarts after the sinks."
 )
 ABSOLUTE_ALONE = N_(
     "This model's positions are absolute, and part of cached keys: tokens keep their positions in the text, and after "
-    "the first {context} numbering begins again from 0."
+    "the first {context} numbering restarts from 0."
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
 BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}

@@ -231,8 +231,8 @@ def _columns(view: HeadView) -> tuple[list[int], int]:
 SEEN = {
     "maximum": N_("The largest weight that “{token}” gives in a single head is in {layer}: {share} to {other}."),
     "mean": N_("The largest mean weight over heads that “{token}” gives is in {layer}: {share} to {other}."),
-    "rollout": N_("By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from elsewhere is "
-                  "{share}, from {other}."),
+    "rollout": N_("By the end of {layer}, {itself} of “{token}”'s rollout comes from itself; the largest other "
+                  "share, {share}, from {other}."),
     "flow": N_("By the end of {layer}, the most that can flow to “{token}” from another token is {flow:.2f}, from "
                "{other}."),
 }  # fmt: skip
@@ -286,7 +286,7 @@ def _moved(view: HeadView, standard: HeadView, query: int) -> str:
     layer, key = divmod(int(change.argmax()), change.shape[1])
     where = {"layer": view.queries[layer], "other": _name(view, key, query)}
     values = {"was": standard.weights[layer, key], "now": view.weights[layer, key]}
-    return say("The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.",
+    return say("The largest change from the standard masks is in {layer}, on {other}: {was:.2f} → {now:.2f}.",
                **where, **values)  # fmt: skip
 
 

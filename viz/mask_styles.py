@@ -64,7 +64,7 @@ STYLES: dict[str, Style] = {
         N_("image block"), N_("Image block"),
         N_("On: the tokens of an image see each other, later ones too, as this model was trained."),
         "#44BBA4",
-        lifted=N_("Without its image block, {head} sees an image's tokens in their order, as it does a text's."),
+        lifted=N_("Without its image block, {head} sees an image's tokens in order, like those of a text."),
     ),
     "documents": Style(
         N_("documents"), N_("Documents"),
@@ -85,14 +85,14 @@ STYLES: dict[str, Style] = {
     ),
     "block_causal": Style(
         N_("block-causal"), N_("Block-causal"),
-        N_("With 4, a token may attend to its own block of 4 tokens and to all earlier blocks, as in block diffusion. "
-           "Switch Causal off to see more than the causal mask allows."),
+        N_("With 4, a token may attend to its own block of 4 tokens and to all earlier blocks, as in block "
+           "diffusion. Turn Causal off to see more than the causal mask allows."),
         "#8C6D31", 2 * _ACROSS - _DOWN, "\\\\||",
     ),
     "prefix_lm": Style(
         N_("prefix-LM"), N_("Prefix-LM"),
         N_("With 4, the first 4 tokens attend to each other and all later ones are causal, as image tokens in "
-           "PaliGemma. Unlike Prefix it opens nothing that a window blocks; switch Causal off to see it."),
+           "PaliGemma. Unlike Prefix it opens nothing that a window blocks; turn Causal off to see it."),
         "#90C070", np.maximum(_UP, _BACK), "xx..",
     ),
     "prefix": Style(

@@ -47,7 +47,7 @@ LOSS = N_(
 )
 LOSS_FALLS = N_("Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel.")
 LAYER_ONLY = N_(
-    "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not change."
+    "Only this layer's weights are recomputed, from the standard run's queries and keys; predictions do not change."
 )
 
 
@@ -275,10 +275,10 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
         places = places or say("nothing")
         words = WRITES if now.query == now.pixel else N_("{head}, from {looker}: {places}.")
         looks = say(words, head=name, looker=looker, places=places, pixel=name_of(now.pixel + 1, ""))
-        rest = N_("Later pixels that are blocked: {count}. Switch Causal off to see what leaks.")
+        rest = N_("Later pixels that are blocked: {count}. Turn Causal off to see what leaks.")
         count = int(now.any_blocked()[layer, head].sum())
         return escape(together([looks, *([say(rest, count=count)] if count else [])]))
-    leak = N_("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.")
+    leak = N_("Without the causal mask, {share} of {head}'s attention from {looker} goes to later pixels.")
     said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
     said = said if now.query < PIXELS else []  # the last cell has no later one
     if layer_only:

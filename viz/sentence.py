@@ -47,7 +47,7 @@ def prediction_words(token: str, place: int, standard: Candidate, now: Candidate
     if standard.label == now.label and before == after:
         return Markup()
     words = say(
-        "After {token} the most likely next token was <b>{standard}</b> ({before}) and is <b>{now}</b> ({after})."
+        "After {token} the most likely next token was <b>{standard}</b> ({before}) and is now <b>{now}</b> ({after})."
     )
     labels = {"standard": standard.label, "now": now.label}
     return filled(words, token=named(token, place), before=before, after=after, **labels)
@@ -125,10 +125,10 @@ TO_PADDING = N_(
     "Without the padding mask, {share} of this head's attention goes to padding, which is not part of the text."
 )
 HEAD_PATTERNS = {
-    "induction": N_("An induction head: where a token came up before, {share} of {head}'s attention is on what "
-                    "followed it then (queries whose token last came up three or more tokens earlier: {queries})."),
-    "followed": N_("Induction: where a token came up before, {share} of {head}'s attention is on what followed it "
-                   "then (queries whose token last came up three or more tokens earlier: {queries})."),
+    "induction": N_("An induction head: where a token occurred before, {share} of {head}'s attention is on what "
+                    "followed it then (queries whose token last occurred three or more tokens earlier: {queries})."),
+    "followed": N_("Induction: where a token occurred before, {share} of {head}'s attention is on what followed it "
+                   "then (queries whose token last occurred three or more tokens earlier: {queries})."),
     "previous": N_("{share} of {head}'s attention goes to the token just before."),
     "itself": N_("{share} of {head}'s attention stays on the token itself."),
     "first": N_("{share} of {head}'s attention goes to the first token."),
@@ -144,7 +144,7 @@ def _causal(scene: HeadScene) -> str:
     if scene.tokens == 1 and not scene.across:
         return say("The causal mask is off, but this row has one token, and no later one: try a longer text.")
     share = percent(scene.leak.future)
-    return say("Without the causal mask, {share} of this head's attention goes to tokens that come later.", share=share)
+    return say("Without the causal mask, {share} of this head's attention goes to later tokens.", share=share)
 
 
 def _padding(scene: HeadScene) -> str:
@@ -180,8 +180,8 @@ def _next(scene: HeadScene) -> str:
     if not scene.can_be_causal:
         return say("The encoder reads its whole text at once: every token may attend to every other.")
     if scene.standard_causal:
-        return say("Switch Causal off to let every token see what comes later.")
-    return say("Switch Causal on to hide later tokens.")
+        return say("Turn Causal off to let every token see later tokens.")
+    return say("Turn Causal on to hide later tokens.")
 
 
 def comparable(one: HeadView, other: HeadView) -> bool:

@@ -50,10 +50,9 @@ MEASURES = {
     "entropy": Measure(N_("entropy"), N_("Entropy of the weights: 0 is a single token, 3 is uniform over 8."), BITS),
 }
 NAMES = tuple(MEASURES)
-COPYING = N_("From weights alone: near 1, it raises the logits of the tokens it attends to (Elhage et al. 2021).")
+COPYING = N_("From weights: near 1, the head raises the logits of the tokens it attends to (Elhage et al. 2021).")
 READS = N_(
-    "From weights alone: how much of its keys an earlier head wrote, above random matrices; the strongest of all "
-    "earlier heads (Elhage et al. 2021)."
+    "From weights: the largest K-composition with an earlier head, minus that of random matrices (Elhage et al. 2021)."
 )
 OF_WEIGHTS = {  # no text is needed for them; by the names of the functions in model/circuits/
     "copying_scores": Measure(N_("OV copying score"), COPYING, ""),

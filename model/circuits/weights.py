@@ -33,8 +33,8 @@ PACKED = N_(
     "weights"
 )
 ADAPTED = N_(
-    "circuits need plain weights, and {kind} computes with more than its own: merge an adapter first, as "
-    "merge_and_unload() does"
+    "circuits need plain weights, and {kind} also computes with others: merge an adapter first, as merge_and_unload() "
+    "does"
 )
 
 

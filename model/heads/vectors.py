@@ -64,7 +64,7 @@ def run_scores(trace: Trace, row: int) -> RunScores:
     after = measures.followers(ids)[:-1]  # of each token but the last, what followed its earlier copy
     foretold = (after >= 0) & (ids[after.clamp(min=0)] == ids[1:])
     if not foretold.any():
-        raise ValueError(msg("expected a text in which a part comes again three or more tokens later, as in abcabc"))
+        raise ValueError(msg("expected a text in which a part occurs again three or more tokens later, as in abcabc"))
     shares, losses = survey(trace, row).shares, trace.losses(row)[1:]
     best = (float(np.nanmax(shares[name])) for name in ("previous", "induction"))
     return RunScores(float(losses[foretold].mean()), *best)

@@ -42,8 +42,8 @@ LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: leave them counted, or choose a model that takes others")
 NO_EVICTION = N_(
-    "{model} keeps more of the text than its keys and values: no key can be dropped from that. "
-    "Choose a model that has attention alone"
+    "{model} keeps more state than keys and values, and no token can be dropped from that. Choose a model with "
+    "attention layers only"
 )
 NO_HEAD = N_(
     "{model} was saved without a language-model head: it has attention to show, but predicts no tokens. Choose a "

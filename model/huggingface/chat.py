@@ -19,10 +19,10 @@ MOST_MESSAGES, MOST_RENDERED = 200, 1_000_000  # messages; characters
 REFUSES = N_("{model}: its chat template does not take these messages ({why}). Change the roles or their order.")
 BROKEN_TEMPLATE = ("TemplateSyntaxError", "TemplateAssertionError", "SecurityError", "OverflowError")  # jinja2's
 FAILS = N_("{model}: its chat template cannot be used ({why}). Turn Chat messages off and type a text.")
-EMPTY = N_("{model}: its chat template makes no text of these messages. Turn Chat messages off and type a text.")
+EMPTY = N_("{model}: its chat template gives no text for these messages. Turn Chat messages off and type a text.")
 TOO_LONG = N_(
-    "{model}: its chat template makes {count:,} characters of these messages, and at most {most:,} are read. "
-    "Shorten them."
+    "{model}: its chat template turns these messages into {count:,} characters, and at most {most:,} are read. Shorten "
+    "them."
 )
 
 Messages = tuple[tuple[str, str], ...]  # (role, content)

@@ -64,7 +64,7 @@ PICKLES_ONLY = N_(
     "safetensors. Choose a repository with model.safetensors, or convert it."
 )
 OTHER_NAME = N_(
-    "{model} has its weights as {other}, and Unmask reads {file} (or its numbered parts). Rename the file if it "
+    "{model} has its weights as {other}, but Unmask reads {file} (or its numbered parts). Rename the file if it "
     "contains the whole model, or choose another repository."
 )
 NO_WEIGHTS = N_("{model} has no weights in safetensors format ({file}). Choose a repository or a folder that has them.")
@@ -84,7 +84,7 @@ SHARD_MISSING = N_(
     "{model}: {file} names {missing!r}, which is not there. Fetch the files again, or choose another model."
 )
 LINK_OUTSIDE = N_(
-    "{model}: {file} is a link to outside the folder that models are loaded from. Put the file itself in its place."
+    "{model}: {file} links outside the folder that models are loaded from. Put the file itself in its place."
 )
 TOO_MANY_LAYERS = N_(
     "{model}: config.json has {count:,} layers ({field}), and at most {most:,} are supported. Choose another model."

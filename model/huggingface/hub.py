@@ -55,7 +55,7 @@ NO_REPOSITORY = N_(
     "{repo}."
 )
 REFUSED = N_(
-    "{repo} is not on this machine, and the Hub did not give it ({why}). Try again in a few minutes, or choose another "
+    "{repo} is not on this machine, and the Hub did not send it ({why}). Try again in a few minutes, or choose another "
     "model."
 )
 UNREACHABLE = N_(

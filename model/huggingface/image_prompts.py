@@ -171,7 +171,7 @@ class ImagePrompts:
         ids, numbers = found["input_ids"], count(1)
         token = getattr(self._config, "image_token_id", None)
         if not isinstance(token, int):
-            words = N_("{model}: it has no token of an image in its text. Choose another model")
+            words = N_("{model}: its text has no image token. Choose another model")
             raise NotSupported(msg(words, model=self._name))
         batch = ImageBatch(
             ids,

@@ -78,7 +78,7 @@ def layer_kinds(stack: nn.Module, sites: "Sequence[Site]") -> tuple[str, ...]:
         kind = LINEAR_ATTENTION if any(LINEAR.search(part) for part in parts) else kind
         if number in shown:
             beside = sorted(_kinds_beside(layer, shown[number].module) - {"MLP"})
-            kind = msg("{kinds} beside attention", kinds=msg_list([*map(msg, beside)])) if beside else ATTENTION
+            kind = msg("{kinds} besides attention", kinds=msg_list([*map(msg, beside)])) if beside else ATTENTION
         if kind is None:
             raise NotSupported(msg(UNKNOWN_KIND, number=number, name=type(layer).__name__))
         kinds.append(kind)

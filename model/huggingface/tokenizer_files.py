@@ -43,13 +43,13 @@ TWO_VOCABULARIES = N_(
 BAD_ID = N_("{model}: {file} gives {piece!r} the id {id!r}. Fetch the file again.")
 NO_PIECE = N_("{model}: {file} has no {piece}. Fetch the file again.")
 LONE_FILE = N_(
-    "{model} ({kind}) has its tokenizer in {file} alone, which is enough for {families}. Save its fast tokenizer "
+    "{model} ({kind}) has its tokenizer only in {file}, which is enough only for {families}. Save its fast tokenizer "
     "(tokenizer.json) beside its weights, or choose another repository."
 )
 DAMAGED = N_("{model}: {file} is not a sentencepiece file, or is damaged or truncated. Delete it and fetch it again.")
 UNREADABLE = N_("{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.")
 OTHER_VOCABULARY = N_(
-    "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not belong to the "
+    "{model}: its tokenizer has ids up to {highest}, but its weights have {known} entries. They do not belong to the "
     "same model: fetch both again."
 )
 

@@ -72,11 +72,9 @@ OTHER_SENSES = (  # tasks: why their models are not shown
 )
 READS_TEXT = ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
 CANNOT_BE_SHOWN = N_("{model} ({kind}) cannot be shown: {why}. Supported are {supported} and most others.")
-OTHER_LOGITS = N_(
-    "its attention is computed in a non-standard way (our logits differ by {difference:.2g} from its own)"
-)
+OTHER_LOGITS = N_("its attention is computed in a non-standard way (logits differ by {difference:.2g} from its own)")
 OTHER_LOGITS_ROUNDED = N_(
-    "in {precision} our logits differ by {difference:.2g} from its own, by rounding or because its attention is "
+    "in {precision} the logits differ by {difference:.2g} from its own, by rounding or because its attention is "
     "computed in a non-standard way. Choose the precision float32, in which it may be shown"
 )
 
@@ -164,7 +162,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     parts = dict.fromkeys(site.part for site in sites)
     heads = {part: _heads([site.heads for site in sites if site.part == part]) for part in parts}
     kinds = _layer_kinds(stacks, sites)
-    report(msg("comparing our logits with its own"))
+    report(msg("comparing logits with its own"))
     try:
         states = _check(stacks, sites, inputs, expected)
     except NotSupported:

@@ -155,7 +155,7 @@ def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
             "It is aligned at the top left. With {queries} queries and {keys} keys, the first query is at position "
             "{position}: align it at the bottom right.", **place
         )  # fmt: skip
-    yield ~allowed, 0, msg("It is inverted: it allows what is to be blocked, and blocks what is to be allowed.")
+    yield ~allowed, 0, msg("It is inverted: it allows what should be blocked, and blocks what should be allowed.")
     yield allowed, -1, msg("It is off by one: each token has the row of the token before it.")
     yield allowed, 1, msg("It is off by one: each token has the row of the token after it.")
 

@@ -20,7 +20,7 @@ def _recipe(name: str) -> type:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what the arguments name, those of the command line unless given."""
-    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="Train a model that ships.")
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="Train a built-in model.")
     commands = parser.add_subparsers(dest="what", required=True)
     for name in (*FROM_BOOKS, *ALONE):
         one = commands.add_parser(name)

@@ -63,7 +63,7 @@ def notes(model: Model, text: Text) -> list[str]:
     """A sentence for everything that is not as the user typed it."""
     found = []
     if text.added:
-        added = N_("Row {row} was added, your first line and “{added}”, so that another row is padded to its length.")
+        added = N_("Row {row} was added (your first line and “{added}”), so that another row is padded to its length.")
         found.append(say(added, row=len(text.lines), added=comparison.ADDED))
     if text.left_out:
         left_out = say_count(

@@ -99,7 +99,7 @@ def _nothing_in_the_output(now: RunView, bug: Bug, found: Examination, layer: in
     if found.broken(bug.law) and not bug.ahead:
         return say("The weights and the output are correct; the loss uses the wrong targets.")
     if layer < bug.first_layer < shape_of(now)[0]:
-        words = N_("Layer {layer} has its mask: the bug begins in layer {first}. Choose a later layer.")
+        words = N_("Layer {layer} is still masked: the bug begins in layer {first}. Choose a later layer.")
         return say(words, layer=now.number(layer), first=now.number(bug.first_layer))
     return say("The bug has no effect here: it needs {needs}.", needs=say(bug.needs))
 
@@ -112,11 +112,11 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, layer: int, head:
         (first, begins), (last, ends) = of(0), of(len(pieces) - 1)
         text = escaped("".join(pieces[first : last + 1]))
         words = N_(
-            "The so-called head {head} sees only positions {first} to {last}, from part {begins} of the first to part "
+            "The faulty head {head} sees only positions {first} to {last}, from part {begins} of the first to part "
             "{ends} of the last: “{text}”."
         )
         if first == last:
-            words = N_("The so-called head {head} sees only position {first}, its parts {begins} to {ends}: “{text}”.")
+            words = N_("The faulty head {head} sees only position {first}, its parts {begins} to {ends}: “{text}”.")
         return [say(words, head=head, first=first, last=last, begins=begins, ends=ends, text=text)]
     rows = len(now.run.queries.keep)
     if bug.key == "repeat" and pair.is_seen():

@@ -42,12 +42,12 @@ HELP = N_(
     "is needed (Heimersheim and Nanda 2024)."
 )
 PATHS = N_(
-    "Only what flows from each head over the residual stream and MLPs into {head}'s {part} is taken from the other "
+    "Only what flows from each head through the residual stream and MLPs into {head}'s {part} is taken from the other "
     "run; all other heads stay as they are (path patching)."
 )
 KNOCKOUT = N_(
-    "Attention knockout, one query cut from one key, is not a patch: it is a mask drawn for one head. This opens "
-    "the Mask Lab with such a mask, {head} cut from the key it attends to most."
+    "Attention knockout, which blocks one query from one key, is not a patch but a mask drawn for one head. This opens "
+    "the Mask Lab with the key that {head} attends to most blocked."
 )
 ELSEWHERE = N_("A's other masks are kept in that head only: all other heads get the model's own.")
 SAME = N_("A and B are the same run, so there is nothing to patch: choose other masks or another text for B.")
@@ -146,7 +146,7 @@ def _cannot(a: RunView, b: RunView, of: str) -> bool:
     """Says why nothing can be patched; False where it can. The pairs of a file have texts of their own."""
     lengths = {name: side.real.stop - side.real.start for name, side in (("a", a), ("b", b))}
     if a.model is not b.model:
-        st.info(say("A patch needs one model, and these are two: choose the same for A and B."))
+        st.info(say("Patching needs one model: choose the same model for A and B."))
     elif of == "pairs":
         return False
     elif (a.run.key, a.row) == (b.run.key, b.row):
@@ -212,9 +212,7 @@ def _show_together(chosen: Direction, metric: PatchMetric) -> None:
     st.multiselect(say("Patched together"), patches, format_func=name, **look)
     value, likeliest = chosen.ask("patched", metric, tuple(patches))
     there, here = chosen.ask("measured", metric)
-    words = N_(
-        "With these from {given}, {taking} measures {value:.2f} instead of {here:.2f}; {given} measures {there:.2f}."
-    )
+    words = N_("With these from {given}, {taking} gives {value:.2f} instead of {here:.2f}; {given} gives {there:.2f}.")
     given, taking = chosen.names
     st.markdown(say(words, given=given, taking=taking, value=value, here=here, there=there))
     before = chosen.taking.predictions(metric.query)

@@ -30,7 +30,7 @@ SECTIONS = {
     "lift": N_("Causal mask off: old rows change"),
 }
 NOT_OURS = N_(
-    "The key-value cache is shown for models that run on our own Transformer: the story model, GPT-2 and folders in "
+    "The key-value cache is shown for models that run on Unmask's Transformer: the story model, GPT-2 and folders in "
     "its layout. {model} runs on its own code here and computes every step in full."
 )
 
@@ -44,16 +44,16 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
     section = one_of(say("Section"), SECTIONS, "generation_section", label_visibility="collapsed")
     ids = writing.path.ids
     if writing.playing:
-        st.caption(say("Pause, and this section is computed for the text as it is then."))
+        st.caption(say("Pause to compute this section for the text so far."))
         return
     if len(ids) < 2:
-        st.caption(say("A cache needs a position before the newest: write a token first."))
+        st.caption(say("The cache needs an earlier position: generate a token first."))
         return
     with guarded():
         if section == "cache":
             first = max(len(writing.path.prompt), len(ids) - MOST_COMPARED)
             show_on_and_off(model, network.config, ids, first, layer, head)
-            on, off = say("The key-value cache is switched on."), say("The key-value cache is switched off.")
+            on, off = say("The key-value cache is on."), say("The key-value cache is off.")
             st.caption(on if cache else off)
         elif section == "cost":
             show_cost(model, network.config, ids)

@@ -74,7 +74,7 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         by = st.selectbox(say("By"), list(MEASURES), **bound("atlas_by", by), **look)
     deciles = atlas.deciles(by, layer, head, SHOWN_EACH)
     if not deciles:
-        st.info(say("No sampled query of these texts has a {measure} measure.", measure=say(MEASURES[by].title)))
+        st.info(say("No sampled query of these texts has a value for {measure}.", measure=say(MEASURES[by].title)))
         return
     sampled = sum(decile.queries for decile in deciles)
     words = N_(

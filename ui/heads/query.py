@@ -69,7 +69,7 @@ def take(key: str) -> None:
         st.session_state.query = position
 
 
-HELP = N_("The token that attends, a row of the heatmap. What the page says of one token is about this one.")
+HELP = N_("The token that attends: a row of the heatmap. Sentences about a single token are about this one.")
 
 
 def chosen(now: RunView) -> int:

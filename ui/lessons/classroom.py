@@ -182,7 +182,7 @@ def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> No
     if answer and (revealed or not st.session_state.lesson_present):
         parts.append(phone.bars(answer, counts, right=revealed))
     elif answer:
-        parts.append(tag("p", say("The class sees the answers when you show the answer.")))
+        parts.append(tag("p", say("The class sees the results when you show the answer.")))
     st.html(join(parts))
 
 

@@ -22,7 +22,7 @@ from viz.lessons.pictures import DRAWN
 
 USUAL = "lessons"  # the template to begin with
 SOURCE = "lesson_source"
-HELP = N_("The lessons that ship, and one for each page of the app, to begin with. What is written here is replaced.")
+HELP = N_("Start from a built-in lesson, or from the short lesson of a page. It replaces the text in the editor.")
 
 _source = st.components.v2.component(
     "unmask_lesson_editor",
@@ -65,7 +65,7 @@ def show(found: list[Shelved]) -> None:
         ran, missing, problems = _run(lesson)
         fine = say_count("{count} step runs, no mistakes.", "{count} steps run, no mistakes.", ran)
         if missing:
-            fine = together([fine, say("Not run, for the model is not loaded: {models}.", models=say_all(missing))])
+            fine = together([fine, say("Not run, as the model is not loaded: {models}.", models=say_all(missing))])
     st.html(css(f"<style>{source('editor.css')}</style>"))
     _buttons(lesson)
     left, right = st.columns([1, 1.15], gap="medium")

@@ -135,7 +135,7 @@ def choose_where(names: list[str], layer: int) -> str:
     if gone:
         st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
         st.caption(say("This model has no layer {layers}.", layers=say(", ").join(map(str, gone))))
-    elsewhere = say("Elsewhere the model's standard masks apply. Masking a single head is called attention knockout.")
+    elsewhere = say("Elsewhere the model's standard masks apply. Blocking a head's cells is called attention knockout.")
     where = one_of(say("Apply these masks to"), WHERE, "mask_where", help=elsewhere)
     if where == "layers":
         st.session_state.mask_layers = st.session_state.mask_layers or [layer]

@@ -200,7 +200,7 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
         parts.append(say(explain.NOT_COUNTED))
     if len(view.tokens) > effects.MOST_CELLS:
         step = -(-len(view.tokens) // effects.MOST_CELLS)
-        parts.append(say("Each cell: the pair, of {step}\u00a0×\u00a0{step}, that needs the fewest layers.", step=step))
+        parts.append(say("Each cell: among {step}\u00a0×\u00a0{step} pairs, the fewest layers needed.", step=step))
     st.html("".join([page.note(together(parts)), effects.reach_table(view)]))
     with st.expander(say("How reach is computed")):
         st.markdown(say(HOW))

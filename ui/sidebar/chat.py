@@ -16,7 +16,7 @@ STYLE = "white-space: pre-wrap; overflow-wrap: anywhere; font-size: .875rem"  # 
 MARKED = "background: light-dark(#FFE9A8, #5C4A00); color: inherit"  # not shown
 HELP = N_(
     "The text is read as messages: a line that begins with system:, user: or assistant: begins one. The model's own "
-    "chat template makes one text of them, with its special tokens and the beginning of the assistant's answer."
+    "chat template turns them into one text, with its special tokens and the beginning of the assistant's answer."
 )
 # the pages that read no messages
 AS_IT_IS = ("Generation", "Padding", "Bug clinic", "Mask check", "Head atlas", "Circuits")  # not shown

@@ -50,7 +50,7 @@ SPARE_BYTES = 10**9  # bytes of the disk that a download leaves free
 SMALL_FILES_SECONDS = 300.0  # for the files by which a download's size is known; the hub's PATIENCE ends a stalled one
 Found = TypeVar("Found")
 NO_NAME = msg("Enter a model: its id on the Hugging Face Hub, or a folder")
-STOPPED = N_("The loading of {model} was stopped")
+STOPPED = N_("Loading of {model} was stopped")
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")  # headers that a proxy adds
 
 

@@ -22,8 +22,8 @@ MOST_KEYS = 12  # rows of the table
 SMALLEST = 0.0005  # logits; a smaller change shows as 0
 APART = 0.05  # shares that differ by more are worth a sentence
 WHY = N_(
-    "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: the norm of its "
-    "value vector is {length:.3g}, the weighted mean over all keys {mean:.3g}."
+    "{query} gives {key} {weight} of its weight; {carried} of the weighted values come from that key, whose value "
+    "vector has norm {length:.3g} (weighted mean over all keys: {mean:.3g})."
 )
 MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
 SCORE = N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")

@@ -144,7 +144,7 @@ def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int, i
     here = {"step": steps[chosen], "loss": scores[chosen].loss}
     here |= {"previous": scores[chosen].previous, "induction": scores[chosen].induction}
     words = N_(
-        "Step {step}: loss {loss:.2f} nats on what comes again, previous-token score {previous:.2f}, induction score "
+        "Step {step}: loss {loss:.2f} nats on the repetition, previous-token score {previous:.2f}, induction score "
         "{induction:.2f}."
     )
     return _figure(tag("div", join(panels), class_="panels"), say(words, **here))

@@ -79,7 +79,7 @@ ASKS = {  # questions by kind, and for some kinds by what is asked for
     "next": N_("Which token will the model predict after the highlighted one?"),
     "row": N_("Will the weights in the highlighted token's row change?"),
     "habit": N_("What does this head attend to most?"),
-    "future": N_("How much of this head's attention will go to tokens that come later?"),
+    "future": N_("How much of this head's attention will go to later tokens?"),
     "padding": N_("How much of this head's attention will go to padding?"),
     "picture": N_("Which masks made this picture?"),
     "how_many": N_("On how many of these texts will the mean loss go down?"),

@@ -82,8 +82,9 @@ def effect(found: Effect) -> Markup:
 
 def standard_masks() -> Markup:
     """The words instead of an effect if no mask is changed."""
-    return paragraph(say("These are the masks that the model was trained with. Switch one on or off, or drag over the "
-                         "grid to block cells: the head beside it and the predictions update."))  # fmt: skip
+    return paragraph(say("These are the masks that the model was trained with. Turn one on or off, or "
+                         "drag over the grid to block cells: the head beside it and the predictions "
+                         "update."))  # fmt: skip
 
 
 def no_predictions() -> Markup:
