@@ -170,7 +170,7 @@ def test_the_scores_of_a_run() -> None:
     losses = model.run(batch).losses(0)
     assert found.loss == pytest.approx(float(losses[13:].mean()), abs=1e-5)  # 12 begins the second time
     assert found.induction > 0.9
-    with pytest.raises(ValueError, match="a part comes again three or more tokens later"):
+    with pytest.raises(ValueError, match="a part occurs again three or more tokens later"):
         run_scores(model.run(model.encode(["abcdef"])), 0)
 
 

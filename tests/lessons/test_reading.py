@@ -110,7 +110,7 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ("text: one two three", "text: the # sign", 5, "where YAML begins a comment, got 'the # sign'"),
         ("text: one two three", "text: # sign", 5, "quotes around a text with #"),
         ("query: 2", "beside: {text: the # sign\n  }", 13, "quotes around a text with #"),
-        ("text: one two three", "text: 'tis nobler", 5, "quotes around a value that begins with a sign of YAML;"),
+        ("text: one two three", "text: 'tis nobler", 5, "quotes around a value that begins with a YAML indicator);"),
         ("aim: See a window.", "aim:", 3, "got nothing there"),
         ("ask: loss\n```", "ask: loss", 32, "expected ``` that ends the block"),
         ("## First\n", "First\n", 8, "expected `## `"),

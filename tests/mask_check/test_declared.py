@@ -133,7 +133,7 @@ def test_each_layer_is_held_to_the_mask_given_for_it() -> None:
     verdict, words = words_of(check(mistral(sliding_window=None), mask="causal,window:3"), "layers")
     assert (verdict, "layer 1: output" in words) == (BROKEN, True), words
     verdict, words = words_of(check(mistral(sliding_window=None), mask=torch.ones(24, 24).tril().bool()), "layers")
-    assert (verdict, "a mask given by hand has one length alone" in words) == ("does not apply", True), words
+    assert (verdict, "a mask given by hand has only one length" in words) == ("does not apply", True), words
     verdict, words = words_of(check(Wrapped(mistral(sliding_window=4)), mask="window:7"), "layers")
     assert (verdict, "the mask was given for the whole module" in words) == ("does not apply", True), words
 

@@ -30,7 +30,7 @@ def test_text(sound: CheckReport, broken: CheckReport) -> None:
     lines = findings.as_text(sound).splitlines()
     assert lines[0] == "a & b: decoder, float32, kernel eager, 0.0195 M parameters"
     after = lines[lines.index("Not checked, and why:") :]
-    assert any("Source encoder" in line and "no encoder beside its decoder" in line for line in after)
+    assert any("Source encoder" in line and "no encoder besides its decoder" in line for line in after)
     assert any("rows of more than 87 tokens" in line for line in after)
     assert lines[-1].startswith(findings.VERDICTS[0].format(lengths="24 and 87") + " ")
     assert sum(line.startswith("obeys") for line in lines) == 21

@@ -72,7 +72,7 @@ def test_dropout_of_a_configuration_is_not_said_to_be_set_to_0() -> None:
     module = DropsByConfig()
     module.config.dropout = 0.5
     found = check(module, length=8).finding("training")
-    assert found.words == "in training mode it is random, though the dropout of every part was set to 0."
+    assert found.words == "in training mode it is random, although every dropout was set to 0."
     assert module.config.dropout == 0.5
 
 

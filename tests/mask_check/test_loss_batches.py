@@ -72,7 +72,7 @@ def test_a_mean_over_targets_that_are_masked_by_the_function() -> None:
         return F.cross_entropy(Decoder(0)(given[0]).mT, given[1].masked_fill(given[1] == 0, -100))
 
     report = unmask.check_loss(loss, (X, Y.where(REAL, 0)), targets=1, vocabulary=V)
-    assert "not left out by targets of -100" not in str(report), report
+    assert "targets of -100 do not leave the others out" not in str(report), report
     assert report.verdict != BROKEN
 
 

@@ -77,7 +77,7 @@ class TestLoading:
     def test_a_model_of_a_page_is_no_repository(self, name: str, page: str) -> None:
         assert (catalog.CHECKPOINTS / name.split("-")[0]).is_dir()
         for ask in (catalog.load, catalog.download_size):
-            with pytest.raises(CheckpointError, match=f"{name} is no language model: it is on the page {page}"):
+            with pytest.raises(CheckpointError, match=f"{name} is not a language model: it is on the page {page}"):
                 ask(name)
 
     def test_entries_are_found_under_their_own_names(self) -> None:

@@ -101,7 +101,7 @@ class TestAStep:
                 compare(tiny, (7, 8), start)
         other = catalog.load(str(save("llama", tmp_path)))
         assert kv_cache.network_of(other) is None
-        with pytest.raises(ValueError, match="our own Transformer"):
+        with pytest.raises(ValueError, match="Unmask's Transformer"):
             step(other, cache_of(tiny.run(batch_of(tiny, (7, 8)))), 7)
 
 

@@ -236,7 +236,7 @@ class TestAllBugs:
 
     def test_says_where_a_bug_leaves_no_trace(self) -> None:
         page = Clinic(bug="first-layer", layer="0")
-        assert "Layer 0 has its mask: the bug begins in layer 1. Choose a later layer." in page.words()
+        assert "Layer 0 is still masked: the bug begins in layer 1. Choose a later layer." in page.words()
         assert "it needs" not in page.words()
         one = Clinic(bug="view", layer="0", head="1", text="a\nbb")
         assert "head 1 sees only position 0, its parts 3 to 5:" in one.words()

@@ -271,7 +271,7 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
         (("query: 2", "query: 9"), ["line 11: expected a query from 0 to 5, got 9"]),
         (("minutes: 1\n", ""), ["line 2: expected minutes, a whole number from 1 to 240, got nothing there"]),
         (("ask: sees", "ask: padding\nshow: nothing\nhead: L9 H0"), ["line 13: expected show"]),
-        (("ask: sees", "show: training"), ["line 12: expected model: induction, which show: training shows, got s"]),
+        (("ask: sees", "show: training"), ["line 12: expected model: induction, which show: training needs, got s"]),
         (("ask: sees", 'masks: {"layers": [9]}'), ["line 12: layers: expected numbers from 0 to 5"]),
         (("ask: sees", 'beside: {masks: {"layers": [9]}}'), ["line 12: layers: expected numbers from 0 to 5"]),
         (("ask: sees", "model: dates\nattention: cross\nshow: embedding"), ["line 14: dates: the states after each"]),
@@ -283,7 +283,7 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
     page.app.session_state["lesson_draft"] = OWN
     assert problems(page.run()) == ([], "2 steps run, no mistakes.")
     page.app.session_state["lesson_draft"] = OWN.replace("query: 2", "model: unknown_model\nquery: 2", 1)
-    said = "1 step runs, no mistakes. Not run, for the model is not loaded: unknown_model."
+    said = "1 step runs, no mistakes. Not run, as the model is not loaded: unknown_model."
     assert problems(page.run()) == ([], said)
     page.app.session_state["lesson_draft"] = OWN
     page.run()

@@ -227,10 +227,10 @@ class TestTheCache:
         assert words in page.words()
         assert f"{full} without." in page.words()
         assert f"keys and values of {count - 1} of {count} positions" in page.words(), "1, too"
-        assert "The key-value cache is switched on." in page.words()
+        assert "The key-value cache is on." in page.words()
         page.set(cache=False)
         assert words in page.words()
-        assert "The key-value cache is switched off." in page.words()
+        assert "The key-value cache is off." in page.words()
 
     def test_cost_of_every_step_is_counted_and_measured(self, story: Model) -> None:
         network = network_of(story)
@@ -284,7 +284,7 @@ class TestTheCache:
 
     def test_nothing_is_computed_below_while_it_plays(self) -> None:
         page = Generation().press("play")
-        assert "Pause, and this section is computed" in page.words()
+        assert "Pause to compute this section" in page.words()
         assert "cached_row" not in page.figures()
 
 

@@ -80,7 +80,7 @@ def test_relative_attention_and_the_mean_of_a_layer_are_in_the_link() -> None:
     header, shown = page.packet()
     assert (header["relative"], header["heads"][header["head"]]["name"]) == (True, f"mean of layer {layers - 1}")
     mean = weights[-1].mean(0)
-    assert "Of a mean of heads, its first head." in page.words()
+    assert "For a mean of heads, its first head." in page.words()
     np.testing.assert_allclose(shown[header["head"], :-1], mean / np.maximum(mean[0], LEAST), rtol=1e-4)
     page.set(images_shown="raw")
     np.testing.assert_allclose(page.packet()[1][header["head"], :-1], mean, atol=1e-6)
@@ -88,7 +88,7 @@ def test_relative_attention_and_the_mean_of_a_layer_are_in_the_link() -> None:
 
 def test_the_heatmap_folds_and_unfolds_the_image() -> None:
     page = Images(word="-1")
-    assert "Of a mean of heads" not in page.words()
+    assert "For a mean of heads" not in page.words()
     rows = lambda: len(page.figures()["images_heatmap"]["layout"]["yaxis"]["ticktext"])  # noqa: E731
     words = len(page.packet()[0]["caption"])
     assert rows() == words + 2
@@ -132,7 +132,7 @@ def test_clicks_place_shapes_remove_patches_and_choose_words(monkeypatch: pytest
 def test_shapes_exactly_above_each_other_have_no_order_across() -> None:
     scene = f"{FIRST}_triangle-green-large-36-10"
     page = Images(scene=scene)
-    assert "no order of them is right" in page.sentence()
+    assert "neither order is right" in page.sentence()
     assert "scene's caption" not in page.sentence() + page.words()
     assert "scene's caption" in Images(scene=scene, prompt="down").sentence()
 

@@ -171,12 +171,12 @@ def test_padding_that_looks_keeps_its_own_state(story: Model) -> None:
     page = Layers(text="Once\nThe little girl ran down the hill.", across="token", causal="false", query="0")
     run = story.run(story.encode(["Once", "The little girl ran down the hill."], "left"), MaskSpec(causal=False))
     own = layers.layer_maps(run, 0, run.spec, "rollout").maps[-1, 0, 0]
-    assert f"{own:.1%} of “<pad>”'s rollout is from itself" in page.sentence()
+    assert f"{own:.1%} of “<pad>”'s rollout comes from itself" in page.sentence()
     assert own == pytest.approx(1 / 2**6, rel=1e-4)  # half of it stays in each layer
 
 
 def test_a_mask_that_changes_nothing_is_said_to_change_nothing() -> None:
     page = Layers(text="Once upon a time", across="token", padding="false")
-    assert "rollout is from itself" in page.sentence()
+    assert "rollout comes from itself" in page.sentence()
     assert "The largest change" not in page.sentence()
     assert "The largest change" in Layers(text="Once upon a time", across="token", causal="false", query="2").sentence()

@@ -62,7 +62,7 @@ def test_a_link_to_fewer_steps_than_are_offered_opens_at_the_first_choice(page: 
 def test_a_text_too_short_to_train_on_is_a_sentence(page: WhyCausal) -> None:
     page.set(live_text="too short")
     page.press("live_start")
-    assert page.said("error") == ["A text of at least 200 characters is needed to train on, this one has 9."]
+    assert page.said("error") == ["Training needs a text of at least 200 characters; this one has 9."]
     assert page["live_training"] is None
     page.set(live_text="the cat sat on the mat. " * 20)
     assert not page.app.error

@@ -381,7 +381,7 @@ def test_a_size_beyond_the_longest_text_is_shown_as_on() -> None:
 
 
 def test_documents_split_by_a_separator_are_said_to_be_left_out() -> None:
-    words = "The documents of the mask are those of a text."
+    words = "The mask's documents depend on a text."
     shown = Serving(serving="cost", tokens="1000", cost_masks='{"documents":"."}').app
     assert any(words in one.value for one in shown.caption)
     counted = Serving(serving="cost", tokens="1000", cost_masks='{"documents":"."}', cost_documents="300, 700").app

@@ -141,7 +141,7 @@ def test_a_load_says_its_bytes_and_steps_and_stops_at_any_of_them(tmp_path: Path
     assert said[-3:] == [
         "running it as transformers does",
         "looking for its attentions",
-        "comparing our logits with its own",
+        "comparing logits with its own",
     ]
     for step in (reading[0], *said[-3:]):
 

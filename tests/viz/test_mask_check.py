@@ -14,7 +14,7 @@ from viz.mask_check import laws_table, mask_figure, named_pairs, report_html, se
 TOKENS = ["<s>", "a&b", "cat", "sat", "on"]
 LAWS = [
     Finding("does not apply", "nothing", law="training"),
-    Finding("obeys", "as it is alone.", 0.0, 1.5e-6, law="padding-left"),
+    Finding("obeys", "the same as alone.", 0.0, 1.5e-6, law="padding-left"),
     Finding("cannot tell", "it raised.", law="cache"),
     Finding("broken", "output 1 moves by <i>.", 0.731, 1.5e-6, law="reach"),
 ]

@@ -174,7 +174,7 @@ def test_from_the_last_pixel_nothing_is_blocked_whether_the_mask_is_on_or_off() 
     lifted = sentence(last, last, 1, 1, causal=False, layer_only=False)
     assert "later pixels" not in lifted
     assert "true level of r7 c7" in lifted
-    assert "Switch Causal off" not in lifted
+    assert "Turn Causal off" not in lifted
 
 
 def test_what_blocks_a_cell_is_named_in_every_head_by_itself() -> None:

@@ -153,7 +153,7 @@ def test_what_can_help_is_advised(folder: Path) -> None:
 
 def test_a_template_that_makes_no_text_is_said_to(folder: Path) -> None:
     (folder / CHAT_TEMPLATE).write_text("{# nothing #}")
-    with pytest.raises(CheckpointError, match="its chat template makes no text"):
+    with pytest.raises(CheckpointError, match="its chat template gives no text"):
         chat.render(str(folder), Settings(), MESSAGES)
 
 

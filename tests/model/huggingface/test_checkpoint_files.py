@@ -104,7 +104,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda folder: (folder / "tokenizer.json").write_text("{}") and None,
         "its tokenizer cannot be read",
     ),
-    "another tokenizer": (tokenizer_of_another_model, r"ids up to \d+ and its weights know 61 entries"),
+    "another tokenizer": (tokenizer_of_another_model, r"ids up to \d+, but its weights have 61 entries"),
     "a tensor missing": (tensor_missing, r"lacks 1 of the weights.*layers\.1\.self_attn\.q_proj"),
     "another shape": (tensor_of_another_shape, "do not fit the configuration"),
     "an index that leads elsewhere": (index_to_elsewhere, r"names '\.\./other/model\.safetensors', which is not there"),
@@ -179,7 +179,7 @@ def test_folders_stay_inside_the_allowed_root(folder: Path, tmp_path: Path) -> N
             load(outside, settings)
     (inside / WEIGHTS).unlink()
     (inside / WEIGHTS).symlink_to(folder / WEIGHTS)
-    with pytest.raises(CheckpointError, match=r"model\.safetensors is a link to outside"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors links outside"):
         load(inside, settings)
 
 
@@ -195,7 +195,7 @@ def test_a_checkpoint_s_tokenizer_above_it_stays_inside_the_allowed_root_too(fol
         load(checkpoint, Settings(model_root=checkpoint))
     (run / "tokenizer.json").unlink()
     (run / "tokenizer.json").symlink_to(folder / "tokenizer.json")
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json is a link to outside"):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json links outside"):
         load(checkpoint, Settings(model_root=run))
 
 

@@ -135,7 +135,7 @@ def test_what_a_config_shows_is_said_before_the_weights_are_fetched(fake: Listin
     for change, sentence in (
         ({"model_type": "mamba"}, "its layers are a state space, which does not attend to tokens"),
         ({"quantization_config": {"quant_method": "gptq"}}, r"stored quantized \(GPTQ\)"),
-        ({"vocab_size": 7}, "ids up to 19 and its weights know 7 entries"),
+        ({"vocab_size": 7}, "ids up to 19, but its weights have 7 entries"),
     ):
         fake.repos = {REPO: files | {"config.json": json.dumps(config | change).encode()}}
         with pytest.raises(CheckpointError, match=sentence):

@@ -207,7 +207,7 @@ class TestWhatCannotBeHad:
     def test_a_hub_in_trouble(self, fake: FakeHub, status: int) -> None:
         fake.status = status
         message = self.refused()
-        assert "the Hub did not give it (" in message
+        assert "the Hub did not send it (" in message
         assert str(status) in message
         assert "Try again in a few minutes" in message
         assert "online" not in message, "it is"

@@ -239,7 +239,7 @@ def test_weights_in_memory_that_are_no_numbers_are_named(family: str) -> None:
 
 def test_a_difference_that_rounding_may_explain_is_said_to_be_of_the_precision() -> None:
     theirs, keep = torch.zeros(1, 3, 5), torch.ones(1, 3, dtype=torch.bool)
-    with pytest.raises(NotSupported, match=r"non-standard way \(our logits differ by 2 from its own\)"):
+    with pytest.raises(NotSupported, match=r"non-standard way \(logits differ by 2 from its own\)"):
         verify.check_logits(theirs + 2, theirs, keep)
-    with pytest.raises(NotSupported, match=r"in bfloat16 our logits differ by 2 .* Choose the precision float32"):
+    with pytest.raises(NotSupported, match=r"in bfloat16 the logits differ by 2 .* Choose the precision float32"):
         verify.check_logits(theirs + 2, theirs.bfloat16(), keep)

@@ -199,7 +199,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "vocabulary damaged": (lambda folder: (folder / "vocab.json").write_text("{"), r"vocab\.json cannot be read"),
     "no unknown": (vocabulary(**{"<unk>": None}), r"vocab\.json has no <unk>"),
     "ids of another kind": (vocabulary(the="7"), r"vocab\.json gives 'the' the id '7'"),
-    "too high an id": (vocabulary(the=4000), r"ids up to 4000 and its weights know"),
+    "too high an id": (vocabulary(the=4000), r"ids up to 4000, but its weights have"),
     "two vocabularies": (
         lambda folder: (folder / "tokenizer_config.json").write_text('{"separate_vocabs": true}'),
         r"a vocabulary for its texts and another for its targets",

@@ -212,6 +212,6 @@ def test_sizes_that_do_not_fit(sizes: dict[str, int], words: str) -> None:
 
 def test_models_without_a_stream(tmp_path: Path) -> None:
     for name in ("qwen3_next", "falcon_h1"):
-        with pytest.raises(ValueError, match="more of the text than its keys and values"):
+        with pytest.raises(ValueError, match="more state than keys and values"):
             stream(load(name, tmp_path / name), numbers(30), window=10, sinks=2, step=5)
     assert MOST_CACHE_BYTES < 100e6

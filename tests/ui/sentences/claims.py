@@ -135,12 +135,12 @@ def _leaks(said: Said, facts: Facts) -> bool:
 NO_CLAIM = {"{clauses}.", "Beside it: the same head under the standard masks, and the difference.", plain(NATS)}
 CLAIMS: dict[str, Claim] = {
     # viz/sentence.py
-    "Induction: where a token came up before, {share} of {head}'s attention is on what followed it then (queries whose token last came up three or more tokens earlier: {queries}).": lambda said, facts: (
+    "Induction: where a token occurred before, {share} of {head}'s attention is on what followed it then (queries whose token last occurred three or more tokens earlier: {queries}).": lambda said, facts: (
         same(said["share"], float(np.mean([facts.w[cell] for cell in facts.repeats()])))
         and int(said["queries"]) == len(facts.repeats())
         and (len(facts.repeats()) < LEAST_QUERIES or float(said["share"][:-1]) < 50.1)
     ),
-    "An induction head: where a token came up before, {share} of {head}'s attention is on what followed it then (queries whose token last came up three or more tokens earlier: {queries}).": (
+    "An induction head: where a token occurred before, {share} of {head}'s attention is on what followed it then (queries whose token last occurred three or more tokens earlier: {queries}).": (
         lambda said, facts: (
             same(said["share"], float(np.mean([facts.w[cell] for cell in facts.repeats()])))
             and int(said["queries"]) == len(facts.repeats()) >= LEAST_QUERIES
@@ -160,10 +160,10 @@ CLAIMS: dict[str, Claim] = {
         2 ** np.mean([-(row[row > 0] * np.log2(row[row > 0])).sum() for row in facts.w[facts.looking(1)]]),
         1,
     ),
-    "Switch Causal off to let every token see what comes later.": lambda said, facts: (
+    "Turn Causal off to let every token see later tokens.": lambda said, facts: (
         facts.now.masks.causal and len(facts.real) > 1
     ),
-    "Without the causal mask, {share} of this head's attention goes to tokens that come later.": lambda said, facts: (
+    "Without the causal mask, {share} of this head's attention goes to later tokens.": lambda said, facts: (
         not facts.now.masks.causal and same(said["share"], facts.later)
     ),
     "The padding mask is off, but this row has no padding: choose a shorter row, or add a second line of another "

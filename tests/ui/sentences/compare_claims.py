@@ -105,7 +105,7 @@ IMAGE_CLAIMS = {
         said["caption"] == facts.written(facts.model.standard) != facts.written(facts.spec)
     ),
     "That is the scene's caption.": lambda said, facts: facts.written(facts.spec) == facts.true,
-    "Two shapes stand at the same place along the prompt's direction: no order of them is right.": lambda said, facts: (
+    "Two shapes have the same position in the prompt's direction: neither order is right.": lambda said, facts: (
         len({one.x if facts.prompt == "across" else one.y for one in facts.scene.shapes}) < len(facts.scene.shapes)
     ),
     "The scene's caption is “{caption}”.": lambda said, facts: (

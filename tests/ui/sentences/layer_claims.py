@@ -95,11 +95,11 @@ LAYER_CLAIMS: dict[str, Claim] = {
     "“{token}” attends to nothing in any layer.": lambda said, facts: not facts.maps(old=False).any(),
     "The largest weight that “{token}” gives in a single head is in {layer}: {share} to {other}.": _most,
     "The largest mean weight over heads that “{token}” gives is in {layer}: {share} to {other}.": _most,
-    "By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from elsewhere is {share}, from {other}.": _rollout,
+    "By the end of {layer}, {itself} of “{token}”'s rollout comes from itself; the largest other share, {share}, from {other}.": _rollout,
     "By the end of {layer}, “{token}” has received nothing but its own state.": lambda said, facts: (
         np.delete(facts.maps(old=False)[-1], facts.at).max(initial=0) < 1e-6
     ),
-    "The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.": _moved_most,
+    "The largest change from the standard masks is in {layer}, on {other}: {was:.2f} → {now:.2f}.": _moved_most,
     # viz/mask_lab/effect.py
     "Of all tokens, {token} (position {position}) may attend to {alone:,} in layer {layer} alone. After the last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of {layers}.": _depends,
     "Of the tokens it can depend on, {count} are padding.": lambda said, facts: (

@@ -330,10 +330,10 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
     "Tokens keep their positions in the text: this model's positions are absolute, and part of cached keys.": lambda said, facts: (
         facts.absolute and facts.done <= facts.context
     ),
-    "This model's positions are absolute, and part of cached keys: tokens keep their positions in the text, and after the first {context} numbering begins again behind the sinks.": lambda said, facts: (
+    "This model's positions are absolute, and part of cached keys: tokens keep their positions in the text, and after the first {context} numbering restarts after the sinks.": lambda said, facts: (
         facts.absolute and facts.sinks and facts.done > facts.context == _count(said["context"])
     ),
-    "This model's positions are absolute, and part of cached keys: tokens keep their positions in the text, and after the first {context} numbering begins again from 0.": lambda said, facts: (
+    "This model's positions are absolute, and part of cached keys: tokens keep their positions in the text, and after the first {context} numbering restarts from 0.": lambda said, facts: (
         facts.absolute and not facts.sinks and facts.done > facts.context == _count(said["context"])
     ),
     "The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.": lambda said, facts: (

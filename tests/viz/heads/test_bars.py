@@ -189,11 +189,11 @@ class TestCarried:
     def test_the_sentence_names_the_key_whose_share_differs_most(self) -> None:
         found = moving([0.8, 0.1, 0.1], [1, 8, 8])  # moved: 0.8, 0.8, 0.8
         assert plain(why_they_differ(found, "2: c", ["a", "b", "c"])) == (
-            "2: c gives 0: a 80.0% of its weight, and 33.3% of its weighted values come from there: the norm of its "
-            "value vector is 1, the weighted mean over all keys 2.4."
+            "2: c gives 0: a 80.0% of its weight; 33.3% of the weighted values come from that key, whose value vector "
+            "has norm 1 (weighted mean over all keys: 2.4)."
         )
         long = moving([0.4, 0.3, 0.3], [8, 1, 1])
-        assert "the norm of its value vector is 8, the weighted mean over all keys 3.8." in plain(
+        assert "whose value vector has norm 8 (weighted mean over all keys: 3.8)." in plain(
             why_they_differ(long, "2: c", ["a", "b", "c"])
         )
 
