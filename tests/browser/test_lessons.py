@@ -192,12 +192,9 @@ def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
             size = shown.page.locator(part).first.evaluate("one => parseFloat(getComputedStyle(one).fontSize)")
             assert size >= least * width - 0.01
         shown = visit("lesson=causal_mask&step=2&present=true", width=width, height=width * 9 // 16, kind=Lessons)
-        for part in (".st-key-answer_0 button p", ".st-key-lesson_nav kbd"):
-            look = shown.page.locator(part).first.evaluate("one => ({ ...getComputedStyle(one) })")
-            if "answer" in part:
-                assert float(look["fontSize"][:-2]) >= 0.0135 * width - 0.01
-            else:
-                assert look["borderTopStyle"] == "solid", "a key does not read as part of the text"
+        label, key = (shown.page.locator(f".st-key-answer_0 button {part}").first for part in ("p", "kbd"))
+        assert label.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") >= 0.0135 * width - 0.01
+        assert key.evaluate("one => getComputedStyle(one).borderTopStyle") == "solid", "it reads as part of the text"
         shown = visit("lesson=causal_mask&step=6&present=true", width=width, height=width * 9 // 16, kind=Lessons)
         item = shown.page.locator(".prose li").first
         assert item.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") >= 0.0152 * width
