@@ -58,8 +58,8 @@ st.html(tables.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:
     drawable = atlas_controls.show(atlas, x, y, (layer, head))
-    point = say("Each point is a head; click one. Dotted: uniform attention.") if drawable else ""
-    st.caption(together(filter(None, [point, tables.naming(), tables.cut(atlas, row_length(model))])))
+    points = [say("Each point is a head; click one."), tables.dotted(atlas, x, y)] if drawable else []
+    st.caption(together(filter(None, [*points, tables.naming(), tables.cut(atlas, row_length(model))])))
     if drawable:
         examples.offer(atlas, model, masks, chosen, x, y, (layer, head))
 with right:

@@ -128,6 +128,8 @@ def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
     """Draw the page, and its link in the sidebar; runs as a fragment. row: which of A's texts is shown."""
+    if st.session_state.get("patch_pair"):  # pressed: A's text is another, and it is read outside of this fragment
+        st.rerun()
     model = controls.keep()
     CompareLink.keep()
     spec = controls.open_masks(say("Compare"), model, reading.batch, row)

@@ -29,7 +29,7 @@ from viz.palette import ALLOWED, MARK, TWO, diverging
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
 LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # above the plot: more lines never cover a curve
-ROW, LEAST, MOST = 26, 240, 620  # pixels in layers_grid: a layer's height, the least and the largest height
+ROW, LEAST, MOST = 26, 262, 642  # pixels in layers_grid: a layer's height, the least and the largest height
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # where two masks stand, in shares of the width
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
 BLOCKED = "rgba(128,128,128,.28)"  # a cell that a mask blocks, beside ALLOWED
@@ -95,8 +95,8 @@ def layers_grid(
         for row, column in sorted(framed)
     ]
     layout = {
-        "height": min(max(ROW * len(rows) + 60, LEAST), MOST),
-        "margin": {"l": 50, "r": 70, "t": 8, "b": 32},
+        "height": min(max(ROW * len(rows) + 82, LEAST), MOST),
+        "margin": {"l": 50, "r": 70, "t": 30, "b": 32},  # above it plotly's buttons, which else cover cells
         "xaxis": axis | {"side": "bottom"},
         "yaxis": axis | {"autorange": "reversed"},
         "shapes": frames,

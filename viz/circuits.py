@@ -79,8 +79,10 @@ def strongest(found: np.ndarray, most: int | None = None) -> list[Pair]:
 
 def arcs_figure(found: np.ndarray, layers: Sequence[int], chosen: tuple[int, int]) -> CachedFigure:
     """Heads as points, a column for each layer; an arc from each head that wrote to the one that reads it, for the
-    strongest pairs. layers: their numbers in the network. chosen: the head whose arcs are red."""
-    pairs = strongest(found, ARCS)
+    strongest pairs. layers: their numbers in the network. chosen: the head whose arcs, its own strongest, are red."""
+    own = np.zeros_like(found)
+    own[chosen], own[:, :, *chosen] = found[chosen], found[:, :, *chosen]
+    pairs = list(dict.fromkeys([*strongest(found, ARCS), *strongest(own, ARCS)]))
     heads = list(np.ndindex(found.shape[:2]))
     dots = scatter(
         [layer for layer, _ in heads],
@@ -96,6 +98,16 @@ def arcs_figure(found: np.ndarray, layers: Sequence[int], chosen: tuple[int, int
     x = {"tickvals": list(range(len(layers))), "ticktext": [head_name(layer) for layer in layers], "zeroline": False}
     y = {"autorange": "reversed", "dtick": 1, "zeroline": False, "showgrid": False, "tickprefix": "H"}
     return figure([dots], {"height": HEIGHT, "margin": MARGIN, "xaxis": x, "yaxis": y, "shapes": arcs})
+
+
+def arcs_words(found: np.ndarray) -> str:
+    """Say which pairs have an arc; "" if all have one."""
+    if (count := int((found > 0).sum())) <= ARCS:
+        return ""
+    words = N_(
+        "Arcs: the {most} strongest of {count:,} pairs above random matrices, and at most {most} of the chosen head."
+    )
+    return say(words, most=ARCS, count=count)
 
 
 def _arc(pair: Pair, share: float, chosen: tuple[int, int]) -> dict:
@@ -152,7 +164,8 @@ def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) ->
 class PatchView:
     """values [R,C]: by how much the measured value rises with each patch; spread [R,C]: of these over pairs of texts,
     None for one pair. rows, columns: their names. chosen: cells patched together. measured: the value in the run that
-    activations are taken from, and in the run that they are put into; names: of the two runs. unit: of all values."""
+    activations are taken from, and in the run that they are put into; names: of the two runs. unit: of all values.
+    left_out: a sentence on the patches that are not compared, "" if all are."""
 
     values: np.ndarray
     rows: Sequence[str]
@@ -162,6 +175,7 @@ class PatchView:
     names: tuple[str, str]
     spread: np.ndarray | None = None
     chosen: frozenset[tuple[int, int]] = frozenset()
+    left_out: str = ""
 
     def ranked(self) -> list[tuple[int, int]]:
         """All cells, the patch with the largest rise or fall first."""
@@ -196,6 +210,7 @@ def patch_sentence(view: PatchView) -> str:
     largest, names = view.ranked()[0], dict(zip(("given", "taking"), view.names, strict=True))
     way, value = view.measured[0] - view.measured[1], float(view.values[largest])
     before = say(BEFORE, there=fixed(view.measured[0], 2), here=fixed(view.measured[1], 2), **names)
+    before = together(filter(None, [before, view.left_out]))
     if abs(value) < NOTICED_EFFECT:
         return together([before, say("No patch changes it by {least} or more.", least=NOTICED_EFFECT)])
     names |= {"patch": view.name(largest), "change": signed(value, 2)}

@@ -8,10 +8,12 @@ from pathlib import PurePath
 from urllib.parse import quote, unquote
 
 import pytest
+from playwright.sync_api import expect
 
 from i18n import LANGUAGES
 from tests.browser.axe import serious
 from tests.browser.explore import POLLING, Explore
+from ui.circuits.patching import PAIR
 from ui.page import PAGES
 
 Visit = Callable[..., Explore]
@@ -129,7 +131,20 @@ def test_a_cell_of_activation_patching_is_patched_when_it_is_clicked(visit: Visi
     page.after(lambda: page.page.evaluate(click))
     assert page.page.get_by_text("L4 H3", exact=True).first.is_visible()
     assert "patches=h4.3" in page.page.url
+    plot = page.page.locator(".st-key-patch_map .nsewdrag")
+    plot.hover()  # shows plotly's buttons
+    buttons = page.page.locator(".st-key-patch_map .modebar").bounding_box()
+    assert buttons["y"] + buttons["height"] <= plot.bounding_box()["y"], "they cover cells"
     fits_a_phone(page)
+
+
+def test_two_texts_of_equal_length_are_both_taken(visit: Visit) -> None:
+    """The button is in a fragment, A's text outside of it."""
+    page = visit("differs=text&patching=true&text=The bird sang&b_text=The king sang well", kind=KINDS["compare"])
+    page.page.get_by_role("button", name="Use two texts of equal length").click()
+    expect(page.page.get_by_text("Measured in A: ")).to_be_visible()
+    assert page.page.get_by_label("Text, one sequence per line").input_value() == PAIR["text"]
+    assert page.page.get_by_label("B's text").input_value() == PAIR["b_text"]
 
 
 @pytest.mark.parametrize(

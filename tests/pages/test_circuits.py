@@ -2,6 +2,7 @@
 
 import copy
 import html
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.pages.explore import Explore, array
 from tests.pages.test_head_atlas import HeadAtlas
 from ui import results
 from viz.html import fixed
+from viz.palette import NOW
 
 
 class Circuits(Explore):
@@ -48,6 +50,19 @@ def test_tokens_of_the_text() -> None:
     page = Circuits(text="the cat the", circuit_tokens="text")
     assert page.table("token attended to").count("<tr>") == 1 + 3
     assert "·cat" in page.table("query token")
+
+
+def test_what_is_left_out_of_a_long_text_and_of_many_arcs_is_said() -> None:
+    words = "the a an and but or so he she it they cat dog bird king queen old big red blue sat ran saw had was"  # 25
+    page = Circuits(text=f"the the {words} cat", circuit_tokens="text", layer="4", head="0")
+    assert page.table("token attended to").count("<tr>") == 1 + 24
+    left_out = "Only the first 24 of {} different tokens of the first line are shown."
+    assert any(re.fullmatch(re.escape(left_out).replace(r"\{\}", r"\d+"), said) for said in page.said("caption"))
+    assert any("the 40 strongest of 385 pairs" in said for said in page.said("caption"))
+    shapes = page.figures()["arcs"]["layout"]["shapes"]
+    assert any(shape["line"]["color"] == NOW for shape in shapes)
+    page.set(text="the cat the dog")
+    assert not any("different tokens" in said for said in page.said("caption"))
 
 
 def test_a_text_none_of_whose_tokens_is_compared_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from model.atlas import progress as atlas_progress
 from model.atlas.progress import Measure
 from model.atlas.table import measures_table
 from model.atlas.unit import measure_unit, units_of_sample
+from tests.pages.explore import Explore
 from tests.pages.page import Page
 from ui import results
 from ui.head_atlas import controls
@@ -207,6 +208,12 @@ def test_an_example_goes_to_explore() -> None:
     assert page.app.text_area(key="text").value == page.app.session_state["text"]
 
 
+def test_an_example_is_about_its_query_where_explore_merged_tokens() -> None:
+    page = Explore(by="words").go("pages/head_atlas.py").press("atlas_open")
+    assert (page["page"], page["by"]) == ("Explore", "tokens")
+    assert page["query"] is not None
+
+
 def progress_of(page: HeadAtlas) -> str:
     (bar,) = page.app.get("progress")
     return bar.proto.text
@@ -292,4 +299,13 @@ def test_of_points_is_spoken_only_where_there_are_some() -> None:
     assert "Each point is a head" not in said
     assert "A head matches a pattern (" in said
     page.set(atlas_source="sample")
-    assert "Each point is a head" in " ".join(one.value for one in page.app.caption)
+    assert "Each point is a head; click one. Dotted: " in page.words()
+
+
+def test_dotted_lines_are_spoken_of_only_where_there_are_some() -> None:
+    page = HeadAtlas(x="copying_scores", y="strongest_reads")
+    assert not page.figures()["atlas_scatter"]["layout"]["shapes"]
+    assert "Each point is a head; click one. A head matches" in page.words()
+    page.set(atlas_y="previous")
+    assert page.figures()["atlas_scatter"]["layout"]["shapes"]
+    assert "Dotted: the value for uniform attention" in page.words()

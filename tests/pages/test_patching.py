@@ -15,6 +15,7 @@ from model.masks import MaskSpec, Stroke
 from tests.model.circuits.test_patching import head_effects, position_effects
 from tests.pages.explore import array
 from tests.pages.test_compare import Compare
+from ui.circuits import patching
 from ui.circuits.patching import PAIR
 from ui.sidebar.models import FIRST
 from viz.html import fixed
@@ -58,6 +59,50 @@ def test_positions_and_paths(story: Model) -> None:
     np.testing.assert_allclose(page.effects(), paths, atol=1e-4)
     page.set(layer=0)
     assert any("No layer comes before that of L0 H1" in said for said in page.said("info"))
+
+
+def test_of_many_positions_it_is_said_which_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "Only the last 5 of the 19 positions up to the query are compared: 14 to 18."
+    page = Patching(patching="true", patch_of="positions", **TEXTS)
+    assert page.effects().shape == (6, 19)
+    assert "are compared" not in page.words()
+    monkeypatch.setattr(patching, "MOST_POSITIONS", 5)
+    page.run()
+    assert page.effects().shape == (6, 5)
+    assert any(words + " L" in said for said in page.said("markdown")), "right before the strongest of them"
+    assert "are compared" not in page.set(patch_of="heads").words()
+
+
+def test_a_position_stays_the_same_token_where_the_other_run_is_patched() -> None:
+    """A's first line begins behind padding, B's text does not."""
+    rows = "The bird sang\nThe bird sang in the old wood near here"
+    pair = {"text": rows, "b_text": "The king sang", "differs": "text", "pad": "left"}
+    page = Patching(patching="true", patch_of="positions", patches="p1.2", **pair)
+    label = lambda: page.widget("patches_chosen").format_func(page.value("patches_chosen")[0])  # noqa: E731
+    assert label() == "L1 2: ·king"
+    effects, start = page.effects(), page.trace("patch_map", "effects")["x"]
+    page.set(patch_into="a")
+    first = int(page.trace("patch_map", "effects")["x"][0].partition(":")[0])
+    assert first > 0
+    assert start[0].startswith("0: ")
+    assert effects.shape == page.effects().shape == (6, 4)
+    assert label() == f"L1 {first + 2}: ·bird"
+    assert page.url["patches"] == "p1.2"
+    (frame,) = page.figures()["patch_map"]["layout"]["shapes"]
+    assert (frame["x0"], frame["y0"]) == (1.5, 0.5)
+    page.set(patches_chosen=[])
+    assert page["patches"] == ""
+    assert not page.said("error")
+
+
+def test_which_tokens_are_measured_is_said() -> None:
+    several = "Of an answer of several tokens, only the first is measured."
+    page = Patching(patching="true", **TEXTS)
+    assert "Measured: the logit of “·bird” minus that of “·horse”." in page.said("caption")
+    page.set(patch_answer="bird", patch_instead="horse")  # no space: the first is not one word any more
+    assert f"Measured: the logit of “b” minus that of “horse”. {several}" in page.said("caption")
+    page.set(patch_metric="probability")
+    assert f"Measured: the log-probability of “b”. {several}" in page.said("caption")
 
 
 def test_several_patches_run_together(story: Model) -> None:

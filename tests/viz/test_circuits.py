@@ -10,6 +10,7 @@ from viz.circuits import (
     ARCS,
     PatchView,
     arcs_figure,
+    arcs_words,
     circuit_table,
     composition_numbers,
     composition_sentence,
@@ -20,6 +21,7 @@ from viz.circuits import (
     profile_sentence,
     strongest,
 )
+from viz.palette import NOW
 
 VALUES = np.array([[0.1, -2.0, 0.0], [3.0, 0.25, -0.125]], np.float32)
 VIEW = PatchView(VALUES, ["L0", "L3"], ["H0", "H1", "5: <b>"], "logits", (2.0, -2.0), ("A", "B"))
@@ -94,6 +96,22 @@ def test_composition_as_arcs_and_in_words() -> None:
     alone = composition_sentence(np.full((1, 2, 1, 2), np.nan), "q", [0])
     assert alone == "It has one layer: no head comes before another."
     assert composition_numbers(np.full((1, 2, 1, 2), np.nan), [0])[0].table.empty
+
+
+def test_the_chosen_head_has_its_own_strongest_arcs() -> None:
+    found = np.zeros((2, ARCS + 2, 2, ARCS + 2))
+    found[1, :, 0, 0] = 1
+    found[1, 3, 0, 1] = 0.5
+    found[1, :, 0, 2] = 0.25  # as many as all that are drawn of any other
+    shapes = lambda chosen: arcs_figure(found, [0, 1], chosen).to_dict()["layout"]["shapes"]  # noqa: E731
+    red = lambda chosen: [one["path"] for one in shapes(chosen) if one["line"]["color"] == NOW]  # noqa: E731
+    assert [len(shapes(chosen)) for chosen in ((0, 0), (0, 1), (0, 2), (0, 3))] == [ARCS, ARCS + 1, 2 * ARCS, ARCS]
+    assert [len(red(chosen)) for chosen in ((0, 0), (0, 1), (0, 2), (0, 3))] == [ARCS, 1, ARCS, 0]
+    assert arcs_words(found) == (
+        f"Arcs: the {ARCS} strongest of {2 * ARCS + 5} pairs above random matrices, and at most {ARCS} of the "
+        "chosen head."
+    )
+    assert arcs_words(found[:, :2, :, :2]) == ""
 
 
 def test_a_profile_without_a_preference_is_said_to_have_none() -> None:

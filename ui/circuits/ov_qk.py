@@ -67,7 +67,11 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     ids: tuple[int, ...] = ()
     if chosen == "text":
         found = continuation_ids(model, line)[0] if (line := first_line(text)) else []
-        ids = tuple(dict.fromkeys([token for token in found if token < count][:MOST_TOKENS]))
+        different = tuple(dict.fromkeys(token for token in found if token < count))
+        ids = different[:MOST_TOKENS]
+        if len(ids) < len(different):
+            words = N_("Only the first {most} of {count} different tokens of the first line are shown.")
+            st.caption(say(words, most=MOST_TOKENS, count=len(different)))
         if not ids:
             st.info(say(NONE_COMPARED, count=count) if found else say(A_LINE_EACH))
     if count < model.vocabulary:
@@ -111,4 +115,6 @@ def show_composition(model: Model, layer: int, head: int) -> None:
         hears = heard("arcs", on_pick=lambda one, other: st.session_state.update(layer=one, head=other or 0))
         tables = partial(pictures.composition_numbers, pairs, numbers)
         page.chart(pictures.arcs_figure(pairs, numbers, (layer, head)), "arcs", sentence, heard=hears, tables=tables)
+        if words := pictures.arcs_words(pairs):
+            st.caption(words)
     right.html(pictures.composition_table(pairs, numbers))

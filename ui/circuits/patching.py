@@ -34,6 +34,12 @@ PATCHED = {
 }
 INTO = {"b": N_("A into B"), "a": N_("B into A")}
 METRICS = {"difference": N_("logit difference"), "probability": N_("log-probability")}
+MEASURED = {
+    "difference": N_("Measured: the logit of “{answer}” minus that of “{instead}”."),
+    "probability": N_("Measured: the log-probability of “{answer}”."),
+}
+FIRST_COUNTS = N_("Of an answer of several tokens, only the first is measured.")
+NOT_ALL = N_("Only the last {some} of the {count:,} positions up to the query are compared: {first} to {last}.")
 HELP = N_(
     "Each cell is one run of B with one activation taken from A: a head's output, a layer's attention output (“all”), "
     "or the residual stream that enters a layer at one position (Wang et al. 2022). A large effect says that, for "
@@ -51,7 +57,10 @@ KNOCKOUT = N_(
 )
 ELSEWHERE = N_("A's other masks are kept in that head only: all other heads get the model's own.")
 SAME = N_("A and B are the same run, so there is nothing to patch: choose other masks or another text for B.")
-FILE = N_("A CSV file with columns a, b, answer and instead_of: texts with equal token counts, at most {most} pairs")
+FILE = N_(
+    "A CSV file with columns a, b, answer and instead_of: texts with equal token counts, at most {most} pairs; of each "
+    "answer, the first token is measured"
+)
 PAIR = {  # a model's to read
     "text": "The old man had a green bird and the old woman had a black horse. The green",  # not shown
     "b_text": "The old man had a black bird and the old woman had a green horse. The green",  # not shown
@@ -89,6 +98,11 @@ class Direction:
         found: np.ndarray = self.ask("effects", metric, tuple((one,) for one in patches))
         return found
 
+    @property
+    def shift(self) -> int:
+        """A token's position in the run that is patched, less that in B, which a link holds: padding may differ."""
+        return 0 if self.names[1] == "B" else self.taking.real.start - self.given.real.start
+
     def layer_names(self) -> list[str]:
         return run_view.layer_names(self.taking.model, "self")
 
@@ -119,11 +133,14 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
         chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
         asked = position - a.real.start + chosen.taking.real.start
         first, second = chosen.ask("likeliest", asked)  # the default where nothing is typed
-        answer, other = _typed(chosen.taking, say("Answer"), "patch_answer", first), None
+        typed = [_typed(chosen.taking, say("Answer"), "patch_answer", first)]
         if state.patch_metric != "probability":
-            other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
-        metric = PatchMetric(asked, answer, other)
+            typed.append(_typed(chosen.taking, say("Instead of"), "patch_instead", second))
+        metric = PatchMetric(asked, *(ids[0] for ids in typed))
     with guarded():
+        labels = [escaped(a.model.label(ids[0])) for ids in typed]
+        words = [say(MEASURED[state.patch_metric], answer=labels[0], instead=labels[-1])]
+        st.caption(together(words + [say(FIRST_COUNTS)] * any(len(ids) > 1 for ids in typed)))
         _show_map(chosen, head, metric, of)
         if of not in INPUTS:
             _show_together(chosen, metric)
@@ -159,9 +176,10 @@ def _cannot(a: RunView, b: RunView, of: str) -> bool:
     return True
 
 
-def _typed(side: RunView, label: str, key: str, likeliest: int) -> int:
+def _typed(side: RunView, label: str, key: str, likeliest: int) -> list[int]:
+    """The tokens of what is typed; where nothing is, the likeliest."""
     text = st.text_input(label, key=key, placeholder=side.model.label(likeliest), max_chars=40, width=130)
-    return continuation_ids(side.model, text)[0][0] if text.strip() else likeliest
+    return continuation_ids(side.model, text)[0] if text.strip() else [likeliest]
 
 
 def _show_map(chosen: Direction, head: Head, metric: PatchMetric, of: str) -> None:
@@ -180,14 +198,20 @@ def _show_map(chosen: Direction, head: Head, metric: PatchMetric, of: str) -> No
         return chosen.effects(metric, grid[layer])
 
     values, both = np.stack(by_layer(rows, measure)), chosen.ask("measured", metric)
-    patches = [] if of in INPUTS else _patches()  # a path is not the patch of its head
+    patches = [] if of in INPUTS else _patches(chosen.shift)  # a path is not the patch of its head
     framed = {(row, column) for row, some in enumerate(grid) for column, one in enumerate(some) if one in patches}
     columns = [_column(taking, one) for one in grid[0]]
-    view = PatchView(values, rows, columns, _unit(metric), both, chosen.names, chosen=frozenset(framed))
+    left_out, first = "", grid[0][0].number
+    if of == "positions" and first > taking.real.start:
+        count = metric.query + 1 - taking.real.start
+        left_out = say(NOT_ALL, some=len(columns), count=count, first=first, last=metric.query)
+    look: Any = {"chosen": frozenset(framed), "left_out": left_out}
+    view = PatchView(values, rows, columns, _unit(metric), both, chosen.names, **look)
+    shift = chosen.shift  # no run: the page keeps the callback
 
     def toggle(row: int, column: int | None) -> None:
-        chosen, patch = _patches(), grid[row][column or 0]
-        _write([one for one in chosen if one != patch] if patch in chosen else [*chosen, patch])
+        chosen, patch = _patches(shift), grid[row][column or 0]
+        _write([one for one in chosen if one != patch] if patch in chosen else [*chosen, patch], shift)
 
     _show(view, None if of in INPUTS else toggle)
 
@@ -203,11 +227,12 @@ def _show(view: PatchView, pick: Callable[[int, int | None], None] | None = None
 
 def _show_together(chosen: Direction, metric: PatchMetric) -> None:
     """Draw one run with all chosen patches together."""
-    patches = _patches()
+    shift = chosen.shift
+    patches = _patches(shift)
     st.caption(say("Click cells to patch them together in one run."))
     if not patches:
         return
-    look = bound("patches_chosen", patches, _write)
+    look = bound("patches_chosen", patches, lambda some: _write(some, shift))
     name = lambda one: f"{run_view.name_of(chosen.taking.model, 'self', one.layer)} {_column(chosen.taking, one)}"  # noqa: E731
     st.multiselect(say("Patched together"), patches, format_func=name, **look)
     value, likeliest = chosen.ask("patched", metric, tuple(patches))
@@ -261,16 +286,17 @@ def _unit(metric: PatchMetric) -> str:
     return say("nats") if metric.instead_of is None else say("logits")
 
 
-def _patches() -> list[Patch]:
-    """The chosen patches; anything else in the choice is ignored."""
+def _patches(shift: int) -> list[Patch]:
+    """The chosen patches; anything else in the choice is ignored. shift: of the Direction."""
     found = re.findall(r"([hap])(\d{1,3})\.(\d{1,5})", st.session_state.patches)
-    every = (Patch(KINDS[kind], int(layer), int(number)) for kind, layer, number in found)  # type: ignore[arg-type]
-    return list(dict.fromkeys(every))
+    numbered = ((KINDS[kind], int(layer), int(number) + shift * (kind == "p")) for kind, layer, number in found)
+    return list(dict.fromkeys(Patch(*one) for one in numbered))  # type: ignore[arg-type]
 
 
-def _write(patches: list[Patch]) -> None:
+def _write(patches: list[Patch], shift: int) -> None:
     letters = {kind: letter for letter, kind in KINDS.items()}
-    st.session_state.patches = ",".join(f"{letters[one.kind]}{one.layer}.{one.number}" for one in patches)
+    numbered = ((one, one.number - shift * (one.kind == "position")) for one in patches)
+    st.session_state.patches = ",".join(f"{letters[one.kind]}{one.layer}.{number}" for one, number in numbered)
 
 
 def _column(side: RunView, one: Patch) -> str:

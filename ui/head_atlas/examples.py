@@ -102,7 +102,7 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         chosen = st.selectbox(label, options, key="atlas_example")
         if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
             one = with_text[options.index(chosen)]
-            own = {"text": one.text, "chat": False, "row": 1, "query": one.query}
+            own = {"text": one.text, "chat": False, "row": 1, "query": one.query, "by": "tokens"}
             own |= dict.fromkeys(("begin", "end", "zoom"))
             st.session_state.kept |= own  # a newly opened page takes its choices from here
             st.switch_page("app.py")

@@ -7,10 +7,10 @@ from importlib import metadata
 import numpy as np
 
 from i18n import N_, listed, say, together
-from model.atlas.result import MEASURES, Atlas
+from model.atlas.result import EVERY_MEASURE, Atlas
 from model.attribution.parts import ScoreSplit
 from model.heads.view import HeadView
-from viz.heads.atlas import even_at
+from viz.heads.atlas import dotted
 from viz.heads.attribution import largest_dimensions, other_pairs, reaches
 from viz.heads.colours import Colours
 from viz.html import signed
@@ -121,10 +121,9 @@ def of_carried(*, added: bool) -> list[str]:
 
 def of_atlas(atlas: Atlas, x: str, y: str) -> list[str]:
     """How to read all heads as points. x, y: names of measures."""
-    titles = {"across": say(MEASURES[x].title), "up": say(MEASURES[y].title)}
+    titles = {"across": say(EVERY_MEASURE[x].title), "up": say(EVERY_MEASURE[y].title)}
     point = say("Each point is a head: {across} on the x axis, {up} on the y axis.", **titles)
-    even = [name for name in (x, y) if even_at(atlas, name) is not None]
-    return [point, say("Dotted: the value for uniform attention over all allowed keys.") if even else ""]
+    return [point, dotted(atlas, x, y)]
 
 
 def of_why(found: ScoreSplit) -> list[str]:

@@ -145,6 +145,12 @@ def even_at(atlas: Atlas, name: str) -> float | None:
     return float(even.mean())
 
 
+def dotted(atlas: Atlas, x: str, y: str) -> str:
+    """Say what the scatter's dotted lines are; "" if it has none."""
+    even = any(even_at(atlas, name) is not None for name in (x, y))
+    return say("Dotted: the value for uniform attention over all allowed keys.") if even else ""
+
+
 MOST_LISTED = 8  # at most so many heads of each pattern are listed
 NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names]
 NO_INDUCTION = N_("None matches induction on these texts; try Random, where all tokens occur twice.")

@@ -319,6 +319,9 @@ def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_col
         "",
     ]
     assert not atlas_picture(PAPER, uneven, "entropy", "peak", (0, 0)).figure.axes[0].lines
+    of_weights = replace(atlas, of_weights={"copying_scores": np.ones_like(INDUCTION)})
+    atlas_picture(PAPER, of_weights, "copying_scores", "peak", (0, 0))
+    assert of_atlas(of_weights, "copying_scores", "peak")[0].startswith("Each point is a head: OV copying")
 
 
 def test_a_row_with_nothing_to_attend_to_says_so() -> None:
