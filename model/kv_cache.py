@@ -86,7 +86,7 @@ def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | Non
     standard masks unless given. Raises ValueError for a model that is none of ours, a full context or an id outside the
     vocabulary."""
     if network_of(model) is None:
-        raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
+        raise ValueError(f"expected a model that runs on Unmask's Transformer, got {model.name}")
     done = read_after(model, torch.tensor([[token]]), torch.tensor([[cache[0][0].shape[2]]]), cache, spec)
     return done.states, [(record.q, record.k, record.v) for record in done.records]
 
@@ -177,7 +177,7 @@ def fits_float64(model: Model) -> bool:
 def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheComparison:
     """As compare under the standard masks, with a copy of the model in float64, to tell rounding from error."""
     if not isinstance(model, DecoderModel):
-        raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
+        raise ValueError(f"expected a model that runs on Unmask's Transformer, got {model.name}")
     network = deepcopy(model.network).cpu().double()  # some devices have no float64
     return compare(DecoderModel(model.name, network, model.tokenizer), ids, start)
 
@@ -273,7 +273,7 @@ def measure(model: Model, whole: Trace, length: int) -> Try:
     ValueError for a model that is not ours."""
     network = network_of(model)
     if network is None:
-        raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")  # not shown
+        raise ValueError(f"expected a model that runs on Unmask's Transformer, got {model.name}")  # not shown
     ids = tuple(whole.batch.ids[0, :length].tolist())
     batch, cache = batch_of(model, ids), cache_of(whole, length - 1)
     triangle = torch.ones(1, 1, length, length, dtype=torch.bool).tril()

@@ -197,5 +197,5 @@ class TestLimits:
         inside.mkdir(parents=True)
         for path in tiny_folder.iterdir():
             (inside / path.name).symlink_to(path)
-        with pytest.raises(CheckpointError, match="link to outside"):
+        with pytest.raises(CheckpointError, match="links outside"):
             catalog.load(str(inside), settings=Settings(model_root=tmp_path / "root"))

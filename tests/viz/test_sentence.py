@@ -48,7 +48,7 @@ class TestStandardMasks:
 
     def test_an_induction_head_is_one_from_a_score_of_a_half(self) -> None:
         found = sentence(replace(STANDARD, induction=0.499))
-        assert found.startswith("Induction: where a token came up before, 49.9%")
+        assert found.startswith("Induction: where a token occurred before, 49.9%")
         assert "induction head" not in found
         assert "induction head" in sentence(replace(STANDARD, induction=0.5))
 

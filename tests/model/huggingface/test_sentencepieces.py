@@ -361,5 +361,5 @@ def test_a_chat_template_beside_a_tokenizer_model_alone_is_not_offered(tmp_path:
 def test_a_family_that_numbers_its_pieces_otherwise_is_refused(tmp_path: Path) -> None:
     families.random_network("roberta", XLMRobertaConfig(**families.PLAIN)).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.model").write_bytes(marian.sentencepieces(marian.ENGLISH, "unigram"))
-    with pytest.raises(CheckpointError, match=r"\(xlm-roberta\) has its tokenizer in tokenizer\.model alone.*llama"):
+    with pytest.raises(CheckpointError, match=r"\(xlm-roberta\) has its tokenizer only in tokenizer\.model.*llama"):
         load(tmp_path)

@@ -194,7 +194,7 @@ CLAIMS: dict[str, Claim] = {
         abs(abs(float(said["before"]) - float(said["after"])) - np.nanmax(np.abs(facts.change))) < 0.0102
         and said["token"] in facts.pieces
     ),
-    "After {token} the most likely next token was {standard} ({before}) and is {now} ({after}).": _predicted,
+    "After {token} the most likely next token was {standard} ({before}) and is now {now} ({after}).": _predicted,
     # viz/mask_lab/effect.py
     "The prediction does not change.": lambda said, facts: (
         facts.logs[facts.at].argmax() == facts.logs0[facts.at].argmax()
