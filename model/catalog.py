@@ -15,7 +15,7 @@ from model.decoder import DecoderModel
 from model.errors import CheckpointError, panics_caught
 from model.files import read_regular
 from model.gpt2 import AS_WE_DO, load_transformer
-from model.text import BatchTokenizer, added_around
+from model.text import FIRST_ID, PAD_ID, START_ID, BatchTokenizer, added_around
 from serving.settings import Settings
 
 if TYPE_CHECKING:
@@ -275,11 +275,12 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
             "{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}"
         )
         raise CheckpointError(msg(words, folder=folder, known=known, entries=entries))
-    start, pad = (tokenizer.token_to_id(token) for token in ("<start>", "<pad>"))
-    pad = known - 1 if pad is None else pad
-    most = min(network.config.context, settings.tokens)
+    pad, start, first = map(tokenizer.token_to_id, ("<pad>", "<start>", "!"))
     before, end = added_around(tokenizer)
-    texts = BatchTokenizer(tokenizer, most, pad=pad, start=before if start is None else [start], end=end)
+    if not before and (pad, start, first) == (PAD_ID, START_ID, FIRST_ID):  # training/ made it, "!" is the first byte
+        before = [START_ID]
+    most = min(network.config.context, settings.tokens)
+    texts = BatchTokenizer(tokenizer, most, pad=known - 1 if pad is None else pad, start=before, end=end)
     return DecoderModel(name, network, texts, hardware=computes)
 
 

@@ -70,6 +70,10 @@ class DecoderModel(Model):
     def vocabulary(self) -> int:
         return 0 if self._tokenizer is None else self._tokenizer.vocabulary
 
+    @property
+    def num_ids(self) -> int:
+        return self.network.config.vocabulary
+
     def describe(self) -> Description:
         precision = said(self.hardware)
         return self.described(architecture="GPT-2", masks=("causal", "padding"), precision=precision)

@@ -383,7 +383,10 @@ def _layer_numbers(model: Model) -> list[int]:
 
 def _token(model: Model, given: Token) -> int:
     if isinstance(given, str):
-        return continuation_ids(model, given)[0][0]
+        ids, _ = continuation_ids(model, given)
+        if not ids:
+            raise ValueError(f"expected a text of at least one token, got {given!r:.80}")
+        return ids[0]
     return index("token", given, model.num_ids)
 
 

@@ -66,6 +66,7 @@ OTHER_SENSES = (  # tasks: why their models are not shown
     ("SPEECH_SEQ_2_SEQ", SPEECH),
     ("CTC", SPEECH),
     ("AUDIO_CLASSIFICATION", N_("it is a sound model: it reads sound, not text")),
+    ("ZERO_SHOT_IMAGE_CLASSIFICATION", None),  # CLIP and its like have a part that reads text: class_for refuses them
     ("IMAGE_CLASSIFICATION", N_("it is an image model: it reads images, not text")),
     ("OBJECT_DETECTION", N_("it is an image model: it reads images, not text")),
     ("TEXT_TO_WAVEFORM", N_("it generates sound, not text")),

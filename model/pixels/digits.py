@@ -48,10 +48,6 @@ class DigitsModel(DecoderModel):
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         raise ValueError("expected a picture, got a text, which the digits model cannot read")  # not shown
 
-    @property
-    def num_ids(self) -> int:
-        return VOCABULARY
-
     def label(self, token: int) -> str:
         return class_name(token) if token < CLASSES else str(token - CLASSES)
 

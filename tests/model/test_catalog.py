@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers.models import BPE, WordLevel
 from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 from model import catalog
@@ -133,6 +134,15 @@ class TestTokenizers:
         assert batch.pieces[0][0] == "the"
         assert batch.ids[0, -1] == TINY.vocabulary - 1
         assert not batch.keep[0, -1]
+
+    @pytest.mark.parametrize("special", [["<start>"], ["<pad>", "<start>", "<end>"]])
+    def test_a_token_called_start_is_put_before_texts_in_our_own_tokenizers_alone(
+        self, folder: Path, special: list[str]
+    ) -> None:
+        other = Tokenizer(BPE())
+        other.train_from_iterator([TEXT], BpeTrainer(special_tokens=special, show_progress=False))
+        other.save(str(folder / "tokenizer.json"))
+        assert catalog.load(str(folder)).encode([TEXT]).ids[0].tolist() == other.encode(TEXT).ids
 
     def test_what_its_post_processor_puts_around_a_text_is_read(self, folder: Path) -> None:
         marks = put_marks_around_texts(folder)

@@ -382,8 +382,9 @@ def test_layers_of_a_hybrid_that_are_not_there_are_refused(tmp_path: Path) -> No
             call(1, 0)
 
 
-def test_ids_of_the_network_that_the_tokenizer_has_not_are_taken(tmp_path: Path) -> None:
-    model = unmask.load(save("llama", tmp_path))
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_ids_of_the_network_that_the_tokenizer_has_not_are_taken(tmp_path: Path, family: str) -> None:
+    model = unmask.load(save(family, tmp_path))
     last = model.model.num_ids - 1
     assert last > model.model.vocabulary
     run = model.run(ids=[3, 5, last])

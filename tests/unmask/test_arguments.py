@@ -1,5 +1,6 @@
 """What methods of a run take besides what is written in their tables, and what they answer where they do not."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,20 @@ def test_a_target_is_a_text_too(story: LoadedModel, run: Run) -> None:
     by_text, by_id = (run.ablate([(4, 0)], target=target) for target in (" ball", token))
     assert by_text.line == by_id.line
     np.testing.assert_array_equal(run.ablation(target=" ball").numpy(), run.ablation(target=token).numpy())
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda run: run.ablate([(0, 1)], target=""),
+        lambda run: run.ablation(target=""),
+        lambda run: run.patch(run, answer=""),
+        lambda run: run.patch(run, answer=" dog", instead_of=""),
+    ],
+)
+def test_a_text_without_a_token_is_no_target_and_no_answer(run: Run, ask: Callable[[Run], object]) -> None:
+    with pytest.raises(ValueError, match="expected a text of at least one token, got ''"):
+        ask(run)
 
 
 def test_another_mask_is_a_dict_too(run: Run) -> None:

@@ -172,7 +172,13 @@ def test_layers_with_different_numbers_of_heads_are_refused(tmp_path: Path, head
 
 
 @pytest.mark.parametrize(
-    ("model_type", "why"), [("vit", "an image model: it reads images"), ("wav2vec2", "a speech model: it reads sound")]
+    ("model_type", "why"),
+    [
+        ("vit", "an image model: it reads images"),
+        ("wav2vec2", "a speech model: it reads sound"),
+        ("clip", r"\(clip\) cannot be shown: transformers has no language model of this kind"),  # one half reads text
+        ("siglip", "no language model"),
+    ],
 )
 def test_a_model_of_another_sense_is_named(folder: Path, model_type: str, why: str) -> None:
     edit(folder / "config.json", model_type=model_type)
