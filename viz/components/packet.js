@@ -79,7 +79,7 @@ function copy(canvas, sheet) {
   pen.resetTransform();
   pen.clearRect(0, 0, canvas.width, canvas.height);
   pen.drawImage(sheet, 0, 0);
-  pen.scale(window.devicePixelRatio || 1, window.devicePixelRatio || 1);
+  pen.setTransform(sheet.getContext("2d").getTransform()); // the window may since have moved to a screen of another ratio
   return pen;
 }
 
