@@ -161,6 +161,8 @@ def test_a_row_a_column_and_a_cell_that_the_causal_mask_blocks_are_drawn(lab: Ca
         page.page.mouse.move(*page.place_of(row, -1))
         page.after(lambda key=key: page.page.keyboard.press(key))
         assert page.blocked()[row].all(), "the row that the pointer is beside"
+    assert list(page.looks(1280, schemes=["dark"]))
+    assert page.contrast(".annotation .bg", "fill") < 1.1, "the words have the ground of the theme before"
 
 
 def test_a_drag_that_leaves_the_cells_ends_at_their_edge(lab: Callable) -> None:
