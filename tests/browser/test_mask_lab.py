@@ -336,3 +336,11 @@ def test_what_was_typed_in_a_section_is_there_when_it_is_come_back_to(lab: Calla
     assert page.is_on("Causal mask")
     section("Name a mask")
     assert box.input_value() == "[[1,0],[1,1]]"
+
+
+def test_rows_of_the_mask_are_level_with_those_of_the_head_beside_it_at_every_width(lab: Callable) -> None:
+    page = lab(by="words")
+    for look in page.looks(1280, 1024, schemes=["light"]):
+        top = page.chart.locator(".nsewdrag").first.bounding_box()["y"]
+        room = page.mask.evaluate("canvas => canvas.studio.mask.room.t")
+        assert top == pytest.approx(page.mask.bounding_box()["y"] + room, abs=1), look
