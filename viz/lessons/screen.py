@@ -116,6 +116,7 @@ STYLE = (
   .st-key-lesson_heads { max-width: max(16rem, 100dvh - 18rem); }
   .aim { font-size: 1rem; opacity: .85; margin: 0; }
   .st-key-lesson_nav button p { white-space: nowrap; }
+  $main kbd { opacity: 1; }
   .st-key-curves_and_head { --least: 7rem; } /* half of a column is enough */
   @container main (max-width: 860px) { $column { min-width: 100%; } }
   @media (max-width: 640px) {
