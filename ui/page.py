@@ -79,7 +79,8 @@ STYLE = """
   [class*="st-key-listening_"] { display: none; }
   $header { background: transparent; height: 2.8rem; min-height: 2.8rem; }
   @media (max-width: 640px) { /* else its buttons lie on the text that goes under them */
-    $header { background: light-dark(#FFFFFF, #14171C); } }
+    $header { background: light-dark(#FFFFFF, #14171C); }
+    .st-key-pair_head_figure { --least: 7.5rem; } } /* else its colour bars are out of sight */
   $sidebar_header { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
   section$sidebar { width: 290px !important; }
   .st-key-nav > ::before { display: block; font-size: .8rem; font-weight: 600; opacity: .8; padding: .7rem .5rem 0; }
@@ -123,7 +124,7 @@ STYLE = """
   $caption p { color: inherit; }
   $caption { color: inherit; opacity: .8; }
   $widget_label p { color: light-dark(#1F2328, #E6E8EB) !important; }
-  $primary_button:where(:enabled) p { color: light-dark(#FFFFFF, #14171C); }
+  $primary_button:where(:enabled) :is(p, kbd) { color: light-dark(#FFFFFF, #14171C); }
   $markdown h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
   @container main (min-width: 620.02px) { /* what would be cut off in a narrower column takes a row of its own */
     $column:where(:has(h3)) { min-width: min(100%, 7.3rem); }
@@ -152,9 +153,11 @@ STYLE = """
   .chart:fullscreen { background: light-dark(#FFFFFF, #14171C); }
   $plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
   $plot text { fill: currentColor !important; }
+  $plot $plot_note_box { fill: light-dark(#FFFFFF, #14171C) !important; }
   @media (hover: none) { .chart:not(:hover) $plot_buttons { display: none; } } /* else over the legend, always */
   $layout_wrapper:has(> $vertical_block > $element:only-child > $empty) { display: none; }
   $multiselect [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
+  $multiselect [data-tag] > button { min-width: 24px; min-height: 24px; }
   $code .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
   $code .token.inserted { color: light-dark(#0B5E27, #6FDD8B) !important; }
   [data-moves] { position: relative; }

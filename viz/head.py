@@ -31,7 +31,7 @@ def head_figure(
     query: the position whose row is framed. zmax: the weight that gets the last colour, by default head_range's.
     """
     view = coarser(now)
-    layout = _layout(view, dark, query) | heatmap.axes(view) | {"images": heatmap.hatching(view.blocked, dark=dark)}
+    layout = _layout(view, query) | heatmap.axes(view) | {"images": heatmap.hatching(view.blocked, dark=dark)}
     layout["xaxis"]["domain"] = [0, 1 / wide]
     weights = heatmap.weights_trace(view, zmax or head_range(now), **_at_picture(view, wide, tall))
     return heatmap.figure([*heatmap.blocked_traces(view), weights], layout)
@@ -67,7 +67,7 @@ def comparison_figure(
         _difference_trace(named, change, dark, "3", **_beside(1, SMALL, SMALL)),
     ]
     layout = (
-        _layout(view, dark, query)
+        _layout(view, query)
         | heatmap.axes(view)
         | heatmap.axes(other, "2", tokens=False)
         | heatmap.axes(view, "3", tokens=False)
@@ -82,7 +82,7 @@ def comparison_figure(
         + _hatching_of(change, other, dark=dark, place="3")
     )
     corners = ((0, 1), (1 - SMALL / WIDE, 1), (1 - SMALL / WIDE, SMALL))
-    layout["annotations"] += heatmap.empty_notes(other, dark=dark, place="2")
+    layout["annotations"] += heatmap.empty_notes(other, "2")
     layout["annotations"] += [
         heatmap.title(f"<b>{text}</b>", *corner)
         for text, corner in zip(titles or map(say, TITLES), corners, strict=True)
@@ -106,7 +106,7 @@ def difference_figure(
     view, other = coarser(now), coarser(standard)
     change, (_, named) = _change(now, standard, view.any_blocked() & other.any_blocked()), _named_alike(other, view)
     images = _hatching_of(change, other, dark=dark, place="")
-    layout = _layout(view, dark, query) | heatmap.axes(view) | {"annotations": [], "images": images}
+    layout = _layout(view, query) | heatmap.axes(view) | {"annotations": [], "images": images}
     return heatmap.figure([_difference_trace(named, change, dark, "", **_at_picture(view, 1, tall))], layout)
 
 
@@ -149,11 +149,11 @@ def _at_picture(view: HeadView, wide: float, tall: float) -> heatmap.Part:
     return _beside(min(columns / rows * tall, 1) / wide, 1, min(rows / columns / tall, 1))
 
 
-def _layout(view: HeadView, dark: bool, query: int | None) -> heatmap.Part:
+def _layout(view: HeadView, query: int | None) -> heatmap.Part:
     """The layout that all figures here share."""
     return {
         "margin": heatmap.margin(view.queries, view.keys, view.first, view.first_key, view.step)
         | {"autoexpand": False},
-        "annotations": heatmap.empty_notes(view, dark=dark),
+        "annotations": heatmap.empty_notes(view),
         "shapes": heatmap.frames(view, query, ""),
     }

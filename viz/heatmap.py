@@ -184,7 +184,7 @@ def hatching(blocked: dict[str, np.ndarray], *, dark: bool, place: str = "") -> 
     return [{"source": source, "sizing": "stretch", "layer": "below", **where}]
 
 
-def empty_notes(view: HeadView, *, dark: bool, place: str = "") -> list[Part]:
+def empty_notes(view: HeadView, place: str = "") -> list[Part]:
     """Annotations on the rows that have nothing to attend to."""
     rows, columns = view.weights.shape
     return [
@@ -196,7 +196,7 @@ def empty_notes(view: HeadView, *, dark: bool, place: str = "") -> list[Part]:
             "y": (first + last) / 2,
             "showarrow": False,
             "font": {"size": 11},
-            "bgcolor": "rgba(27,31,39,.85)" if dark else "rgba(255,255,255,.85)",
+            "bgcolor": "rgba(255,255,255,.85)",  # in the dark theme ui/page.py's
         }
         for first, last in empty_runs(view)
     ]

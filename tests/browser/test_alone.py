@@ -20,9 +20,10 @@ from tests.browser.conftest import Watch
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
 from viz.components import VIEWS, source, style
-from viz.heads.cells import weight_text
+from viz.heads.cells import growing_packet, weight_text
 from viz.saved.explorer import ABSENT, explorer_page
 from viz.saved.standalone import Canvas
+from viz.saved.standalone import page as page_of
 
 TEXT = "Once upon a time there was a little cat. The little cat said to the dog"
 CELL = re.compile(r"(\d+): .* attends to (\d+): .* · (.+)")
@@ -285,6 +286,60 @@ def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browse
     assert page.evaluate("saved.at(-1)") == expected
     page.evaluate("models[0].leave()")
     page.close()
+
+
+@pytest.mark.parametrize("view", ["overview", "heatmap", "mask"])
+def test_frames_stay_on_their_cells_on_a_screen_of_another_pixel_ratio(
+    view: str, run: Run, open_file: Open, tmp_path: Path
+) -> None:
+    shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "mask": run.mask(4, 0)}
+    page = open_file(shown[view].save(tmp_path / "picture.html"))
+    canvas = page.locator(f".{view} canvas")
+    expect(canvas).to_have_attribute("aria-label", re.compile("."))
+    seen = []
+    for ratio in (1, 2):  # as when the window is moved from one screen to another
+        sizes = {**page.viewport_size, "deviceScaleFactor": ratio, "mobile": False}
+        page.context.new_cdp_session(page).send("Emulation.setDeviceMetricsOverride", sizes)
+        page.wait_for_function("ratio => devicePixelRatio === ratio", arg=ratio)
+        page.mouse.move(1, 1)
+        canvas.hover()
+        seen.append(canvas.evaluate("canvas => [canvas.width, canvas.toDataURL()]"))
+    assert seen[0] == seen[1]
+
+
+@pytest.fixture
+def growing(run: Run, open_file: Open, tmp_path: Path) -> Page:
+    """The picture of Generation, without its page."""
+    packet = growing_packet(run.head(4, 0).view, name="L4 H0", query=2, alt="a head")
+    (tmp_path / "growing.html").write_text(page_of("a head", [Canvas("heatmap", packet)]), encoding="utf-8")
+    page = open_file(tmp_path / "growing.html")
+    expect(page.locator(".heatmap")).to_have_attribute("data-head", "L4 H0")
+    return page
+
+
+def test_a_growing_head_keeps_its_cells_when_the_window_s_height_alone_changes(growing: Page) -> None:
+    place, said = growing.locator("canvas"), growing.locator(".cell")
+    seen = []
+    for height in (1400, 800):
+        growing.set_viewport_size({"width": 1000, "height": height})  # narrower than before: it is painted anew, once
+        expect(place).to_have_js_property("width", 984)
+        place.hover(position={"x": 300, "y": 300})
+        expect(said).to_have_text(CELL)
+        seen.append((said.inner_text(), place.bounding_box()))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("width", [312, 272])  # what Generation has on phones of 360 and 320 pixels
+def test_a_growing_head_has_its_whole_colour_bar_on_a_small_phone(width: int, growing: Page) -> None:
+    growing.set_viewport_size({"width": width + 16, "height": 740})
+    canvas = growing.locator("canvas")
+    expect(canvas).to_have_js_property("width", width)
+    shown = """canvas => ((wide, pen) => [57, 1].map((right) => new Set(
+      new Uint32Array(pen.getImageData(wide - right, 0, 1, canvas.height).data.buffer)).size)
+    )(canvas.width, canvas.getContext("2d"))"""
+    colours, edge = canvas.evaluate(shown)
+    assert colours > 40, "of the bar, which is left of its numbers"
+    assert edge == 1, "no number reaches the edge"
 
 
 @pytest.mark.parametrize("view", ["overview", "heatmap", "mask"])

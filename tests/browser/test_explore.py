@@ -145,6 +145,16 @@ class TestRoom:
                                     "chart._fullLayout['yaxis' + n]._length])")  # fmt: skip
         assert small == pytest.approx([small[0]] * 4, abs=2)
 
+    def test_on_a_phone_a_comparison_is_whole_and_what_takes_things_away_is_as_large_as_a_finger_needs(
+        self, visit: Visit
+    ) -> None:
+        page = visit("causal=false&view=arcs&heads=1", width=360, height=844)
+        room = page.page.locator(".st-key-pair_head_figure")
+        assert room.evaluate("room => room.scrollWidth - room.clientWidth") <= 0, "its colour bars' numbers are seen"
+        for button in (".st-key-start_close button", "[data-tag] button"):
+            box = page.page.locator(button).last.bounding_box()
+            assert min(box["width"], box["height"]) >= 24, button
+
     def test_what_to_try_takes_one_line_beside_a_scroll_bar_too(self, visit: Visit) -> None:
         page = visit(query(text=LINE), width=1274)  # headless Chromium hides the bar of 6 pixels
         line = page.page.locator(".st-key-start > div")

@@ -19,6 +19,18 @@ WATCH_SHIFTS = """() => {
   }).observe({ type: "layout-shift" });
 }"""  # what moves by itself, as Chromium counts it; half a second after a click is the click's
 
+OUTSIDE = """() => {
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const end = document.querySelector('.st-key-candidates').getBoundingClientRect().right;
+  const words = document.createRange();
+  const right = (element) => (words.selectNodeContents(element), words.getBoundingClientRect().right);
+  return [
+    ...all('p.sentence, .st-key-generation_notes [data-testid=stCaptionContainer]')
+      .filter((box) => box.scrollHeight > box.clientHeight).map((box) => `${box.scrollHeight} in ${box.clientHeight}`),
+    ...all('.chance :is(b, .share, .bars)').filter((part) => right(part) > end + 8).map((part) => part.innerText),
+  ];
+}"""  # sentences that are higher than the room for them, and what reaches out of the candidates' column
+
 
 @pytest.fixture
 def generation(visit: Callable[..., Generation]) -> Open:
@@ -59,6 +71,8 @@ def test_nothing_is_cut_off_nor_lies_over_another(generation: Open) -> None:
         assert not page.overlaps(parts), look
         assert page.contrast("p.writing .prompt", "color") >= 4.5, look
         assert page.contrast(".chance .share", "color") >= 4.5, look
+    for look in page.looks(1120, 1024, 768, 360, 320, schemes=["light"]):
+        assert page.page.evaluate(OUTSIDE) == [], look
 
 
 def test_while_it_plays_the_picture_never_goes_white_and_nothing_moves(generation: Open) -> None:

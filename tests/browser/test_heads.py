@@ -82,6 +82,8 @@ class TestTokens:
         assert below["x"] < 700
         assert beside["x"] > picture["x"] + picture["width"], "the tokens lie on the heatmap"
         assert picture["y"] - 20 < beside["y"] < picture["y"] + picture["height"]
+        room = page.page.locator(".st-key-tokens_beside")
+        assert room.evaluate("room => room.scrollHeight - room.clientHeight") == 0, "the table's button is whole"
 
     def test_pins_survive_a_change_of_head_and_come_back_with_the_link(self, heads: Visit) -> None:
         page = heads(layer=4, head=0)

@@ -101,6 +101,18 @@ def test_space_on_a_control_of_a_picture_does_not_turn_the_page(visit: Visit) ->
     assert page.title() == "All heads at once"
 
 
+def test_the_keys_on_buttons_are_as_clear_as_the_words_beside_them(visit: Visit) -> None:
+    page = visit("lesson=causal_mask&step=3", kind=Lessons)
+    keys = page.page.locator("[data-testid=stMain] kbd")
+    for look in page.looks(1280):
+        colours = keys.evaluate_all("""all => all.map((key) => {
+          const words = key.closest("button").querySelector("p");
+          return [key, words].map((one) => `${getComputedStyle(one).color} ${getComputedStyle(one).opacity}`);
+        })""")
+        assert len(colours) == 7
+        assert all(key == words for key, words in colours), look
+
+
 def test_nothing_sticks_out_on_a_phone_and_then_on_a_large_screen(visit: Visit) -> None:
     """A question, presented too, in Chinese."""
     for query in ("lesson=causal_mask&step=5", "lesson=why_training&step=1&present=true&lang=zh"):

@@ -161,6 +161,8 @@ def test_a_row_a_column_and_a_cell_that_the_causal_mask_blocks_are_drawn(lab: Ca
         page.page.mouse.move(*page.place_of(row, -1))
         page.after(lambda key=key: page.page.keyboard.press(key))
         assert page.blocked()[row].all(), "the row that the pointer is beside"
+    assert list(page.looks(1280, schemes=["dark"]))
+    assert page.contrast(".annotation .bg", "fill") < 1.1, "the words have the ground of the theme before"
 
 
 def test_a_drag_that_leaves_the_cells_ends_at_their_edge(lab: Callable) -> None:
@@ -334,3 +336,11 @@ def test_what_was_typed_in_a_section_is_there_when_it_is_come_back_to(lab: Calla
     assert page.is_on("Causal mask")
     section("Name a mask")
     assert box.input_value() == "[[1,0],[1,1]]"
+
+
+def test_rows_of_the_mask_are_level_with_those_of_the_head_beside_it_at_every_width(lab: Callable) -> None:
+    page = lab(by="words")
+    for look in page.looks(1280, 1024, schemes=["light"]):
+        top = page.chart.locator(".nsewdrag").first.bounding_box()["y"]
+        room = page.mask.evaluate("canvas => canvas.studio.mask.room.t")
+        assert top == pytest.approx(page.mask.bounding_box()["y"] + room, abs=1), look

@@ -1,8 +1,10 @@
 """Every kind of page that is written to a file says numbers, in a Chromium without a network: no NaN, no undefined.
 
-The page is read as the browser has it, with attributes and styles, after its tokens were pointed at.
+The page is read as the browser has it, with attributes and styles, after its tokens were pointed at; a report is
+printed, too.
 """
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect
+from pypdf import PdfReader
 
 import unmask
 from model import catalog
@@ -22,6 +25,7 @@ from ui.export.export_files import ExportSubject
 from ui.export.export_files import report_of as exported
 from unmask.checking import Report
 from unmask.pictures import TRAITS, Picture
+from viz.palette import NOW, STANDARD
 
 TEXT = "Once upon a time there was a little cat. The cat saw a dog"
 NO_NUMBER = re.compile("NaN|undefined|Infinity|∞")
@@ -103,3 +107,23 @@ def test_there_is_a_page_of_every_kind(pages: dict[str, Picture | Report | str])
     shown = [one for one in pages.values() if isinstance(one, Picture)]
     assert {Picture, *Picture.__subclasses__()} <= {type(one) for one in shown}
     assert set(TRAITS) <= {one.canvas().view for one in shown if one.canvas}
+
+
+def test_a_report_printed_from_a_dark_browser_has_its_labels_and_its_bars(
+    pages: dict[str, Picture | Report | str], tab: Page, tmp_path: Path
+) -> None:
+    """Chromium prints a page in its light colours, without grounds, but a canvas as it is."""
+    tab.emulate_media(color_scheme="dark")
+    tab.goto(pages["report"].save(tmp_path / "report.html").as_uri())
+    expect(tab.locator(".heatmap").first).to_have_attribute("data-head", re.compile("L"))
+    ground = tab.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+    dark = tuple(int(part) for part in re.findall(r"\d+", ground))
+    assert max(dark) < 60
+    printed = PdfReader(io.BytesIO(tab.pdf())).pages
+    fills = {
+        tuple(round(255 * float(part)) for part in found)
+        for page in printed
+        for found in re.findall(r"([\d.]+) ([\d.]+) ([\d.]+) rg", page.get_contents().get_data().decode("latin1"))
+    }
+    assert dark in fills, "below the light labels of a canvas"
+    assert {tuple(bytes.fromhex(colour[1:])) for colour in (NOW, STANDARD)} <= fills, "of the tables' bars"

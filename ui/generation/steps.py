@@ -40,7 +40,7 @@ STYLE = f"""
   p.writing .newest {{ outline: 2px solid {MARK}; outline-offset: 1px; border-radius: 2px; }}
   .chance {{ display: flex; align-items: center; gap: .5rem; font-size: .875rem; font-variant-numeric: tabular-nums; }}
   .chance .share {{ width: 4.6rem; text-align: right; white-space: nowrap; flex: none; }}
-  .chance .bars {{ flex: 1; display: flex; flex-direction: column; gap: 2px; min-width: 2rem; }}
+  .chance .bars {{ flex: 1; display: flex; flex-direction: column; gap: 2px; }}
   .chance .bar {{ height: .4rem; border-radius: 2px; min-width: 1px; }}
   .chance.gone .bar:last-child {{ visibility: hidden; }}
   .chance.gone {{ opacity: .65; }}
@@ -50,12 +50,19 @@ STYLE = f"""
   .st-key-candidates > :first-child {{ grid-column: 1 / -1; }}
   .st-key-candidates > :nth-child(2) {{ grid-column: 2; grid-row: 2 / span {TOP}; align-self: start; }}
   .chances {{ display: grid; gap: .25rem; grid-auto-rows: 1.75rem; }}
-  .chance.head b {{ width: 8.6rem; flex: none; }}
+  .chance.head b {{ width: calc((100% - 1rem) / 2.6 + .5rem); flex: none; }} /* over the buttons */
   .st-key-candidates button {{ min-height: 1.75rem; height: 1.75rem; padding: 0 .4rem; }}
   .st-key-candidates button p {{ font-family: monospace; overflow: hidden; text-overflow: ellipsis; }}
   .st-key-generation_notes $caption {{ height: 6em; overflow-y: auto; }}
+  @container main (max-width: 830px) {{ /* else the candidates reach over the heatmap */
+    .st-key-generation_scene p.sentence {{ height: 6.4em; }}
+    $column:has(.st-key-candidates) {{ min-width: min(100%, 22rem); }}
+  }}
   @media (max-width: 700px) {{
     .st-key-generation_scene p.sentence, .st-key-generation_notes $caption {{ height: 12em; }}
+  }}
+  @media (max-width: 375px) {{
+    .st-key-generation_scene p.sentence, .st-key-generation_notes $caption {{ height: 15em; }}
   }}
   @container main (max-width: 620px) {{
     .st-key-generation_scene p.sentence, .st-key-generation_notes $caption {{ height: 9.5em; }}

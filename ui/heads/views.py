@@ -139,7 +139,7 @@ BESIDE = """<style>@media (min-width: 1600px) {
   .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/heads/head.py's ROOM */
     --side: clamp(LEAST, min((100cqw - var(--across)) / WIDE, 100dvh - ABOVEpx - var(--down)), 70rem);
     position: absolute; top: var(--top); left: calc(var(--side) + var(--across)); right: 0; width: auto;
-    max-height: var(--side); overflow-y: auto; }
+    max-height: var(--side); overflow-y: auto; padding-bottom: .9rem; } /* its last button stands so much lower */
 }
 @media (max-width: 1599.9px) { .st-key-said_beside { display: none; } }</style>"""
 

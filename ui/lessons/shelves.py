@@ -100,8 +100,8 @@ LABELS = {
     "start_padding": N_("let tokens attend to padding"),
 }
 STYLE = """<style>
-  .st-key-start { margin-bottom: -.6rem; } .st-key-start :is(button, a) { min-height: 0; padding: 0 .2rem; }
-  .st-key-start p { font-size: .9rem; }
+  .st-key-start { margin-bottom: -.6rem; } .st-key-start p { font-size: .9rem; }
+  .st-key-start :is(button, a) { min-height: 24px; min-width: 24px; padding: 0 .2rem; }
 </style>"""
 
 

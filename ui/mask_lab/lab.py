@@ -68,13 +68,14 @@ def show(reading: TokenizedText, row: int) -> None:
     part = compose.drawable(*part, chosen)
     rows, columns = head_picture.zoomed(part, part)
     with st.container(key="mask_and_head"):
-        left, right = st.columns(2, gap="small")
+        left, right = st.columns(2, gap="small", vertical_alignment="bottom")  # rows are level, whatever is above
     with right, guarded():  # first: the canvas beside it has shown a stroke at once
         show_head((now, standard), (layer, head), (rows, columns), query.moves(now, part))
     with left, guarded():
         mask, text = now.ask(mask_view, layer, head), compose.text_key(batch)
         in_scope = not spec.layers or layer in spec.layers
         compose.show_canvas(mask, rows, columns, text, chosen, in_scope=in_scope)
+    controls.explain_by(say("Masks are drawn on tokens; the query and the sections below count tokens, too."))
     with said, guarded(say("Computing what each token can depend on …")):
         told = sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
         said.html(told)
@@ -359,7 +360,6 @@ def show_head(
     pick = lambda row, _: head_picture.choose_query(now.last_token(row), None)  # noqa: E731
     hears: Any = {"moves": moves, "zooms": True} if now.by == "tokens" else {"on_pick": pick}
     head_picture.show(figure, words, room="one", above=compose.ABOVE, **hears)
-    controls.explain_by(say("Masks are drawn on tokens; the query and the sections below count tokens, too."))
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:

@@ -19,7 +19,7 @@ function layout(width, { rows, columns, queries, keys, grows, small }) {
   const [left, below] = small ? [1, 0] : [queries, keys].map((labels) => EDGE + LETTER * letters(labels));
   const room = width - left - BAR;
   const cell = grows
-    ? Math.max(Math.min(room, Math.max(window.innerHeight - ABOVE, 420)), 160) / rows
+    ? Math.max(Math.min(room, Math.max(window.innerHeight - ABOVE, 420)), 60) / rows
     : Math.max(Math.min(room / columns, TALLEST / rows, LARGEST), 0.5);
   const [wide, tall] = [cell * columns, cell * rows];
   return { left, top: 6, cell, wide, tall, height: tall + below + 6 };
@@ -115,11 +115,11 @@ function picture(canvas, cells) {
   pen.textBaseline = "middle";
   bar(pen, cells, palette, place, style.color);
   if (!cells.small) names(pen, cells, place);
-  return all;
+  return Object.assign(all, { place });
 }
 
 function paint(canvas, cells, all, cursor) {
-  const { left, top, cell, wide, height } = layout(canvas.parentElement.clientWidth || 400, cells);
+  const { left, top, cell, wide, height } = all.place;
   canvas.style.height = `${height}px`;
   const pen = copy(canvas, all);
   const row = cells.query - cells.first;
@@ -127,9 +127,8 @@ function paint(canvas, cells, all, cursor) {
   if (cursor) frame(pen, getComputedStyle(canvas).color, 2, left + cursor.key * cell, top + cursor.query * cell, cell, cell);
 }
 
-function cellAt(canvas, cells, event) {
-  const { x, y, width } = pointOn(canvas, event);
-  const { left, top, cell } = layout(width, cells);
+function cellAt(canvas, cells, { place: { left, top, cell } }, event) {
+  const { x, y } = pointOn(canvas, event);
   const [key, query] = [Math.floor((x - left) / cell), Math.floor((y - top) / cell)];
   return Math.min(key, query) >= 0 && key < cells.columns && query < cells.rows ? { query, key } : null;
 }
@@ -139,12 +138,13 @@ const PARTS = `<canvas tabindex="0" role="application"></canvas><div class="cell
 // Returns a function that redraws it in the current size.
 function show(element, cells, onPick) {
   const [canvas, said] = element.children;
-  let all = null; // the picture, painted once for a packet and a size
+  let all = null; // the picture and its layout, made once for a packet and a width
+  const made = () => (all ||= picture(canvas, cells));
   const still = element.cursor?.query < cells.rows && element.cursor.key < cells.columns;
   let cursor = still ? element.cursor : null; // kept from one packet to the next
   const point = (at) => {
     cursor = element.cursor = at;
-    paint(canvas, cells, (all ||= picture(canvas, cells)), cursor);
+    paint(canvas, cells, made(), cursor);
     said.textContent = cursor ? reading(cells, cursor) : cells.words.hint;
   };
   const pick = (at) => {
@@ -153,11 +153,11 @@ function show(element, cells, onPick) {
     point(cursor);
     onPick("query", cells.query);
   };
-  canvas.onpointerdown = canvas.onpointermove = (event) => point(cellAt(canvas, cells, event));
+  canvas.onpointerdown = canvas.onpointermove = (event) => point(cellAt(canvas, cells, made(), event));
   canvas.onpointerleave = (event) => {
     if (event.pointerType !== "touch") point(null);
   };
-  canvas.onclick = (event) => pick(cellAt(canvas, cells, event));
+  canvas.onclick = (event) => pick(cellAt(canvas, cells, made(), event));
   canvas.onkeydown = (event) => {
     if (isShortcut(event)) return;
     if (event.key in STEPS) {

@@ -75,11 +75,12 @@ function sheet(width, height, ratio = window.devicePixelRatio || 1) {
 // Give the canvas the sheet's size and picture. Returns its pen, in css pixels.
 function copy(canvas, sheet) {
   if (canvas.width !== sheet.width || canvas.height !== sheet.height) Object.assign(canvas, { width: sheet.width, height: sheet.height });
+  canvas.style.setProperty("--ground", getComputedStyle(canvas).getPropertyValue("--st-background-color"));
   const pen = canvas.getContext("2d");
   pen.resetTransform();
   pen.clearRect(0, 0, canvas.width, canvas.height);
   pen.drawImage(sheet, 0, 0);
-  pen.scale(window.devicePixelRatio || 1, window.devicePixelRatio || 1);
+  pen.setTransform(sheet.getContext("2d").getTransform()); // the window may since have moved to a screen of another ratio
   return pen;
 }
 

@@ -117,6 +117,7 @@ STYLE = (
   .aim { font-size: 1rem; opacity: .85; margin: 0; }
   .st-key-lesson_nav button p { white-space: nowrap; }
   $main button:not(.st-key-lesson_nav *) kbd { border: 1px solid #8888; border-radius: 4px; padding: 0 .3em; }
+  $main kbd { opacity: 1; }
   .st-key-curves_and_head { --least: 7rem; } /* half of a column is enough */
   @container main (max-width: 860px) { $column { min-width: 100%; } }
   @media (max-width: 640px) {

@@ -26,7 +26,7 @@ def steps_figure(view: HeadSteps, *, dark: bool) -> go.Figure:
     head = coarser(view.head)
     layout = _layout(head) | {
         "annotations": _titles(view)
-        + [note for place in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, dark=dark, place=place)],
+        + [note for place in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, place)],
         "shapes": heatmap.frames(head, view.row.position, RAW, SCALED, MASKED, WEIGHTS, OUTPUT),
         "images": [
             image for place in (MASKED, WEIGHTS) for image in heatmap.hatching(head.blocked, dark=dark, place=place)
