@@ -217,3 +217,25 @@ def test_a_choice_outlives_a_page_that_cannot_show_it_even_if_something_is_chose
     if shown:
         assert visit.value(choice) == shown
     assert visit.go(page).value(choice) == chosen
+
+
+def test_masks_of_a_link_to_the_mask_lab_are_those_of_the_page_after_it() -> None:
+    page = Page(text=LINE)
+    page.app.query_params.update(masks='{"causal":false,"layers":[2],"heads":[3]}', text=LINE)
+    page.go("pages/mask_lab.py")
+    assert not page.value("causal")
+    page.app.query_params.clear()
+    page.go("app.py")
+    assert (page.value("causal"), page.value("layer"), page.value("head")) == (False, 2, 3)
+
+
+def test_masks_of_the_mask_lab_outlive_back() -> None:
+    page = Page(text=LINE, causal="false").go("pages/mask_lab.py")
+    before = page.url
+    page.set(shown="change").app.query_params.clear()
+    page.app.query_params.update(before)
+    assert page.run()["causal"] is False
+    page.app.query_params.clear()
+    page.app.query_params.update(causal="false")  # Back once more
+    assert page.go("pages/layers.py")["causal"] is False
+    assert page.url["causal"] == "false"
