@@ -225,7 +225,8 @@ def begin_page(title: str) -> None:
     if state.get("page") != title:
         given = st.query_params.to_dict()
         linked = "text" in given and given != state.get("written_link")  # a sidebar's link has no text: choices stay
-        state.update(page=title, visit=state.get("visit", 0) + 1, came_with=given, came_as=None, linked=linked)
+        visit = state.get("visit", 0) + 1
+        state.update(page=title, visit=visit, came_with=given, came_as=None, linked=linked, written_link=None)
         return
     if state.came_as and state.came_with == st.query_params.to_dict():
         st.query_params.from_dict(state.came_as)
