@@ -245,6 +245,7 @@ def note_link(written: dict[str, str]) -> None:
     here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
     keys, now = [key for name in here for key in state[name]], state.to_dict()  # at once: key by key costs more
     state.update(written_link=written, choices_of_link={key: now[key] for key in keys if key in now})
+    state.to_reread = set()  # copies that this part of the page does without are not read from a later link
     if state.came_as is None or written == state.came_with:
         state.came_as = {} if written == state.came_with else written
 

@@ -49,6 +49,7 @@ class LabLink(link.View):
     """This page's link. shown: the weights beside the mask. mask_drawn_on: whether the drawing among the masks holds.
     hand_causal: of the head on paper. code_kind: what the mask is written for."""
 
+    LEFT_OUT = ()
     shown: Literal["now", "standard", "change"] = "now"
     mask_drawn_on: bool = Field(True, alias="drawing")
     hand_causal: bool = True
