@@ -38,7 +38,7 @@ with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, _ = run_view.run_pair(model, batch, spec, row, predicting)
 with query_slot:
     position = query.choose(now)
-controls.share(AblationLink, model, masks=None, section=None, scope="model", zoom=None)
+controls.share(AblationLink, model)
 
 with guarded(say("Running with these heads off …")):
     follows = following(batch, row, position)

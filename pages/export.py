@@ -48,4 +48,4 @@ elif section == "Report":
     export_files.report(subject)
 else:
     export_files.opened()
-controls.share(link.View, model, masks=None)
+controls.share(link.View, model)

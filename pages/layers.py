@@ -45,7 +45,7 @@ if section == "all":
         layer = st.session_state.layer = min(layer, len(names) - 1)
         layer = st.selectbox(say("Layer"), range(len(names)), format_func=names.__getitem__, **bound("layer", layer))
     part = controls.choose_positions(len(now.tokens), len(now.tokens))
-controls.share(layers.LayersLink, model, masks=None, section=None, scope="model", head=None)
+controls.share(layers.LayersLink, model)
 
 with guarded(say("Computing all layers …")):
     if section == "lens":

@@ -75,6 +75,7 @@ MOST_OFF = 64
 class AblationLink(link.View):
     """This page's link. heads_off: "4.0,2.1", layer and head, counted as in a trace; None is Explore's head."""
 
+    LEFT_OUT = ("masks", "section", "scope", "zoom")
     heads_off: Annotated[str | None, link.at_most(LONGEST)] = None
     way_off: Literal["zero", "mean", "mask"] = "zero"
     mask_off: Literal["itself", "near", "not_first", "ahead"] = "itself"

@@ -44,6 +44,7 @@ class CompareLink(link.View):
     b_layer, b_head: B's layer and head where it may have its own; None follows A's."""
 
     TYPED = ("target", "b_text")
+    LEFT_OUT = ("masks", "section", "scope", "zoom")
     differs: Literal[*DIFFERS] = "masks"  # type: ignore[valid-type]
     b_layer: link.Whole | None = None
     b_head: link.Whole | None = None
@@ -144,7 +145,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         if not chats and st.session_state.differs == "text" and rows_of(st.session_state.b_text, 1)[1]:
             notes.append(say("Only the first line of B's text is read."))
         show_notes([f"B: {note}" for note in notes])
-    share = partial(controls.share, CompareLink, model, masks=None, section=None, scope="model", zoom=None)
+    share = partial(controls.share, CompareLink, model)
     attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
     if not attentions:
         words = N_("{one} and {other} have no attention of the same kind: choose another model for B.")

@@ -132,13 +132,18 @@ def _from_link() -> dict[str, Any]:
     view, settings = link.View.read(), models.settings()
     models.forget_failure()  # of another link's model
     known = view.model in catalog.offered(settings)
-    kept = st.session_state.get("kept")
+    kept = st.session_state.get("kept", {})
     named = settings.models and not known and "model" in view.model_fields_set
     st.session_state.not_offered = view.model if named else ""
-    chosen = view.model_dump() | {
+    chosen = view.model_dump()
+    if "kept" in st.session_state.to_reread:  # Back or Forward: what this page's links do not hold stays
+        of_another = () if view.model == chosen_model(kept) else OF_THE_MODEL
+        stay = st.session_state.get("not_in_link", set()).difference(of_another)
+        chosen |= {name: st.session_state.get(name, kept[name]) for name in stay}
+    chosen |= {
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
-        "positions_count": _counted(view.by),
+        "positions_count": _counted(chosen["by"]),
     }
     of_link = None if view.text is None else {"text": view.text, "target": view.target}
     now = {name: kept[name] for name in ("text", "target")} if kept else None
@@ -164,10 +169,11 @@ def choose_model() -> str:
     return training_steps.choose(chosen_model())
 
 
-def chosen_model() -> str:
-    """The name of the model chosen in the sidebar; for a folder of checkpoints, the folder's."""
-    state = st.session_state
-    return state.other.strip().removeprefix("https://huggingface.co/") if state.model == OTHER else state.model
+def chosen_model(copy: Mapping[str, Any] | None = None) -> str:
+    """The name of the model chosen in the sidebar, or in a copy of choices; of checkpoints, that of their folder."""
+    state = st.session_state if copy is None else copy
+    name: str = state["model"]
+    return state["other"].strip().removeprefix("https://huggingface.co/") if name == OTHER else name
 
 
 def choose_text() -> str:
@@ -351,6 +357,7 @@ def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
         instead |= {"layer": None, "head": None}
     if len(model.attentions) == 1:
         instead["attention"] = None
+    st.session_state.not_in_link = set(link.View.model_fields).difference(kind.model_fields).union(kind.LEFT_OUT)
     with st.sidebar:
         st.caption(model_found(model))
         link.share(kind.of_choices(**(instead | others)))

@@ -56,6 +56,7 @@ class ServingLink(link.View):
     nodes follow each one, level by level; node: the chosen one. lengths: of documents. cost_masks: a MaskSpec."""
 
     TYPED = ("target", "second", "drafts")
+    LEFT_OUT = ("masks", "section", "scope", "head")
     serving: Literal[*SECTIONS] = "calls"  # type: ignore[valid-type]
     chunks: Annotated[str, link.at_most(400)] = "8"
     cached: link.Whole = 0
@@ -135,7 +136,7 @@ def share(model: Model) -> None:
     own = {"cost_masks": NO_MASKS} if len(st.session_state.cost_masks) > link.LONGEST_MASKS else {}
     if own and st.session_state.serving == "cost":
         st.caption(say("The masks are too long for a link, so it leaves them out: save their JSON as a file."))
-    controls.share(ServingLink, model, masks=None, section=None, scope="model", head=None, **own)
+    controls.share(ServingLink, model, **own)
 
 
 def offer(shown: SectionView) -> None:

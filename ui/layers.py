@@ -40,6 +40,7 @@ HELP = N_(
 
 
 class LayersLink(link.View):
+    LEFT_OUT = ("masks", "section", "scope", "head")
     across: Across = "lens"
     over: Over = "rollout"
 

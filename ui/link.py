@@ -47,6 +47,7 @@ class Link(BaseModel):
     TEXT: ClassVar[str] = ""  # the name of the field of the user's text, whose value may be None; "" for no such field
     FIRST_TEXT: ClassVar[str] = ""  # the first text of a page with a text of its own
     TYPED: ClassVar[tuple[str, ...]] = ()  # the names of the fields of other texts
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ()  # the names of the fields of View that this page's link leaves out
 
     @classmethod
     def read(cls) -> Self:
@@ -66,7 +67,7 @@ class Link(BaseModel):
     def of_choices(cls, **others: Any) -> Self:
         """The link of the current choices; others: values to use instead."""
         state = st.session_state.to_dict()  # copied at once: reading key by key costs more
-        chosen = {name: state[name] for name in cls.model_fields if name in state}
+        chosen = {name: state[name] for name in cls.model_fields if name in state and name not in cls.LEFT_OUT}
         return cls._of(chosen | {name: value for name, value in others.items() if name in cls.model_fields})
 
     @classmethod
@@ -175,6 +176,7 @@ _Masked: Any = with_masks(TextLink)
 class View(_Masked):
     """The link of Explore and of the Mask Lab. Layers and heads count from 0, rows from 1."""
 
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("masks",)
     layer: Whole | None = None
     head: Whole | None = None
     row: Whole = 1

@@ -225,7 +225,8 @@ def begin_page(title: str) -> None:
     if state.get("page") != title:
         given = st.query_params.to_dict()
         linked = "text" in given and given != state.get("written_link")  # a sidebar's link has no text: choices stay
-        state.update(page=title, visit=state.get("visit", 0) + 1, came_with=given, came_as=None, linked=linked)
+        visit = state.get("visit", 0) + 1
+        state.update(page=title, visit=visit, came_with=given, came_as=None, linked=linked, written_link=None)
         return
     if state.came_as and state.came_with == st.query_params.to_dict():
         st.query_params.from_dict(state.came_as)
@@ -244,6 +245,7 @@ def note_link(written: dict[str, str]) -> None:
     here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
     keys, now = [key for name in here for key in state[name]], state.to_dict()  # at once: key by key costs more
     state.update(written_link=written, choices_of_link={key: now[key] for key in keys if key in now})
+    state.to_reread = set()  # copies that this part of the page does without are not read from a later link
     if state.came_as is None or written == state.came_with:
         state.came_as = {} if written == state.came_with else written
 

@@ -217,3 +217,78 @@ def test_a_choice_outlives_a_page_that_cannot_show_it_even_if_something_is_chose
     if shown:
         assert visit.value(choice) == shown
     assert visit.go(page).value(choice) == chosen
+
+
+OF_EXPLORE = {"model": "induction", "layer": "0", "head": "3", "row": "2", "view": "bars", "query": "3",
+              "zoom": "2-5,1-4", "scope": "layer", "causal": "false", "padding": "false",
+              "palette": "magma"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("script", "choice", "values"),
+    [
+        ("pages/mask_lab.py", "shown", ("change",)),
+        ("pages/layers.py", "across", ("token",)),
+        ("pages/ablation.py", "way_off", ("mean",)),
+        ("pages/compare.py", "differs", ("head",)),
+        ("pages/circuits.py", "circuit_tokens", ("text",)),
+        ("pages/serving.py", "chunks", ("3",)),
+        ("pages/head_atlas.py", "atlas_section", ("find",)),
+        ("pages/padding.py", "padding_mask", ("off",)),
+        ("pages/bug_clinic.py", "bug_on", (False,)),
+        ("pages/mask_check.py", "patient", ("pads", "sound")),
+        ("pages/generation.py", "seed", (3,)),
+        ("pages/cross_attention.py", "cross_causal", (False,)),
+    ],
+)
+@pytest.mark.usefixtures("checked_here")
+def test_back_keeps_the_choices_of_other_pages(script: str, choice: str, values: tuple[Any, ...]) -> None:
+    page = Page(text=ROWS, **OF_EXPLORE)
+    page.app.query_params.clear()  # the sidebar's link
+    page.go(script).run()
+    kept = {name: value for name, value in page["kept"].items() if value is not None}
+    if choice == "patient":
+        page.set(what="patient")
+    for value in values:
+        before, was = page.url, page[choice]
+        page.set(**{choice: value})
+        assert page.url != before
+    page.app.query_params.clear()
+    page.app.query_params.update(before)  # as the browser reruns the page when it goes back
+    assert page.run()[choice] == was
+    page.app.query_params.clear()
+    assert page.go("app.py")["kept"].items() >= kept.items()
+    shown = {"model": "induction", "layer": 0, "head": 3, "view": "bars", "causal": False, "palette": "magma"}
+    assert {name: page[name] for name in shown} == shown
+
+
+def test_back_to_another_model_brings_none_of_this_one_s_choices() -> None:
+    page = Page(text=LINE).go("pages/circuits.py")
+    before = page.url
+    page.set(model="induction").go("app.py").set(causal=False, layer=1)
+    page.go("pages/circuits.py").app.query_params.clear()
+    page.app.query_params.update(before)
+    page.run()
+    assert (page["model"], page["causal"], page["layer"]) == ("story", None, 4)
+
+
+def test_masks_of_a_link_to_the_mask_lab_are_those_of_the_page_after_it() -> None:
+    page = Page(text=LINE)
+    page.app.query_params.update(masks='{"causal":false,"layers":[2],"heads":[3]}', text=LINE)
+    page.go("pages/mask_lab.py")
+    assert not page.value("causal")
+    page.app.query_params.clear()
+    page.go("app.py")
+    assert (page.value("causal"), page.value("layer"), page.value("head")) == (False, 2, 3)
+
+
+def test_masks_of_the_mask_lab_outlive_back() -> None:
+    page = Page(text=LINE, causal="false").go("pages/mask_lab.py")
+    before = page.url
+    page.set(shown="change").app.query_params.clear()
+    page.app.query_params.update(before)
+    assert page.run()["causal"] is False
+    page.app.query_params.clear()
+    page.app.query_params.update(causal="false")  # Back once more
+    assert page.go("pages/layers.py")["causal"] is False
+    assert page.url["causal"] == "false"

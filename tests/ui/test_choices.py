@@ -29,6 +29,8 @@ def page() -> None:
         st.number_input("Depth", 0, 99, key="depth")
         if st.session_state.get("sides", True):
             st.radio("Side", ["left", "right"], key="side")
+    if st.session_state.get("ends", False):
+        st.stop()
     Mine.of_choices(**({"depth": None} if st.session_state.depth == 3 else {})).write()
 
 
@@ -102,6 +104,16 @@ def test_back_to_the_link_that_a_page_was_come_to_with_keeps_the_choices_brought
         app.run()
     app.query_params.clear()
     assert chosen(app.run()) == (3, "left")
+
+
+def test_a_run_again_of_a_page_that_has_written_no_link_yet_is_no_step_back() -> None:
+    app = opened()
+    app.number_input(key="depth").set_value(11).run()
+    app.session_state["which"] = "two"
+    app.session_state["ends"] = True  # or a click ends the first run
+    app.query_params.clear()
+    app.run()
+    assert chosen(app.run()) == (11, "left")
 
 
 def test_a_choice_made_before_the_last_link_arrived_is_no_step_back() -> None:

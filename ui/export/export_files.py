@@ -204,7 +204,7 @@ def most_opened() -> int:
 
 
 def report(subject: ExportSubject) -> None:
-    view = link.View.of_choices(masks=None, section=None, model=controls.chosen_model() or "story")
+    view = link.View.of_choices(section=None, model=controls.chosen_model() or "story")
     address, _, choices = view.address().partition("?")
     make = deferred(partial(report_of, subject, f"{address.removesuffix('export')}?{choices}" if view.fits() else ""))
     about = say(

@@ -77,7 +77,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     with st.sidebar:
         ask_first.switch()
         controls.offer_page(model, text, spec, (layer, head))
-    controls.share(link.View, model, masks=None)
+    controls.share(link.View, model)
 
 
 def _show_head(now: RunView, whole: list[HeadView], layer: int, head: int, name: str) -> None:

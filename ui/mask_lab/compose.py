@@ -49,6 +49,7 @@ class LabLink(link.View):
     """This page's link. shown: the weights beside the mask. mask_drawn_on: whether the drawing among the masks holds.
     hand_causal: of the head on paper. code_kind: what the mask is written for."""
 
+    LEFT_OUT = ()
     shown: Literal["now", "standard", "change"] = "now"
     mask_drawn_on: bool = Field(True, alias="drawing")
     hand_causal: bool = True
@@ -67,6 +68,7 @@ class LabLink(link.View):
         if f"kept_{cls.__name__}" in state.to_reread:  # Back or Forward
             drawings = state.get("link_drawings", {})
             set_drawing(drawings.get(str(st.query_params.to_dict()), state.mask_drawn))
+        state.kept |= {name: state[name] for name in (*NATIVE, "layer", "head")}  # the page may be left at once
         state.mask_drawn_on &= chosen["mask_drawn_on"]
         state.setdefault("named_mask", "")  # typed: in no link
         return {name: state[name] for name in ALL_KEYS}
