@@ -20,6 +20,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from i18n import LANGUAGES, N_, Message, listed, msg, say
 from lessons.glossary import glossary
 from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step
+from model.files import read_regular
 
 FOLDER, GALLERY = Path(__file__).parent, Path(__file__).parent / "gallery"  # one for each page of the app
 NO_LINE_ENDS = re.compile("[\v\f\x1c-\x1e\x85\u2028\u2029]")  # line ends to Python and YAML, but in no editor
@@ -81,7 +82,7 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
         raise _wrong(len(lines), say("a second --- that ends the front matter"), msg("the end of the file"))
-    front = tried(lambda: _front(lines[1:end], names))
+    front = tried(lambda: _front(lines[1:end], names, wrong))
     sections = tried(lambda: _sections(lines[end + 1 :], end + 2, wrong)) or []
     if not sections and not wrong:
         raise _wrong(len(lines), say("`## ` and the title of the first step"), msg("the end of the file"))
@@ -97,15 +98,15 @@ def _line_in(problem: str) -> int:
     return int(found[0]) if found else 0
 
 
-def _front(lines: list[str], names: Collection[str] | None) -> Front:
+def _front(lines: list[str], names: Collection[str] | None, wrong: list[str]) -> Front:
     settings = _settings(lines, 2)
-    front = _checked(Front, settings, {})
-    for key, named in (("next", [front.next] if front.next else []), ("after", front.after)):
-        unknown = [] if names is None else [name for name in named if name not in names]
-        if unknown:
-            words = say("{key}, one of {names}", key=key, names=", ".join(names or ()))
-            raise _wrong(settings.line_of((key,)), words, unknown[0])
-    return front
+    for key in ("next", "after"):
+        given = settings.values.get(key)
+        for name in given if isinstance(given, list) else [given]:
+            if names is not None and isinstance(name, str) and re.fullmatch(NAME, name) and name not in names:
+                words = say("{key}, one of {names}", key=key, names=", ".join(names))
+                wrong += _wrong(settings.line_of((key,)), words, name).problems
+    return _checked(Front, settings, {})
 
 
 def _text(data: str | bytes) -> str:
@@ -392,9 +393,8 @@ def _left_out(folder: Path, files: Mapping[str, Mapping[str, Path]]) -> list[She
 def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collection[str]) -> Shelved:
     path = files.get(language) or next(iter(files.values()))
     try:
-        with path.open("rb") as file:
-            return Shelved(name, read(file.read(MOST_BYTES + 1), names), file=path.name)
+        return Shelved(name, read(read_regular(path, MOST_BYTES), names), file=path.name)
     except OSError as error:
-        return Shelved(name, None, f"{path.name}: {error.strerror}")
+        return Shelved(name, None, f"{path.name}: {error.strerror or say(error.args[0])}")
     except ValueError as error:
         return Shelved(name, None, say("{file}, {problem}", file=path.name, problem=error))

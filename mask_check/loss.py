@@ -57,7 +57,7 @@ SCALED = N_(
     "by a number."
 )
 FACTOR = N_(
-    "changing tokens from position {place} on multiplies the loss at position {row}, by the same factor for every "
+    "changing tokens from position {place} on multiplies the loss at position {row}, by the same factor for another "
     "target: the loss is divided or weighted by what it counts. Return it undivided, or logits beside it, to tell."
 )
 IF_COUNTED = N_("That is a leak if the loss counts that prediction: return the loss of each token to tell.")
@@ -84,8 +84,9 @@ MOVED_BY_IDS = N_(
     "changes the loss at position {row}."
 )
 SAME_FOR_ALL = N_(
-    "changing tokens from position {place} on changes the loss at position {row}, by the same amount for every target: "
-    "a term of it reads them, as a router's loss does, or is of another target. Return logits beside the loss to tell."
+    "changing tokens from position {place} on changes the loss at position {row}, by the same amount for another "
+    "target: perhaps a term of it reads them, as a router's loss does, or is of another target. Return logits beside "
+    "the loss to tell."
 )
 UNSHIFTED = N_(
     "the targets are the tokens that {name} holds at their own positions, and the loss does not shift them: a decoder "

@@ -1,5 +1,6 @@
 """Lessons from their files: what is read, and which line a mistake is said to stand on."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,22 @@ def test_every_file_of_a_folder_is_a_lesson_or_a_mistake(tmp_path: Path) -> None
 def test_a_mistake_in_masks_is_said_in_the_user_s_language() -> None:
     with spoken("zh"), pytest.raises(ValueError, match="masks: sliding：应为“0（关闭）到 1000000 的整数”"):
         read(LESSON.replace('"sliding": 3}', '"sliding": -3}'))
+
+
+def test_unknown_lessons_are_named_beside_other_mistakes_of_the_front_matter() -> None:
+    front = "minutes: five\nnext: nowhere\nafter: [padding, none_such, nor_this]"
+    with pytest.raises(ValueError, match="minutes") as error:
+        read(LESSON.replace("minutes: 7", front), ["padding", "windows"])
+    said = [line for line in str(error.value).splitlines() if "line 1:" not in line]
+    assert [line.partition(":")[0] for line in said] == ["line 4", "line 5", "line 6", "line 6"]
+    assert [line.rpartition(" ")[2] for line in said] == ["'five'", "'nowhere'", "'none_such'", "'nor_this'"]
+
+
+def test_a_named_pipe_in_a_folder_of_lessons_is_a_mistake_and_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "one.en.md")
+    (found,) = shelf(tmp_path, "en")
+    assert found.lesson is None
+    assert "is not a regular file" in found.problem
 
 
 def test_all_mistakes_are_said_at_once_in_the_order_of_their_lines() -> None:
