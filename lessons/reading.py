@@ -381,8 +381,7 @@ def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
 
 
 def _left_out(folder: Path, files: Mapping[str, Mapping[str, Path]]) -> list[Shelved]:
-    """The Markdown files that are no lesson by their name; not README.md, LICENSE.md and the like, and none that is
-    hidden."""
+    """The Markdown files that are no lesson by their name; not README.md, LICENSE.md and the like, nor hidden ones."""
     taken = {path for languages in files.values() for path in languages.values()}
     every = {path for within in (".", *LANGUAGES) for path in (folder / within).glob("[!.]*.md")}
     others = sorted(str(path.relative_to(folder)) for path in every - taken if not path.name.split(".")[0].isupper())
@@ -395,6 +394,7 @@ def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collect
     try:
         return Shelved(name, read(read_regular(path, MOST_BYTES), names), file=path.name)
     except OSError as error:
-        return Shelved(name, None, f"{path.name}: {error.strerror or say(error.args[0])}")
+        told = f"{path.name}: {error.strerror}" if error.strerror else say(error.args[0]).replace(str(path), path.name)
+        return Shelved(name, None, told)
     except ValueError as error:
         return Shelved(name, None, say("{file}, {problem}", file=path.name, problem=error))

@@ -153,7 +153,6 @@ STYLE = """
   .chart:fullscreen { background: light-dark(#FFFFFF, #14171C); }
   $plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
   $plot text { fill: currentColor !important; }
-  $plot $plot_note_box { fill: light-dark(#FFFFFF, #14171C) !important; }
   @media (hover: none) { .chart:not(:hover) $plot_buttons { display: none; } } /* else over the legend, always */
   $layout_wrapper:has(> $vertical_block > $element:only-child > $empty) { display: none; }
   $multiselect [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }

@@ -43,7 +43,6 @@ SELECTORS = {
     "page_link_anchor": '[data-testid="stPageLink-NavLink"]',
     "plot": ".js-plotly-plot",
     "plot_buttons": ".modebar",
-    "plot_note_box": ".annotation .bg",
     "plot_shapes": ".shapelayer",
     "primary_button": '[data-testid="stBaseButton-primary"]',
     "sidebar": '[data-testid="stSidebar"]',

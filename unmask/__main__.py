@@ -10,7 +10,8 @@ MOST_SECONDS = 1_000_000
 NAME = "unmask" if Path(sys.argv[0]).stem == "unmask" else "python -m unmask"
 
 EPILOG = f"""\
-exit status: 0 the model obeys its mask, 1 a property is violated, 2 the check could not run or write its report.
+exit status: 0 the model obeys its mask, 1 a property is violated, 2 the check could not run or, with no property
+violated, could not write its report.
 
 examples:
   {NAME} check story

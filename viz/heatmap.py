@@ -196,7 +196,7 @@ def empty_notes(view: HeadView, place: str = "") -> list[Part]:
             "y": (first + last) / 2,
             "showarrow": False,
             "font": {"size": 11},
-            "bgcolor": "rgba(255,255,255,.85)",  # in the dark theme ui/page.py's
+            "bgcolor": "white",  # viz/components/chart.js: the theme's
         }
         for first, last in empty_runs(view)
     ]

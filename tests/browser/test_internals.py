@@ -21,15 +21,12 @@ Visit = Callable[..., Any]
 TEXT = "The cat sat on the mat and then it saw a big red ball"
 USED = {  # a page, and the selectors that its style is written with
     "": "block_container button_group caption checkbox column element header html layout_wrapper main markdown "
-    "page_link page_link_anchor plot plot_buttons plot_note_box plot_shapes sidebar sidebar_content sidebar_header "
+    "page_link page_link_anchor plot plot_buttons plot_shapes sidebar sidebar_content sidebar_header "
     "vertical_block widget_label",
     "mask_lab": "code number_input text_input",
     "padding": "empty primary_button",
 }
-LINKS = {  # what shows all of these
-    "": "lang=en&causal=false",
-    "mask_lab": 'lang=en&masks={"sliding":4,"documents":"dog"}&section=code',
-}
+LINKS = {"mask_lab": 'lang=en&masks={"sliding":4,"documents":"dog"}&section=code'}  # what shows all of these
 MISSING = "selectors => Object.keys(selectors).filter((name) => !document.querySelector(selectors[name]))"
 
 

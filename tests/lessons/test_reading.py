@@ -173,8 +173,7 @@ def test_unknown_lessons_are_named_beside_other_mistakes_of_the_front_matter() -
 def test_a_named_pipe_in_a_folder_of_lessons_is_a_mistake_and_never_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "one.en.md")
     (found,) = shelf(tmp_path, "en")
-    assert found.lesson is None
-    assert "is not a regular file" in found.problem
+    assert (found.lesson, found.problem) == (None, "one.en.md is not a regular file")
 
 
 def test_all_mistakes_are_said_at_once_in_the_order_of_their_lines() -> None:

@@ -78,7 +78,9 @@ async function draw(chart, own) {
   own.stale = false;
   const figure = JSON.parse(own.data.figure);
   const config = { ...own.data.config, modeBarButtonsToAdd: [FULLSCREEN] };
-  await plotly.react(chart, figure.data, { ...figure.layout, ...size, template: template(chart) }, config);
+  const look = template(chart);
+  for (const note of figure.layout.annotations ?? []) if (note.bgcolor) note.bgcolor = look.layout.paper_bgcolor;
+  await plotly.react(chart, figure.data, { ...figure.layout, ...size, template: look }, config);
   if (!own.heard && chart.on) hear(chart, own); // a chart removed meanwhile has no listeners
   chart.ariaBusy = String(own.stale);
 }

@@ -51,7 +51,7 @@ LAYERS = {  # the numbers of the layers that have attention, and what the others
     "recurrent_gemma": ((2,), "recurrence"),
     "olmo_hybrid": ((2,), "linear attention"),
     "minimax": ((1,), "linear attention"),
-    "falcon_h1": ((0, 1, 2), "state space beside attention"),
+    "falcon_h1": ((0, 1, 2), "state space besides attention"),
 }
 
 
@@ -177,7 +177,7 @@ def test_what_is_not_attention_is_named_and_never_drawn(name: str, tmp_path: Pat
     numbers, kind = LAYERS[name]
     found = model.describe()
     assert found.layer_numbers == ({"self": numbers} if len(numbers) < len(found.layer_kinds) else {})
-    with_attention = ("attention", "state space beside attention")  # Zamba's
+    with_attention = ("attention", "state space besides attention")  # Zamba's
     assert [place for place, what in enumerate(found.layer_kinds) if what in with_attention] == list(numbers)
     assert found.layer_kinds[0] == kind
     assert found.layers == {"self": len(numbers)}
