@@ -111,7 +111,7 @@ def test_several_patches_run_together(story: Model) -> None:
     page.set(patches_chosen=page.value("patches_chosen")[:2])
     traces, metric = pair(story)
     found, _ = traces.patched(PatchMetric(metric.query, metric.answer), [Patch("head", 0, 3), Patch("position", 1, 5)])
-    assert any(f"B measures {fixed(found, 2)} instead" in said for said in page.said("markdown"))
+    assert any(f"B gives {fixed(found, 2)} instead" in said for said in page.said("markdown"))
     assert page.url["patches"] == "h0.3,p1.5"
     assert len(page.figures()["patch_map"]["layout"]["shapes"]) == 1
 
