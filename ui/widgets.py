@@ -224,7 +224,7 @@ def begin_page(title: str) -> None:
         _take_note_of_browser()
     if state.get("page") != title:
         given = st.query_params.to_dict()
-        linked = "text" in given and given != state.get("written_link")  # a sidebar's link has no text: choices stay
+        linked = "text" in given and given != state.get("last_link")  # a sidebar's link has no text: choices stay
         visit = state.get("visit", 0) + 1
         state.update(page=title, visit=visit, came_with=given, came_as=None, linked=linked, written_link=None)
         return
@@ -244,7 +244,8 @@ def note_link(written: dict[str, str]) -> None:
     state = st.session_state
     here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
     keys, now = [key for name in here for key in state[name]], state.to_dict()  # at once: key by key costs more
-    state.update(written_link=written, choices_of_link={key: now[key] for key in keys if key in now})
+    state.update(written_link=written, last_link=written)  # of this visit, and of any page
+    state.choices_of_link = {key: now[key] for key in keys if key in now}
     state.to_reread = set()  # copies that this part of the page does without are not read from a later link
     if state.came_as is None or written == state.came_with:
         state.came_as = {} if written == state.came_with else written

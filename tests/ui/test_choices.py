@@ -21,6 +21,7 @@ def page() -> None:
         depth: Whole | None = None  # the page's own first value, known later
         side: Literal["left", "right"] = "left"
         mine_wide: bool = Field(False, alias="wide")
+        text: str | None = None
 
     widgets.begin_page(st.session_state.get("which", "one"))
     widgets.restore("mine", lambda: Mine.read().model_dump())
@@ -114,6 +115,16 @@ def test_a_run_again_of_a_page_that_has_written_no_link_yet_is_no_step_back() ->
     app.query_params.clear()
     app.run()
     assert chosen(app.run()) == (11, "left")
+
+
+def test_a_page_come_back_to_before_the_other_wrote_a_link_was_not_opened_by_a_link() -> None:
+    app = opened(text="The fox")
+    assert app.session_state["linked"]
+    app.session_state["which"] = "two"
+    app.session_state["ends"] = True  # a click ends the run
+    app.run()
+    app.session_state["which"] = "one"
+    assert not app.run().session_state["linked"], "its text would be read from the address, not as typed"
 
 
 def test_a_choice_made_before_the_last_link_arrived_is_no_step_back() -> None:
