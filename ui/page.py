@@ -79,8 +79,7 @@ STYLE = """
   [class*="st-key-listening_"] { display: none; }
   $header { background: transparent; height: 2.8rem; min-height: 2.8rem; }
   @media (max-width: 640px) { /* else its buttons lie on the text that goes under them */
-    $header { background: light-dark(#FFFFFF, #14171C); }
-    .st-key-pair_head_figure { --least: 7.5rem; } } /* else its colour bars are out of sight */
+    $header { background: light-dark(#FFFFFF, #14171C); } }
   $sidebar_header { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
   section$sidebar { width: 290px !important; }
   .st-key-nav > ::before { display: block; font-size: .8rem; font-weight: 600; opacity: .8; padding: .7rem .5rem 0; }

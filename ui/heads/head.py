@@ -49,6 +49,7 @@ ROOM = """<style>
   .PLACE .chart {
     width: var(--wide) !important;
     height: calc(var(--side) * var(--tall) + var(--down)) !important; }
+  @media (max-width: 640px) { .st-key-pair_head_figure { --least: 7.5rem; } } /* its colour bars are in sight */
   @media (min-width: 641px) { /* a column that is narrower than its picture at the least takes a row of its own */
     $column:has(.PLACE) { SIZES min-width: min(100%, var(--least, LEAST) * var(--sides) + var(--across)); } }
 </style>"""  # by the container's own class: with [class*=…] a browser restyles all inside whatever changes its class
