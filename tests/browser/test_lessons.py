@@ -207,6 +207,9 @@ def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
         label, key = (shown.page.locator(f".st-key-answer_0 button {part}").first for part in ("p", "kbd"))
         assert label.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") >= 0.0135 * width - 0.01
         assert key.evaluate("one => getComputedStyle(one).borderTopStyle") == "solid", "it reads as part of the text"
+        shown = visit("lesson=words_and_images&step=2&present=true", width=width, height=width * 9 // 16, kind=Lessons)
+        scene = shown.page.locator("img.scene").bounding_box()
+        assert scene["height"] >= 0.33 * width, "half of the screen is empty"
         shown = visit("lesson=causal_mask&step=6&present=true", width=width, height=width * 9 // 16, kind=Lessons)
         item = shown.page.locator(".prose li").first
         assert item.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") >= 0.0152 * width

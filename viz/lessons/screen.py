@@ -147,6 +147,7 @@ PRESENTED = """
     max-width: calc((100dvh - max(16.5rem, 18.5vw) - var(--strip, 0px)) / var(--zoom)); }
   .st-key-lesson_chart .chart { height: calc(100dvh - max(7.5rem, 3.7vw) - var(--strip, 0px)) !important; }
   .lesson_picture { font-size: max(1.05rem, 1.25vw); }
+  img.scene { width: min(100%, max(20rem, 60vh - var(--strip, 0px))); }
   .katex { font-size: max(1.25rem, 2vw); }
   .katex-display { margin: 0; padding: .2em; }
   [class*="st-key-lesson_training"] p { font-size: max(14px, 1.1vw); }
