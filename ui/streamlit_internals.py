@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from string import Template
+from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import streamlit as st
 from streamlit.elements.lib.utils import user_key_from_element_id
@@ -18,6 +19,8 @@ from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx, script_runner
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
+from streamlit.runtime.state.safe_session_state import SafeSessionState
 from streamlit.runtime.state.session_state import Serialized, Value, WStates
 
 # Relies on: the data-testid attributes and class names of Streamlit's and Plotly's elements, for which neither has a
@@ -87,6 +90,11 @@ def sent_widgets() -> list[WidgetState]:
     """
     context = get_script_run_ctx()
     return context.session_state.get_widget_states() if context else []
+
+
+def is_clicked() -> bool:
+    """Whether a button, or a component with something to tell, asked for this run."""
+    return any(_is_trigger(one) for one in sent_widgets())
 
 
 def key_of(widget: WidgetState) -> str:
@@ -179,6 +187,56 @@ def run_page_for_late_clicks() -> None:
 
 
 @cache
+def lose_no_clicks() -> None:
+    """From now on a click that is followed by another message before its callback has run is brought by that message,
+    and a callback that has begun is not ended.
+
+    Streamlit ends the run of a message when the next one comes, wherever it is, and a click is sent once. Where many
+    share a server, threads begin late.
+    Relies on: the methods `AppSession.request_rerun` and `SafeSessionState.on_script_will_rerun`, which are replaced,
+    `AppSession._scriptrunner`, `ScriptRunner._requests`, `ScriptRequests._rerun_data` and
+    `SafeSessionState._yield_callback`.
+    """
+    request, call = AppSession.request_rerun, SafeSessionState.on_script_will_rerun
+    deciding = Lock()
+    begun = WeakKeyDictionary[ScriptRequests, WidgetStates]()  # the last message of each thread whose callbacks began
+    calling = WeakValueDictionary[str, Lock]()  # by session
+
+    def request_with_clicks(self: AppSession, client_state: ClientState | None) -> None:
+        if client_state and self._scriptrunner and not client_state.fragment_id:
+            with deciding:
+                self._scriptrunner.request_stop()
+                requests = self._scriptrunner._requests
+                before = requests._rerun_data.widget_states
+                clicks = [] if before is None or begun.get(requests) is before else before.widgets
+            sent = {one.id for one in client_state.widget_states.widgets}
+            missed = [one for one in clicks if _is_trigger(one) and one.id not in sent]
+            client_state.widget_states.widgets.extend(missed)
+        request(self, client_state)
+
+    def call_to_the_end(self: SafeSessionState, states: WidgetStates | None, **others: Any) -> None:
+        context = get_script_run_ctx()
+        if context is None or context.script_requests is None or states is None:
+            call(self, states, **others)
+            return
+        with deciding:
+            one_at_a_time = calling.setdefault(context.session_id, Lock())
+        with one_at_a_time:
+            may_end = self._yield_callback
+            with deciding:
+                may_end()
+                begun[context.script_requests] = states
+            object.__setattr__(self, "_yield_callback", lambda: None)
+            try:
+                call(self, states, **others)
+            finally:
+                object.__setattr__(self, "_yield_callback", may_end)
+
+    AppSession.request_rerun = request_with_clicks  # type: ignore[method-assign]  # Streamlit has no hook for either
+    SafeSessionState.on_script_will_rerun = call_to_the_end  # type: ignore[method-assign, assignment]
+
+
+@cache
 def keep_texts_for_the_next_page() -> None:
     """From now on a message for another page brings the texts that were typed in messages whose run it ends.
 
@@ -212,6 +270,12 @@ def order_pages_once() -> None:
     Relies on: the function `script_runner.page_sort_key`, which is replaced.
     """
     script_runner.page_sort_key = cache(script_runner.page_sort_key)  # Streamlit has no hook for it
+
+
+def _is_trigger(sent: WidgetState) -> bool:
+    """Whether it is a click, or a component's message: sent once, as no choice is."""
+    kind = sent.WhichOneof("value") or ""
+    return kind.endswith("trigger_value") and bool(getattr(sent, kind))
 
 
 def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:

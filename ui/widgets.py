@@ -213,9 +213,10 @@ def keep(name: str) -> None:
 def begin_page(title: str) -> None:
     """Call at the start of every run: notes a page newly come to, and a link that Back or Forward brought.
 
-    A rerun that brings a link other than the last one written, and no changed choice, is the browser's. One that brings
-    a changed choice only left the browser before that last link arrived there. Between two pages the browser's history
-    has the link that the second was come to with, from a sidebar without choices: it stands for the one written first.
+    A rerun that brings a link other than the last one written, and neither a click nor a changed choice, is the
+    browser's. One that brings either only left the browser before that last link arrived there. Between two pages the
+    browser's history has the link that the second was come to with, from a sidebar without choices: it stands for the
+    one written first.
     """
     state = st.session_state
     state.setdefault("to_reread", set())
@@ -230,7 +231,7 @@ def begin_page(title: str) -> None:
         return
     if state.came_as and state.came_with == st.query_params.to_dict():
         st.query_params.from_dict(state.came_as)
-    if state.get("written_link") in (None, st.query_params.to_dict()):
+    if state.get("written_link") in (None, st.query_params.to_dict()) or streamlit_internals.is_clicked():
         return
     if not any(state.get(key, value) != value for key, value in state.choices_of_link.items()):
         state.to_reread = {name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit}

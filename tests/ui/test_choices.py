@@ -30,6 +30,7 @@ def page() -> None:
         st.number_input("Depth", 0, 99, key="depth")
         if st.session_state.get("sides", True):
             st.radio("Side", ["left", "right"], key="side")
+    st.button("Explain", key="explain")
     if st.session_state.get("ends", False):
         st.stop()
     Mine.of_choices(**({"depth": None} if st.session_state.depth == 3 else {})).write()
@@ -133,6 +134,16 @@ def test_a_choice_made_before_the_last_link_arrived_is_no_step_back() -> None:
     app.query_params.clear()  # the browser had not yet heard of depth=11 when the reader chose again
     app.radio(key="side").set_value("right")
     assert chosen(app.run()) == (11, "right")
+
+
+def test_a_click_before_the_last_link_arrived_is_no_step_back() -> None:
+    app = opened()
+    app.number_input(key="depth").set_value(11).run()
+    app.query_params.clear()
+    app.button(key="explain").click()
+    assert chosen(app.run()) == (11, "left")
+    app.query_params.clear()
+    assert chosen(app.run()) == (3, "left")
 
 
 def test_a_text_is_tokenized_after_its_side_of_padding_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,11 @@ import streamlit as st
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession, AppSessionState
-from streamlit.runtime.scriptrunner import script_runner
+from streamlit.runtime.scriptrunner import RerunData, StopException, script_runner
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests, ScriptRequestType
 from streamlit.runtime.state.common import WidgetMetadata
-from streamlit.runtime.state.session_state import WStates
+from streamlit.runtime.state.safe_session_state import SafeSessionState
+from streamlit.runtime.state.session_state import SessionState, WStates
 from streamlit.testing.v1 import AppTest
 
 from ui import page as page_set_up
@@ -193,6 +195,69 @@ def test_a_text_of_a_run_that_another_page_ends_comes_with_that_page(monkeypatch
     AppSession.request_rerun(one, ClientState(is_auto_rerun=True))  # type: ignore[arg-type]
     assert asked[-1] == {}
     assert "self._scriptrunner = None" in inspect.getsource(AppSession), broken("AppSession._scriptrunner")
+
+
+def test_a_click_whose_callback_has_not_begun_comes_with_the_next_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    take = lambda _, state: asked.append([one.id for one in state.widget_states.widgets])  # noqa: E731
+    monkeypatch.setattr(AppSession, "request_rerun", take)
+    done: list[str] = []
+
+    def call(state: Any, sent: WidgetStates, *, within: Any = None) -> None:
+        if within:
+            within()
+        state["asked"] = True  # where Streamlit would end a callback
+        done.extend(one.id for one in sent.widgets if one.trigger_value)
+
+    monkeypatch.setattr(SafeSessionState, "on_script_will_rerun", call)
+    streamlit_internals.lose_no_clicks.__wrapped__()
+
+    class Runner:
+        def __init__(self, *clicks: str) -> None:
+            states = [WidgetState(id="text", string_value="a"), WidgetState(id="unclicked", trigger_value=False)]
+            states += [WidgetState(id=name, trigger_value=True) for name in clicks]
+            self._requests, self.states = ScriptRequests(), WidgetStates(widgets=states)
+            self._requests.request_rerun(RerunData(widget_states=self.states))
+            self.request_stop = self._requests.request_stop
+            self.safe = SafeSessionState(SessionState(), self.may_end)
+
+        def may_end(self) -> None:
+            if self._requests._state is ScriptRequestType.STOP:
+                raise StopException
+
+        def run(self, **others: Any) -> None:
+            context = SimpleNamespace(script_requests=self._requests, session_id="of both")
+            monkeypatch.setattr(streamlit_internals, "get_script_run_ctx", lambda: context)
+            assert self._requests.on_scriptrunner_ready().type is ScriptRequestType.RERUN
+            self.safe.on_script_will_rerun(self.states, **others)
+
+    def sent_while(runner: Any, **fields: Any) -> list[str]:
+        states = WidgetStates(widgets=[WidgetState(id="other", trigger_value=True)])
+        AppSession.request_rerun(
+            SimpleNamespace(_scriptrunner=runner),  # type: ignore[arg-type]
+            ClientState(widget_states=states, **fields),
+        )
+        return asked[-1]
+
+    late = Runner("dismissed")
+    assert sent_while(late, fragment_id="a clock's") == ["other"]
+    late._requests.on_scriptrunner_ready()
+    assert sent_while(late) == ["other", "dismissed"]
+    with pytest.raises(StopException):
+        late.safe.on_script_will_rerun(late.states)
+    assert sent_while(Runner("other")) == ["other"]
+    assert sent_while(None) == ["other"]
+    assert done == []
+    begun = Runner("next")
+    begun.run(within=lambda: sent_while(begun))
+    assert asked[-1] == ["other"], "it would be clicked twice"
+    assert done == ["next"], "the callback goes on to its end"
+    with pytest.raises(StopException):
+        begun.safe["asked"] = True
+    parts = {AppSession: "self._scriptrunner.request_stop()", ScriptRequests: "self._rerun_data"}
+    for one, part in {**parts, SafeSessionState: "self._yield_callback()"}.items():
+        assert part in inspect.getsource(one), broken(f"{one.__name__}: {part}")
+    assert "self._requests" in inspect.getsource(script_runner.ScriptRunner), broken("ScriptRunner._requests")
 
 
 def test_the_methods_that_are_replaced_take_what_ours_take() -> None:
