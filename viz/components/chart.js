@@ -9,6 +9,7 @@
 const ROOM = 1.1; // a label needs so many of its own heights
 const HEIGHT = 450; // css pixels of a figure that has none of its own
 const AGAIN = 250; // milliseconds until a chart that could not be drawn is tried again
+const RESIZED = 100; // milliseconds until a chart that has another size is drawn again
 const LONGEST = 2000; // milliseconds that other charts wait: Plotly never finishes a chart that is removed while it is drawn
 const FULLSCREEN = {
   name: "fullscreen",
@@ -127,10 +128,15 @@ function show({ data, parentElement, setTriggerValue }) {
     setTimeout(() => chart.own === own && own.stale && chart.isConnected && sizeOf(chart).width && drawn(), AGAIN);
   };
   drawn();
-  own.observer ||= new ResizeObserver(() => {
+  const fit = () => {
     const size = sizeOf(chart);
+    const other = size.width !== chart.layout.width || size.height !== chart.layout.height;
+    if (chart.own === own && own.heard && !own.stale && size.width && other) window.Plotly.relayout(chart, size);
+  };
+  own.observer ||= new ResizeObserver(() => {
     if (own.stale) drawn();
-    else if (own.heard && size.width && (size.width !== chart.layout.width || size.height !== chart.layout.height)) window.Plotly.relayout(chart, size);
+    clearTimeout(own.resized);
+    own.resized = setTimeout(() => (turn = turn.then(fit)), RESIZED); // with a new size comes a new figure, often: it is drawn once
   });
   own.observer.observe(chart);
   return () => {
