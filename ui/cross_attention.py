@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import streamlit as st
-from pydantic import ConfigDict
 
 from i18n import N_, say
 from model.base import Model, TokenizedText
@@ -21,7 +20,7 @@ from model.text import TokenBatch, rows_of
 from serving.job import ModelRef
 from ui import explain, page, results, run_view
 from ui.heads import head as head_picture
-from ui.link import TextLink, Whole, at_most
+from ui.link import TextLink, Whole, at_most, without_prefix
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -59,7 +58,7 @@ Head = Whole | Literal["mean"]
 
 
 class CrossLink(TextLink):
-    model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("cross_"))
+    model_config = without_prefix("cross_")
     cross_causal: bool = True
     cross_padding: bool = True
     cross_step: Whole = 6

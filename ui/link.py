@@ -211,6 +211,17 @@ class View(_Masked):
     brightness: Literal["root", "linear"] = "root"
 
 
+def without_prefix(prefix: str) -> ConfigDict:
+    """For a page's own link: its fields go in the URL by their names without the prefix, but for those that would then
+    be read as the choices that all pages share."""
+
+    def short(name: str) -> str:
+        own = name.removeprefix(prefix)
+        return name if own in View.model_fields else own
+
+    return ConfigDict(alias_generator=short)
+
+
 def write(view: Link) -> None:
     """Update the URL to the view; it holds texts only if a link brought all of them or they are the page's own."""
     bare, whole = _with_and_without(view)

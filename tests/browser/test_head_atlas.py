@@ -93,12 +93,12 @@ def test_the_example_that_is_offered_is_one_of_the_head(atlas: Callable[..., Hea
 
 
 def test_a_mark_finds_a_head_and_its_button_shows_it(atlas: Callable[..., HeadAtlas]) -> None:
-    page = atlas("section=find&back=1")
+    page = atlas("atlas_section=find&back=1")
     page.after(lambda: page.page.get_by_role("button", name="Show L0 H3").click())
     assert "L0 H3 matches previous token" in page.sentences()
 
 
-@pytest.mark.parametrize("query", ["section=find", "section=all"])
+@pytest.mark.parametrize("query", ["atlas_section=find", "atlas_section=all"])
 def test_nothing_is_cut_off(atlas: Callable[..., HeadAtlas], query: str) -> None:
     page = atlas(query)
     assert [look for look in page.looks(1280, 1920, 390, schemes=["light"]) if page.sticks_out()] == []

@@ -65,9 +65,10 @@ STATES = {  # a page: links to what is seen of it only after a press. Of the Mas
         *({"patching": "true", "patches": "h1.2,a3.0", "patch_of": of} for of in ("positions", "k", "pairs")),
     ],
     "pages/head_atlas.py": [
-        {"section": "find", "source": "random", "text": "猫看见狗"}, {"section": "find", "text": "", "back": "-3"},
-        {"section": "all", "x": "entropy", "y": "distance", "causal": "false"}, {"source": "text", "text": " "},
-        {"source": "file", "section": "find"},
+        {"atlas_section": "find", "source": "random", "text": "猫看见狗"},
+        {"atlas_section": "find", "text": "", "back": "-3"},
+        {"atlas_section": "all", "x": "entropy", "y": "distance", "causal": "false"}, {"source": "text", "text": " "},
+        {"source": "file", "atlas_section": "find"},
     ],
     "pages/why_causal.py": [
         *({"step": str(step)} for step in range(2, 6)),
@@ -78,7 +79,7 @@ STATES = {  # a page: links to what is seen of it only after a press. Of the Mas
         {"generation_section": "lift"}, {"generation_section": "cost", "temperature": "0"}, {"model": "dates"},
     ],
     "pages/cross_attention.py": [
-        {"padding": "false"}, {"causal": "false", "padding": "false", "date_text": "3/4/97"},
+        {"cross_padding": "false"}, {"cross_causal": "false", "cross_padding": "false", "date_text": "3/4/97"},
         {"date_text": "31 February 2021"},
     ],
     "pages/pixels.py": [LIFTED, IN_THIS_LAYER, {"part": "write"}, {"part": "finish"}],

@@ -150,7 +150,7 @@ class TestMasks:
         assert f"when it writes on its own, it writes {wrote}," in page.sentence()
 
     def test_the_standard_masks_and_the_change_can_be_seen_beside(self) -> None:
-        page = CrossAttention(padding="false")
+        page = CrossAttention(cross_padding="false")
         lifted = page.weights("cross")
         page.set(cross_shown="standard")
         standard = page.weights("cross")

@@ -41,7 +41,7 @@ def test_the_sample_is_there_at_once_with_the_head_that_is_chosen() -> None:
 
 
 def test_its_numbers_are_those_of_the_command() -> None:
-    page = HeadAtlas(section="all")
+    page = HeadAtlas(atlas_section="all")
     story = catalog.load("story")
     progress = atlas_progress.begun(story, 256)
     list(
@@ -65,7 +65,7 @@ def test_random_tokens_name_the_card_s_induction_heads() -> None:
 
 
 def test_the_table_is_shown_in_chinese_and_written_in_english() -> None:
-    page = HeadAtlas(lang="zh", section="all")
+    page = HeadAtlas(lang="zh", atlas_section="all")
     (shown,) = page.app.dataframe
     assert "前一词元" in set(shown.value["called"])
     button = next(one for one in page.app.get("download_button") if "CSV" in one.proto.label)
@@ -73,7 +73,7 @@ def test_the_table_is_shown_in_chinese_and_written_in_english() -> None:
 
 
 def test_a_measure_of_weights_on_an_axis_is_a_column_with_its_title_and_words() -> None:
-    (shown,) = HeadAtlas(x="copying_scores", section="all").app.dataframe
+    (shown,) = HeadAtlas(x="copying_scores", atlas_section="all").app.dataframe
     column = json.loads(shown.proto.columns)["copying_scores"]
     assert (column["label"], bool(column["help"])) == (controls.title("copying_scores"), True)
 
@@ -118,7 +118,7 @@ def test_it_is_said_whether_the_examples_are_of_a_sample_of_the_queries() -> Non
 
 def test_what_is_not_read_of_a_long_text_at_once_is_said() -> None:
     sentences = "cut into rows of 256", "among the first 48 tokens of"
-    page = HeadAtlas(source="text", section="find", text="the cat sat on the mat and saw a dog. " * 40)
+    page = HeadAtlas(source="text", atlas_section="find", text="the cat sat on the mat and saw a dog. " * 40)
     assert [sentence in page.words() for sentence in sentences] == [True, True]
     assert "rows of 256: there are 2." in page.words()
     page.set(text="the cat sat on the mat")
@@ -154,7 +154,7 @@ def test_an_uploaded_file_and_a_damaged_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_finder_by_distance_and_by_marked_tokens() -> None:
-    page = HeadAtlas(section="find", back="1")
+    page = HeadAtlas(atlas_section="find", back="1")
     assert "L0 H3" in page.app.button(key="atlas_take_back").label
     assert "L4 H4" in page.app.button(key="atlas_take_marks").label  # where "silver" came before, "whistle" followed
     page.press("atlas_take_back")
@@ -164,7 +164,7 @@ def test_the_finder_by_distance_and_by_marked_tokens() -> None:
 
 
 def test_what_is_marked_is_in_the_link_and_comes_back_with_it() -> None:
-    page = HeadAtlas(section="find", looks="7,9", at="3")
+    page = HeadAtlas(atlas_section="find", looks="7,9", at="3")
     marks = [page.app.button_group(key=key) for key in ("atlas_queries", "atlas_keys")]
     assert [one.value for one in marks] == [[7, 9], [3]]
     marks[1].set_value([2, 5])
@@ -183,7 +183,7 @@ def test_what_is_marked_is_in_the_link_and_comes_back_with_it() -> None:
 
 def test_the_marked_tokens_of_one_model_are_not_those_of_another(folders: dict[str, str]) -> None:
     """This tokenizer cuts the same line into fewer tokens, of which the first model's last one is none."""
-    page = HeadAtlas(section="find", text="extraordinarily unbelievable circumstances")
+    page = HeadAtlas(atlas_section="find", text="extraordinarily unbelievable circumstances")
     marked = page.app.session_state["atlas_queries"]
     page.set(model="another")
     page.set(other=folders["gpt2"])
@@ -223,13 +223,13 @@ def test_a_measurement_that_is_stopped_shows_what_there_is_and_continues_to_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = "\n".join(f"the cat sat on the mat and saw {number} dogs" for number in range(80))  # three units
-    whole = HeadAtlas(source="text", text=text, section="all")
+    whole = HeadAtlas(source="text", text=text, atlas_section="all")
     assert "80 texts" in whole.words()
     (expected,) = whole.app.dataframe
     results.result_cache().forget(lambda key: isinstance(key, tuple) and key[0] == "atlas")
     monkeypatch.setattr(controls, "SHOW_EVERY", 0.0)  # a unit at a time
     monkeypatch.setattr(controls, "MOST_SECONDS", 0.0)
-    page = HeadAtlas(source="text", text=text, section="all")
+    page = HeadAtlas(source="text", text=text, atlas_section="all")
     assert progress_of(page).startswith("Stopped after 0 minutes. The result covers 33% of the texts: 32 texts")
     page.press("atlas_go_on")
     assert "64 texts" in page.words()

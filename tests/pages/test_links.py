@@ -12,6 +12,7 @@ from tests.apptest import check_tables, key_of
 from tests.faults.hostile import LINKS
 from tests.pages.page import Page, controls
 from tests.viz.packet import unpacked
+from ui.link import View
 from ui.page import PAGES
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_soon")]  # opens every page many times
@@ -43,7 +44,7 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
     ],
     "pages/circuits.py": [{"text": LINE}],
     "pages/serving.py": [{"text": LINE, "serving": section} for section in ("calls", "tree", "packing", "cost")],
-    "pages/head_atlas.py": [{"text": LINE}, {"text": LINE, "section": "find"}],
+    "pages/head_atlas.py": [{"text": LINE}, {"text": LINE, "atlas_section": "find"}],
     "pages/padding.py": [{"text": ROWS}],
     "pages/bug_clinic.py": [{"text": ROWS}, {"text": LINE, "bug": "float-width"}],
     "pages/mask_check.py": [{"text": LINE}, {"what": "patient"}],
@@ -260,6 +261,12 @@ def test_back_keeps_the_choices_of_other_pages(script: str, choice: str, values:
     assert page.go("app.py")["kept"].items() >= kept.items()
     shown = {"model": "induction", "layer": 0, "head": 3, "view": "bars", "causal": False, "palette": "magma"}
     assert {name: page[name] for name in shown} == shown
+
+
+@pytest.mark.parametrize("page", [page for page in LINKS if "controls.open_" in (ROOT / page).read_text()])
+def test_a_page_s_own_choices_have_names_in_its_link_that_no_shared_choice_has(page: str) -> None:
+    own = {LINKS[page].model_fields[name].alias or name for name in LINKS[page].own()}
+    assert own.isdisjoint(View.model_fields), "in a new session they would set the shared choices too"
 
 
 def test_back_to_another_model_brings_none_of_this_one_s_choices() -> None:

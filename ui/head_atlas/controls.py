@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import streamlit as st
-from pydantic import BeforeValidator, ConfigDict, StringConstraints
+from pydantic import BeforeValidator, StringConstraints
 
 from i18n import N_, say, say_all, say_count
 from model.atlas import progress
@@ -26,7 +26,7 @@ from serving.job import ModelRef, digest
 from ui import controls, page, results
 from ui.guard import guarded, waiting
 from ui.heads.head import heard
-from ui.link import TextLink, Whole, with_masks
+from ui.link import TextLink, Whole, with_masks, without_prefix
 from ui.widgets import uploader
 from viz.heads.atlas import scatter
 from viz.numbers import whole_percent
@@ -64,7 +64,7 @@ _Masked: Any = with_masks(TextLink, but="padding")
 class AtlasLink(_Masked):
     """This page's link. A file is in no link: whoever opens it is shown the sample."""
 
-    model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("atlas_"))
+    model_config = without_prefix("atlas_")
     layer: Whole | None = None
     head: Whole | None = None
     atlas_source: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
