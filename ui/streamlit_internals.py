@@ -4,8 +4,10 @@ Each is checked by tests/ui/test_streamlit_internals.py, and the selectors by te
 `make upgrade-check` runs both with the newest Streamlit. Checked with Streamlit 1.67.0.
 """
 
+import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -209,9 +211,12 @@ def lose_no_clicks() -> None:
                 requests = self._scriptrunner._requests
                 before = requests._rerun_data.widget_states
                 clicks = [] if before is None or begun.get(requests) is before else before.widgets
-            sent = {one.id for one in client_state.widget_states.widgets}
-            missed = [one for one in clicks if _is_trigger(one) and one.id not in sent]
-            client_state.widget_states.widgets.extend(missed)
+            sent = {one.id: one for one in client_state.widget_states.widgets}
+            for click in filter(_is_trigger, clicks):
+                if click.id not in sent:
+                    client_state.widget_states.widgets.append(click)
+                elif click.json_trigger_value:  # what a component tells is a list
+                    _put_before(click, sent[click.id])
         request(self, client_state)
 
     def call_to_the_end(self: SafeSessionState, states: WidgetStates | None, **others: Any) -> None:
@@ -276,6 +281,14 @@ def _is_trigger(sent: WidgetState) -> bool:
     """Whether it is a click, or a component's message: sent once, as no choice is."""
     kind = sent.WhichOneof("value") or ""
     return kind.endswith("trigger_value") and bool(getattr(sent, kind))
+
+
+def _put_before(first: WidgetState, second: WidgetState) -> None:
+    """Let the second message of a component tell what the first did, too."""
+    with suppress(ValueError, RecursionError):  # what a browser sends may be anything
+        told = [json.loads(one.json_trigger_value) for one in (first, second)]
+        if all(isinstance(one, list) for one in told):
+            second.json_trigger_value = json.dumps(told[0] + told[1])
 
 
 def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:

@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -87,6 +88,13 @@ class Explore:
         action()
         self._state = self._settled(before)
         return self
+
+    def until(self, ask: Callable[[], Any], seconds: float = 300) -> None:
+        """Wait until ask() is true: a busy server answers one message a while after another. Raises AssertionError."""
+        deadline = time.monotonic() + seconds
+        while not ask():
+            assert time.monotonic() < deadline, f"not within {seconds} seconds"
+            self.page.wait_for_timeout(100)
 
     def swipe(self, at: tuple[float, float], up: int) -> None:
         """A finger put somewhere on the screen and moved up by so many pixels."""

@@ -1,12 +1,11 @@
 """The Generation page as a reader's eyes and hands have it."""
 
 import io
-from collections.abc import Callable
 
 from PIL import Image
 from playwright.sync_api import Locator
 
-from tests.browser.explore import TIMEOUT, Explore
+from tests.browser.explore import Explore
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
@@ -46,14 +45,6 @@ class Generation(Explore):
         self.page.get_by_role("button", name="Play").wait_for()
         self._state = self._settled()
         return self
-
-    def wait_for(self, seen: Callable[["Generation"], bool]) -> None:
-        """Wait until something is seen. Raises AssertionError where it never is."""
-        for _ in range(TIMEOUT // 100):
-            if seen(self):
-                return
-            self.page.wait_for_timeout(100)
-        raise AssertionError("not seen in time")
 
     def written(self) -> list[str]:
         """The tokens after the prompt, as they are shown."""

@@ -119,10 +119,10 @@ class TestChoosingAHead:
             for key in (*keys, "Enter"):
                 page.page.keyboard.press(key)
 
-        page.after(lambda: press("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft"))
-        assert page.head() == (2, 2)
-        page.after(lambda: press(*["ArrowUp"] * 4, *["ArrowLeft"] * 4))
-        assert page.head() == (0, 0), "they stop at the edge"
+        press("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft")
+        page.until(lambda: page.head() == (2, 2))
+        press(*["ArrowUp"] * 4, *["ArrowLeft"] * 4)
+        page.until(lambda: page.head() == (0, 0))  # they stop at the edge
 
 
 class TestRoom:

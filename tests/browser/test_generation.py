@@ -44,7 +44,7 @@ def test_playing_adds_tokens_and_rows_until_it_is_paused(generation: Open) -> No
     page = generation()
     rows = page.rows()
     page.play()
-    page.wait_for(lambda seen: len(seen.written()) >= 4 and seen.rows() >= rows + 4)
+    page.until(lambda: len(page.written()) >= 4 and page.rows() >= rows + 4)
     page.pause()
     written = page.written()
     assert page.rows() == rows + len(written)
@@ -52,7 +52,7 @@ def test_playing_adds_tokens_and_rows_until_it_is_paused(generation: Open) -> No
     assert page.written() == written
     assert page.page.locator("table.differences").count() == 1, "the section is there again"
     page.play()
-    page.wait_for(lambda seen: len(seen.written()) > len(written))
+    page.until(lambda: len(page.written()) > len(written))
     page.pause("Space")  # the button that was clicked has the focus still
     assert page.written()[: len(written)] == written
     again = generation()

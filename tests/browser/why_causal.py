@@ -1,8 +1,6 @@
 """The page Why causal as a reader's eyes and hands have it."""
 
 import re
-import time
-from typing import Any
 
 from tests.browser.explore import Explore
 
@@ -17,7 +15,6 @@ STATE = """() => {
     text('.st-key-why_steps [aria-checked=true]'),
   ]);
 }"""
-PATIENCE = 300  # seconds for a training to begin: it comes after everything else on a busy machine
 
 
 class WhyCausal(Explore):
@@ -55,10 +52,3 @@ class WhyCausal(Explore):
         """How far the training says that it is."""
         found = re.search(r"step (\d+) of", self.status())
         return int(found[1]) if found else 0
-
-    def until(self, ask: Any, seconds: float = PATIENCE) -> None:
-        """Wait until ask() is true."""
-        deadline = time.monotonic() + seconds
-        while not ask():
-            assert time.monotonic() < deadline, f"not within {seconds} seconds: {self.status()!r}"
-            self.page.wait_for_timeout(100)

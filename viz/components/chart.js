@@ -130,8 +130,8 @@ function show({ data, parentElement, setTriggerValue }) {
   drawn();
   const fit = () => {
     const size = sizeOf(chart);
-    const other = size.width !== chart.layout.width || size.height !== chart.layout.height;
-    if (chart.own === own && own.heard && !own.stale && size.width && other) window.Plotly.relayout(chart, size);
+    if (chart.own !== own || !own.heard || own.stale || !size.width) return;
+    if (size.width !== chart.layout.width || size.height !== chart.layout.height) window.Plotly.relayout(chart, size);
   };
   own.observer ||= new ResizeObserver(() => {
     if (own.stale) drawn();
