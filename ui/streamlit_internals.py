@@ -201,16 +201,20 @@ def lose_no_clicks() -> None:
     """
     request, call = AppSession.request_rerun, SafeSessionState.on_script_will_rerun
     deciding = Lock()
-    begun = WeakKeyDictionary[ScriptRequests, WidgetStates]()  # the last message of each thread whose callbacks began
+    begun = WeakKeyDictionary[ScriptRequests, list[WidgetStates]]()  # the messages of a thread whose callbacks began
     calling = WeakValueDictionary[str, Lock]()  # by session
 
     def request_with_clicks(self: AppSession, client_state: ClientState | None) -> None:
-        if client_state and self._scriptrunner and not client_state.fragment_id:
+        if client_state and self._scriptrunner and not client_state.is_auto_rerun:
             with deciding:
-                self._scriptrunner.request_stop()
                 requests = self._scriptrunner._requests
                 before = requests._rerun_data.widget_states
-                clicks = [] if before is None or begun.get(requests) is before else before.widgets
+                read = any(one is before for one in begun.get(requests, []))
+                clicks = [] if read or before is None else before.widgets
+                if clicks:  # of a fragment's, Streamlit would keep one message of each component
+                    client_state.fragment_id = ""
+                if not client_state.fragment_id:
+                    self._scriptrunner.request_stop()
             sent = {one.id: one for one in client_state.widget_states.widgets}
             for click in filter(_is_trigger, clicks):
                 if click.id not in sent:
@@ -230,7 +234,7 @@ def lose_no_clicks() -> None:
             may_end = self._yield_callback
             with deciding:
                 may_end()
-                begun[context.script_requests] = states
+                begun.setdefault(context.script_requests, []).append(states)
             object.__setattr__(self, "_yield_callback", lambda: None)
             try:
                 call(self, states, **others)

@@ -240,12 +240,13 @@ def test_a_click_whose_callback_has_not_begun_comes_with_the_next_message(monkey
         return asked[-1]
 
     late = Runner("dismissed")
-    assert sent_while(late, fragment_id="a clock's") == ["other"]
+    assert sent_while(late, fragment_id="a clock's", is_auto_rerun=True) == ["other"]
     late._requests.on_scriptrunner_ready()
     assert sent_while(late) == ["other", "dismissed"]
     with pytest.raises(StopException):
         late.safe.on_script_will_rerun(late.states)
     assert sent_while(Runner("other")) == ["other"]
+    assert sent_while(Runner("in a fragment"), fragment_id="known") == ["other", "in a fragment"]
     assert sent_while(None) == ["other"]
     assert done == []
     told = ['[{"event": "query", "value": 5}]', '[{"event": "pins", "value": 7}]', "[", "7"]
