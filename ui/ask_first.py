@@ -42,7 +42,10 @@ def switch() -> None:
     """The switch, off at first; it stays as it is on the other pages of this session."""
     state = st.session_state
     state.ask_first_on = state.get("ask_first", False)
-    about = say("When you flip a mask, the page asks what will change before it shows the result.")
+    about = say(
+        "When you flip a mask, the page asks what will change before it shows the result. It asks nothing while “this "
+        "layer only” is selected."
+    )
     take = lambda: state.update(ask_first=state.ask_first_on)  # noqa: E731
     st.toggle(say("Ask me first"), key="ask_first_on", on_change=take, help=about)
     if state.get("ask_first"):

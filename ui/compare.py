@@ -6,6 +6,7 @@ from functools import partial
 from html import unescape
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import streamlit as st
 
 from i18n import N_, say, together
@@ -249,12 +250,23 @@ def _show_heads(
     return shown
 
 
+def _real_rows(sides: tuple[RunView, RunView], views: Sequence[HeadView]) -> tuple[bool, ...] | None:
+    """[Q]: whether a row of both views stands for a query that is no padding; None for views of different lengths."""
+    if not comparable(*views):
+        return None
+    real = np.ones(len(views[0].weights), bool)
+    for side, view in zip(sides, views, strict=True):
+        begins = np.arange(0, len(real) * view.step, view.step)
+        real &= np.logical_or.reduceat(side.keep(keys=False)[view.first :], begins)
+    return tuple(real.tolist())
+
+
 def _show_differences(
     sides: tuple[RunView, RunView], views: Sequence[HeadView], positions: tuple[int, int]
 ) -> list[str]:
     """Draw B's weights minus A's, and the next tokens of both. Returns sentences about them."""
     left, right = st.columns(2, gap="small")
-    sentences = [cached_figure(weights_sentence, *views)]
+    sentences = [cached_figure(weights_sentence, views[0], views[1], _real_rows(sides, views))]
     with left:
         if comparable(*views):
             st.markdown("#### B − A")

@@ -22,6 +22,10 @@ ROUNDING = 1e-6  # differences of two weights up to this are rounding
 LENGTHS = N_("A and B have different lengths ({a} and {b} cells): both are shown, without a difference.")
 SAME = N_("No weight differs by {least} or more between A and B.")
 MOST = N_("A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.3f} in A, {b:.3f} in B.")
+MOST_OF_REAL = N_(
+    "Apart from padding, A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.3f} in A, "
+    "{b:.3f} in B."
+)
 
 
 def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> str:
@@ -189,12 +193,17 @@ def comparable(one: HeadView, other: HeadView) -> bool:
     return one.weights.shape == other.weights.shape
 
 
-def weights_sentence(one: HeadView, other: HeadView) -> str:
-    """Say where the weights of two heads differ most, or why they cannot be subtracted. HTML."""
+def weights_sentence(one: HeadView, other: HeadView, real: Sequence[bool] | None = None) -> str:
+    """Say where the weights of two heads differ most, or why they cannot be subtracted. HTML.
+
+    real: [Q], whether a query is no padding, in both; by default, all are. Others are named where no real one differs.
+    """
     if not comparable(one, other):
         a, b = (f"{view.weights.shape[0]:,} × {view.weights.shape[1]:,}" for view in (one, other))
         return say(LENGTHS, a=a, b=b)
-    change = other.weights - one.weights
+    change, kept = other.weights - one.weights, np.array([True] * len(one.weights) if real is None else real)
+    if np.abs(change[kept]).max(initial=0) >= DIFFERENT:
+        change = np.where(kept[:, None], change, 0)
     most = np.abs(change).max() - ROUNDING  # picks the first cell of equal ones: two cells of a row may change alike
     query, key = divmod(int(np.flatnonzero(np.abs(change) >= most)[0]), change.shape[1])
     if abs(change[query, key]) < DIFFERENT:
@@ -203,11 +212,12 @@ def weights_sentence(one: HeadView, other: HeadView) -> str:
     cell |= {"key_at": _both(f"{one.first_key + key}", f"{other.first_key + key}")}
     cell |= {"query": escape(_both(one.queries[query], other.queries[query]))}
     cell |= {"key": escape(_both(one.keys[key], other.keys[key]))}
-    said = say(MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)
+    padded = not kept.all() and kept[query]
+    said = say(MOST_OF_REAL if padded else MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)
     attend = (one.weights.max(1) > 0) & (other.weights.max(1) > 0)  # an empty row agrees with no other
-    same = attend & (one.weights.argmax(1) == other.weights.argmax(1))
+    same = attend & kept & (one.weights.argmax(1) == other.weights.argmax(1))
     agreeing = N_("Queries that attend most to the same position in both: {same:,} of {queries:,}.")
-    return together([said, say(agreeing, same=int(same.sum()), queries=len(same))])
+    return together([said, say(agreeing, same=int(same.sum()), queries=int(kept.sum()))])
 
 
 def prediction_sentence(one: Sequence[Candidate], other: Sequence[Candidate]) -> str:

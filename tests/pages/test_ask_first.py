@@ -57,6 +57,18 @@ def test_every_kind_has_its_turn_and_a_text_without_padding_is_not_asked_about_i
     assert not any("padding" in kind for kind in kinds)
 
 
+def test_the_standard_run_is_out_of_sight_while_it_is_asked_about() -> None:
+    page = asking(causal="false")
+    lifted = page.weights()
+    assert len(page.figures()["loss_figure"]["data"]) > 1
+    page.set(causal=True)
+    assert question(page)
+    assert page.sentence() == ASKING
+    assert same(page.weights(), lifted)
+    assert not any("standard" in one for one in page.html() if "<table" in one)
+    assert len(page.figures()["loss_figure"]["data"]) == 1
+
+
 def test_switched_off_nothing_is_asked_and_a_new_text_is_shown_at_once() -> None:
     assert not question(Explore().set(causal=False))
     page = asking().set(causal=False)

@@ -239,3 +239,11 @@ def test_forward_brings_two_typed_texts_again_and_back_those_of_the_link() -> No
     del page.app.query_params["text"], page.app.query_params["b_text"]  # … and Forward
     page.run()
     assert (page["text"], page["b_text"]) == ("a red hen ran", "a cow ran")
+
+
+def test_padding_that_only_one_side_masks_is_neither_counted_nor_named(story: Model) -> None:
+    rows = ["Alice looked at the rabbit.", "A red hen sat."]
+    page = Compare(text="\n".join(rows), row="2", b_off="padding")
+    assert len(page.shown("head_b")) == story.encode(rows).ids.shape[1]
+    assert "“&lt;pad&gt;” (0) attends" not in page.sentence()
+    assert f" of {story.encode(rows[1:]).ids.shape[1]}." in page.sentence()

@@ -138,6 +138,21 @@ def test_heads_of_other_lengths_are_not_subtracted() -> None:
     assert "different lengths (3 × 3 and 2 × 2 cells)" in weights_sentence(one, other)
 
 
+def test_padding_is_neither_counted_nor_named_where_a_real_query_differs() -> None:
+    one, other = view_of((3, 3)), view_of((3, 3))
+    one = replace(one, weights=np.array([[0, 0, 0], [0, 1, 0], [0, 0.25, 0.75]], np.float32))
+    other = replace(other, weights=np.array([[1, 0, 0], [0, 1, 0], [0, 0.5, 0.5]], np.float32))
+    assert "1.000 in B" in weights_sentence(one, other)
+    said = weights_sentence(one, other, (False, True, True))
+    assert said.startswith("Apart from padding, A and B differ most where")
+    assert "0.250 in A, 0.500 in B" in said
+    assert said.endswith("the same position in both: 1 of 2.")
+    other = replace(other, weights=np.array([[1, 0, 0], *one.weights[1:]], np.float32))
+    said = weights_sentence(one, other, (False, True, True))
+    assert said.startswith("A and B differ most where")
+    assert "0.000 in A, 1.000 in B" in said
+
+
 @pytest.mark.parametrize("rounding", [0.0, 2e-7, -2e-7])
 def test_of_two_cells_that_change_alike_the_first_is_named(rounding: float) -> None:
     """As both of a row with two keys do, but for rounding, which differs between machines."""

@@ -48,10 +48,12 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         with asked_slot, guarded(say("Running both …")):
             spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head, by)
 
-    changed = spec != model.standard
+    hidden = spec != chosen == model.standard  # the standard run is asked about
+    changed = spec != model.standard and not hidden
     with sentence_slot, guarded(say("Running {model} …", model=explain.title_of(model))):
         only_layer = layer if scope == "layer" else None
         now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=only_layer, by=by)
+        standard = now if hidden else standard
         views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
         of_tokens = replace(now, by="tokens").head(layer, head)
     # in a long text, draw the chosen head before all heads are surveyed; in a short one, both come together

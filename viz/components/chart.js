@@ -72,6 +72,10 @@ const after = (milliseconds) => new Promise((done) => setTimeout(done, milliseco
 const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 let turn = Promise.resolve(); // charts are drawn one after another, in their order on the page
 
+function inTurn(work) {
+  turn = turn.then(work).catch(console.error);
+}
+
 async function draw(chart, own) {
   const plotly = await streamlitsPlotly(own.data.script);
   const size = sizeOf(chart);
@@ -124,7 +128,8 @@ function show({ data, parentElement, setTriggerValue }) {
   chart.ariaBusy = "true";
   chart.style.height = `${data.height ?? HEIGHT}px`;
   const drawn = () => {
-    turn = turn.then(() => Promise.race([draw(chart, own), after(LONGEST)])).catch(console.error).then(painted);
+    inTurn(() => Promise.race([draw(chart, own), after(LONGEST)]));
+    inTurn(painted);
     setTimeout(() => chart.own === own && own.stale && chart.isConnected && sizeOf(chart).width && drawn(), AGAIN);
   };
   drawn();
@@ -136,13 +141,14 @@ function show({ data, parentElement, setTriggerValue }) {
   own.observer ||= new ResizeObserver(() => {
     if (own.stale) drawn();
     clearTimeout(own.resized);
-    own.resized = setTimeout(() => (turn = turn.then(fit)), RESIZED); // with a new size comes a new figure, often: it is drawn once
+    own.resized = setTimeout(() => inTurn(fit), RESIZED); // with a new size comes a new figure, often: it is drawn once
   });
   own.observer.observe(chart);
   return () => {
     own.observer.disconnect();
+    clearTimeout(own.resized);
     delete chart.own;
-    turn = turn.then(() => chart.own || window.Plotly?.purge(chart)); // Plotly fails on one that is purged while it is drawn
+    inTurn(() => chart.own || window.Plotly?.purge(chart)); // Plotly fails on one that is purged while it is drawn
   };
 }
 
