@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 import segno
 import streamlit as st
@@ -60,9 +60,22 @@ KEPT = N_(
 )
 
 
-def button(name: str) -> None:
-    """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open. name: what the
-    lesson's answers are kept under."""
+def begin(name: str) -> None:
+    """Call before a lesson is drawn: the first time in a room, the class is asked every question, also those that its
+    teacher answered in a rehearsal. name: what the lesson's answers are kept under."""
+    key, begun = _key(), st.session_state.setdefault("lesson_room_begun", set())
+    if key is None or (key.id, name) in begun:
+        return
+    with suppress(OSError):  # the strip says it
+        # in a session that began with a reload, the room knows what was shown
+        asked = rooms.rooms().tally(key.id).asked
+        if rooms.rooms().is_open(key) and not any(step.startswith(_step(name, "")) for step in asked):
+            choices.begin_anew(name)
+        begun.add((key.id, name))
+
+
+def button() -> None:
+    """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open."""
     key = _key()
     with suppress(OSError):  # the strip says it
         if key and not rooms.rooms().is_open(key):
@@ -71,7 +84,7 @@ def button(name: str) -> None:
     opened = is_open()
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
-    st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open, args=(name,))
+    st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open)
     if st.session_state.get("lesson_room_joined") == st.session_state.visit:  # until it is closed, or the page is left
         close = partial(st.session_state.pop, "lesson_room_joined", None)
         st.dialog(say("Teach this lesson"), width="medium", on_dismiss=close)(_invitation)()
@@ -85,10 +98,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     key = _key()
     if key is None:
         return
-    step, hidden = (
-        f"{digest(name).hex()[:8]}-{number}",
-        st.session_state.lesson_asks and choices.given(name, number) is None,
-    )
+    step, hidden = _step(name, number), st.session_state.lesson_asks and choices.given(name, number) is None
     answer = _publish(key, lesson, number, step, hidden=hidden)
     st.html(css(phone.STRIP))
     with st.container(key="lesson_room"):
@@ -119,13 +129,17 @@ def _key() -> RoomKey | None:
     return st.session_state.get("lesson_room")
 
 
-def _open(name: str) -> None:
+def _step(name: str, number: int | Literal[""]) -> str:
+    """A step's name in a room; without a number, what the names of all steps of the lesson begin with."""
+    return f"{digest(name).hex()[:8]}-{number}"
+
+
+def _open() -> None:
     state = st.session_state
     state.update(lesson_room_joined=state.visit, lesson_room_problem=None)
     if _key() is None and rooms.served.is_set():
         try:
             state.lesson_room, state.lesson_room_shown = rooms.rooms().open(), None
-            choices.begin_anew(name)  # after a rehearsal: the class is asked every question
         except (ValueError, OSError) as error:
             state.lesson_room_problem = error
 

@@ -1,0 +1,46 @@
+"""A room over several lessons, tabs and reloads, and what its phones see of what they cannot show."""
+
+from serving import rooms
+from tests.pages.test_classroom import Lessons, Teacher
+from tests.pages.test_classroom import served as served
+
+
+def open_lesson(page: Lessons, lesson: str) -> None:
+    """As the sidebar's links do."""
+    page.app.query_params.clear()
+    page.app.query_params["lesson"] = lesson
+    page.run()
+
+
+def test_every_lesson_of_a_room_asks_its_class_whatever_was_rehearsed() -> None:
+    teacher = Teacher(lesson="causal_mask")
+    rooms.rooms().close(teacher.key)
+    teacher.run()
+    for lesson in ("padding", "causal_mask"):
+        open_lesson(teacher, lesson)
+        teacher.press("answer_1")
+    teacher.press("teach")
+    assert teacher.phone()["choices"] == 4
+    teacher.press("answer_1")
+    open_lesson(teacher, "padding")
+    assert teacher.phone()["choices"] > 0
+    assert "answer_1" in [one.key for one in teacher.app.button]
+    assert teacher["lesson_anew"][-2:] == ["causal_mask", "padding"], "the browser forgets them too"
+    teacher.press("answer_1")
+    assert teacher.phone()["choices"] == 0
+    open_lesson(teacher, "causal_mask")
+    assert teacher.phone()["choices"] == 0, "what was answered in this room stays"
+    again = Lessons()  # a reload: its browser then tells the room and the answers
+    again.app.session_state["lesson_room"] = teacher.key
+    again.app.session_state["lesson_answers"] = {("padding", 1): 1, ("both_masks", 1): 1}
+    open_lesson(again, "padding")
+    assert again["lesson_answers"] == {("padding", 1): 1, ("both_masks", 1): 1}
+    open_lesson(again, "both_masks")
+    assert again["lesson_answers"] == {("padding", 1): 1}
+
+
+def test_a_room_that_has_ended_makes_nobody_forget_answers() -> None:
+    page = Lessons(lesson="causal_mask").press("answer_1")
+    page.app.session_state["lesson_room"] = rooms.RoomKey("A" * 22, "of yesterday")
+    page.run()
+    assert page["lesson_answers"] == {("causal_mask", 1): 1}
