@@ -122,6 +122,23 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
     teacher.open()
 
 
+def test_a_phone_that_left_without_an_answer_gives_its_place_to_another(
+    both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher, phones = both
+    monkeypatch.setattr(rooms, "MOST_PHONES", 2)
+    key, now = teacher.open(), time()
+    teacher.show(key, QUESTION)
+    come(phones, key.id, ANN, BEN)
+    assert phones.answer(key.id, ANN, "abc-1", 1) == 1
+    assert not phones.come(key.id, CARL), "both are here"
+    monkeypatch.setattr(rooms, "time", lambda: now + rooms.HERE + 2)
+    come(phones, key.id, CARL)
+    assert not phones.come(key.id, BEN), "Ann has answered, Carl is here"
+    assert phones.answer(key.id, ANN, "abc-1", 0) == 1
+    assert teacher.tally(key.id).phones == 1
+
+
 @pytest.mark.parametrize("most", [1, 2])
 def test_rooms_that_are_opened_at_once_are_bounded_and_all_are_counted(
     both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch, most: int
