@@ -56,7 +56,8 @@ ONLY_HERE = N_(
     "machine has in your network (the terminal's Network URL if it prints one); the QR code then changes too."
 )
 KEPT = N_(
-    "The session ends after two hours. It keeps how often each answer was given: no names, and no texts of the class."
+    "The session ends after two hours. It keeps the answers that each phone gave, under a random number: no names, and "
+    "no texts of the class."
 )
 
 
