@@ -63,9 +63,10 @@ class PhonePage:
 
 @dataclass(frozen=True)
 class RoomCounts:
-    """phones: how many are here. counts: of each step by its name, how often each choice was given. asked: what was
-    noted of each of these steps."""
+    """step: the name of the one that is shown. phones: how many are here. counts: of each step by its name, how often
+    each choice was given. asked: what was noted of each of these steps."""
 
+    step: str
     phones: int
     counts: Mapping[str, Mapping[int, int]]
     asked: Mapping[str, Any]
@@ -275,7 +276,8 @@ class Rooms:
             of_step = counts.setdefault(field.partition(" ")[0], {})
             of_step[int(choice)] = of_step.get(int(choice), 0) + 1
         asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
-        return RoomCounts(phones, counts, asked)
+        (step,) = self.hashes.get(f"room:{room}", "step")
+        return RoomCounts((step or b"").decode(), phones, counts, asked)
 
 
 @once

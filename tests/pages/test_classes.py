@@ -44,3 +44,16 @@ def test_a_room_that_has_ended_makes_nobody_forget_answers() -> None:
     page.app.session_state["lesson_room"] = rooms.RoomKey("A" * 22, "of yesterday")
     page.run()
     assert page["lesson_answers"] == {("causal_mask", 1): 1}
+
+
+def test_phones_that_show_another_step_are_told_of_and_brought_back() -> None:
+    teacher = Teacher(lesson="causal_mask")
+    assert "another step" not in teacher.strip()
+    other = Lessons()  # a second tab
+    other.app.session_state["lesson_room"] = teacher.key
+    open_lesson(other, "what_attention_is")
+    assert "Only backwards" not in teacher.phone()["html"]
+    assert "Phones show another step." in teacher.run().strip()
+    teacher.press("lesson_room_here")
+    assert "Only backwards" in teacher.phone()["html"]
+    assert "another step" not in teacher.strip()

@@ -194,11 +194,18 @@ def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> No
     if answer:
         words.append(say("{count} answered", count=sum(counts.values())))
     parts = [tag("p", " · ".join(words), role="status")]
-    if answer and (revealed or not st.session_state.lesson_present):
+    elsewhere = found.step != step  # another tab of the teacher's sends them its own
+    if elsewhere:
+        parts.append(tag("p", say("Phones show another step.")))
+    elif answer and (revealed or not st.session_state.lesson_present):
         parts.append(phone.bars(answer, counts, right=revealed))
     elif answer:
         parts.append(tag("p", say("The class sees the results when you show the answer.")))
-    st.html(join(parts))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.html(join(parts))
+        if elsewhere and st.button(say("Show this step on phones"), key="lesson_room_here"):
+            st.session_state.lesson_room_shown = None
+            st.rerun()  # the whole page, which sends it
 
 
 def _invitation() -> None:
