@@ -57,3 +57,13 @@ def test_phones_that_show_another_step_are_told_of_and_brought_back() -> None:
     teacher.press("lesson_room_here")
     assert "Only backwards" in teacher.phone()["html"]
     assert "another step" not in teacher.strip()
+
+
+def test_a_training_is_sent_at_the_checkpoint_that_the_teacher_chose() -> None:
+    teacher = Teacher(lesson="induction_head", step="4")
+    teacher.app.session_state["lesson_asks"] = False
+    assert "Step 375: loss" in teacher.run().phone()["html"]
+    slider = next(one for one in teacher.app.select_slider if one.label == "Training step")
+    slider.set_value(slider.options[0])
+    assert "Step 375: loss" not in teacher.run().phone()["html"]
+    assert "Step 0: loss" in teacher.phone()["html"]

@@ -32,6 +32,7 @@ from ui.run_view import RunView
 from ui.streamlit_internals import css
 from ui.widgets import deferred, download
 from viz.export.data import cell
+from viz.head import head_range, named_alike
 from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.heads.overview import overview_packet
 from viz.html import join, tag
@@ -155,7 +156,7 @@ def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidde
     with guarded():
         now, beside = steps.pair(step)
         answer = steps.answered(step, now, beside) if step.ask else None
-        if _is_new(made := (step_name, hidden, language())):
+        if _is_new(made := (step_name, hidden, language(), steps.checkpoint(step))):
             counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
             picture_of_step = drawn(step, now, beside, hidden=hidden and answer is not None)
             body = PhoneStep(lesson, number, step_name, answer, counts, picture_of_step).body()
@@ -268,6 +269,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
     if step.show == "overview":
         found, (layer, head) = now.survey(), step.head
         heads: Any = {"layer": layer, "head": head}
+        heads["measures"] = found.shares
         heads["numbers"] = now.model.describe().layer_numbers.get(now.run.attention, ())
         packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
         return Drawn(canvases=[(now.model.name, Canvas("overview", packet))])
@@ -288,7 +290,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
     if step.show in pictures.DRAWN:
         return Drawn(steps.still(step, now))
     if step.show in ("head", "pair"):
-        return _phone_head(step, now, beside if step.show == "pair" else None, query)
+        return _phone_head(step, now, beside if step.show == "pair" else None)
     return Drawn(tag("p", say(ELSEWHERE), class_="note"))
 
 
@@ -299,17 +301,21 @@ def _tokens(step: Step, now: RunView, query: int | None) -> Drawn:
     return Drawn(row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
 
 
-def _phone_head(step: Step, now: RunView, beside: RunView | None, query: int) -> Drawn:
+def _phone_head(step: Step, now: RunView, beside: RunView | None) -> Drawn:
     layer, head = step.head
     name, view = now.name(layer, head), now.head(layer, head)
+    other = beside.head(layer, head) if beside else None
+    if other is not None and other.weights.shape != view.weights.shape:
+        other = None
+    look: dict[str, Any] = {"name": name, "query": -1 if step.query is None else step.query}
+    most = head_range(view) if other is None else head_range(view, other)
 
     def packet(view: HeadView) -> Canvas:
-        return Canvas("heatmap", cached_figure(picture_packet, view, name=name, query=query))
+        return Canvas("heatmap", cached_figure(picture_packet, view, most=most, **look))
 
     canvases = [(say("{head} of {model}", head=name, model=now.model.name), packet(view))]
-    other = beside.head(layer, head) if beside else None
-    if beside and other and (view.queries, view.keys) == (other.queries, other.keys):
+    if beside and other:
         canvases.append((run_names(now.model.name, beside.model.name)[1], packet(other)))
-        change = cached_figure(difference_packet, changed(view, other), name=name, query=query)
+        change = cached_figure(difference_packet, changed(*named_alike(view, other)), **look)
         canvases.append((say("difference"), Canvas("heatmap", change)))
     return Drawn(canvases=canvases)
