@@ -1,7 +1,9 @@
 """A room over several lessons, tabs and reloads, and what its phones see of what they cannot show."""
 
+import pytest
+
 from serving import rooms
-from tests.pages.test_classroom import Lessons, Teacher
+from tests.pages.test_classroom import OWN, Lessons, Teacher
 from tests.pages.test_classroom import served as served
 
 
@@ -57,6 +59,25 @@ def test_phones_that_show_another_step_are_told_of_and_brought_back() -> None:
     teacher.press("lesson_room_here")
     assert "Only backwards" in teacher.phone()["html"]
     assert "another step" not in teacher.strip()
+
+
+def test_a_picture_too_large_for_phones_leaves_no_question_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher = Teacher(lesson="causal_mask", step="2")
+    monkeypatch.setattr(rooms, "MOST_BYTES", 7_000)
+    shown = teacher.press("reveal").phone()
+    assert (shown["choices"], "said" in shown, "The picture is on the teacher" in shown["html"]) == (0, True, True)
+    assert "they show the step without it" in teacher.app.toast[0].value
+
+
+def test_a_step_that_cannot_be_drawn_is_said_to_be_on_the_teachers_screen() -> None:
+    teacher = Teacher(lesson="causal_mask")
+    teacher.app.session_state["lesson_own"] = OWN.replace("query: 2", "query: 99")
+    teacher.run()
+    assert "expected a query" in teacher.app.error[0].value
+    shown = teacher.phone()
+    assert (shown["choices"], "This step is on the teacher" in shown["html"]) == (0, True)
+    teacher.app.session_state["lesson_own"] = OWN
+    assert teacher.run().phone()["choices"] > 0
 
 
 def test_a_training_is_sent_at_the_checkpoint_that_the_teacher_chose() -> None:

@@ -7,6 +7,7 @@ import csv
 import io
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Any, Literal
@@ -47,6 +48,7 @@ LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
 CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
 STRIP = 60  # pixels of the strip at the bottom of the window
 ELSEWHERE = N_("The picture is on the teacher's screen.")
+TOO_LARGE = N_("This picture is too large for phones: they show the step without it.")
 LOCAL = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")
 NO_SERVER = N_(
     "Phones can open this app only if it runs as a server: start it with `streamlit run serve.py --server.address "
@@ -101,10 +103,17 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     if key is None:
         return
     step, hidden = _step(name, number), st.session_state.lesson_asks and choices.given(name, number) is None
-    answer = _publish(key, lesson, number, step, hidden=hidden)
+    answer = _publish(key, lesson, name, number, hidden=hidden)
     st.html(css(phone.STRIP))
     with st.container(key="lesson_room"):
         st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, not hidden)
+
+
+def show_failed(lesson: Lesson, name: str, number: int) -> None:
+    """Call for a step that cannot be drawn, before the teacher is told why: phones leave the step before, too."""
+    key, made = _key(), (_step(name, number), "failed", language())
+    if key and _is_new(made):
+        _send(key, made, PhonePage(made[0], 0, phone.failed_body(lesson, number, made[0])))
 
 
 def is_open() -> bool:
@@ -146,26 +155,34 @@ def _open() -> None:
             state.lesson_room_problem = error
 
 
-def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidden: bool) -> Answer | None:
+def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bool) -> Answer | None:
     """The step to all phones, unless they have it. The answer to its question."""
+    step_name = _step(name, number)
     if number > len(lesson.steps):
         if _is_new(end := (step_name, language())):
             _send(key, end, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
         return None
     step = lesson.steps[number - 1]
-    with guarded():
+    made = (step_name, hidden, language(), steps.checkpoint(step))
+    with guarded(on_trouble=partial(show_failed, lesson, name, number)):
         now, beside = steps.pair(step)
         answer = steps.answered(step, now, beside) if step.ask else None
-        if _is_new(made := (step_name, hidden, language(), steps.checkpoint(step))):
-            counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
-            picture_of_step = drawn(step, now, beside, hidden=hidden and answer is not None)
-            body = PhoneStep(lesson, number, step_name, answer, counts, picture_of_step).body()
-            taken = len(answer.choices) if answer and hidden else 0
-            asked: dict[str, Any] | None = None  # what the file of answers says of the question
-            if answer and step.ask:
-                asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
-                asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
-            _send(key, made, PhonePage(step_name, taken, body), asked)
+        if not _is_new(made):
+            return answer
+        picture = drawn(step, now, beside, hidden=hidden and answer is not None)
+    with guarded():
+        counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
+    sent = PhoneStep(lesson, number, step_name, answer, counts, picture)
+    body = sent.body()
+    if len(body) > rooms.MOST_BYTES:
+        st.toast(say(TOO_LARGE))
+        body = replace(sent, drawn=_elsewhere()).body()
+    taken = len(answer.choices) if answer and hidden else 0
+    asked: dict[str, Any] | None = None  # what the file of answers says of the question
+    if answer and step.ask:
+        asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
+        asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
+    _send(key, made, PhonePage(step_name, taken, body), asked)
     return answer
 
 
@@ -260,7 +277,7 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
     if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
         return _shown(step, beside, None, query, run_names(now.model.name, beside.model.name)[1:])
     if BEFORE.get(kind) == "now":  # its masks are asked for
-        return Drawn(tag("p", say(ELSEWHERE), class_="note"))
+        return _elsewhere()
     return _tokens(step, now, query if kind in ABOUT_A_QUERY else None)
 
 
@@ -291,6 +308,10 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
         return Drawn(steps.still(step, now))
     if step.show in ("head", "pair"):
         return _phone_head(step, now, beside if step.show == "pair" else None)
+    return _elsewhere()
+
+
+def _elsewhere() -> Drawn:
     return Drawn(tag("p", say(ELSEWHERE), class_="note"))
 
 
