@@ -19,7 +19,6 @@ from viz.lessons.screen import PRESENTED, STYLE
 choices.LessonLink.restore()
 state = st.session_state
 screen.listen()
-choices.listen()
 a_lesson = state.lesson or state.lesson_own or state.lesson_packed  # or the list of all
 presented = state.lesson_present and a_lesson
 st.html(css(STYLE + (PRESENTED if presented else "")))
@@ -32,6 +31,10 @@ with st.sidebar:
     sidebar = st.container()
 with guarded():
     opened = None if state.lesson_edit else shelves.opened(found)
+if opened:
+    choices.take_linked(opened.key)
+    classroom.begin(opened.key)
+choices.listen()  # after what may forget answers
 with sidebar:
     aside.show(found, opened)
 if state.lesson_edit:
@@ -39,7 +42,6 @@ if state.lesson_edit:
 elif opened is None:
     aside.show_list(found)
 else:
-    choices.take_linked(opened.key)
     lesson, last = opened.lesson, len(opened.lesson.steps) + 1
     number = state.lesson_step = min(max(state.lesson_step, 1), last)
     following = next((one for one in found if one.name == lesson.next and one.lesson), None)
@@ -62,7 +64,7 @@ else:
         if state.lesson_present:
             label, icon = say("Exit"), ":material/close_fullscreen:"
         st.button(label, key="present", icon=icon, shortcut="P", on_click=present)
-        classroom.button(opened.key)
+        classroom.button()
     if number < last:
         screen.show(lesson, opened.key, number)
     else:

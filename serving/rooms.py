@@ -63,9 +63,10 @@ class PhonePage:
 
 @dataclass(frozen=True)
 class RoomCounts:
-    """phones: how many are here. counts: of each step by its name, how often each choice was given. asked: what was
-    noted of each of these steps."""
+    """step: the name of the one that is shown. phones: how many are here. counts: of each step by its name, how often
+    each choice was given. asked: what was noted of each of these steps."""
 
+    step: str
     phones: int
     counts: Mapping[str, Mapping[int, int]]
     asked: Mapping[str, Any]
@@ -239,10 +240,24 @@ class Rooms:
         """Note that the phone is here; False for one that finds no room."""
         name, now = f"room:{room}:phones", b"%d" % time()
         (ends,) = self.hashes.get(f"room:{room}", "ends")
-        if ends is None or (self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MOST_PHONES):
+        if ends is None:
             return False
+        if self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MOST_PHONES:
+            gone = self._gone(room)
+            if gone is None:
+                return False
+            self.hashes.remove(name, gone)
         self.hashes.put(name, {phone: now}, int(ends))
         return True
+
+    def _gone(self, room: str) -> str | None:
+        """A phone that is not here any more and has answered nothing, if there is one."""
+        since = time() - HERE
+        gone = [phone for phone, seen in self.hashes.all(f"room:{room}:phones").items() if int(seen) < since]
+        if not gone:
+            return None
+        gave = {field.partition(" ")[2] for field in self.hashes.all(f"room:{room}:answers")}
+        return next((phone for phone in gone if phone not in gave), None)
 
     def answer(self, room: str, phone: str, step: str, choice: int) -> int | None:
         """Take a phone's answer to the step that is shown. The choice that counts, which is its first; None while no
@@ -261,7 +276,8 @@ class Rooms:
             of_step = counts.setdefault(field.partition(" ")[0], {})
             of_step[int(choice)] = of_step.get(int(choice), 0) + 1
         asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
-        return RoomCounts(phones, counts, asked)
+        (step,) = self.hashes.get(f"room:{room}", "step")
+        return RoomCounts((step or b"").decode(), phones, counts, asked)
 
 
 @once

@@ -58,7 +58,7 @@ def comparison_figure(
     zmax = head_range(now, standard)
     view, other = coarser(now), coarser(standard)
     change = _change(now, standard, view.any_blocked() & other.any_blocked())
-    named, other_named = _named_alike(view, other)
+    named, other_named = named_alike(view, other)
     traces = [
         *heatmap.blocked_traces(named),
         *heatmap.blocked_traces(other_named, "2"),
@@ -90,7 +90,7 @@ def comparison_figure(
     return heatmap.figure(traces, layout)
 
 
-def _named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
+def named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
     """Give both views the same labels, "one / other" where texts differ: zooming together needs the same axis."""
     queries, keys = (
         [mine if mine == theirs else f"{mine} / {theirs}" for mine, theirs in zip(*labels, strict=True)]
@@ -104,7 +104,7 @@ def difference_figure(
 ) -> heatmap.CachedFigure:
     """The difference now - standard by itself, as large as fits. tall: the figure's height in widths."""
     view, other = coarser(now), coarser(standard)
-    change, (_, named) = _change(now, standard, view.any_blocked() & other.any_blocked()), _named_alike(other, view)
+    change, (_, named) = _change(now, standard, view.any_blocked() & other.any_blocked()), named_alike(other, view)
     images = _hatching_of(change, other, dark=dark, place="")
     layout = _layout(view, query) | heatmap.axes(view) | {"annotations": [], "images": images}
     return heatmap.figure([_difference_trace(named, change, dark, "", **_at_picture(view, 1, tall))], layout)

@@ -18,7 +18,6 @@ from model.images.patches import LEAST, Box, grid_tokens, with_means
 from viz.components import packed, words
 from viz.figure_table import FigureTable, grid
 from viz.hatch import ink, picture_uri
-from viz.heads.cells import weight_text
 from viz.html import filled, numbered, paragraph, table, tag, td, th
 from viz.numbers import chance, number, percent
 
@@ -263,7 +262,7 @@ def lit_sentence(lit: LitImage) -> str:
     words = N_("{name}: “{token}” gives {share} of its attention to the image, most to {place}: {most}.")
     if lit.unmapped:
         words = N_("{name}: “{token}” gives {share} of its attention to tokens with pixels, most to {place}: {most}.")
-    return say(words, **said, place=lit.names[most], most=weight_text(weights[most]))
+    return say(words, **said, place=lit.names[most], most=percent(float(weights[most])))
 
 
 def mapping_note(lit: LitImage) -> str:

@@ -168,6 +168,22 @@ def test_a_training_in_another_tab_is_shown_to_the_class(open_page: Open) -> Non
     expect(phone.locator("h1")).to_have_text("The training on the teacher's screen")
 
 
+def test_a_second_tab_of_the_teacher_is_told_of_and_undone(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=causal_mask&step=2")
+    phone = open_page(room_of(teacher), **PHONE)
+    expect(phone.locator("h1")).to_have_text("Turn it off")
+    other = teacher.context.new_page()
+    other.goto(teacher.url.split("?")[0] + "?lesson=what_attention_is&step=2")
+    expect(phone.locator("h1")).not_to_have_text("Turn it off")
+    other.close()
+    strip = teacher.locator(".st-key-lesson_room")
+    expect(strip).to_contain_text("Phones show another step.")
+    assert accessible(teacher) == []
+    strip.get_by_role("button", name="Show this step on phones").click()
+    expect(phone.locator("h1")).to_have_text("Turn it off")
+    expect(strip).not_to_contain_text("another step")
+
+
 def test_a_phone_counts_the_answers_of_the_lesson_that_ends(open_page: Open) -> None:
     teacher = open_page("lessons?lesson=causal_mask")
     lessons = teacher.url.split("?")[0]

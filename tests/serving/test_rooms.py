@@ -56,7 +56,8 @@ def test_a_phone_sees_the_step_and_the_teacher_its_answer(both: tuple[Rooms, Roo
     come(phones, key.id, ANN, BEN, CARL)
     assert [phones.answer(key.id, name, "abc-1", one) for name, one in ((ANN, 2), (BEN, 2), (CARL, 0))] == [2, 2, 0]
     found = teacher.tally(key.id)
-    assert (found.phones, found.counts, found.asked) == (3, {"abc-1": {2: 2, 0: 1}}, {"abc-1": {"step": "One"}})
+    assert (found.step, found.phones) == ("abc-1", 3)
+    assert (found.counts, found.asked) == ({"abc-1": {2: 2, 0: 1}}, {"abc-1": {"step": "One"}})
 
 
 def test_an_answer_counts_once_and_while_its_question_is_open(both: tuple[Rooms, Rooms]) -> None:
@@ -120,6 +121,23 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
     assert list(teacher.tally(key.id).asked) == ["abc-1"]
     teacher.close(key)
     teacher.open()
+
+
+def test_a_phone_that_left_without_an_answer_gives_its_place_to_another(
+    both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher, phones = both
+    monkeypatch.setattr(rooms, "MOST_PHONES", 2)
+    key, now = teacher.open(), time()
+    teacher.show(key, QUESTION)
+    come(phones, key.id, ANN, BEN)
+    assert phones.answer(key.id, ANN, "abc-1", 1) == 1
+    assert not phones.come(key.id, CARL), "both are here"
+    monkeypatch.setattr(rooms, "time", lambda: now + rooms.HERE + 2)
+    come(phones, key.id, CARL)
+    assert not phones.come(key.id, BEN), "Ann has answered, Carl is here"
+    assert phones.answer(key.id, ANN, "abc-1", 0) == 1
+    assert teacher.tally(key.id).phones == 1
 
 
 @pytest.mark.parametrize("most", [1, 2])

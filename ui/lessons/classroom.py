@@ -7,9 +7,10 @@ import csv
 import io
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 import segno
 import streamlit as st
@@ -32,6 +33,7 @@ from ui.run_view import RunView
 from ui.streamlit_internals import css
 from ui.widgets import deferred, download
 from viz.export.data import cell
+from viz.head import head_range, named_alike
 from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.heads.overview import overview_packet
 from viz.html import join, tag
@@ -46,6 +48,7 @@ LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
 CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
 STRIP = 60  # pixels of the strip at the bottom of the window
 ELSEWHERE = N_("The picture is on the teacher's screen.")
+TOO_LARGE = N_("This picture is too large for phones: they show the step without it.")
 LOCAL = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")
 NO_SERVER = N_(
     "Phones can open this app only if it runs as a server: start it with `streamlit run serve.py --server.address "
@@ -56,13 +59,27 @@ ONLY_HERE = N_(
     "machine has in your network (the terminal's Network URL if it prints one); the QR code then changes too."
 )
 KEPT = N_(
-    "The session ends after two hours. It keeps how often each answer was given: no names, and no texts of the class."
+    "The session ends after two hours. It keeps the answers that each phone gave, under a random number: no names, and "
+    "no texts of the class."
 )
 
 
-def button(name: str) -> None:
-    """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open. name: what the
-    lesson's answers are kept under."""
+def begin(name: str) -> None:
+    """Call before a lesson is drawn: the first time in a room, the class is asked every question, also those that its
+    teacher answered in a rehearsal. name: what the lesson's answers are kept under."""
+    key, begun = _key(), st.session_state.setdefault("lesson_room_begun", set())
+    if key is None or (key.id, name) in begun:
+        return
+    with suppress(OSError):  # the strip says it
+        # in a session that began with a reload, the room knows what was shown
+        asked = rooms.rooms().tally(key.id).asked
+        if rooms.rooms().is_open(key) and not any(step.startswith(_step(name, "")) for step in asked):
+            choices.begin_anew(name)
+        begun.add((key.id, name))
+
+
+def button() -> None:
+    """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open."""
     key = _key()
     with suppress(OSError):  # the strip says it
         if key and not rooms.rooms().is_open(key):
@@ -71,7 +88,7 @@ def button(name: str) -> None:
     opened = is_open()
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
-    st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open, args=(name,))
+    st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open)
     if st.session_state.get("lesson_room_joined") == st.session_state.visit:  # until it is closed, or the page is left
         close = partial(st.session_state.pop, "lesson_room_joined", None)
         st.dialog(say("Teach this lesson"), width="medium", on_dismiss=close)(_invitation)()
@@ -85,14 +102,18 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     key = _key()
     if key is None:
         return
-    step, hidden = (
-        f"{digest(name).hex()[:8]}-{number}",
-        st.session_state.lesson_asks and choices.given(name, number) is None,
-    )
-    answer = _publish(key, lesson, number, step, hidden=hidden)
+    step, hidden = _step(name, number), st.session_state.lesson_asks and choices.given(name, number) is None
+    answer = _publish(key, lesson, name, number, hidden=hidden)
     st.html(css(phone.STRIP))
     with st.container(key="lesson_room"):
         st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, not hidden)
+
+
+def show_failed(lesson: Lesson, name: str, number: int) -> None:
+    """Call for a step that cannot be drawn, before the teacher is told why: phones leave the step before, too."""
+    key, made = _key(), (_step(name, number), "failed", language())
+    if key and _is_new(made):
+        _send(key, made, PhonePage(made[0], 0, phone.failed_body(lesson, number, made[0])))
 
 
 def is_open() -> bool:
@@ -119,37 +140,49 @@ def _key() -> RoomKey | None:
     return st.session_state.get("lesson_room")
 
 
-def _open(name: str) -> None:
+def _step(name: str, number: int | Literal[""]) -> str:
+    """A step's name in a room; without a number, what the names of all steps of the lesson begin with."""
+    return f"{digest(name).hex()[:8]}-{number}"
+
+
+def _open() -> None:
     state = st.session_state
     state.update(lesson_room_joined=state.visit, lesson_room_problem=None)
     if _key() is None and rooms.served.is_set():
         try:
             state.lesson_room, state.lesson_room_shown = rooms.rooms().open(), None
-            choices.begin_anew(name)  # after a rehearsal: the class is asked every question
         except (ValueError, OSError) as error:
             state.lesson_room_problem = error
 
 
-def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidden: bool) -> Answer | None:
+def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bool) -> Answer | None:
     """The step to all phones, unless they have it. The answer to its question."""
+    step_name = _step(name, number)
     if number > len(lesson.steps):
         if _is_new(end := (step_name, language())):
             _send(key, end, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
         return None
     step = lesson.steps[number - 1]
-    with guarded():
+    made = (step_name, hidden, language(), steps.checkpoint(step))
+    with guarded(on_trouble=partial(show_failed, lesson, name, number)):
         now, beside = steps.pair(step)
         answer = steps.answered(step, now, beside) if step.ask else None
-        if _is_new(made := (step_name, hidden, language())):
-            counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
-            picture_of_step = drawn(step, now, beside, hidden=hidden and answer is not None)
-            body = PhoneStep(lesson, number, step_name, answer, counts, picture_of_step).body()
-            taken = len(answer.choices) if answer and hidden else 0
-            asked: dict[str, Any] | None = None  # what the file of answers says of the question
-            if answer and step.ask:
-                asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
-                asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
-            _send(key, made, PhonePage(step_name, taken, body), asked)
+        if not _is_new(made):
+            return answer
+        picture = drawn(step, now, beside, hidden=hidden and answer is not None)
+    with guarded():
+        counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
+    sent = PhoneStep(lesson, number, step_name, answer, counts, picture)
+    body = sent.body()
+    if len(body) > rooms.MOST_BYTES:
+        st.toast(say(TOO_LARGE))
+        body = replace(sent, drawn=_elsewhere()).body()
+    taken = len(answer.choices) if answer and hidden else 0
+    asked: dict[str, Any] | None = None  # what the file of answers says of the question
+    if answer and step.ask:
+        asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
+        asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
+    _send(key, made, PhonePage(step_name, taken, body), asked)
     return answer
 
 
@@ -179,11 +212,18 @@ def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> No
     if answer:
         words.append(say("{count} answered", count=sum(counts.values())))
     parts = [tag("p", " · ".join(words), role="status")]
-    if answer and (revealed or not st.session_state.lesson_present):
+    elsewhere = found.step != step  # another tab of the teacher's sends them its own
+    if elsewhere:
+        parts.append(tag("p", say("Phones show another step.")))
+    elif answer and (revealed or not st.session_state.lesson_present):
         parts.append(phone.bars(answer, counts, right=revealed))
     elif answer:
         parts.append(tag("p", say("The class sees the results when you show the answer.")))
-    st.html(join(parts))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.html(join(parts))
+        if elsewhere and st.button(say("Show this step on phones"), key="lesson_room_here"):
+            st.session_state.lesson_room_shown = None
+            st.rerun()  # the whole page, which sends it
 
 
 def _invitation() -> None:
@@ -237,7 +277,7 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
     if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
         return _shown(step, beside, None, query, run_names(now.model.name, beside.model.name)[1:])
     if BEFORE.get(kind) == "now":  # its masks are asked for
-        return Drawn(tag("p", say(ELSEWHERE), class_="note"))
+        return _elsewhere()
     return _tokens(step, now, query if kind in ABOUT_A_QUERY else None)
 
 
@@ -246,6 +286,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
     if step.show == "overview":
         found, (layer, head) = now.survey(), step.head
         heads: Any = {"layer": layer, "head": head}
+        heads["measures"] = found.shares
         heads["numbers"] = now.model.describe().layer_numbers.get(now.run.attention, ())
         packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
         return Drawn(canvases=[(now.model.name, Canvas("overview", packet))])
@@ -266,7 +307,11 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
     if step.show in pictures.DRAWN:
         return Drawn(steps.still(step, now))
     if step.show in ("head", "pair"):
-        return _phone_head(step, now, beside if step.show == "pair" else None, query)
+        return _phone_head(step, now, beside if step.show == "pair" else None)
+    return _elsewhere()
+
+
+def _elsewhere() -> Drawn:
     return Drawn(tag("p", say(ELSEWHERE), class_="note"))
 
 
@@ -277,17 +322,21 @@ def _tokens(step: Step, now: RunView, query: int | None) -> Drawn:
     return Drawn(row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
 
 
-def _phone_head(step: Step, now: RunView, beside: RunView | None, query: int) -> Drawn:
+def _phone_head(step: Step, now: RunView, beside: RunView | None) -> Drawn:
     layer, head = step.head
     name, view = now.name(layer, head), now.head(layer, head)
+    other = beside.head(layer, head) if beside else None
+    if other is not None and other.weights.shape != view.weights.shape:
+        other = None
+    look: dict[str, Any] = {"name": name, "query": -1 if step.query is None else step.query}
+    most = head_range(view) if other is None else head_range(view, other)
 
     def packet(view: HeadView) -> Canvas:
-        return Canvas("heatmap", cached_figure(picture_packet, view, name=name, query=query))
+        return Canvas("heatmap", cached_figure(picture_packet, view, most=most, **look))
 
     canvases = [(say("{head} of {model}", head=name, model=now.model.name), packet(view))]
-    other = beside.head(layer, head) if beside else None
-    if beside and other and (view.queries, view.keys) == (other.queries, other.keys):
+    if beside and other:
         canvases.append((run_names(now.model.name, beside.model.name)[1], packet(other)))
-        change = cached_figure(difference_packet, changed(view, other), name=name, query=query)
+        change = cached_figure(difference_packet, changed(*named_alike(view, other)), **look)
         canvases.append((say("difference"), Canvas("heatmap", change)))
     return Drawn(canvases=canvases)

@@ -41,7 +41,8 @@ SMALLEST = 10  # pixels of the overview's letters
 def show(lesson: Lesson, name: str, number: int) -> None:
     """name: what answers are kept under. number: of the step, from 1."""
     step = lesson.steps[number - 1]
-    with guarded():
+    failed = partial(classroom.show_failed, lesson, name, number)
+    with guarded(on_trouble=failed):
         now, beside = steps.pair(step)
         answer = steps.answered(step, now, beside) if step.ask else None
     given = choices.given(name, number)
@@ -60,7 +61,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
             if step.notice:
                 st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
             steps.open_page(step)
-    with right, guarded():
+    with right, guarded(on_trouble=failed):
         _picture(step, now, beside, hidden=open_question)
 
 

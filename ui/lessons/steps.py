@@ -103,13 +103,13 @@ def show(step: Step, now: RunView) -> None:
 
 
 def still(step: Step, now: RunView) -> Markup:
-    """The step's picture as it is before anything in it is changed."""
+    """The step's picture as it is before anything in it is changed, but for the chosen checkpoint of a training."""
     if step.numbers is not None:
         return pictures.numbers(step.numbers.plain, results.ask(four_token_steps, step.numbers.plain))
     found = series(step, now)
     if found:
         numbers, scores = zip(*found, strict=True)
-        return pictures.training(numbers, scores, numbers.index(catalog.induction_steps()[step.model]))
+        return pictures.training(numbers, scores, numbers.index(checkpoint(step)))
     (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
     data = results.ask(picture_data, now.run.model, now.run, step.show, now.row, layer, head, query)
     keys = now.key_tokens if step.attention == "cross" else ()
@@ -142,12 +142,23 @@ def training(step: Step, now: RunView) -> RunView:
     slot, found = st.container(), series(step, now)
     names = dict(zip((number for number, _ in found), catalog.induction_steps(), strict=True))
     begin = catalog.induction_steps()[step.model]
-    key = f"lesson_training_{st.session_state.lesson_step}"  # each step begins with its own
-    chosen = st.select_slider(say("Training step"), [*names], begin, key=key)
+    chosen = st.select_slider(say("Training step"), [*names], begin, key=_slider())
     numbers, scores = zip(*found, strict=True)
     ink = "#E6E6E6" if page.is_dark() else "#20242B"
     slot.html(pictures.training(numbers, scores, numbers.index(chosen), ink))
     return _at(names[chosen], now)
+
+
+def checkpoint(step: Step) -> int:
+    """The training step on the slider of a step that shows a training, at first its own; -1 for other pictures."""
+    if step.show != "training":
+        return -1
+    chosen: int = st.session_state.get(_slider(), catalog.induction_steps()[step.model])
+    return chosen
+
+
+def _slider() -> str:
+    return f"lesson_training_{st.session_state.get('lesson_step')}"  # each step begins with its own
 
 
 def open_page(step: Step) -> None:

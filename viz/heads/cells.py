@@ -113,9 +113,15 @@ def room_for(view: HeadView, cells: int = MOST_CELLS) -> int:
     return max(cells // view.weights.size, 1)
 
 
-def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
-    """A head's packet for heatmap.js. query: the position whose row is framed. small: leave out the tokens' names."""
-    about = {"name": name, "most": head_range(view), "small": small, "titles": axis_titles(view)}
+def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False, most: float | None = None) -> bytes:
+    """A head's packet for heatmap.js. query: the position whose row is framed, -1 for none. small: leave out the
+    tokens' names. most: the weight that gets the last colour, by default head_range's."""
+    about = {
+        "name": name,
+        "most": head_range(view) if most is None else most,
+        "small": small,
+        "titles": axis_titles(view),
+    }
     return cells_packet([view], picture_header(query) | about)
 
 

@@ -53,9 +53,8 @@ class PhoneStep:
 
     def body(self) -> bytes:
         """Gzipped JSON: name, html, and once the answer is shown, right and said for each choice, last for none."""
-        step, of = self.step, say("{step} of {steps}", step=self.number, steps=len(self.lesson.steps) + 1)
-        above = tag("p", f"{self.lesson.title} · {of}", class_="note") + tag("h1", step.title)  # not shown
-        parts = [above, prose(step.prose, "prose")]
+        step = self.step
+        parts = [_above(self.lesson, self.number), prose(step.prose, "prose")]
         parts += [formula(step.formula)] if step.formula else []
         told: dict[str, Any] = {"name": self.name}
         if self.answer and step.ask:
@@ -75,6 +74,12 @@ class PhoneStep:
             view = tag("div", class_=f"view {one.view}", data_view=one.view, data_packet=packet)
             parts.append(tag("figure", tag("figcaption", title) + view))
         return _sent(told | {"html": join(parts)})
+
+
+def failed_body(lesson: "Lesson", number: int, name: str) -> bytes:
+    """A step that cannot be drawn. number: from 1."""
+    parts = (_above(lesson, number), tag("p", say("This step is on the teacher's screen.")))
+    return _sent({"name": name, "html": join(parts)})  # not shown
 
 
 def end_body(lesson: "Lesson", name: str) -> bytes:
@@ -155,6 +160,12 @@ def language_of(accepted: str) -> str:
     """The first of our languages that an Accept-Language names."""
     named = [one.strip()[:2].lower() for one in accepted.split(",")]
     return next((one for one in named if one in LANGUAGES), ENGLISH)
+
+
+def _above(lesson: "Lesson", number: int) -> Markup:
+    of = say("{step} of {steps}", step=number, steps=len(lesson.steps) + 1)
+    title = tag("h1", lesson.steps[number - 1].title)
+    return tag("p", f"{lesson.title} · {of}", class_="note") + title  # not shown
 
 
 def _question(asked: str, answer: "Answer") -> Markup:

@@ -1,9 +1,13 @@
 """What phones of a class get of a step's picture, of an image before its question is answered and after."""
 
 import re
+from typing import Any
 
 from lessons.reading import FOLDER, read, shelf
+from tests.viz.packet import unpacked
 from ui.lessons import classroom, steps
+from viz.head import head_range
+from viz.lessons.phone import Drawn
 
 
 def test_a_training_is_sent_at_the_checkpoint_of_the_step() -> None:
@@ -17,7 +21,7 @@ def test_an_image_is_sent_plain_and_then_as_the_token_attends() -> None:
     before, after = (classroom.drawn(lesson.steps[1], now, beside, hidden=hidden) for hidden in (True, False))
     assert before.html.count('class="scene"') == after.html.count('class="scene"') == 1
     assert '<li class="query"><span>small</span>' in before.html
-    assert "of its attention to the image, most to r1 c3" in after.html
+    assert "of its attention to the image, most to r1 c3: 54.7%." in after.html
     assert "r1 c3" not in before.html
 
 
@@ -35,3 +39,26 @@ def test_losses_say_before_the_answer_and_after_it_whose_they_are() -> None:
         before, after = (classroom.drawn(step, now, beside, hidden=hidden).html for hidden in (True, False))
         assert re.findall(r'<th class="number">(.*?)</th>', before) == ["before"]
         assert re.findall(r'<th class="number">(.*?)</th>', after) == ["now", "before"]
+
+
+def headers(drawn: Drawn) -> list[dict[str, Any]]:
+    return [unpacked(canvas.packet)[0] for _, canvas in drawn.canvases]
+
+
+def test_a_pair_has_one_scale_and_its_difference_as_on_the_screen() -> None:
+    (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "causal_mask"]
+    for step in (lesson.steps[1], lesson.steps[4]):  # of one text, of two that differ in a token
+        now, beside = steps.pair(step)
+        one, other, change = headers(classroom.drawn(step, now, beside, hidden=False))
+        assert one["most"] == other["most"] == head_range(*(view.head(*step.head) for view in (now, beside)))
+        assert (one["what"], change["what"]) == ("weight", "change")
+        assert [cells["query"] for cells in (one, other, change)] == [-1 if step.query is None else step.query] * 3
+    assert one["keys"] != other["keys"]
+    assert sum(" / " in key for key in change["keys"]) == 1
+
+
+def test_the_heads_of_an_overview_have_their_patterns() -> None:
+    (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "what_attention_is"]
+    step = next(one for one in lesson.steps if one.show == "overview")
+    (heads,) = headers(classroom.drawn(step, *steps.pair(step), hidden=False))
+    assert "P" in [one["tag"] for one in heads["measures"]]
