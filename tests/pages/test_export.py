@@ -1,6 +1,5 @@
 """The page Export without a browser: what it offers is what Explore shows, and an export opens again."""
 
-import base64
 import html
 import io
 import json
@@ -15,11 +14,10 @@ import streamlit as st
 from pypdf import PdfReader
 
 from i18n import say
-from model import catalog, gpt2
+from model import catalog
 from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
-from tests.viz.packet import unpacked
-from ui import controls, results
+from ui import results
 from ui.export import export_files, pictures, printed
 from ui.widgets import plain
 from viz.export import data, fonts
@@ -358,29 +356,3 @@ def test_a_chinese_readers_report_is_chinese_and_its_data_are_not(monkeypatch: p
     html = taken["报告"]()
     assert "每个头看哪里" in html
     assert "已去掉：因果" in html
-
-
-def test_explore_offers_a_page_that_holds_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its text, masks and head; it is made when it is asked for."""
-    taken = downloads(monkeypatch)
-    explore = Explore(text=TEXT, causal="false", layer="2", head="3")
-    assert "Offline page" not in taken
-    explore.app.session_state["offline"] = True
-    explore.app.run()
-    html = taken["Offline page"]()
-    assert TEXT in html
-    about = re.search(r'id="about">([^<]+)<', html)
-    header = unpacked(base64.b64decode(about[1]))[0]
-    assert (header["head"], header["masks"]["causal"], header["masks"]["padding"]) == ([2, 3], False, True)
-
-
-def test_explore_says_of_a_model_that_is_too_large_that_no_page_can_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = downloads(monkeypatch)
-    monkeypatch.setattr(gpt2, "MOST_IN_BROWSER", 1_000_000)
-    monkeypatch.setattr(controls, "MOST_IN_BROWSER", 1_000_000)
-    explore = Explore(text=TEXT)
-    explore.app.session_state["offline"] = True
-    explore.app.run()
-    assert not taken
-    words = "Offline pages need a model of at most 1 million parameters with GPT-2's tokenizer."
-    assert words in [plain(caption.value) for caption in explore.app.caption]
