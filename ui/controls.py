@@ -363,8 +363,9 @@ def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
         link.share(kind.of_choices(**(instead | others)))
 
 
-def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int]) -> None:
-    """For a decoder of our own, offer a file that runs it in the browser with this text and these masks."""
+def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int], **shown: Any) -> None:
+    """For a decoder of our own, offer a file that runs it in the browser with this text and these masks. shown: what
+    else is chosen, by live_page's names."""
     if not isinstance(getattr(model, "network", None), Transformer):
         return
     slot = st.expander(say("Offline page"), icon=":material/download:", key="offline", on_change="rerun")
@@ -383,7 +384,7 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int]) -
             "One HTML file with the model, **the text** and the masks. It runs in any browser, without a network."
         )
         st.caption(about)
-        make = deferred(lambda: live_page(found, text[:MOST_CHARACTERS], spec))
+        make = deferred(lambda: live_page(found, text[:MOST_CHARACTERS], spec, **shown))
         download(say("Offline page"), make, "attention.html", "text/html", key="take_page")
 
 

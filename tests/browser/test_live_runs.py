@@ -8,12 +8,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import unmask
 from model import catalog
-from model.gpt2 import save_transformer
+from model.gpt2 import browser_model, save_transformer
 from model.masks import MaskSpec
 from model.transformer import Transformer, TransformerConfig
-from tests.browser.test_live_controls import TEXT, cell, show
+from tests.browser.test_live_controls import ROWS, TEXT, cell, show
 from tests.browser.test_live_page import HELD, Open, file, open_page, ready  # noqa: F401 - fixtures
 from unmask.__main__ import main
+from viz.saved.live import live_page
 
 
 def run_of(page: Page, text: str) -> None:
@@ -55,6 +56,26 @@ def test_one_layer_s_weights_are_of_the_text_that_is_shown(open_page: Open) -> N
     assert cell(page, "now", 2, 5).endswith(f"· weight {only[2, 5]:.4f}")
     page.evaluate("letGo()")
     ready(page)
+
+
+def test_it_opens_at_the_row_query_and_scope_it_is_given(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
+    """And a query that is beyond the row, which a server pads more if it reads more rows, is its last position."""
+    model, masks = catalog.load("story"), MaskSpec(causal=False, padding=False)
+    trace = model.run(model.encode(ROWS.splitlines(), "right"))
+    for query, scope, framed in ((2, "layer", 2), (999, "model", trace.batch.ids.shape[1] - 1)):
+        written = live_page(browser_model(model, (2, 3)), ROWS, masks, row=1, query=query, side="right", scope=scope)
+        path = tmp_path / f"{scope}.html"
+        path.write_text(written, "utf-8")
+        page = open_page(path)
+        chosen = "['row', 'side', 'scope'].map((id) => document.getElementById(id).value)"
+        assert page.evaluate(chosen) == ["1", "right", scope]
+        expect(page.locator("#after")).to_contain_text(f"({framed})")
+        run = trace if scope == "layer" else model.run(trace.batch, masks)
+        weight = run.weights(2, 3, 1, masks)[1, 5]
+        assert cell(page, "now", 1, 5).endswith(f"· weight {weight:.4f}")
+        page.locator("#row").select_option(index=0)
+        ready(page)
+        assert page.evaluate(chosen) == ["0", "right", scope]
 
 
 def test_padding_is_called_that_whichever_token_fills_it(open_page: Open, tmp_path: Path) -> None:  # noqa: F811

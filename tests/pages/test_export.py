@@ -1,8 +1,8 @@
 """The page Export without a browser: what it offers is what Explore shows, and an export opens again."""
 
-import base64
 import html
 import io
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ import pytest
 import streamlit as st
 from pypdf import PdfReader
 
-from model import catalog, gpt2
+from i18n import say
+from model import catalog
 from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
-from tests.viz.packet import unpacked
-from ui import controls, results
+from ui import results
 from ui.export import export_files, pictures, printed
 from ui.widgets import plain
 from viz.export import data, fonts
@@ -25,6 +25,7 @@ from viz.export.paper import Paper
 from viz.heads.attribution import largest_pairs
 from viz.heads.cells import weight_text
 from viz.html import signed
+from viz.sentence import LAYER_ONLY
 
 TEXT = "Once upon a time, the cat sat on a mat"
 
@@ -60,6 +61,40 @@ def test_the_numbers_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert taken["CSV"]().count("\n") == 1 + export.chosen.weights.size
 
 
+@pytest.mark.parametrize("scope", ["model", "layer"])
+def test_the_metadata_say_how_to_compute_every_layer_again(monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+    taken = downloads(monkeypatch)
+    Export(causal="false", scope=scope, layer="3", head="2").set(section="Numbers")
+    export, about = data.read(taken["All heads, NPZ"]()), json.loads(taken["JSON"]())
+    assert about["scope"] == export.about.scope == scope
+    model, masks = catalog.load("story"), MaskSpec.from_json(json.dumps(about["masks"]))
+    batch = model.encode([TEXT], "left")
+    trace = model.run(batch) if scope == "layer" else model.run(batch, masks)
+    for (layer, head), view in export.heads.items():
+        np.testing.assert_allclose(view.weights, trace.weights(layer, head, masks=masks).numpy(), atol=1e-6)
+
+
+def test_an_export_of_one_layer_says_so_when_it_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = downloads(monkeypatch)
+    for given, said in (({"causal": "false"}, True), ({}, False), ({"causal": "false", "scope": "model"}, False)):
+        Export(**{"scope": "layer", "layer": "3"} | given).set(section="Numbers")
+        page = Export(layer="0").set(section="Open an export")
+        page.app.session_state["opened_export"] = data.read(taken["NPZ"]())
+        page.run()
+        assert (say(LAYER_ONLY, layer="L3") in [plain(one.value) for one in page.app.caption]) == said
+
+
+def test_a_report_of_one_layer_says_that_no_prediction_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = downloads(monkeypatch)
+    for scope in ("layer", "model"):
+        Export(causal="false", scope=scope, layer="3").set(section="Report")
+        only, report = scope == "layer", html.unescape(taken["Report"]())
+        assert (say(LAYER_ONLY, layer="L3") in report) == only
+        assert ("off: causal, in L3 only, whose weights are recomputed" in report) == only
+        assert len(re.findall('class="losses"', report)) == (1 if only else 2)
+        assert report.partition("<h2>The next token</h2>")[2].partition("</table>")[0].count("standard") == (not only)
+
+
 def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     monkeypatch.setattr("streamlit.download_button", lambda label, data, name, *_, **__: names.append(name))
@@ -71,6 +106,8 @@ def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert {"unmask-story-L2H3-no-causal-head.svg", "unmask-story-L2H3-no-causal-all-heads.pdf"} <= set(names)
     assert {"unmask-story-L2H3-no-causal-head.npz", "unmask-story-L2H3-no-causal-all-heads.npz"} <= set(names)
     assert len({name for name in names if name.endswith(".svg")}) == len(pictures.PICTURES)
+    Export(causal="false", layer="2", head="3", scope="layer")
+    assert "unmask-story-L2H3-no-causal-layer-only-head.svg" in names
 
 
 def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, printed.PrintedPicture]]:
@@ -92,7 +129,19 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
     assert one.of[2].palette == "magma"
     assert "Masks: causal, padding. " in plain
     assert other.of[1] is None
-    assert "off: causal, in L3 only." in only
+    words = "off: causal, in L3 only, whose weights are recomputed from the standard run's queries and keys."
+    assert words in only
+
+
+def test_the_caption_of_one_layer_says_so_of_a_mask_that_is_added(
+    monkeypatch: pytest.MonkeyPatch, folders: dict[str, str]
+) -> None:
+    said = captions(monkeypatch)
+    for scope in ("layer", "model"):
+        Export(model=folders["bert"], text="the cat sat", causal="true", scope=scope, layer="1")
+    (only, _), (every, _) = said
+    assert "Masks: causal, padding, in L1 only, whose weights are recomputed" in only
+    assert "Masks: causal, padding. " in every
 
 
 @pytest.mark.parametrize("picture", ["head", "every", "tokens"])
@@ -307,29 +356,3 @@ def test_a_chinese_readers_report_is_chinese_and_its_data_are_not(monkeypatch: p
     html = taken["报告"]()
     assert "每个头看哪里" in html
     assert "已去掉：因果" in html
-
-
-def test_explore_offers_a_page_that_holds_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its text, masks and head; it is made when it is asked for."""
-    taken = downloads(monkeypatch)
-    explore = Explore(text=TEXT, causal="false", layer="2", head="3")
-    assert "Offline page" not in taken
-    explore.app.session_state["offline"] = True
-    explore.app.run()
-    html = taken["Offline page"]()
-    assert TEXT in html
-    about = re.search(r'id="about">([^<]+)<', html)
-    header = unpacked(base64.b64decode(about[1]))[0]
-    assert (header["head"], header["masks"]["causal"], header["masks"]["padding"]) == ([2, 3], False, True)
-
-
-def test_explore_says_of_a_model_that_is_too_large_that_no_page_can_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = downloads(monkeypatch)
-    monkeypatch.setattr(gpt2, "MOST_IN_BROWSER", 1_000_000)
-    monkeypatch.setattr(controls, "MOST_IN_BROWSER", 1_000_000)
-    explore = Explore(text=TEXT)
-    explore.app.session_state["offline"] = True
-    explore.app.run()
-    assert not taken
-    words = "Offline pages need a model of at most 1 million parameters with GPT-2's tokenizer."
-    assert words in [plain(caption.value) for caption in explore.app.caption]

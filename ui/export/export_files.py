@@ -11,6 +11,7 @@ import streamlit as st
 
 from i18n import N_, say, together
 from model.heads.view import HeadView
+from model.spec import MaskSpec
 from model.text import cut_words
 from ui import controls, explain, link, page
 from ui.guard import problem_in
@@ -25,6 +26,7 @@ from viz.heads.cells import merged_words
 from viz.mask_styles import mask_name
 from viz.numbers import leak_notes
 from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, all_heads, report_page
+from viz.sentence import LAYER_ONLY
 
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
@@ -70,13 +72,14 @@ class ExportSubject:
         return batch.texts[self.now.row] if batch.source else ""
 
     def file_name(self, what: str) -> str:
-        """The name of a file, without an ending: the model, the attention if it has several, the head, the lifted masks
-        and what the file holds."""
+        """The name of a file, without an ending: the model, the attention if it has several, the head, the lifted
+        masks, whether in its layer only, and what the file holds."""
         model = re.sub(r"[^\w.-]+", "-", Path(self.now.model.name).name)
-        _, masks = self._held_and_lifted()
+        _, masks = self._held_and_lifted(self.now.masks)
         lifted = (f"no-{mask}" for mask in masks)
         attention = [name for name in [self.now.run.attention] if name != "self"]
-        return "-".join(["unmask", model, *attention, self.name.replace(" ", ""), *lifted, what])
+        only = ["layer-only"] if self.layer_only else []
+        return "-".join(["unmask", model, *attention, self.name.replace(" ", ""), *lifted, *only, what])
 
     @property
     def chosen(self) -> tuple[int, int]:
@@ -84,13 +87,19 @@ class ExportSubject:
 
     @property
     def masks(self) -> str:
-        held, lifted = self._held_and_lifted()
-        return masks_said(held, lifted, "".join(map(self.now.name, self.now.masks.layers)))  # one layer at most
+        now, run = (list(self._held_and_lifted(spec)) for spec in (self.now.masks, self.now.run.spec))
+        held, lifted = now
+        return masks_said(held, lifted, "" if now == run else self.layer_only)
 
-    def _held_and_lifted(self) -> Iterator[list[str]]:
-        """The masks that are on, and those that are lifted, of those that this attention can have."""
+    @property
+    def layer_only(self) -> str:
+        """The name of the head's layer, "L3", if its weights alone are recomputed under these masks, else ""."""
+        return self.now.name(self.layer) if self.standard and self.now.masks != self.now.run.spec else ""
+
+    def _held_and_lifted(self, spec: MaskSpec) -> Iterator[list[str]]:
+        """The masks of spec that are on, and those that are lifted, of those that this attention can have."""
         available = self.now.head(*self.chosen).available
-        for names in controls.held_and_lifted(self.now.model, self.now.masks):
+        for names in controls.held_and_lifted(self.now.model, spec):
             yield [name for name in names if name in available]
 
     def views(self) -> list[HeadView]:
@@ -116,8 +125,9 @@ class ExportSubject:
         attention = self.now.run.attention
         about = About(
             unmask=version(), model=self.model, attention=attention, layer=self.layer, head=self.head,
-            text_sha256=hash_of(self.text), masks=asdict(self.now.masks), queries=queries, keys=keys,
-            query_ids=query_ids, key_ids=key_ids, by=self.now.by, target_sha256=self.target and hash_of(self.target),
+            text_sha256=hash_of(self.text), masks=asdict(self.now.masks), scope="layer" if self.layer_only else "model",
+            queries=queries, keys=keys, query_ids=query_ids, key_ids=key_ids, by=self.now.by,
+            target_sha256=self.target and hash_of(self.target),
             layer_numbers=self.now.model.describe().layer_numbers.get(attention, ()),
         )  # fmt: skip
         return Export(about, {chosen: self.now.head(*chosen) for chosen in which})
@@ -157,6 +167,7 @@ def report_of(subject: ExportSubject, link: str) -> str:
         now=_numbers(now),
         standard=_numbers(subject.standard) if subject.standard else None,
         link=link,
+        layer_only=subject.layer_only,
     )
     return report_page(view)
 
@@ -245,6 +256,8 @@ def opened() -> None:
             size = "{} × {}".format(*shown.weights.shape)
             facts = {"model": escaped(about.model), "size": size, "masks": blocks or say("no mask")}
             st.markdown(say("{model} · {size} cells · blocked by: {masks}", **facts))
+        if about.scope == "layer":
+            st.caption(say(LAYER_ONLY, layer=about.name(about.layer)))
         figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
         with st.container(key="one_opened"):
             page.chart(figure, "opened_figure", alt)

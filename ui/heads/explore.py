@@ -78,7 +78,9 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     training_steps.show(now, layer, head, name)
     with st.sidebar:
         ask_first.switch()
-        controls.offer_page(model, text, spec, (layer, head))
+        controls.offer_page(
+            model, text, spec, (layer, head), scope=scope, row=row, side=batch.pad_side, query=query.token(now)
+        )
     controls.share(link.View, model)
 
 

@@ -95,6 +95,12 @@ def picked() -> int | None:
     return chosen if isinstance(chosen, int) else None
 
 
+def token(now: RunView) -> int | None:
+    """The token of the query that the user picked, its last one if merged; None until then."""
+    position = picked()
+    return None if position is None else now.last_token(position)
+
+
 def moves(now: RunView, part: tuple[int, int]) -> Moves:
     """How keys move the query among the positions of a part, [begin, end)."""
     pieces = now.tokens

@@ -6,7 +6,7 @@ const switches = [...document.querySelectorAll("[data-mask]")];
 const standardSpec = () => readSpec({}, model.standard);
 
 const state = {
-  spec: readSpec(about.masks), layer: about.head[0], head: about.head[1], query: null, pins: [], towards: "at",
+  spec: readSpec(about.masks), layer: about.head[0], head: about.head[1], query: about.query ?? null, pins: [], towards: "at",
   number: 0, epoch: 0, // counts of the drawing, as in mask.js
 };
 // What a step of a lesson shows: {titles, unnamed, beside}, beside: {model, lines, masks} that it is compared with, or null.
@@ -123,7 +123,8 @@ function heard(what, value) {
 function showHead() {
   const { row, runs } = shown;
   const [number, rows, name] = [state.layer * model.config.heads + state.head, row.ids.length, `L${state.layer} H${state.head}`];
-  const query = (state.query ??= row.place.indexOf(Math.max(...row.place)));
+  const last = row.place.indexOf(Math.max(...row.place));
+  const query = (state.query = Math.min(state.query ?? last, rows - 1)); // a server may have padded the row more
   const planes = runs.map(({ run, row }) => at3(run.weights, state.layer * row.model.config.heads + state.head, row.ids.length));
   const masks = runs.map((one) => (scene?.unnamed ? unnamed : (same) => same)(one.masksOf(state.layer)));
   const [now, most, titles] = [runs[0], rangeOf(...planes), scene?.titles ?? words];
@@ -217,6 +218,8 @@ for (const id of ["row", "side", "scope"]) control(id).onchange = refresh;
 for (const one of document.querySelectorAll("[name=view]")) one.onchange = () => shown && showHead();
 
 if (model) { // a lesson of a course loads its own model
+  texts(); // lists the rows
+  control("row").selectedIndex = about.row;
   const base64 = control("parameters");
   load(model, { base64: base64.textContent }, report).then(refresh, (error) => tell(error.message));
   base64.remove(); // the worker has it

@@ -38,9 +38,11 @@ Heads = dict[tuple[int, int], HeadView]
 
 
 class About(BaseModel):
-    """What the numbers describe. Layers and heads count from 0; masks: a MaskSpec as plain data. queries, keys: a label
-    for each token; query_ids, key_ids: its id, None in files of an earlier version, and if tokens are merged into
-    what `by` says."""
+    """What the numbers describe. Layers and heads count from 0; masks: a MaskSpec as plain data. scope: "model" if the
+    model ran under these masks; "layer" if it ran under its standard ones, and the weights of the layer in
+    masks["layers"] were recomputed from that run's queries and keys: run.trace.weights(layer, head, masks=these).
+    queries, keys: a label for each token; query_ids, key_ids: its id, None in files of an earlier version, and if
+    tokens are merged into what `by` says."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")  # a later version may say more
 
@@ -54,14 +56,15 @@ class About(BaseModel):
     text_sha256: str = Field(pattern="^[0-9a-f]{64}$")
     target_sha256: str = Field(default="", pattern="^([0-9a-f]{64})?$")  # of an encoder-decoder's target
     masks: dict[str, Any]
+    scope: Literal["model", "layer"] = "model"  # a file of an earlier version does not say
     queries: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
     keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
     query_ids: tuple[Id, ...] | None = None
     key_ids: tuple[Id, ...] | None = None
     by: Literal["tokens", "words", "sentences"] = "tokens"
 
-    def name(self, layer: int, head: int) -> str:
-        """A head's name, with its layer numbered as in the network."""
+    def name(self, layer: int, head: int | None = None) -> str:
+        """The name of a head, or of its layer, numbered as in the network."""
         return head_name(self.layer_numbers[layer] if layer < len(self.layer_numbers) else layer, head)
 
     @model_validator(mode="after")

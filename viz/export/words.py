@@ -48,12 +48,13 @@ TERMS = N_(
 
 
 def masks_said(on: Sequence[str], lifted: Sequence[str], layer: str = "") -> str:
-    """Say which masks are on and which are lifted. layer: the only layer, "L3", in which they are, or "" for all."""
+    """Say which masks are on and which are lifted. layer: "L3" if its weights alone are recomputed under them, else
+    ""."""
     held, up = (listed(map(mask_name, names)) for names in (on, lifted))
-    if not up:
-        return held or say("none")
-    words = N_("{on}; off: {lifted}, in {layer} only") if layer else N_("{on}; off: {lifted}")
-    return say(words, on=held or say("none"), lifted=up, layer=layer)
+    held = held or say("none")
+    masks = say("{on}; off: {lifted}", on=held, lifted=up) if up else held
+    words = N_("{masks}, in {layer} only, whose weights are recomputed from the standard run's queries and keys")
+    return say(words, masks=masks, layer=layer) if layer else masks
 
 
 def caption(what: str, how: Sequence[str], *, masks: str, hashes: tuple[str, str], version: str) -> str:

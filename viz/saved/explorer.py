@@ -33,7 +33,7 @@ from viz.html import join, signs, table, tag, td, th
 from viz.numbers import Candidate, LeakShares, head_count, layer_count, leak_table, mean_share, next_token_table
 from viz.palette import NOW, rgba
 from viz.saved.standalone import document, inlined
-from viz.sentence import loss_words
+from viz.sentence import LAYER_ONLY, loss_words
 
 SHIFT = 10_000  # added to ten-thousandths, since a change may be negative
 ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
@@ -232,7 +232,8 @@ class ReportView:
     tokens: how many are not padding. masks: which are on, in words; spec: all of them, to run it again, or "".
     versions: of the programs. text: the part that was read; cut: a sentence on the rest, or ""; labels: its tokens.
     standard: numbers under the standard masks, None if `now` is under these. link: to the same view in a running app,
-    or "". pictures: of a text's image, a sentence and a URI each."""
+    or "". pictures: of a text's image, a sentence and a URI each. layer_only: the name of the layer, if its weights
+    alone are recomputed under these masks, else ""."""
 
     model: str
     network: str
@@ -249,6 +250,7 @@ class ReportView:
     cut: str = ""
     link: str = ""
     pictures: Sequence[tuple[str, str]] = ()
+    layer_only: str = ""
 
 
 def report_page(view: ReportView) -> str:
@@ -267,7 +269,8 @@ def report_page(view: ReportView) -> str:
     }
     rows = [[th(name, scope="row"), td(fact)] for name, fact in facts.items() if fact]
     about = table(rows, "numbers about")  # not shown
-    above = join((tag("h1", title), about, tag("p", held, class_="note")))
+    only = tag("p", say(LAYER_ONLY, layer=view.layer_only), class_="note") if view.layer_only else ""
+    above = join((tag("h1", title), about, only, tag("p", held, class_="note")))
     link = tag("p", tag("a", say("This view in a running app"), href=view.link)) if view.link else ""
     text = (tag("h2", say("The text")), tag("pre", view.text), tag("p", signs(view.labels), class_="note"), link)
     seen = [join((tag("p", words), tag("img", src=uri, alt=words))) for words, uri in view.pictures]
@@ -279,18 +282,19 @@ def report_page(view: ReportView) -> str:
 def _numbers(view: ReportView) -> list[str]:
     now, standard = view.now, view.standard or view.now
     changed = view.standard is not None
+    rerun = changed and not view.layer_only  # one layer's weights, recomputed, change no prediction
     layer, head = view.heads.chosen[0]
     parts: list[str] = []
     if now.candidates and standard.candidates:
-        next_tokens = Markup(next_token_table(list(now.candidates), list(standard.candidates), changed=changed))
+        next_tokens = Markup(next_token_table(list(now.candidates), list(standard.candidates), changed=rerun))
         parts += [tag("h2", say("The next token")), next_tokens]
     if now.candidates and standard.candidates and not np.isnan(now.losses).all():  # the first token has none
         parts.append(tag("h2", say("Loss of each token, in nats")))
         mean = say("The mean is {mean:.2f}.", mean=np.nanmean(now.losses))
-        words = Markup(loss_words(now.losses, standard.losses, list(view.labels))) if changed else mean
+        words = Markup(loss_words(now.losses, standard.losses, list(view.labels))) if rerun else mean
         parts.append(tag("p", words))
-        for name, some in ((say("now"), now), (say("standard"), standard))[: 2 if changed else 1]:
-            parts.append(_loss_strip(some.losses, view.labels, name if changed else ""))
+        for name, some in ((say("now"), now), (say("standard"), standard))[: 2 if rerun else 1]:
+            parts.append(_loss_strip(some.losses, view.labels, name if rerun else ""))
     one = [LeakShares(float(some.future[layer, head]), float(some.padding[layer, head])) for some in (now, standard)]
     every = [LeakShares(mean_share(some.future), mean_share(some.padding)) for some in (now, standard)]
     name = view.heads.names[layer][head]

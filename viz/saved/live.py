@@ -2,7 +2,7 @@
 
 import ast
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
@@ -33,16 +33,30 @@ if TYPE_CHECKING:
 MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_model.js", "live_views.js", "live.js")
 FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
 MOST_CHARACTERS, MOST_ROWS = 100_000, 16
+SIDES = {"left": N_("left"), "right": N_("right")}
+SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
 OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # masks with a model's size: not in GPT-2
 
 
-def live_page(model: "BrowserModel", text: str, masks: MaskSpec) -> str:
-    """The page as one HTML file. masks: as they are when it is opened; layers and heads of these are ignored."""
+def live_page(
+    model: "BrowserModel",
+    text: str,
+    masks: MaskSpec,
+    *,
+    row: int = 0,
+    query: int | None = None,
+    side: str = "left",
+    scope: str = "model",
+) -> str:
+    """The page as one HTML file. The others are as they are when it is opened. masks: layers and heads of these are
+    ignored. row: of the text's lines that are not blank. query: a token's position in it, None for its last real token.
+    side, scope: one of SIDES, one of SCOPES."""
     about = live_words() | {"model": header(model), "head": model.first_head, "masks": written(masks)}
+    about |= {"row": row, "query": query}
     config = model.config
     sizes = {"layers": layer_count(config["layers"]), "heads": head_count(config["heads"]), "model": model.name}
     words = say("{model}: {layers} × {heads}. The model runs in this page: nothing you type leaves it.", **sizes)
-    body = (tag("h1", "Unmask"), tag("p", words, class_="note"), *live_body(text, masks))
+    body = (tag("h1", "Unmask"), tag("p", words, class_="note"), *live_body(text, masks, side, scope))
     parameters = inlined("parameters", model.parameters)
     return live_document(f"Unmask: {model.name}", join((tag("main", join(body)), parameters)), about)  # not shown
 
@@ -134,10 +148,10 @@ def _templates() -> dict[str, bytes]:
     }
 
 
-def live_body(text: str, masks: MaskSpec) -> Iterator[Markup]:
-    """HTML of the controls and the pictures. text, masks: as they are when the page is opened."""
+def live_body(text: str, masks: MaskSpec, side: str = "left", scope: str = "model") -> Iterator[Markup]:
+    """HTML of the controls and the pictures. text, masks, side, scope: as they are when the page is opened."""
     chosen = written(masks)
-    yield tag("form", join(_controls(text, chosen)), id="controls", autocomplete="off")
+    yield tag("form", join(_controls(text, chosen, side, scope)), id="controls", autocomplete="off")
     yield tag("p", "", id="sentence", aria_live="polite")
     yield tag("div", join(_pictures(chosen)), class_="explorer")
     tokens = tag("div", tag("h2", "", id="after") + tag("table", "", class_="numbers next", id="next"))  # not shown
@@ -146,7 +160,16 @@ def live_body(text: str, masks: MaskSpec) -> Iterator[Markup]:
     yield tag("div", join((tokens, losses, leaks)), class_="strip", id="numbers", hidden="")
 
 
-def _controls(text: str, masks: dict[str, Any]) -> Iterator[Markup]:
+def _choice(names: Mapping[str, str], chosen: str, name: str) -> Markup:
+    """A list to choose from. names: what each value is called."""
+    options = (
+        tag("option", say(words), value=value, **({"selected": ""} if value == chosen else {}))
+        for value, words in names.items()
+    )
+    return tag("select", join(options), id=name)
+
+
+def _controls(text: str, masks: dict[str, Any], side: str, scope: str) -> Iterator[Markup]:
     area = tag("textarea", "\n" + text, id="text", rows=3, maxlength=MOST_CHARACTERS, spellcheck="false")
     yield tag("label", join((say("Text, one sequence per line"), area)), class_="wide")
     run = tag("button", say("Run"), type="submit")
@@ -154,15 +177,12 @@ def _controls(text: str, masks: dict[str, Any]) -> Iterator[Markup]:
     progress = tag("progress", "", id="progress", max=1, value=0, aria_label=say("Progress"))
     status = tag("span", say("Loading the model …"), id="status", role="status")
     row = tag("label", join((say("Row"), " ", tag("select", "", id="row"))), hidden="")
-    sides = (tag("option", say(name), value=side) for side, name in (("left", N_("left")), ("right", N_("right"))))
-    side = tag("label", join((say("Pad side"), " ", tag("select", join(sides), id="side"))), hidden="")
-    yield tag("div", join((run, cancel, progress, status, row, side)), class_="line")
-    scopes = {"model": say("re-run the model"), "layer": say("this layer only")}
-    options = join(tag("option", name, value=scope) for scope, name in scopes.items())
-    scope = tag("label", join((say("When a mask is off:"), " ", tag("select", options, id="scope"))))
+    sides = tag("label", join((say("Pad side"), " ", _choice(SIDES, side, "side"))), hidden="")
+    yield tag("div", join((run, cancel, progress, status, row, sides)), class_="line")
+    scopes = tag("label", join((say("When a mask is off:"), " ", _choice(SCOPES, scope, "scope"))))
     own = [_switch(name, kind, masks[name]) for name, kind in OFFERED.items() if kind.own or kind.joins]
     reset = tag("button", say("Standard masks"), type="button", id="reset")
-    switches = (tag("legend", say("Masks")), *own, scope, reset)
+    switches = (tag("legend", say("Masks")), *own, scopes, reset)
     yield tag("fieldset", join(switches), class_="line")
 
 

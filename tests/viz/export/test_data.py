@@ -81,6 +81,12 @@ def test_a_line_of_the_csv_is_a_cell() -> None:
     assert lines[7]["query token"] == "-"
 
 
+def test_a_file_that_gives_no_scope_is_of_a_run_under_its_masks() -> None:
+    about = json.loads(data.as_json(export_of()))
+    del about["scope"]
+    assert About.model_validate(about).scope == "model"
+
+
 def changed(**arrays: np.ndarray) -> bytes:
     """A file with other arrays."""
     one = export_of()
