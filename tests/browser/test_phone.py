@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from lessons.questions import Answer
 from lessons.reading import read
 from lessons.statement import Statement
-from viz.lessons.phone import PhoneStep, phone_page
+from viz.lessons.phone import PhoneStep, end_body, phone_page
 
 ROOM = "http://class.test/unmask/room/abc"
 LESSON = """---
@@ -69,3 +69,13 @@ def test_an_answer_whose_confirmation_was_lost_is_the_one_that_counts(phone: Pag
     expect(phone.locator("#status")).to_contain_text("Your answer is in")
     kept = phone.evaluate("JSON.parse(localStorage.getItem(`unmask ${location.pathname}`))")
     assert kept["given"] == {"abc-1": 0}
+
+
+def test_a_phone_that_missed_the_reveal_counts_its_answer(phone: Page) -> None:
+    phone.get_by_role("button", name="two").click()
+    expect(phone.locator("#status")).to_contain_text("Your answer is in")
+    end = gzip.decompress(end_body(read(LESSON), "abc-2", {"abc-1": [0], "abc-9": [1]}))  # one of them not answered
+    phone.unroute(f"{ROOM}/step*")
+    phone.route(f"{ROOM}/step*", lambda route: route.fulfill(body=end), times=1)
+    phone.reload()
+    expect(phone.locator("#score")).to_have_text("1 of 1 answer correct.")

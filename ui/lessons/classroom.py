@@ -134,7 +134,9 @@ def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidde
     """The step to all phones, unless they have it. The answer to its question."""
     if number > len(lesson.steps):
         if _is_new(end := (step_name, language())):
-            _send(key, end, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
+            with guarded():
+                right = _revealed(key, step_name)
+                _send(key, end, PhonePage(step_name, 0, phone.end_body(lesson, step_name, right)))
         return None
     step = lesson.steps[number - 1]
     with guarded():
@@ -149,8 +151,15 @@ def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidde
             if answer and step.ask:
                 asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
                 asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
+                asked["revealed"] = not hidden
             _send(key, made, PhonePage(step_name, taken, body), asked)
     return answer
+
+
+def _revealed(key: RoomKey, step_name: str) -> dict[str, list[int]]:
+    """The right choices of this step's lesson, by step, where phones have been shown them."""
+    lesson, asked = step_name.rpartition("-")[0] + "-", rooms.rooms().tally(key.id).asked
+    return {name: one["right"] for name, one in asked.items() if name.startswith(lesson) and one["revealed"]}
 
 
 def _is_new(made: tuple[Any, ...]) -> bool:

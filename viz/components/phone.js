@@ -4,7 +4,7 @@
 const here = location.pathname.replace(/\/+$/, ""); // …/room/ID
 const store = `unmask ${here}`;
 const number = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
-const kept = { phone: number, given: {}, right: {}, ...read() };
+const kept = { phone: number, given: {}, ...read() };
 const [step, status] = ["step", "status"].map((id) => document.getElementById(id));
 let now = null;
 let drawn = []; // what ends each picture
@@ -19,7 +19,7 @@ function read() {
 }
 
 function keep() {
-  for (const name of ["given", "right"]) kept[name] = { ...read()?.[name], ...kept[name] }; // of another tab
+  kept.given = { ...read()?.given, ...kept.given }; // of another tab
   write();
 }
 
@@ -95,18 +95,12 @@ function say() {
     one.classList.toggle("own", Number(one.dataset.choice) === given);
   }
   tell(buttons.length && given !== undefined ? words.given : "");
-  if (now?.said) {
-    document.getElementById("said").innerHTML = now.said[given] ?? now.said.at(-1);
-    if (given !== undefined) {
-      kept.right[now.name] = now.right.includes(given);
-      keep();
-    }
-  }
-  const [lesson] = now?.name.split("-") ?? []; // of whose steps all names begin with it
-  const answered = Object.keys(kept.right).filter((name) => name.startsWith(`${lesson}-`));
-  if (now?.scores && answered.length) {
+  if (now?.said) document.getElementById("said").innerHTML = now.said[given] ?? now.said.at(-1);
+  const answered = Object.keys(now?.scores ? now.right : {}).filter((name) => kept.given[name] !== undefined);
+  if (answered.length) {
     const score = now.scores[answered.length - 1] ?? "";
-    document.getElementById("score").textContent = score.replace("{right}", answered.filter((name) => kept.right[name]).length);
+    const right = answered.filter((name) => now.right[name].includes(kept.given[name]));
+    document.getElementById("score").textContent = score.replace("{right}", right.length);
   }
 }
 
@@ -128,7 +122,7 @@ async function give(choice) {
 
 // The next step may have come before the server's answer, and told what would have been right.
 function refused(name, why) {
-  for (const one of [kept.given, kept.right]) delete one[name];
+  delete kept.given[name];
   write();
   say();
   tell(why);

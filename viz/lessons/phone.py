@@ -52,7 +52,7 @@ class PhoneStep:
         return self.lesson.steps[self.number - 1]
 
     def body(self) -> bytes:
-        """Gzipped JSON: name, html, and once the answer is shown, right and said for each choice, last for none."""
+        """Gzipped JSON: name, html, and once the answer is shown, said for each choice, last for none."""
         step, of = self.step, say("{step} of {steps}", step=self.number, steps=len(self.lesson.steps) + 1)
         above = tag("p", f"{self.lesson.title} · {of}", class_="note") + tag("h1", step.title)  # not shown
         parts = [above, prose(step.prose, "prose")]
@@ -64,7 +64,6 @@ class PhoneStep:
                 parts.append(_question(asked, self.answer))
             else:
                 given = [*range(len(self.answer.choices)), None]
-                told["right"] = sorted(self.answer.right)
                 told["said"] = [screen.verdict_on(self.answer, one, asked) for one in given]
                 parts += [tag("div", id="said"), bars(self.answer, self.counts, right=True)]  # not shown
         if step.notice and (self.answer is None or self.counts is not None):
@@ -77,12 +76,13 @@ class PhoneStep:
         return _sent(told | {"html": join(parts)})
 
 
-def end_body(lesson: "Lesson", name: str) -> bytes:
-    """The lesson's summary, under which a phone counts its own answers."""
+def end_body(lesson: "Lesson", name: str, right: Mapping[str, Sequence[int]]) -> bytes:
+    """The lesson's summary, under which a phone counts its own answers. right: by the names of the steps whose answers
+    were shown, the right choices; so a phone that missed a reveal counts like the others."""
     asked = sum(step.ask is not None for step in lesson.steps)
     parts = (tag("p", lesson.title, class_="note"), tag("h1", say("Summary")))
     html = join((*parts, prose(lesson.summary or lesson.aim, "summary"), tag("p", id="score")))  # not shown
-    return _sent({"name": name, "html": html, "scores": screen.scores(asked)})
+    return _sent({"name": name, "html": html, "scores": screen.scores(asked), "right": right})
 
 
 def curve_body(lines: Sequence[Curve], steps: int) -> bytes:

@@ -64,7 +64,6 @@ def test_before_the_reveal_nothing_answers_the_question(lesson: Lesson) -> None:
 
 def test_after_it_each_phone_reads_of_its_own_answer_and_of_the_class_s(lesson: Lesson) -> None:
     sent = told(PhoneStep(lesson, 1, "abc-1", ANSWER, {1: 3, 2: 1}).body())
-    assert sent["right"] == [1]
     starts = (
         "Your answer: two. Not",
         "Your answer: three <x>. That",
@@ -86,8 +85,8 @@ def test_a_step_without_a_question_is_shown_whole(lesson: Lesson) -> None:
 
 
 def test_at_the_end_there_is_a_sentence_for_every_number_of_answers(lesson: Lesson) -> None:
-    sent = told(end_body(lesson, "abc-3"))
-    assert sent["scores"] == ["{right} of 1 answer correct."]
+    sent = told(end_body(lesson, "abc-3", {"abc-1": [1]}))
+    assert (sent["scores"], sent["right"]) == (["{right} of 1 answer correct."], {"abc-1": [1]})
     assert "It was seen." in sent["html"]
 
 
