@@ -3,6 +3,7 @@
 
 const here = location.pathname.replace(/\/+$/, ""); // …/room/ID
 const store = `unmask ${here}`;
+const [PATIENCE, QUICK] = [40_000, 15_000]; // ms that a step and an answer may take: the server holds a step for 25 s
 const number = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
 const kept = { phone: number, given: {}, ...read() };
 const [step, status] = ["step", "status"].map((id) => document.getElementById(id));
@@ -40,7 +41,7 @@ async function follow() {
     let pause = 0;
     try {
       const headers = tag ? { "If-None-Match": tag } : {};
-      const answer = await fetch(`${here}/step?phone=${kept.phone}`, { headers, cache: "no-store" });
+      const answer = await fetch(`${here}/step?phone=${kept.phone}`, { headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
       if (answer.status === 404) return leave(words.ended);
       if (answer.status === 403) return leave(words.full);
       if (answer.status === 200) show(await answer.json());
@@ -65,8 +66,10 @@ function leave(text) {
 
 function show(told) {
   const moved = now && now.name !== told.name;
+  const held = step.contains(document.activeElement); // what had the focus goes
   now = told;
   drawn.forEach((end) => end());
+  step.lang = told.lang; // the teacher's; the page's is the phone's
   step.innerHTML = told.html; // written by our own server, which escapes what anybody typed
   for (const one of step.querySelectorAll("a[href]")) {
     const address = one.getAttribute("href");
@@ -77,10 +80,8 @@ function show(told) {
     globalThis.canvases[place.dataset.view](place, unpack(place.dataset.packet), () => {}));
   for (const one of step.querySelectorAll("button[data-choice]")) one.onclick = () => give(Number(one.dataset.choice));
   say();
-  if (moved) {
-    scrollTo(0, 0);
-    step.focus({ preventScroll: true }); // where a screen reader reads on
-  }
+  if (moved) scrollTo(0, 0);
+  if (moved || held) step.focus({ preventScroll: true }); // where a screen reader reads on
 }
 
 // What this phone answered, and what became of it.
@@ -89,7 +90,7 @@ function say() {
   const buttons = [...step.querySelectorAll("button[data-choice]")];
   for (const one of buttons) {
     one.setAttribute("aria-pressed", String(Number(one.dataset.choice) === given));
-    one.disabled = given !== undefined;
+    one.setAttribute("aria-disabled", String(given !== undefined)); // disabled, it would lose the focus
   }
   for (const one of step.querySelectorAll("li[data-choice]")) {
     one.classList.toggle("own", Number(one.dataset.choice) === given);
@@ -106,15 +107,17 @@ function say() {
 
 async function give(choice) {
   const { name } = now;
+  if (kept.given[name] !== undefined) return;
   kept.given[name] = choice;
   say();
   try {
     const body = JSON.stringify({ phone: kept.phone, step: name, choice });
-    const answer = await fetch(`${here}/answer`, { method: "POST", body });
+    const answer = await fetch(`${here}/answer`, { method: "POST", body, signal: AbortSignal.timeout(QUICK) });
     if (!answer.ok) return refused(name, answer.status === 409 ? words.late : words.unsent);
     kept.given[name] = await answer.json(); // the first one, whose confirmation may have been lost
     keep();
-    if (kept.given[name] !== choice) say();
+    say();
+    if (kept.given[name] !== choice) tell(words.first);
   } catch {
     refused(name, words.unsent);
   }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import ENGLISH, LANGUAGES, say, spoken
+from i18n import ENGLISH, LANGUAGES, language, say, spoken
 from viz.components import words
 from viz.html import join, swatch, table, tag, td, th, track
 from viz.lessons import screen
@@ -52,7 +52,7 @@ class PhoneStep:
         return self.lesson.steps[self.number - 1]
 
     def body(self) -> bytes:
-        """Gzipped JSON: name, html, and once the answer is shown, said for each choice, last for none."""
+        """Gzipped JSON: name, html, its lang, and once the answer is shown, said for each choice, last for none."""
         step, of = self.step, say("{step} of {steps}", step=self.number, steps=len(self.lesson.steps) + 1)
         above = tag("p", f"{self.lesson.title} · {of}", class_="note") + tag("h1", step.title)  # not shown
         parts = [above, prose(step.prose, "prose")]
@@ -165,8 +165,8 @@ def _question(asked: str, answer: "Answer") -> Markup:
     return tag("div", tag("p", tag("b", asked)) + join(buttons), class_="question")
 
 
-def _sent(told: Mapping[str, Any]) -> bytes:
-    return gzip.compress(json.dumps(told).encode(), 6, mtime=0)
+def _sent(told: dict[str, Any]) -> bytes:
+    return gzip.compress(json.dumps(told | {"lang": language()}).encode(), 6, mtime=0)
 
 
 STRIP = """<style>

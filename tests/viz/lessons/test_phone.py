@@ -53,7 +53,7 @@ def told(body: bytes) -> dict[str, Any]:
 
 def test_before_the_reveal_nothing_answers_the_question(lesson: Lesson) -> None:
     sent = told(PhoneStep(lesson, 1, "abc-1", ANSWER, None).body())
-    assert set(sent) == {"name", "html"}
+    assert set(sent) == {"name", "html", "lang"}
     assert "Three are open" not in sent["html"]
     assert "Count them" not in sent["html"]
     assert "A &lt;b&gt;lesson&lt;/b&gt; · 1 of 3" in sent["html"]
@@ -79,7 +79,7 @@ def test_after_it_each_phone_reads_of_its_own_answer_and_of_the_class_s(lesson: 
 
 def test_a_step_without_a_question_is_shown_whole(lesson: Lesson) -> None:
     sent = told(PhoneStep(lesson, 2, "abc-2", None, None).body())
-    assert set(sent) == {"name", "html"}
+    assert set(sent) == {"name", "html", "lang"}
     assert "More." in sent["html"]
     assert "data-choice" not in sent["html"]
 
@@ -97,7 +97,9 @@ def test_a_training_is_drawn_from_0_to_its_largest_loss() -> None:
     assert "1: with: 1.000 nats/character" in html
     assert "2: without: –" in html
     with spoken("zh"):
-        assert "：1.000 奈特/字符" in told(curve_body(lines, 200))["html"]
+        chinese = told(curve_body(lines, 200))
+        assert "：1.000 奈特/字符" in chinese["html"]
+        assert chinese["lang"] == "zh"
     assert "Loss from 0 to 4.0 nats/character, over steps 0 to 200." in html
 
 
