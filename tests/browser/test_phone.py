@@ -8,9 +8,11 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from i18n import spoken
 from lessons.questions import Answer
-from lessons.reading import read
+from lessons.reading import FOLDER, read, shelf
 from lessons.statement import Statement
-from viz.lessons.phone import PhoneStep, end_body, phone_page
+from model.heads.vectors import four_token_steps
+from viz.lessons import pictures
+from viz.lessons.phone import Drawn, PhoneStep, end_body, phone_page
 
 ROOM = "http://class.test/unmask/room/abc"
 UNKNOWN = "It is not known whether your answer arrived. Tap it again."
@@ -120,3 +122,18 @@ def test_a_step_is_marked_as_in_the_teachers_language(phone: Page) -> None:
     phone.reload()
     expect(phone.locator("#step")).to_have_attribute("lang", "zh")
     expect(phone.locator("html")).to_have_attribute("lang", "en")
+
+
+def test_a_row_of_numbers_fits_a_phone_and_is_scrolled_by_keys_on_a_narrower_one(phone: Page) -> None:
+    (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "mask_on_a_score"]
+    given = lesson.steps[6].numbers.plain
+    drawn = Drawn(pictures.numbers(given, four_token_steps(given)))
+    step = gzip.decompress(PhoneStep(lesson, 7, "abc-7", None, None, drawn).body())
+    serve(phone, step)
+    for width, tabs in ((390, None), (320, "0")):
+        phone.set_viewport_size({"width": width, "height": 700})
+        phone.reload()
+        picture = phone.locator(".lesson_picture")
+        expect(picture).to_be_visible()
+        fits = picture.evaluate("one => one.scrollWidth <= one.clientWidth")
+        assert (fits, picture.get_attribute("tabindex")) == (tabs is None, tabs)

@@ -76,6 +76,9 @@ function show(told) {
     if (!/^([a-z][a-z\d+.-]*:|\/\/)/i.test(address)) one.href = new URL(address, new URL(`${here}/../..`, location).href.replace(/\/?$/, "/"));
     one.target = "_blank";
   }
+  for (const one of step.querySelectorAll(".lesson_picture, .formula")) {
+    if (one.scrollWidth > one.clientWidth) one.tabIndex = 0; // so that keys scroll it
+  }
   drawn = [...step.querySelectorAll("[data-view]")].map((place) =>
     globalThis.canvases[place.dataset.view](place, unpack(place.dataset.packet), () => {}));
   for (const one of step.querySelectorAll("button[data-choice]")) one.onclick = () => give(Number(one.dataset.choice));
