@@ -257,7 +257,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
         heads: Any = {"layer": layer, "head": head}
         heads["numbers"] = now.model.describe().layer_numbers.get(now.run.attention, ())
         packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
-        return Drawn(canvases=[(now.model.name, Canvas("overview", packet))])
+        return Drawn(canvases=[(now.model.name, Canvas("overview", packet))], hatched=bool(found.blocked.any()))
     if step.show == "losses":
         one, other = now.predictions(), beside.predictions() if beside else None
         compared, title = other.losses if other else None, say("loss, nats/token")
@@ -299,4 +299,5 @@ def _phone_head(step: Step, now: RunView, beside: RunView | None, query: int) ->
         canvases.append((run_names(now.model.name, beside.model.name)[1], packet(other)))
         change = cached_figure(difference_packet, changed(view, other), name=name, query=query)
         canvases.append((say("difference"), Canvas("heatmap", change)))
-    return Drawn(canvases=canvases)
+    hatched = any(one.any_blocked().any() for one in (view, other) if one)
+    return Drawn(canvases=canvases, hatched=hatched)

@@ -29,10 +29,11 @@ WIDE, TALL = 600, 260  # size of the picture of curves, in its own units
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What a phone shows of a step's run. canvases: each with its title."""
+    """What a phone shows of a step's run. canvases: each with its title. hatched: whether some have blocked cells."""
 
     html: Markup | str = ""
     canvases: Sequence[tuple[str, Canvas]] = ()
+    hatched: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class PhoneStep:
                 parts.append(_question(asked, self.answer))
             else:
                 given = [*range(len(self.answer.choices)), None]
-                told["said"] = [screen.verdict_on(self.answer, one, asked) for one in given]
+                told["said"] = [screen.verdict_on(self.answer.offered(), one, asked) for one in given]
                 parts += [tag("div", id="said"), bars(self.answer, self.counts, right=True)]  # not shown
         if step.notice and (self.answer is None or self.counts is not None):
             parts.append(prose("**" + say("What to notice.") + f"** {step.notice}", "notice"))
@@ -73,6 +74,8 @@ class PhoneStep:
             packet = base64.b64encode(one.packet).decode()
             view = tag("div", class_=f"view {one.view}", data_view=one.view, data_packet=packet)
             parts.append(tag("figure", tag("figcaption", title) + view))
+        if self.drawn.hatched:
+            parts.append(tag("p", say("Hatched cells are blocked."), class_="note"))
         return _sent(told | {"html": join(parts)})
 
 

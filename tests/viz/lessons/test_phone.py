@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from lessons.questions import Answer
 from lessons.reading import read
 from lessons.statement import Statement
 from tests.viz.markup import plain
-from viz.lessons.phone import PhoneStep, curve_body, end_body, language_of, losses_table, phone_page
+from viz.lessons.phone import Drawn, PhoneStep, curve_body, end_body, language_of, losses_table, phone_page
 from viz.lessons.screen import QuestionSummary, summary_page
 from viz.why_causal.charts import Curve
 
@@ -75,6 +76,18 @@ def test_after_it_each_phone_reads_of_its_own_answer_and_of_the_class_s(lesson: 
     bars = sent["html"].split('class="bars"')[1]
     assert [f"width:{share}%" in bars for share in (0, 75, 25)] == [True] * 3
     assert "three &lt;x&gt; ✓" in bars
+
+
+def test_where_a_choice_was_given_nothing_is_said_of_numbers_that_are_near_enough(lesson: Lesson) -> None:
+    sent = told(PhoneStep(lesson, 1, "abc-1", replace(ANSWER, number=3.0, within=0.5), {}).body())
+    assert "Your answer: three <x>. That is right." in plain(sent["said"][1])
+    assert "away counts" not in str(sent)
+
+
+def test_pictures_with_blocked_cells_have_a_key(lesson: Lesson) -> None:
+    for hatched in (True, False):
+        sent = told(PhoneStep(lesson, 2, "abc-2", None, None, Drawn(hatched=hatched)).body())
+        assert ("Hatched cells are blocked." in sent["html"]) is hatched
 
 
 def test_a_step_without_a_question_is_shown_whole(lesson: Lesson) -> None:
