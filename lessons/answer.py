@@ -1,7 +1,7 @@
 """What a question about a run is made of, and its answer. Losses are natural logarithms (nats)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,6 +58,10 @@ class Answer:
     why: Statement
     number: float | None = None
     within: float = 0.0
+
+    def offered(self) -> "Answer":
+        """The same where nothing can be typed, so that nobody is told what would still count."""
+        return replace(self, number=None)
 
     def typed(self, number: float) -> int:
         """The index of the choice that a typed number stands for; OTHER for a wrong number."""

@@ -6,12 +6,18 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from i18n import spoken
 from lessons.questions import Answer
-from lessons.reading import read
+from lessons.reading import FOLDER, read, shelf
 from lessons.statement import Statement
-from viz.lessons.phone import PhoneStep, phone_page
+from model.heads.vectors import four_token_steps
+from viz.lessons import pictures
+from viz.lessons.phone import Drawn, PhoneStep, end_body, phone_page
 
 ROOM = "http://class.test/unmask/room/abc"
+UNKNOWN = "It is not known whether your answer arrived. Tap it again."
+SOON = """const limit = AbortSignal.timeout.bind(AbortSignal);
+  AbortSignal.timeout = (ms) => limit(ms / 20);"""
 LESSON = """---
 title: T
 aim: A
@@ -29,24 +35,29 @@ ask: sees
 """
 
 
+ANSWER = Answer((Statement("two"), Statement("three")), frozenset({1}), Statement("Count them."))
+STEP = gzip.decompress(PhoneStep(read(LESSON), 1, "abc-1", ANSWER, None).body())
+
+
 @pytest.fixture
 def phone(browser: Browser) -> Iterator[Page]:
-    page, waiting = browser.new_page(), list[Route]()
-    answer = Answer((Statement("two"), Statement("three")), frozenset({1}), Statement("Count them."))
-    body = gzip.decompress(PhoneStep(read(LESSON), 1, "abc-1", answer, None).body())
-
-    def step(route: Route) -> None:
-        if waiting:  # until there is another step
-            return waiting.append(route)
-        waiting.append(route)
-        return route.fulfill(body=body, headers={"ETag": "1"})
-
+    page = browser.new_page()
     page.route(ROOM, lambda route: route.fulfill(body=gzip.decompress(phone_page("en")), content_type="text/html"))
-    page.route(f"{ROOM}/step*", step)
+    serve(page, STEP)
     page.route(f"{ROOM}/answer", lambda route: route.fulfill(json=0))
     page.goto(ROOM)
     yield page
     page.close()
+
+
+def serve(phone: Page, body: bytes) -> None:
+    """Give this to a phone that has no step; one that has waits for another."""
+
+    def step(route: Route) -> None:
+        if "if-none-match" not in route.request.headers:
+            route.fulfill(body=body, headers={"ETag": "1"})
+
+    phone.route(f"{ROOM}/step*", step)
 
 
 def test_a_link_that_is_no_address_leaves_the_step_as_it_is(phone: Page) -> None:
@@ -60,12 +71,69 @@ def test_an_answer_whose_confirmation_was_lost_is_the_one_that_counts(phone: Pag
     two, three = (phone.get_by_role("button", name=name) for name in ("two", "three"))
     phone.route(f"{ROOM}/answer", lambda route: route.abort(), times=1)
     two.click()
-    expect(phone.locator("#status")).to_have_text("Your answer did not arrive. Tap it again.")
+    expect(phone.locator("#status")).to_have_text(UNKNOWN)
     phone.wait_for_timeout(200)  # a step's request goes on: its success is not the answer's
-    expect(phone.locator("#status")).to_have_text("Your answer did not arrive. Tap it again.")
+    expect(phone.locator("#status")).to_have_text(UNKNOWN)
     three.click()
     expect(two).to_have_attribute("aria-pressed", "true")
     expect(three).to_have_attribute("aria-pressed", "false")
-    expect(phone.locator("#status")).to_contain_text("Your answer is in")
+    expect(phone.locator("#status")).to_have_text("Your first answer had arrived, and that one counts.")
     kept = phone.evaluate("JSON.parse(localStorage.getItem(`unmask ${location.pathname}`))")
     assert kept["given"] == {"abc-1": 0}
+
+
+def test_a_phone_that_missed_the_reveal_counts_its_answer(phone: Page) -> None:
+    phone.get_by_role("button", name="two").click()
+    phone.wait_for_function("localStorage.getItem(`unmask ${location.pathname}`).includes('abc-1')")
+    end = gzip.decompress(end_body(read(LESSON), "abc-2", {"abc-1": [0], "abc-9": [1]}))  # one of them not answered
+    serve(phone, end)
+    phone.reload()
+    expect(phone.locator("#score")).to_have_text("1 of 1 answer correct.")
+
+
+def test_a_connection_that_says_nothing_is_told_and_tried_again(phone: Page) -> None:
+    phone.add_init_script(SOON)
+    phone.reload()
+    phone.route(f"{ROOM}/answer", lambda route: None, times=1)
+    phone.get_by_role("button", name="two").click()
+    expect(phone.locator("#status")).to_have_text(UNKNOWN)
+    expect(phone.locator("#status")).to_have_text("The connection was lost. Trying again …")
+    step = gzip.decompress(PhoneStep(read(LESSON.replace("One", "Two")), 1, "abc-1", None, None).body())
+    serve(phone, step)
+    expect(phone.locator("h1")).to_have_text("Two")
+
+
+def test_an_answer_by_keyboard_keeps_the_focus_where_the_question_is(phone: Page) -> None:
+    two = phone.get_by_role("button", name="two")
+    two.focus()
+    phone.keyboard.press("Enter")
+    expect(phone.locator("#status")).to_contain_text("Your answer is in")
+    expect(two).to_be_focused()
+    expect(two).to_be_disabled()
+    phone.get_by_role("button", name="three").click(force=True)
+    expect(two).to_have_attribute("aria-pressed", "true")
+    expect(phone.locator("#status")).to_contain_text("Your answer is in")
+
+
+def test_a_step_is_marked_as_in_the_teachers_language(phone: Page) -> None:
+    with spoken("zh"):
+        step = gzip.decompress(PhoneStep(read(LESSON), 1, "abc-1", None, None).body())
+    serve(phone, step)
+    phone.reload()
+    expect(phone.locator("#step")).to_have_attribute("lang", "zh")
+    expect(phone.locator("html")).to_have_attribute("lang", "en")
+
+
+def test_a_row_of_numbers_fits_a_phone_and_is_scrolled_by_keys_on_a_narrower_one(phone: Page) -> None:
+    (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "mask_on_a_score"]
+    given = lesson.steps[6].numbers.plain
+    drawn = Drawn(pictures.numbers(given, four_token_steps(given)))
+    step = gzip.decompress(PhoneStep(lesson, 7, "abc-7", None, None, drawn).body())
+    serve(phone, step)
+    for width, tabs in ((390, None), (320, "0")):
+        phone.set_viewport_size({"width": width, "height": 700})
+        phone.reload()
+        picture = phone.locator(".lesson_picture")
+        expect(picture).to_be_visible()
+        fits = picture.evaluate("one => one.scrollWidth <= one.clientWidth")
+        assert (fits, picture.get_attribute("tabindex")) == (tabs is None, tabs)

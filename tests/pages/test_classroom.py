@@ -118,7 +118,7 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
     assert "5 phones · 5 answered" in page.run().strip()
     page.press("reveal")
     shown = page.phone()
-    assert (shown["choices"], shown["right"], shown["name"]) == (0, [1], first["name"])
+    assert (shown["choices"], "That is right" in shown["said"][1], shown["name"]) == (0, True, first["name"])
     assert "width:60%" in shown["html"]
     assert "✓" in page.strip()
     page.press("next")
@@ -129,6 +129,20 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
         ("8", "no", "1", "0.200"), ("9", "yes", "3", "0.600"), ("10", "no", "0", "0.000"), ("19", "no", "1", "0.200"),
     ]  # fmt: skip
     assert len(lines) == 8
+
+
+def test_the_end_tells_phones_what_was_right_of_the_steps_that_were_revealed() -> None:
+    page = Teacher(lesson="causal_mask").press("reveal")
+    first = page.phone()["name"]
+    page.press("next")  # asked, and not revealed
+    page.app.query_params["step"] = "99"
+    page.run()
+    assert page.phone()["right"] == {first: [1]}
+    page.app.query_params.clear()
+    page.app.query_params["lesson"] = "padding"
+    page.run()
+    page.app.query_params["step"] = "99"
+    assert page.run().phone()["right"] == {}, "another lesson's"
 
 
 def test_the_last_screen_of_a_class_has_no_answers_of_the_teacher_alone() -> None:

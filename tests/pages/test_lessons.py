@@ -209,7 +209,9 @@ def test_a_number_is_typed_and_what_is_near_enough_is_right() -> None:
     page.typed("0，75")
     assert "That is right. The answer is: 0.73; up to 0.03 away counts." in page.verdict()
     assert "Your answer" not in page.verdict()
-    assert len(Lessons(lesson="mask_on_a_score", step="2", present="true").choices()) == 4  # a class votes
+    page = Lessons(lesson="mask_on_a_score", step="2", present="true")
+    assert len(page.choices()) == 4  # a class votes
+    assert "away counts" not in page.press("answer_3").verdict()
 
 
 def test_a_row_of_four_tokens_shows_its_stages_and_follows_what_is_changed() -> None:

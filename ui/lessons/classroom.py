@@ -160,7 +160,9 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bo
     step_name = _step(name, number)
     if number > len(lesson.steps):
         if _is_new(end := (step_name, language())):
-            _send(key, end, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
+            with guarded():
+                right = _revealed(key, step_name)
+                _send(key, end, PhonePage(step_name, 0, phone.end_body(lesson, step_name, right)))
         return None
     step = lesson.steps[number - 1]
     made = (step_name, hidden, language(), steps.checkpoint(step))
@@ -182,8 +184,15 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bo
     if answer and step.ask:
         asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
         asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
+        asked["revealed"] = not hidden
     _send(key, made, PhonePage(step_name, taken, body), asked)
     return answer
+
+
+def _revealed(key: RoomKey, step_name: str) -> dict[str, list[int]]:
+    """The right choices of this step's lesson, by step, where phones have been shown them."""
+    lesson, asked = step_name.rpartition("-")[0] + "-", rooms.rooms().tally(key.id).asked
+    return {name: one["right"] for name, one in asked.items() if name.startswith(lesson) and one.get("revealed")}
 
 
 def _is_new(made: tuple[Any, ...]) -> bool:
@@ -289,7 +298,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
         heads["measures"] = found.shares
         heads["numbers"] = now.model.describe().layer_numbers.get(now.run.attention, ())
         packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
-        return Drawn(canvases=[(now.model.name, Canvas("overview", packet))])
+        return Drawn(canvases=[(now.model.name, Canvas("overview", packet))], hatched=bool(found.blocked.any()))
     if step.show == "losses":
         one, other = now.predictions(), beside.predictions() if beside else None
         compared, title = other.losses if other else None, say("loss, nats/token")
@@ -339,4 +348,5 @@ def _phone_head(step: Step, now: RunView, beside: RunView | None) -> Drawn:
         canvases.append((run_names(now.model.name, beside.model.name)[1], packet(other)))
         change = cached_figure(difference_packet, changed(*named_alike(view, other)), **look)
         canvases.append((say("difference"), Canvas("heatmap", change)))
-    return Drawn(canvases=canvases)
+    hatched = any(one.any_blocked().any() for one in (view, other) if one)
+    return Drawn(canvases=canvases, hatched=hatched)

@@ -57,7 +57,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
             _ask(step, answer, name, number)
         else:
             if answer and step.ask:
-                st.html(verdict_on(answer, given, screen.question(step.ask)))
+                judged = answer.offered() if st.session_state.lesson_present else answer
+                st.html(verdict_on(judged, given, screen.question(step.ask)))
             if step.notice:
                 st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
             steps.open_page(step)

@@ -9,20 +9,26 @@ const TALLEST = 600; // css pixels of all rows together
 const LARGEST = 40; // css pixels of a cell
 const LINE = 12; // css pixels that a token's name needs
 const LONGEST = 12; // letters of a name
+const NARROW = { below: 400, edge: 24, bar: 64, longest: 8, tall: 168 }; // a narrow picture's names get the css pixels they need; its title is tall
 const COLOURS = 255;
 const ABOVE = 470; // css pixels above a growing head: its newest row stays visible in a tall window
 const GROUND = "rgba(140, 146, 158, 0.16)"; // the colour behind the hatching
 
 // The layout of the cells: square, and as large as fits. small: no token names, since a larger picture beside it has them.
-function layout(width, { rows, columns, queries, keys, grows, small }) {
+function layout(width, { rows, columns, queries, keys, grows, small, first, firstKey }, widthOf) {
+  const narrow = width < NARROW.below && !grows;
+  const longest = narrow ? NARROW.longest : LONGEST;
   const letters = (labels) => Math.min(grows ? LONGEST : Math.max(...labels.map(lettersOf)) + 4, LONGEST);
-  const [left, below] = small ? [1, 0] : [queries, keys].map((labels) => EDGE + LETTER * letters(labels));
-  const room = width - left - BAR;
+  const measured = (labels, from) => Math.max(...labels.map((label, at) => widthOf(axisLabel(label, from + at, 2, longest))));
+  const beside = (labels, from) => (narrow ? NARROW.edge + measured(labels, from) : EDGE + LETTER * letters(labels));
+  const [left, below] = small ? [1, 0] : [beside(queries, first), beside(keys, firstKey)];
+  const room = width - left - (narrow ? NARROW.bar : BAR);
   const cell = grows
     ? Math.max(Math.min(room, Math.max(window.innerHeight - ABOVE, 420)), 60) / rows
     : Math.max(Math.min(room / columns, TALLEST / rows, LARGEST), 0.5);
   const [wide, tall] = [cell * columns, cell * rows];
-  return { left, top: 6, cell, wide, tall, height: tall + below + 6 };
+  const height = Math.max(tall + below + 6, narrow && !small ? NARROW.tall : 0);
+  return { left, top: 6, cell, wide, tall, longest, height };
 }
 
 // The palette index of a value. A weight's brightness goes with its square root, since most weights are small; a change
@@ -73,12 +79,12 @@ function hatch(pen, cells, { left, top, cell }) {
 }
 
 // Write as many token names as fit; with their positions if some are left out.
-function names(pen, cells, { left, top, cell, wide, tall, height }) {
+function names(pen, cells, { left, top, cell, wide, tall, longest, height }) {
   const every = Math.ceil(LINE / cell);
   pen.textAlign = "right";
-  for (let at = 0; at < cells.rows; at += every) pen.fillText(axisLabel(cells.queries[at], cells.first + at, every), left - 5, top + (at + 0.5) * cell);
+  for (let at = 0; at < cells.rows; at += every) pen.fillText(axisLabel(cells.queries[at], cells.first + at, every, longest), left - 5, top + (at + 0.5) * cell);
   for (let at = 0; at < cells.columns; at += every) {
-    upright(pen, axisLabel(cells.keys[at], cells.firstKey + at, every), left + (at + 0.5) * cell, top + tall + 5);
+    upright(pen, axisLabel(cells.keys[at], cells.firstKey + at, every, longest), left + (at + 0.5) * cell, top + tall + 5);
   }
   pen.textAlign = "center";
   pen.fillText(cells.titles[1], left + Math.max(wide, 160) / 2, height - 7);
@@ -101,10 +107,11 @@ function bar(pen, cells, palette, { left, top, wide, tall }, ink) {
 
 function picture(canvas, cells) {
   const width = canvas.parentElement.clientWidth || 400;
-  const place = layout(width, cells);
+  const style = getComputedStyle(canvas);
+  const ruler = Object.assign(sheet(1, 1).getContext("2d"), { font: `11px ${style.fontFamily}` });
+  const place = layout(width, cells, (text) => ruler.measureText(text).width);
   const all = sheet(width, place.height);
   const pen = all.getContext("2d");
-  const style = getComputedStyle(canvas);
   const [red, green, blue] = style.color.match(/[\d.]+/g).map(Number);
   const dark = red + green + blue > 3 * 128; // the page is dark if its text is light
   const palette = Uint8Array.from(cells.palettes[dark ? 1 : 0].match(/../g), (pair) => parseInt(pair, 16));

@@ -110,11 +110,11 @@ function upright(pen, text, x, y) {
 // The width of a text in letters, about as in viz/html.py: a Chinese character or an emoji counts as two.
 const lettersOf = (text) => [...text].reduce((sum, letter) => sum + (letter < "\u2e80" ? 1 : 2), 0);
 
-// The label of a heatmap's row or column; it has the position if some labels are left out.
-function axisLabel(label, position, every) {
-  const cut = [...label].slice(0, 11);
-  while (lettersOf(cut) > 11) cut.pop();
-  const short = lettersOf(label) > 12 ? `${cut.join("")}…` : label;
+// The label of a heatmap's row or column, of at most so many letters; it has the position if some labels are left out.
+function axisLabel(label, position, every, most = 12) {
+  const cut = [...label].slice(0, most - 1);
+  while (lettersOf(cut) > most - 1) cut.pop();
+  const short = lettersOf(label) > most ? `${cut.join("")}…` : label;
   return every > 1 ? `${position} ${short}` : short;
 }
 

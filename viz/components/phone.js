@@ -3,8 +3,9 @@
 
 const here = location.pathname.replace(/\/+$/, ""); // …/room/ID
 const store = `unmask ${here}`;
+const [PATIENCE, QUICK] = [40_000, 15_000]; // ms that a step and an answer may take: the server holds a step for 25 s
 const number = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
-const kept = { phone: number, given: {}, right: {}, ...read() };
+const kept = { phone: number, given: {}, ...read() };
 const [step, status] = ["step", "status"].map((id) => document.getElementById(id));
 let now = null;
 let drawn = []; // what ends each picture
@@ -19,7 +20,7 @@ function read() {
 }
 
 function keep() {
-  for (const name of ["given", "right"]) kept[name] = { ...read()?.[name], ...kept[name] }; // of another tab
+  kept.given = { ...read()?.given, ...kept.given }; // of another tab
   write();
 }
 
@@ -40,7 +41,7 @@ async function follow() {
     let pause = 0;
     try {
       const headers = tag ? { "If-None-Match": tag } : {};
-      const answer = await fetch(`${here}/step?phone=${kept.phone}`, { headers, cache: "no-store" });
+      const answer = await fetch(`${here}/step?phone=${kept.phone}`, { headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
       if (answer.status === 404) return leave(words.ended);
       if (answer.status === 403) return leave(words.full);
       if (answer.status === 200) show(await answer.json());
@@ -65,22 +66,25 @@ function leave(text) {
 
 function show(told) {
   const moved = now && now.name !== told.name;
+  const held = step.contains(document.activeElement); // what had the focus goes
   now = told;
   drawn.forEach((end) => end());
+  step.lang = told.lang; // the teacher's; the page's is the phone's
   step.innerHTML = told.html; // written by our own server, which escapes what anybody typed
   for (const one of step.querySelectorAll("a[href]")) {
     const address = one.getAttribute("href");
     if (!/^([a-z][a-z\d+.-]*:|\/\/)/i.test(address)) one.href = new URL(address, new URL(`${here}/../..`, location).href.replace(/\/?$/, "/"));
     one.target = "_blank";
   }
+  for (const one of step.querySelectorAll(".lesson_picture, .formula")) {
+    if (one.scrollWidth > one.clientWidth) one.tabIndex = 0; // so that keys scroll it
+  }
   drawn = [...step.querySelectorAll("[data-view]")].map((place) =>
     globalThis.canvases[place.dataset.view](place, unpack(place.dataset.packet), () => {}));
   for (const one of step.querySelectorAll("button[data-choice]")) one.onclick = () => give(Number(one.dataset.choice));
   say();
-  if (moved) {
-    scrollTo(0, 0);
-    step.focus({ preventScroll: true }); // where a screen reader reads on
-  }
+  if (moved) scrollTo(0, 0);
+  if (moved || held) step.focus({ preventScroll: true }); // where a screen reader reads on
 }
 
 // What this phone answered, and what became of it.
@@ -89,38 +93,34 @@ function say() {
   const buttons = [...step.querySelectorAll("button[data-choice]")];
   for (const one of buttons) {
     one.setAttribute("aria-pressed", String(Number(one.dataset.choice) === given));
-    one.disabled = given !== undefined;
+    one.setAttribute("aria-disabled", String(given !== undefined)); // disabled, it would lose the focus
   }
   for (const one of step.querySelectorAll("li[data-choice]")) {
     one.classList.toggle("own", Number(one.dataset.choice) === given);
   }
   tell(buttons.length && given !== undefined ? words.given : "");
-  if (now?.said) {
-    document.getElementById("said").innerHTML = now.said[given] ?? now.said.at(-1);
-    if (given !== undefined) {
-      kept.right[now.name] = now.right.includes(given);
-      keep();
-    }
-  }
-  const [lesson] = now?.name.split("-") ?? []; // of whose steps all names begin with it
-  const answered = Object.keys(kept.right).filter((name) => name.startsWith(`${lesson}-`));
-  if (now?.scores && answered.length) {
+  if (now?.said) document.getElementById("said").innerHTML = now.said[given] ?? now.said.at(-1);
+  const answered = Object.keys(now?.scores ? now.right : {}).filter((name) => kept.given[name] !== undefined);
+  if (answered.length) {
     const score = now.scores[answered.length - 1] ?? "";
-    document.getElementById("score").textContent = score.replace("{right}", answered.filter((name) => kept.right[name]).length);
+    const right = answered.filter((name) => now.right[name].includes(kept.given[name]));
+    document.getElementById("score").textContent = score.replace("{right}", right.length);
   }
 }
 
 async function give(choice) {
   const { name } = now;
+  if (kept.given[name] !== undefined) return;
   kept.given[name] = choice;
   say();
   try {
     const body = JSON.stringify({ phone: kept.phone, step: name, choice });
-    const answer = await fetch(`${here}/answer`, { method: "POST", body });
+    const answer = await fetch(`${here}/answer`, { method: "POST", body, signal: AbortSignal.timeout(QUICK) });
     if (!answer.ok) return refused(name, answer.status === 409 ? words.late : words.unsent);
     kept.given[name] = await answer.json(); // the first one, whose confirmation may have been lost
     keep();
-    if (kept.given[name] !== choice) say();
+    say();
+    if (kept.given[name] !== choice) tell(words.first);
   } catch {
     refused(name, words.unsent);
   }
@@ -128,7 +128,7 @@ async function give(choice) {
 
 // The next step may have come before the server's answer, and told what would have been right.
 function refused(name, why) {
-  for (const one of [kept.given, kept.right]) delete one[name];
+  delete kept.given[name];
   write();
   say();
   tell(why);

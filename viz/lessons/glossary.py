@@ -2,8 +2,10 @@
 words open; and its formulas."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from itertools import zip_longest
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -99,7 +101,8 @@ PICTURES: Mapping[str, Callable[[], Markup]] = {
 
 WORD = "word:"  # the link [heads](word:head) opens the word's card in place
 
-BUTTON = Markup('<button type="button" class="word" popovertarget="{}">')
+BUTTON = Markup('<span class="whole"><button type="button" class="word" popovertarget="{}">')
+CLOSING = re.compile(r"[,.;:!?)\]”’…，。；：！？）、】」』]*")  # stays on the line of the word before it
 
 
 @cache
@@ -130,7 +133,7 @@ def card(word: str, term: Term) -> Markup:
 def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
     """Turn links to words into buttons that open their cards; links to unknown words become text."""
     known, closing = glossary(), []
-    for token in tokens:
+    for token, after in zip_longest(tokens, tokens[1:]):
         if token.type == "link_open":
             address = str(token.attrGet("href"))
             word = address.removeprefix(WORD) if address.startswith(WORD) else None
@@ -141,7 +144,12 @@ def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
             elif word is not None:
                 token.type, token.content = "html_inline", ""
         elif token.type == "link_close" and (word := closing.pop()) is not None:
-            token.type, token.content = "html_inline", "</button>" if word in known else ""
+            token.type = "html_inline"
+            if word in known:
+                signs = CLOSING.match(after.content) if after and after.type == "text" else None
+                token.content = f"</button>{signs[0] if signs else ''}</span>"
+                if signs:
+                    after.content = after.content[signs.end() :]
 
 
 def formula(latex: str) -> Markup:

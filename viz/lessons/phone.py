@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import ENGLISH, LANGUAGES, say, spoken
+from i18n import ENGLISH, LANGUAGES, language, say, spoken
 from viz.components import words
 from viz.html import join, swatch, table, tag, td, th, track
 from viz.lessons import screen
@@ -29,10 +29,11 @@ WIDE, TALL = 600, 260  # size of the picture of curves, in its own units
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What a phone shows of a step's run. canvases: each with its title."""
+    """What a phone shows of a step's run. canvases: each with its title. hatched: whether some have blocked cells."""
 
     html: Markup | str = ""
     canvases: Sequence[tuple[str, Canvas]] = ()
+    hatched: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class PhoneStep:
         return self.lesson.steps[self.number - 1]
 
     def body(self) -> bytes:
-        """Gzipped JSON: name, html, and once the answer is shown, right and said for each choice, last for none."""
+        """Gzipped JSON: name, html, its lang, and once the answer is shown, said for each choice, last for none."""
         step = self.step
         parts = [_above(self.lesson, self.number), prose(step.prose, "prose")]
         parts += [formula(step.formula)] if step.formula else []
@@ -63,8 +64,7 @@ class PhoneStep:
                 parts.append(_question(asked, self.answer))
             else:
                 given = [*range(len(self.answer.choices)), None]
-                told["right"] = sorted(self.answer.right)
-                told["said"] = [screen.verdict_on(self.answer, one, asked) for one in given]
+                told["said"] = [screen.verdict_on(self.answer.offered(), one, asked) for one in given]
                 parts += [tag("div", id="said"), bars(self.answer, self.counts, right=True)]  # not shown
         if step.notice and (self.answer is None or self.counts is not None):
             parts.append(prose("**" + say("What to notice.") + f"** {step.notice}", "notice"))
@@ -73,6 +73,8 @@ class PhoneStep:
             packet = base64.b64encode(one.packet).decode()
             view = tag("div", class_=f"view {one.view}", data_view=one.view, data_packet=packet)
             parts.append(tag("figure", tag("figcaption", title) + view))
+        if self.drawn.hatched:
+            parts.append(tag("p", say("Hatched cells are blocked."), class_="note"))
         return _sent(told | {"html": join(parts)})
 
 
@@ -82,12 +84,13 @@ def failed_body(lesson: "Lesson", number: int, name: str) -> bytes:
     return _sent({"name": name, "html": join(parts)})  # not shown
 
 
-def end_body(lesson: "Lesson", name: str) -> bytes:
-    """The lesson's summary, under which a phone counts its own answers."""
+def end_body(lesson: "Lesson", name: str, right: Mapping[str, Sequence[int]]) -> bytes:
+    """The lesson's summary, under which a phone counts its own answers. right: by the names of the steps whose answers
+    were shown, the right choices; so a phone that missed a reveal counts like the others."""
     asked = sum(step.ask is not None for step in lesson.steps)
     parts = (tag("p", lesson.title, class_="note"), tag("h1", say("Summary")))
     html = join((*parts, prose(lesson.summary or lesson.aim, "summary"), tag("p", id="score")))  # not shown
-    return _sent({"name": name, "html": html, "scores": screen.scores(asked)})
+    return _sent({"name": name, "html": html, "scores": screen.scores(asked), "right": right})
 
 
 def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
@@ -176,8 +179,8 @@ def _question(asked: str, answer: "Answer") -> Markup:
     return tag("div", tag("p", tag("b", asked)) + join(buttons), class_="question")
 
 
-def _sent(told: Mapping[str, Any]) -> bytes:
-    return gzip.compress(json.dumps(told).encode(), 6, mtime=0)
+def _sent(told: dict[str, Any]) -> bytes:
+    return gzip.compress(json.dumps(told | {"lang": language()}).encode(), 6, mtime=0)
 
 
 STRIP = """<style>

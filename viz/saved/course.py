@@ -150,7 +150,7 @@ def _about(one: CourseStep) -> dict[str, Any]:
         asked, title = screen.question(one.step.ask), one.step.title
         why, given = screen.plain(one.answer.why), [*range(len(one.answer.choices)), None]
         about["right"] = [place in one.answer.right for place in range(len(one.answer.choices))]
-        about["said"] = [screen.verdict_on(one.answer, choice, asked) for choice in given]
+        about["said"] = [screen.verdict_on(one.answer.offered(), choice, asked) for choice in given]
         kinds = ["told" if choice is None else "right" if choice in one.answer.right else "wrong" for choice in given]
         about["seen"] = [screen.seen_line(kind, title, why) for kind in kinds]
         about["unanswered"] = screen.seen_line("open", title, say("Not answered yet."))

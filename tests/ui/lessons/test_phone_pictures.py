@@ -15,6 +15,13 @@ def test_a_training_is_sent_at_the_checkpoint_of_the_step() -> None:
     assert "Step 375: loss" in classroom.drawn(lesson.steps[3], *steps.pair(lesson.steps[3]), hidden=False).html
 
 
+def test_a_picture_with_blocked_cells_is_known_as_hatched() -> None:
+    (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "causal_mask"]
+    for place, hatched in ((0, True), (1, True), (4, False)):  # with the mask, before, nowhere
+        step = lesson.steps[place]
+        assert classroom.drawn(step, *steps.pair(step), hidden=False).hatched is hatched
+
+
 def test_an_image_is_sent_plain_and_then_as_the_token_attends() -> None:
     (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "words_and_images"]
     now, beside = steps.pair(lesson.steps[1])

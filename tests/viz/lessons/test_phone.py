@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from lessons.questions import Answer
 from lessons.reading import read
 from lessons.statement import Statement
 from tests.viz.markup import plain
-from viz.lessons.phone import PhoneStep, curve_body, end_body, language_of, losses_table, phone_page
+from viz.lessons.phone import Drawn, PhoneStep, curve_body, end_body, language_of, losses_table, phone_page
 from viz.lessons.screen import QuestionSummary, summary_page
 from viz.why_causal.charts import Curve
 
@@ -53,7 +54,7 @@ def told(body: bytes) -> dict[str, Any]:
 
 def test_before_the_reveal_nothing_answers_the_question(lesson: Lesson) -> None:
     sent = told(PhoneStep(lesson, 1, "abc-1", ANSWER, None).body())
-    assert set(sent) == {"name", "html"}
+    assert set(sent) == {"name", "html", "lang"}
     assert "Three are open" not in sent["html"]
     assert "Count them" not in sent["html"]
     assert "A &lt;b&gt;lesson&lt;/b&gt; · 1 of 3" in sent["html"]
@@ -64,7 +65,6 @@ def test_before_the_reveal_nothing_answers_the_question(lesson: Lesson) -> None:
 
 def test_after_it_each_phone_reads_of_its_own_answer_and_of_the_class_s(lesson: Lesson) -> None:
     sent = told(PhoneStep(lesson, 1, "abc-1", ANSWER, {1: 3, 2: 1}).body())
-    assert sent["right"] == [1]
     starts = (
         "Your answer: two. Not",
         "Your answer: three <x>. That",
@@ -78,16 +78,28 @@ def test_after_it_each_phone_reads_of_its_own_answer_and_of_the_class_s(lesson: 
     assert "three &lt;x&gt; ✓" in bars
 
 
+def test_where_a_choice_was_given_nothing_is_said_of_numbers_that_are_near_enough(lesson: Lesson) -> None:
+    sent = told(PhoneStep(lesson, 1, "abc-1", replace(ANSWER, number=3.0, within=0.5), {}).body())
+    assert "Your answer: three <x>. That is right." in plain(sent["said"][1])
+    assert "away counts" not in str(sent)
+
+
+def test_pictures_with_blocked_cells_have_a_key(lesson: Lesson) -> None:
+    for hatched in (True, False):
+        sent = told(PhoneStep(lesson, 2, "abc-2", None, None, Drawn(hatched=hatched)).body())
+        assert ("Hatched cells are blocked." in sent["html"]) is hatched
+
+
 def test_a_step_without_a_question_is_shown_whole(lesson: Lesson) -> None:
     sent = told(PhoneStep(lesson, 2, "abc-2", None, None).body())
-    assert set(sent) == {"name", "html"}
+    assert set(sent) == {"name", "html", "lang"}
     assert "More." in sent["html"]
     assert "data-choice" not in sent["html"]
 
 
 def test_at_the_end_there_is_a_sentence_for_every_number_of_answers(lesson: Lesson) -> None:
-    sent = told(end_body(lesson, "abc-3"))
-    assert sent["scores"] == ["{right} of 1 answer correct."]
+    sent = told(end_body(lesson, "abc-3", {"abc-1": [1]}))
+    assert (sent["scores"], sent["right"]) == (["{right} of 1 answer correct."], {"abc-1": [1]})
     assert "It was seen." in sent["html"]
 
 
@@ -98,7 +110,9 @@ def test_a_training_is_drawn_from_0_to_its_largest_loss() -> None:
     assert "1: with: 1.000 nats/character" in html
     assert "2: without: –" in html
     with spoken("zh"):
-        assert "：1.000 奈特/字符" in told(curve_body(lines, 200))["html"]
+        chinese = told(curve_body(lines, 200))
+        assert "：1.000 奈特/字符" in chinese["html"]
+        assert chinese["lang"] == "zh"
     assert "Loss from 0 to 4.0 nats/character, over steps 0 to 200." in html
 
 

@@ -110,3 +110,13 @@ def test_prose_is_never_markup_of_its_writer_s() -> None:
     assert html.count('popovertarget="p_key"') == html.count('id="p_key"') == 1
     assert ">n</" not in html
     assert "&lt;b&gt;" in html
+
+
+def test_what_follows_a_word_stays_on_its_line() -> None:
+    html = prose(
+        "in [nats](word:nat): the [key](word:key) of [heads](word:head).” And [k](word:none), [nats](word:nat)", "p"
+    )
+    found = re.findall(r'<span class="whole"><button [^>]*>(.*?)</button>(.*?)</span>', html)
+    assert found == [("nats", ":"), ("key", ""), ("heads", ".”"), ("nats", "")]
+    assert "</span> the <span" in html
+    assert "And k, <span" in html
