@@ -27,6 +27,7 @@ from serving.loaded_models import OF_PAGES
 from unmask.report_request import check_on_this_machine
 from viz.components import packed
 from viz.hatch import data_uri, hatch_png
+from viz.head import head_range, named_alike
 from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.lessons import pictures
 from viz.lessons.phone import losses_table
@@ -34,6 +35,7 @@ from viz.lessons.pictures import image_and_words, lit_picture, scene_image
 from viz.lessons.screen import row_tokens, run_names
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
+from viz.sentence import comparable
 
 Series = tuple[tuple[int, RunScores], ...]  # (step, scores) of each checkpoint of the induction model
 Scene = dict[str, Any]  # what components/course.js draws, or a run in it
@@ -229,8 +231,10 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
         yield lit_picture(view, name, pictured(step.image or ""), query)
     if step.show in ("head", "pair"):
         one, other = (head_view(run.trace, row, run.trace.spec, layer, head) for run in (now, beside))
-        yield name, picture_packet(one, name=name, query=query)
-        if step.show == "pair" and (one.queries, one.keys) == (other.queries, other.keys):
+        compared = step.show == "pair" and comparable(one, other)
+        most = head_range(one, other) if compared else head_range(one)
+        yield name, picture_packet(one, name=name, query=query, most=most)
+        if compared:
             small: Any = {"name": name, "query": query, "small": True}
-            yield run_names(now.model.name, beside.model.name)[1], picture_packet(other, **small)
-            yield say("difference"), difference_packet(changed(one, other), **small)
+            yield run_names(now.model.name, beside.model.name)[1], picture_packet(other, most=most, **small)
+            yield say("difference"), difference_packet(changed(*named_alike(one, other)), **small)

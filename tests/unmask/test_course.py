@@ -18,6 +18,7 @@ from lessons.reading import FOLDER, shelf
 from model.gpt2 import save_transformer
 from model.transformer import Transformer, TransformerConfig
 from tests.model.huggingface.families import save
+from tests.viz.packet import unpacked
 from unmask.__main__ import main
 from viz.numbers import percent
 
@@ -208,6 +209,18 @@ def test_all_errors_of_all_lessons_are_said_at_once(tmp_path: Path, capsys: pyte
     assert [re.search(r"line (\d+)", one)[1] for one in lines] == ["11", "17", "11"]
     assert lines[0].startswith(f"No course was written: {first.name}")
     assert lines[2].startswith(second.name)
+
+
+def test_a_pair_drawn_here_has_one_scale_also_where_a_token_differs(tmp_path: Path) -> None:
+    """In some layers only, which a browser does not do."""
+    beside = 'beside: {text: one two four, masks: {"causal": false, "layers": [3]}}'
+    lesson(tmp_path, f'head: L3 H5\nmasks: {{"causal": false, "layers": [3]}}\n{beside}\nshow: pair')
+    assert main(["course", "-o", str(tmp_path / "site"), "--lessons", str(tmp_path)]) == 0
+    page = min((tmp_path / "site").glob("**/mine*.html"))
+    packets = re.findall(r'id="packet\d_\d"[^>]*>([^<]+)<', page.read_text("utf-8"))
+    found = [unpacked(base64.b64decode(one))[0] for one in packets]
+    assert len(found) == 3
+    assert found[0]["most"] == found[1]["most"] > found[2]["most"] > 0
 
 
 def test_a_folder_without_lessons_is_no_course(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
