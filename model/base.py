@@ -114,6 +114,7 @@ class Model(ABC):
     has logits. num_layers and num_heads are those of the attention that a fresh trace shows; key_value_heads: for each
     of its query heads, the key-value head it reads. context: the most positions of a row; most_cells: of a batch.
     network: what holds its weights. hardware: what computes it. added_after: how many tokens it adds behind a text.
+    given: how many tokens every target of an encoder-decoder begins with, which it does not write itself.
     """
 
     network: nn.Module
@@ -125,6 +126,7 @@ class Model(ABC):
     chats = False  # whether it is a decoder that has a chat template
     hardware: Hardware = CPU
     added_after = 0
+    given = 1
 
     def __init__(
         self,

@@ -38,6 +38,7 @@ class TokenBatch:
     empty where there is no text. rendered: whether a chat template wrote them.
     positions: int64 [B,T], where the tokens stand, in place of those counted over real tokens.
     patches: float32 [B,T,N], for a model that reads images: what each image token is made from.
+    goes_on: [B] whether the model that wrote a text would write more of it; empty where no model wrote them.
     """
 
     ids: Tensor
@@ -51,6 +52,7 @@ class TokenBatch:
     rendered: bool = False
     positions: Tensor | None = None
     patches: Tensor | None = None
+    goes_on: tuple[bool, ...] = ()
 
     @cached_property
     def kept(self) -> np.ndarray:
@@ -79,7 +81,7 @@ class TokenBatch:
     def rows(self, rows: Sequence[int]) -> Self:
         """These rows alone, as long as they are here; one may come several times."""
         some = list(rows)
-        each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends")}
+        each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends", "goes_on")}
         picked: dict[str, Any] = {name: tuple(values[row] for row in some) for name, values in each.items() if values}
         source = None if self.source is None else self.source.rows(some)
         return replace(self, **self._tensors(some), **picked, source=source)

@@ -69,5 +69,5 @@ else:
 
 widgets.show_notes(clinic.notes(model, lines))
 # the head is always named: without one, the page goes to a head that shows the bug
-own = clinic.NO_ANSWER if mode == "spot" else {"layer": layer, "head": head}
-controls.share(clinic.ClinicLink, model, puzzle=None, **own)
+own = {"puzzle": None, "layer": layer, "head": head} if asked is None else clinic.NO_ANSWER | {"puzzle": asked.number}
+controls.share(clinic.ClinicLink, model, **own)

@@ -211,13 +211,13 @@ class Steps:
 
 
 def steps(found: RunView, standard: RunView) -> Steps:
-    """What the run says of its target, of which every token but the first was written by the row before it.
+    """What the run says of its target, of which every token but those given was written by the row before it.
 
     The last output is what would come next under the standard masks.
     """
 
     def make() -> Steps:
-        here, model = found.run.batch.real(found.row), found.model
+        here, model = _reading_rows(found), found.model
         written, after = slice(here.start + 1, here.stop), (found.row, here.stop - 1)
         last = int(results.ask(logits_at, standard.run, *after).argmax())
         chance = float(results.ask(logits_at, found.run, *after).softmax(-1)[last])
@@ -226,6 +226,12 @@ def steps(found: RunView, standard: RunView) -> Steps:
         return Steps(outputs, here, np.append(np.exp(-losses[written]), chance))
 
     return found.kept("steps", make)
+
+
+def _reading_rows(found: RunView) -> slice:
+    """The target's rows that predict what is written: its last given token, and all that follow."""
+    here = found.run.batch.real(found.row)
+    return slice(here.start + found.model.given - 1, here.stop)
 
 
 def written(model: DatesModel, lines: SourceTexts, spec: MaskSpec) -> Written:
@@ -239,7 +245,8 @@ def notes(model: Model, lines: SourceTexts, row: int) -> list[str]:
     """A sentence for everything that the user should know of the batch."""
     batch, source, count = lines.reading.batch, lines.reading.batch.source, len(lines.own_rows)
     assert source is not None
-    own = [replace(one, cut=one.cut[:count]) for one in (batch, source)]  # cuts of the page's own lines go unsaid
+    # what is not shown of the page's own lines goes unsaid
+    own = [replace(one, cut=one.cut[:count], goes_on=one.goes_on[:count]) for one in (batch, source)]
     found = explain.limits(model, replace(lines.reading, batch=replace(own[0], source=own[1])))
     if lines.ours:
         beside = escaped(lines.reading.rows[-1][:80])
@@ -370,7 +377,7 @@ def heatmap(model: Model, part: str, pair: Pair, shown: str) -> None:
         figure = cached_figure(head_figure, shown_view, dark=dark, tall=tall)
         alt = cached_figure(explain.head_alt, name, shown_view, False)
         key = cached_figure(explain.key, [shown_view], head_range(shown_view))
-    begin = pair[0].real.start
+    begin = _reading_rows(pair[0]).start
     go_to_step = lambda position, _: st.session_state.update(cross_step=max(position - begin, 0))  # noqa: E731
     on_pick = go_to_step if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)

@@ -103,6 +103,14 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
         for row, cut in enumerate(one.cut, 1)
         if cut
     ]
+    for row, goes_on in enumerate(batch.goes_on):
+        if goes_on:
+            words, target = (
+                N_("{where} shows the first {count} tokens that {model} writes; it would go on."),
+                ROWS["target"],
+            )
+            count = int(batch.kept[row].sum()) - model.given
+            notes.append(say(words, where=say(target, row=row + 1), count=count, model=title_of(model)))
     if reading.rows_left_out:
         words = N_(
             "Lines shown: the first {count:,} of {all:,}. The page takes at most {most}, fewer if they are long."

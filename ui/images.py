@@ -125,7 +125,7 @@ def choose_image() -> ShownImage | None:
     if one_of(say("Image"), SOURCES, "images_source", width="stretch") == "upload":
         about = say("PNG, JPEG or WebP, at most 5 MB. It is read once, shown to you alone and never stored.")
         look = {"key": "images_file", "on_change": take, "max_upload_size": MOST_BYTES // 2**20, "help": about}
-        uploader(say("Image file"), ["png", "jpg", "jpeg", "webp"], **look)
+        uploader(say("Image file (PNG, JPEG or WebP)"), ["png", "jpg", "jpeg", "webp"], **look)
         about = say("A Hub id or a folder of an image-text model; empty: the small models of this page.")
         st.text_input(say("Another model"), key="images_model", max_chars=300, help=about)
         found = state.get("images_upload")

@@ -157,11 +157,11 @@ class LoadedModel(Checkable, Circuits):
 
         causal, padding: None: as in training. masks: a whole MaskSpec, or some of its fields by name, the
         others as in training: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
-        without, it writes its own. image: of an image-text model, a path, an image of Pillow or an array; it
-        stands where the text has the processor's token for it, or at its beginning. Warns where the network was given
-        hooks or other weights since it was loaded, which the run does not have, and where the model's context has no
-        room for all of the row's text: `Run.cut` is the rest. Raises ValueError for invalid arguments, OSError for an
-        image that cannot be read.
+        without, it writes its own, of at most 40 tokens. image: of an image-text model, a path, an image of Pillow or
+        an array; it stands where the text has the processor's token for it, or at its beginning. Warns where the
+        network was given hooks or other weights since it was loaded, which the run does not have, and where the
+        model's context has no room for all of the row's text: `Run.cut` is the rest. Raises ValueError for invalid
+        arguments, OSError for an image that cannot be read.
         """
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")

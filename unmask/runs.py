@@ -63,7 +63,8 @@ class Run(Analyses, Checkable):
         each = [(" and ".join(names) or "no", len(names) > 1, where) for where, names in self.masks_by_scope.items()]
         masks = ", ".join(f"{names} {'masks' if several else 'mask'}{where}" for names, several, where in each)
         positions = "" if self.masks.positions == "counted" else f", positions by {self.masks.positions}"
-        longer = " of a longer text" if self.cut else ""
+        goes_on = self.trace.queries.goes_on
+        longer = " of a longer text" if self.cut or (goes_on and goes_on[self.row]) else ""
         into = "" if self.by == "tokens" else f" merged into {self.by}"
         return f"{self.model.name}, {token_count(real)}{padding}{longer}{into}, {masks}{positions}"
 

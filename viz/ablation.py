@@ -67,7 +67,15 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
     heads = say_all(names) if len(names) <= MOST_NAMED else say("{count} heads", count=len(names))
     about = {"heads": heads, "way": way, "position": asked.position, "nats": signed(before - after, 2)}
     about |= {"target": escape(asked.target), "query": escape(asked.query)}
-    return say(CHANGE, before=chance(math.exp(before)), after=chance(math.exp(after)), **about)
+    return say(CHANGE, **_chances(before, after), **about)
+
+
+def _chances(before: float, after: float) -> dict[str, str]:
+    """The two probabilities, with more digits if the loss changes but they would be written alike."""
+    pairs = [{"before": chance(math.exp(before), digits), "after": chance(math.exp(after), digits)}
+             for digits in range(1, 5)]  # fmt: skip
+    changed = abs(before - after) >= NOTICED
+    return next((pair for pair in pairs if changed and pair["before"] != pair["after"]), pairs[0])
 
 
 def what_is_asked(asked: AskedPrediction) -> str:

@@ -149,24 +149,25 @@ def whole_percent(share: float) -> str:
     return f"{fixed(100 * share, 0)}%"
 
 
-def percent(share: float) -> str:
-    """A share to a tenth of a percent: 0.4132 -> "41.3%"; NaN -> "–".
+def percent(share: float, digits: int = 1) -> str:
+    """A share to a tenth of a percent: 0.4132 -> "41.3%"; NaN -> "–". digits: after the point.
 
     A share that is not exactly 0 or 1 is never written as 0% or 100%: 0.0004 -> "<0.1%", 0.9996 -> ">99.9%".
     """
+    step = Decimal(10) ** -digits
     if math.isnan(share):
         return "–"
     if share <= 0 or share >= 1:
         return "0%" if share <= 0 else "100%"
-    if share < 0.0005:
-        return "<0.1%"
-    tenths = Decimal(float(share) * 100).quantize(Decimal("0.1"), ROUND_HALF_UP)  # ties as in a browser's toFixed(1)
-    return f"{tenths}%" if share < 0.9995 else ">99.9%"
+    if share < float(step) / 200:
+        return f"<{step}%"
+    tenths = Decimal(float(share) * 100).quantize(step, ROUND_HALF_UP)  # ties as in a browser's toFixed(1)
+    return f"{tenths}%" if share < 1 - float(step) / 200 else f">{100 - step}%"
 
 
-def chance(probability: float) -> str:
+def chance(probability: float, digits: int = 1) -> str:
     """Write a token's probability, never as exactly 0 or 1: no softmax gives these, whatever float32 rounds to."""
-    return percent(min(max(probability, 1e-9), 1 - 1e-9))
+    return percent(min(max(probability, 1e-9), 1 - 1e-9), digits)
 
 
 def perplexity(nats: float) -> str:

@@ -22,7 +22,7 @@ from i18n import msg_count
 from model import catalog
 from model.atlas.progress import AtlasProgress, about, begun, load, made_of, measured_in_threads, measured_on_ray, save
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
-from model.atlas.unit import LONGEST_ROW, Unit, check, row_length, units_of_files, units_of_random
+from model.atlas.unit import LONGEST, LONGEST_ROW, Unit, check, row_length, units_of_files, units_of_random
 from model.files import to_stdout, write
 from model.masks import NATIVE
 from serving import machine
@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m model.atlas",
         description="Measure every head of a model over texts, and write what was found as Parquet tables.",
-        epilog="A line of a .txt file is a text, and a cell of a .csv file's column text. Ctrl-C stops it; "
-        "the same command resumes it.",
+        epilog="A line of a .txt file is a text, and a cell of a .csv file's column text; one of more than "
+        f"{LONGEST:,} characters is read as several texts. Ctrl-C stops it; the same command resumes it.",
     )
     parser.add_argument("model", help="a model name of the app, a Hub id or a folder")
     parser.add_argument("files", nargs="*", type=Path, help="texts, as .txt or .csv in UTF-8")

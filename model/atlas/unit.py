@@ -29,7 +29,7 @@ from model.masks import MaskSpec
 from model.text import TokenBatch, padded, shortened
 
 UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that one takes seconds, not minutes
-LONGEST = UNIT_CHARACTERS  # characters of a text; what is longer counts as several
+LONGEST = UNIT_CHARACTERS  # characters of a text; what is longer counts as several, cut behind a space
 MOST_UPLOAD = 2_000_000  # bytes of a file that a page takes
 SUFFIXES = (".txt", ".csv")
 RANDOM_ROWS, RANDOM_SPAN, RANDOM_SEED = 16, 50, 0  # as the story model's card has them
@@ -167,10 +167,13 @@ def _texts(file: TextIO, kind: str, name: str) -> Iterator[str]:
 
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:
-    while line := file.readline(LONGEST):
+    rest = ""  # of a line that is too long
+    while line := rest + file.readline(LONGEST + 1 - len(rest)):
         if "\0" in line:
             raise ValueError(msg("{file}: expected text, got a file with zero bytes in it", file=name))
-        yield from (part for part in line.splitlines() if part.strip())
+        end = _end(line) if len(line.rstrip("\r\n")) > LONGEST else len(line)
+        yield from (part for part in line[:end].splitlines() if part.strip())
+        rest = line[end:]
 
 
 def _cells(file: TextIO, name: str) -> Iterator[str]:
@@ -184,7 +187,15 @@ def _cells(file: TextIO, name: str) -> Iterator[str]:
         cell = " ".join(row[column].split()) if column < len(row) else ""
         if "\0" in cell:
             raise ValueError(msg("{file}: expected text, got a file with zero bytes in it", file=name))
-        yield from (cell[begin : begin + LONGEST] for begin in range(0, len(cell), LONGEST))
+        while cell:
+            end = _end(cell)
+            yield cell[:end]
+            cell = cell[end:]
+
+
+def _end(text: str) -> int:
+    """How many of its characters are one text: at most LONGEST, up to a space if that leaves some out."""
+    return len(text) if len(text) <= LONGEST else text.rfind(" ", 0, LONGEST) + 1 or LONGEST
 
 
 def _common(encoded: list[tuple[int, ...]]) -> int:

@@ -97,6 +97,8 @@ class HuggingFaceModel(Model):
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None, several=several)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
         self.added_after = len((self._tokens.targets or self._tokens.texts).end)
+        if self._tokens.targets is not None:
+            self.given = len(self._tokens.targets.start)
         self._processor = processor
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
@@ -111,7 +113,7 @@ class HuggingFaceModel(Model):
         if targets is None and not self.predicts:
             written = writer.encode(texts, pad_side)  # as a classifier made of an encoder-decoder does
         elif targets is None:
-            written = writer.written(self._write(batch), pad_side)
+            written = self._write(batch, pad_side)
         else:
             check_targets(targets, texts)
             written = writer.encode(targets, pad_side)
@@ -284,8 +286,8 @@ class HuggingFaceModel(Model):
         )
 
     @torch.inference_mode()
-    def _write(self, texts: TokenBatch) -> list[list[int]]:
-        """A target for each text, generated greedily, without its start and closing tokens."""
+    def _write(self, texts: TokenBatch, pad_side: str) -> TokenBatch:
+        """A target for each text, generated greedily, without its closing token."""
         stacks, tokens, source = self._stacks, self._tokens, self._inputs(texts)
         assert isinstance(stacks, TwoStacks)
         assert tokens.targets is not None
@@ -297,7 +299,8 @@ class HuggingFaceModel(Model):
         rows = torch.tensor([begin] * len(source.ids), device=self.network.device)
         ends = torch.tensor(sorted(tokens.ends), device=self.network.device)
         ended = torch.zeros(len(rows), dtype=torch.bool, device=self.network.device)
-        for _ in range(min(MOST_WRITTEN, self.context - len(begin))):
+        most = min(MOST_WRITTEN, self.context - len(begin))
+        for _ in range(most + 1):  # one more than is kept: it may be the end
             inputs = Inputs(rows, torch.ones_like(rows, dtype=torch.bool), source)
             run = Recording(in_decoder, self.standard, inputs.keeps())
             logits = stacks.logits(stacks.decode(run, inputs, encoded)[:, -1])
@@ -307,8 +310,9 @@ class HuggingFaceModel(Model):
             ended |= torch.isin(token, ends)
             if ended.all():
                 break
-        written = rows[:, len(begin) :].tolist()
-        return [[*takewhile(lambda token: token not in tokens.ends, row)] for row in written]
+        written = [[*takewhile(lambda token: token not in tokens.ends, row)] for row in rows[:, len(begin) :].tolist()]
+        batch = tokens.targets.written([row[:most] for row in written], pad_side)
+        return replace(batch, goes_on=tuple(len(row) > most for row in written))
 
     def readout(self, states: Tensor) -> Tensor:
         """Raises NotSupported for a model without a language-model head."""

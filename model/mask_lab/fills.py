@@ -90,7 +90,7 @@ class Damage:
 @dataclass(frozen=True)
 class Result:
     """One way of masking in one precision. name: the fill, or the order of mask and softmax. value: what is in the
-    blocked cells, None where nothing is written. overflow: what torch said, where a number does not fit; empty and
+    blocked cells, None where nothing is written. overflow: why a number does not fit, where one does not; empty and
     damage are then None."""
 
     name: str
@@ -189,8 +189,9 @@ def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
     if trouble is None and value is not None:
         try:
             scores = scores.masked_fill(~case.allowed, value)
-        except RuntimeError as error:  # the value does not fit
-            trouble = str(error).splitlines()[0]
+        except RuntimeError:  # the value does not fit
+            most = torch.finfo(DTYPES[dtype]).max
+            trouble = msg("the lowest number of {dtype} is −{most:.0f}", dtype=dtype, most=most)
     if trouble is not None:
         return Result(name, dtype, value, trouble, None, None)
     weights = _softmax(scores, case.sink)

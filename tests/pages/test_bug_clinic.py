@@ -312,7 +312,8 @@ class TestSpotTheBug:
         first = self.answer(page)
         assert first not in NOT_TO_SEE
         assert page.url["mode"] == "spot"
-        assert "puzzle" not in page.url
+        assert page.url["puzzle"] == str(page.app.session_state["spot"]["asked"].number)
+        assert self.answer(Clinic(**page.url)) == first, "as after a reload"
         assert BY_KEY[first].signs not in page.words()
         assert not any(re.search(r":\d$", name) for name in page.rows()), "a row's name would be the answer"
         page.press("hint")

@@ -154,7 +154,9 @@ def test_patches_of_an_upload_lie_where_its_pixels_are() -> None:
 
 def test_a_broken_upload_is_a_sentence() -> None:
     page = Images(source="upload")
-    page.app.file_uploader(key="images_file").upload("x.png", b"<svg/>", "image/png").run()
+    box = page.app.file_uploader(key="images_file")
+    assert box.label == "Image file (PNG, JPEG or WebP)"  # the browser refuses others, and shows why only on hovering
+    box.upload("x.png", b"<svg/>", "image/png").run()
     assert not page.app.exception
     assert "PNG, JPEG or WebP image" in page.app.error[0].value
     page.app.file_uploader(key="images_file").upload("y.png", _file(render([scene_of(FIRST)])[0]), "image/png").run()

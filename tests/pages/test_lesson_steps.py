@@ -47,6 +47,16 @@ def test_losses_of_one_run_are_its_own_and_bear_no_name(more: str) -> None:
     assert len(array(curve["y"])) == 4
 
 
+@pytest.mark.parametrize(
+    ("within", "label"), [("0", "A whole number"), ("1", "A number; up to 1 away counts as right")]
+)
+def test_what_is_typed_into_is_told_how_near_is_near_enough(within: str, label: str) -> None:
+    run = "text: |\n  A king.\n  The cat sat.\n  A dog ran home.\nbeside: {masks: {causal: false}}\nshow: texts\n"
+    run += f"ask: {{kind: how_many, within: {within}}}"
+    own = f"---\ntitle: T\naim: A\nminutes: 1\n---\n\n## One\n\n```run\n{run}\n```\n\nWords.\n"
+    assert Lessons(packed=packed(own)).app.text_input(key="typed_answer").label == label
+
+
 def test_texts_are_compared_only_with_as_many() -> None:
     """A curve of three texts would stand over the names of two."""
     run = "text: |\n  A king.\n  The cat sat.\nbeside:\n  text: |\n    A dog ran home.\n    She was sad.\n    He ran."

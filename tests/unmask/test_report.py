@@ -107,6 +107,12 @@ def test_a_title_says_where_masks_are_lifted(tmp_path: Path) -> None:
     assert ": no weight differs" in repr(run.difference(run))
 
 
+def test_a_written_target_without_an_end_is_said_to_go_on(tmp_path: Path) -> None:
+    model = unmask.load(save("t5", tmp_path))  # its weights are random, so it never ends
+    assert "41 tokens of a longer text" in model.run("the cat").title
+    assert "longer" not in model.run("the cat", target="the cat sat").title
+
+
 def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model, text = unmask.load("story"), "hello world " * 200
     with pytest.warns(UserWarning, match=r"reads at most 256 tokens: the last \d[\d,]* characters .* “.*hello world"):

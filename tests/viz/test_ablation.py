@@ -27,6 +27,12 @@ VIEW = EffectsView(EFFECTS, [0, 3], frozenset({(1, 2)}))
      "L0 H1 and L2 H3 off (zero) changes the loss of {} by +1.00 nats, and its probability from 36.8% to 13.5%."),
         (["L0 H1", "L1 H1", "L2 H3"], -1.0, -1.0,
      "L0 H1, L1 H1 and L2 H3 off (zero) changes the loss of {} by 0.00 nats, and its probability from 36.8% to 36.8%."),
+        (["L4 H0"], math.log(0.0009), math.log(0.0012),
+     "L4 H0 off (zero) changes the loss of {} by −0.29 nats, and its probability from 0.09% to 0.12%."),
+        (["L4 H0"], math.log(0.00001), math.log(0.00002),
+     "L4 H0 off (zero) changes the loss of {} by −0.69 nats, and its probability from 0.001% to 0.002%."),
+        (["L4 H0"], math.log(0.3681), math.log(0.3682),
+     "L4 H0 off (zero) changes the loss of {} by 0.00 nats, and its probability from 36.8% to 36.8%."),
     ],
 )  # fmt: skip
 def test_the_sentence(names: list[str], before: float, after: float, said: str) -> None:

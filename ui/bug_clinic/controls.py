@@ -29,7 +29,7 @@ MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
 
 
 class ClinicLink(link.TextLink):
-    """This page's link. bug: the key of the chosen one. puzzle: the game's, only in a link that the user asked for."""
+    """This page's link. bug: the key of the chosen one. puzzle: the number of the game's."""
 
     layer: link.Whole | None = None
     head: link.Whole | None = None
@@ -45,6 +45,9 @@ class ClinicLink(link.TextLink):
         linked = cls.read()
         st.session_state.linked_puzzle = linked.puzzle
         st.session_state.linked_bug = linked.bug if linked.head is not None else ""
+        asked = st.session_state.spot["asked"] if "spot" in st.session_state else None
+        if asked is not None and linked.puzzle not in (None, asked.number):  # Back went to an earlier one
+            st.session_state.spot.update(first=linked.puzzle, asked=None, on=None)
         mode = linked.mode if linked.puzzle is None else "spot"
         return {"bug": linked.bug, "bug_title": BY_KEY[linked.bug].title, "bug_on": linked.bug_on, "mode": mode}
 

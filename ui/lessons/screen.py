@@ -136,8 +136,10 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
 
         form = st.form("typed", border=False)  # Enter is enough
         with form, st.container(horizontal=True, vertical_alignment="bottom"):
-            within = say("A number; up to {within:g} away counts as right", within=answer.within)
-            st.text_input(within, key="typed_answer", max_chars=40, autocomplete="off")
+            label = say("A whole number")  # how many there are of something
+            if answer.within:
+                label = say("A number; up to {within:g} away counts as right", within=answer.within)
+            st.text_input(label, key="typed_answer", max_chars=40, autocomplete="off")
             st.form_submit_button(say("Check"), key="check_answer", on_click=take)
     for one, choice in enumerate(() if typed else answer.choices):
         give, label = partial(choices.give, name, number, one), escaped(screen.plain(choice))

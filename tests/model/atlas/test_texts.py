@@ -69,6 +69,17 @@ def test_a_unit_has_an_end_however_long_its_texts(tmp_path: Path) -> None:
         assert max(map(len, texts(units))) == UNIT_CHARACTERS
 
 
+@pytest.mark.parametrize(("name", "begin"), [("a.txt", ""), ("a.csv", "text\n")])
+def test_a_text_that_is_too_long_is_cut_behind_a_space(tmp_path: Path, name: str, begin: str) -> None:
+    whole, words, one_word = "x" * UNIT_CHARACTERS, "word and " * 7_000, "y" * (UNIT_CHARACTERS + 7)
+    (tmp_path / name).write_text(begin + "\n".join([whole, words.strip(), one_word, "end"]), encoding="utf-8")
+    found = texts(units_of_files([tmp_path / name]))
+    assert (found[0], found[-3:]) == (whole, ["y" * UNIT_CHARACTERS, "y" * 7, "end"])
+    assert "".join(found[1:-3]) == words.strip()
+    assert len(found[1:-3]) == 4
+    assert all(part.endswith(" ") and len(part) <= UNIT_CHARACTERS for part in found[1:-4])
+
+
 def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
     """The first unit is there before a byte that is no text is met."""
     path = tmp_path / "long.txt"

@@ -148,6 +148,7 @@ class TestTargets:
             written = len(ids) - start
             assert written == min(adapter.MOST_WRITTEN, model.context - start) or int(best[-1]) == families.END
             assert families.END not in ids[start:].tolist()
+            assert batch.goes_on[row] == (int(best[-1]) != families.END)
             lengths.append(written)
         assert max(lengths) > 0
 
@@ -158,6 +159,19 @@ class TestTargets:
         batch = model.encode([TEXT])
         assert int(model.run(batch).logits[0, 0].argmax()) == families.PAD
         assert batch.ids.shape[1] > 1
+
+    @pytest.mark.parametrize("most", [3, 4, 5])
+    def test_a_target_goes_on_unless_its_end_comes_next(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    ) -> None:
+        model = load("marian", tmp_path)
+        ids = model.encode([TEXT]).ids[0].tolist()[1:]
+        model._tokens = dataclasses.replace(model._tokens, ends=frozenset([ids[4]]))
+        length = ids.index(ids[4])
+        monkeypatch.setattr(adapter, "MOST_WRITTEN", most)
+        batch = model.encode([TEXT])
+        assert batch.ids.shape[1] - 1 == min(most, length)
+        assert batch.goes_on == (length > most,)
         assert families.PAD not in batch.ids[0, 1:]
 
     def test_targets_that_do_not_fit(self, models: dict[str, HuggingFaceModel]) -> None:
