@@ -126,7 +126,7 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)
         found.append((LAWS["length"], words))
     if trial.subject.is_pretrained_model:
-        from model.huggingface.loading import is_language_model  # takes seconds to import
+        from model.huggingface.described import is_language_model  # takes seconds to import
 
         predicted = getattr(text_config(trial.subject.config, decoder=True), "vocab_size", None)
         if predicted not in (None, trial.alone.shape[-1]) and not is_language_model(type(trial.subject.inner).__name__):
