@@ -112,7 +112,7 @@ def check(
 
 
 def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
-    """What no law has tested: longer rows, and windows wider than the longest row."""
+    """What no law has tested: longer rows, most pairs of those that were read, and windows wider than the longest."""
     longest, context = max([trial.length, *trial.longer]), context_of(trial.subject.config)[0] or MOST_POSITIONS
     wide = max((layer.window or layer.chunk or 0 for layer in trial.declared.masks), default=0)
     more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")
@@ -125,8 +125,11 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
         needed = min(wide + 8, context)
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)
         found.append((LAWS["length"], words))
+    if trial.longer and trial.found["length"].obeys and not trial.asked.thorough:
+        words = msg("leaks in a longer row between tokens that no position tried separates: use --thorough.")
+        found.append((LAWS["length"], words))
     if trial.subject.is_pretrained_model:
-        from model.huggingface.loading import is_language_model  # takes seconds to import
+        from model.huggingface.described import is_language_model  # takes seconds to import
 
         predicted = getattr(text_config(trial.subject.config, decoder=True), "vocab_size", None)
         if predicted not in (None, trial.alone.shape[-1]) and not is_language_model(type(trial.subject.inner).__name__):

@@ -117,7 +117,8 @@ class Finding:
     amount: the largest violation, in the outputs' own units (a gradient's for the law of gradients), infinite where an
     output is no number; None where nothing was measured. tolerance: what rounding alone may come to. pair: the first
     offending pair, or None. silent: where pairs that are declared open break the law, how many have a gradient of
-    exactly 0; there is no amount then. law: its key out of LAWS. seconds: how long it took.
+    exactly 0; there is no amount then. law: its key out of LAWS. seconds: how long it took. by_positions: broken, but
+    only by positions that are counted over pads.
     """
 
     verdict: Verdict
@@ -128,6 +129,7 @@ class Finding:
     silent: int = 0
     law: str = ""
     seconds: float = 0.0
+    by_positions: bool = False
 
     @property
     def name(self) -> str:
@@ -288,7 +290,8 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
 def verdict_of(report: CheckReport) -> str:
     """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
     broken = {finding.law: msg(finding.name) for finding in report.broken}
-    others = broken.keys() <= OTHERS and msg_list([*broken.values()])
+    in_one_pass = all(finding.law in OTHERS or finding.by_positions for finding in report.broken)
+    others = in_one_pass and msg_list([*broken.values()])
     verdict = VERDICTS[report.exit_code]
     if others:
         verdict = IN_ONE_PASS if report.finding(DECISIVE).verdict == OBEYS else VERDICTS[2]

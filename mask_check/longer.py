@@ -83,11 +83,12 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("the short row leaks already."))
     if (trial.asked.tokens or MOST_POSITIONS) <= trial.length:
         return skipped(msg("no row of more than {length} tokens was asked for.", length=trial.length))
-    most, why, context = 0.0, "", trial.most_tokens
+    most, why, context, tried = 0.0, "", trial.most_tokens, list[str]()
     wanted = [*_lengths(trial, context)]
     for length in wanted:
+        row = trial.at(length)
         try:
-            finding = _judge(trial.at(length), trial.length)
+            finding = _judge(row, trial.length)
         except (TookTooLong, MemoryError) as error:
             why = str(error) or msg("not enough memory")
             break
@@ -102,9 +103,14 @@ def judge(trial: CheckTrial) -> Finding:
         if finding.verdict != OBEYS:
             return finding
         most = max(most, finding.amount or 0.0)
+        tried.append(str(len({one.start or one.stop for one in changes(row)})))
     if not trial.longer:
         return skipped(why or msg("its context is too short, or it is too large to check without --tokens."))
-    words = msg("rows of {lengths} tokens: no leak.", lengths=msg_all([*map(str, trial.longer)]))
+    lengths = msg_all([*map(str, trial.longer)])
+    words = msg("rows of {lengths} tokens: no leak.", lengths=lengths)
+    if not trial.asked.thorough:
+        across = N_("rows of {lengths} tokens: no leak across {tried} of their positions (all: --thorough).")
+        words = msg(across, lengths=lengths, tried=msg_all(tried))
     words = msg_together([words, msg("{problem}.", problem=why)]) if why else words
     return Finding(OBEYS, words, most, trial.tolerance)
 

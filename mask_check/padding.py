@@ -1,5 +1,6 @@
 """A row in a padded batch gives the same outputs as alone, padded on either side, whatever its pads contain."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,11 @@ OTHER_DIFFERS = N_("in a batch with a mask, output {where} of an unpadded row di
 SHIFTED = N_(
     "positions are counted from the row's first cell and it takes no position_ids, so a row shifted to the right "
     "has other positions, whatever its pads contain. Pad on the right."
+)
+
+COUNTED = N_(
+    "What reaches what is the same there, and what the pads contain changes nothing: its mask is obeyed, but it takes "
+    "no position_ids and counts positions over pads. Count them over attention_mask, or pad on the right."
 )
 
 
@@ -40,11 +46,14 @@ def judge(trial: CheckTrial, side: str) -> Finding:
         broken = msg("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
     kept = msg("{pads}: the row gives the same outputs as alone.", pads=pads)
     finding = trial.finding(max(short.amount, long.amount), broken=broken, kept=kept, pair=pair)
-    untold = trial.subject.is_transformers_model and not trial.subject.names_positions
-    if finding.verdict == BROKEN and side == "left" and untold and long.amount <= trial.tolerance:
-        obeys_its_mask = float(_moved(trial, "left").max()) <= trial.noise.beside
-        return skipped(msg(SHIFTED)) if obeys_its_mask else finding
-    return finding
+    untold = side == "left" and not trial.subject.names_positions
+    if finding.verdict != BROKEN or not untold or long.amount > trial.tolerance:
+        return finding
+    if float(_moved(trial, "left").max()) > trial.noise.beside:
+        return finding
+    if trial.subject.is_transformers_model:
+        return skipped(msg(SHIFTED))
+    return replace(finding.because(msg(COUNTED)), by_positions=True) if _reaches_as_alone(trial) else finding
 
 
 def judge_content(trial: CheckTrial) -> Finding:
@@ -190,6 +199,24 @@ def _moved(trial: CheckTrial, side: str, *, masked: bool = True) -> Tensor:
     more = positions(trial.subject, keep, side) if masked else {}
     keep = keep if masked else torch.ones_like(keep)
     return apart(*(trial.subject.outputs(ids, keep, **more)[0, real] for ids in _two_contents(trial, side)))
+
+
+def _reaches_as_alone(trial: CheckTrial) -> bool:
+    """Whether in a row that is padded on the left the same outputs move as in the row alone when a token is changed: a
+    mask that takes pads for tokens, or tokens for pads, has others."""
+    if trial.mask is None:
+        return False
+    ids, keep, real = padded(trial, "left")
+    base, changed = trial.subject.outputs(ids, keep)[0, real], trial.other(trial.ids, trial.generator(20))
+    for token in range(trial.part):
+        if not trial.mask.measured[token]:
+            continue
+        other = ids.clone()
+        other[0, real.start + token] = changed[token]
+        moved = apart(trial.subject.outputs(other, keep)[0, real], base).cpu().numpy() > trial.noise.beside
+        if not np.array_equal(moved, trial.mask.reaches[: trial.part, token]):
+            return False
+    return True
 
 
 def _smaller_in_float64(trial: CheckTrial, side: str, amount: float) -> bool:

@@ -10,7 +10,7 @@ page.set_up(N_("Ablation"))  # first, so that the browser has something to fetch
 from model.heads.ablation import HeadsOff, answer, following, outcome
 from serving.job import ModelRef
 from ui import controls, explain, results, run_view
-from ui.ablation import IN_WORDS, AblationLink, choose_heads, choose_way, mask_name, show
+from ui.ablation import IN_WORDS, OF_SEVERAL, AblationLink, choose_heads, choose_way, mask_name, show
 from ui.guard import guarded
 from ui.heads import query
 from ui.results import cached_figure
@@ -50,7 +50,8 @@ pieces = batch.pieces[row]
 asked = ablation.AskedPrediction(answered.label, pieces[position], position, follows is not None)
 names = [run_view.name_of(model, attention, *one) for one in chosen]
 chances = answered.log_probability, without.log_probability
-off_words = say(IN_WORDS[way], what=say(mask_name(st.session_state.mask_off, spec, attention)))
+words = OF_SEVERAL if len(chosen) > 1 else IN_WORDS
+off_words = say(words[way], what=say(mask_name(st.session_state.mask_off, spec, attention)))
 sentence = ablation.sentence(names, off_words, asked, *chances)
 candidates = [Candidate(*one) for one in without.candidates]
 changed = run_view.RowPredictions(without.losses, candidates)

@@ -56,6 +56,10 @@ IN_WORDS = {
     "mean": N_("output set to its mean over this text"),
     "mask": N_("seeing {what}"),
 }
+OF_SEVERAL = IN_WORDS | {
+    "zero": N_("outputs set to 0"),
+    "mean": N_("outputs set to their means over this text"),
+}
 MASKS = {
     "itself": N_("only the token itself"),
     "near": N_("only the last four tokens"),

@@ -63,7 +63,7 @@ def render(name: str, settings: Settings, messages: Messages) -> str:
     from transformers import AutoTokenizer  # takes seconds to import
 
     from model.huggingface import checkpoint_files, fetching
-    from model.huggingface.loading import SAFE, gguf_option
+    from model.huggingface.described import SAFE, gguf_option
 
     folder = fetching.fetch(name, None, settings)
     where = checkpoint_files.tokenizer_folder(name, folder)

@@ -4,20 +4,18 @@ import json
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from tokenizers import Tokenizer
-from transformers import AutoConfig, PreTrainedModel
 
 from i18n import N_, msg
 from model import hardware
 from model.errors import CheckpointError, NotAvailable, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
+from model.huggingface.described import configuration, without_weights
 from model.huggingface.internals import remember_no_words
-from model.huggingface.loading import SAFE, class_for, gguf_option
 from model.huggingface.stacks import stacks_of
 from model.huggingface.tokenizer_files import check_vocabulary, read_tokenizers
 from model.huggingface.verify import check_runs_on_text, check_type, refusal
@@ -27,7 +25,6 @@ NO_SUCH_ID = N_(
     "{name!r} is neither a folder nor a model's id on the Hub, such as openai-community/gpt2 ({why}). Check "
     "its spelling."
 )
-INVALID_NETWORK = N_("{name}: its configuration does not describe a valid network ({why}). Choose another model.")
 GROWS = N_("{model}: its tokenizer turns one character into {count:,}. Choose another model.")
 FAILS_ON_TEXTS = N_("{model}: its tokenizer fails on some texts ({why}). Choose another model.")
 AROUND_TEXT = N_("{model}: its tokenizer puts {count:,} tokens around every text. Choose another model.")
@@ -144,7 +141,7 @@ def _check_described(name: str, folder: Path, config: dict[str, Any], stored: st
     for tokenizer in dict.fromkeys(tokenizers):
         check_tokenizer(name, tokenizer)
     try:
-        network = without_weights(name, folder)
+        network = without_weights(name, configuration(name, folder))
         check_runs_on_text(stacks_of(network))
         check_vocabulary(name, network, tokenizers[0])
     except NotSupported as error:
@@ -152,22 +149,6 @@ def _check_described(name: str, folder: Path, config: dict[str, Any], stored: st
     numbers = network.num_parameters()
     dtype = hardware.chosen(settings, stored, numbers).dtype
     checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
-
-
-def without_weights(name: str, folder: Path) -> PreTrainedModel:
-    """The network that a folder's configuration describes, without memory for its weights. Raises NotSupported for one
-    that cannot be shown, CheckpointError for sizes that do not fit together."""
-    try:
-        config = AutoConfig.from_pretrained(folder, **gguf_option(name, folder), **SAFE)
-        model_class = class_for(config)
-        own = isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)
-        with torch.device("meta"):
-            network = model_class(config) if own else model_class.from_config(config)
-        return cast(PreTrainedModel, network)
-    except NotSupported:
-        raise
-    except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
-        raise CheckpointError(msg(INVALID_NETWORK, name=folder.name, why=first_line(error))) from None
 
 
 MOST_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's normalizers make 18

@@ -16,8 +16,8 @@ from model.base import Description, HeadEdit, Model, check_finite
 from model.errors import CheckpointError, first_line
 from model.huggingface.attention_hook import NAME, AttentionRun
 from model.huggingface.checkpoint_files import allowed_folder, check_folder
+from model.huggingface.described import SAFE, check_described, configuration
 from model.huggingface.image_prompts import ImageBatch, check_sizes
-from model.huggingface.loading import SAFE
 from model.huggingface.pixel_map import pixel_boxes
 from model.huggingface.probe import Probe, far_positions
 from model.huggingface.recording import Recording
@@ -111,11 +111,14 @@ def load(name: str) -> ImageClassifier:
     settings = Settings.from_environment()
     folder = allowed_folder(name, settings)
     check_folder(name, folder, settings.model_copy(update={"precision": "float32"}))  # in which it computes
+    config = configuration(name, folder)
+    check_described(name, config, torch.float32, settings, AutoModelForImageClassification)
     try:
         check_sizes(folder)
         processor = AutoImageProcessor.from_pretrained(folder, **SAFE)
         network, found = AutoModelForImageClassification.from_pretrained(
             folder,
+            config=config,
             dtype=torch.float32,
             use_safetensors=True,
             attn_implementation="eager",

@@ -22,8 +22,8 @@ from i18n import N_, msg
 from model.errors import CheckpointError, NotSupported, first_line
 from model.files import read_regular
 from model.huggingface.checkpoint_files import PROCESSORS
+from model.huggingface.described import SAFE
 from model.huggingface.internals import processor_of
-from model.huggingface.loading import SAFE
 from model.huggingface.pixel_map import embedder, pixel_boxes
 from model.huggingface.stacks import Inputs, OneStack, Stacks
 from model.images.patches import Box, ImageToken

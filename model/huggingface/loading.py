@@ -1,11 +1,11 @@
 """Loads a network from a folder that checkpoint_files.py has checked: safetensors or GGUF, no code of the repository.
 
-It chooses transformers' class for a configuration, checks that every weight of the files found its place, and merges a
-LoRA adapter. verify.py runs it next.
+It checks that every weight of the files found its place, and merges a LoRA adapter. described.py chooses the class
+before, verify.py runs it next.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from math import prod
@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoConfig, GgufConfig, PreTrainedConfig, PreTrainedModel, modeling_gguf_pytorch_utils
+from transformers import GgufConfig, PreTrainedModel, modeling_gguf_pytorch_utils
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
@@ -27,12 +26,12 @@ from model.base import check_finite
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.hardware import CPU, Hardware
 from model.huggingface import checkpoint_files, formats, internals
+from model.huggingface.described import SAFE, check_described, class_for, configuration, gguf_option, is_language_model
 from model.huggingface.stacks import stack_names
 from model.huggingface.verify import refusal
 from serving.settings import Settings
 
 MOST_SHARING = 4096  # numbers of 4 bits that have one scale
-SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 BEFORE, LORA_A, LORA_B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
 NO_ADAPTER = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
 NOT_PLAIN = re.compile(
@@ -57,14 +56,6 @@ UNEXPECTED_WEIGHTS = N_(
     "would be shown: its config.json and its weights do not belong to the same model. Fetch both again."
 )
 NO_LANGUAGE_MODEL = N_("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
-LANGUAGE_MODELS: dict[Any, str] = {  # auto class -> its task, in order of preference
-    transformers.AutoModelForSeq2SeqLM: "SEQ_TO_SEQ_CAUSAL_LM",
-    transformers.AutoModelForMaskedLM: "MASKED_LM",
-    transformers.AutoModelForCausalLM: "CAUSAL_LM",
-    transformers.AutoModelForImageTextToText: "IMAGE_TEXT_TO_TEXT",
-}
-TASKS = (*LANGUAGE_MODELS.values(), "PRETRAINING")
-PREDICTS = re.compile(r"LMHead|For(CausalLM|MaskedLM|ConditionalGeneration|PreTraining)$")
 NOT_NEEDED = (  # unexpected weights on which nothing shown depends
     r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$",  # computed from the configuration
     r"\.(attn|attention|self|self_attn)\.(bias|masked_bias)$",  # the causal mask, stored
@@ -113,12 +104,6 @@ class OutputHead:
     hardware: Hardware = CPU
 
 
-def gguf_option(name: str, folder: Path) -> dict[str, str]:
-    """transformers' option for a GGUF file, none for other weights."""
-    file = formats.gguf_file(name, checkpoint_files.local_files(folder))
-    return {"gguf_file": file} if file else {}
-
-
 def read_network(name: str, folder: Path, settings: Settings, report: Report) -> tuple[PreTrainedModel, OutputHead]:
     """The network in folder with eager attention on the device that was chosen, ready to run, and what the folder holds
     of its head.
@@ -133,7 +118,7 @@ def read_network(name: str, folder: Path, settings: Settings, report: Report) ->
     token = _REPORT.set(lambda some: report(msg(words, size=size / 1e6, words=some)))
     try:
         mapped = {"device_map": where.device_map} if where.device_map else {}
-        network, found = from_pretrained(name, folder, where.dtype, attn_implementation="eager", **mapped)
+        network, found = from_pretrained(name, folder, where.dtype, settings, attn_implementation="eager", **mapped)
     finally:
         _REPORT.reset(token)
     head = check_report(name, network, found)
@@ -152,17 +137,18 @@ def read_network(name: str, folder: Path, settings: Settings, report: Report) ->
 
 
 def from_pretrained(
-    name: str, folder: Path, dtype: torch.dtype, auto: Any = None, **options: Any
+    name: str, folder: Path, dtype: torch.dtype, settings: Settings, auto: Any = None, **options: Any
 ) -> tuple[Any, dict[str, Any]]:
     """The network in a folder, in eval mode, and transformers' report on its weights; an adapter is not merged.
 
     auto: transformers' class that makes it, the one of a language model unless given.
-    Reads only safetensors and runs no code of the repository. Raises NotSupported for no language model,
-    CheckpointError for damaged files.
+    Reads only safetensors and runs no code of the repository. Raises NotSupported for no language model, TooLarge for
+    too much memory, CheckpointError for damaged files.
     """
+    config = configuration(name, folder)
     try:
+        check_described(name, config, dtype, settings, auto)
         gguf = gguf_option(name, folder)
-        config = AutoConfig.from_pretrained(folder, **gguf, **SAFE)
         if gguf:  # with blocks left as they are, it would fetch code for them from the Hub
             options["quantization_config"] = GgufConfig(dequantize=True)
         packed = formats.bitsandbytes_type(config.to_dict())
@@ -185,7 +171,7 @@ def from_pretrained(
             network = dequantized(network, dtype)
     except NotSupported as error:
         raise refusal(name, config.model_type, error) from None
-    except Stopped:
+    except (CheckpointError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         words = N_("{model}: the weights do not fit the configuration ({why}). Fetch its files again.")
@@ -297,33 +283,6 @@ def _add_lora(network: PreTrainedModel, target: str, b: Tensor, a: Tensor) -> No
     module.weight += (left @ right).to(module.weight)
 
 
-def class_for(config: PreTrainedConfig) -> Any:
-    """The auto class that gives the language model of a configuration. Raises NotSupported where there is none."""
-    tasks = {auto: internals.classes_of_task(task) for auto, task in LANGUAGE_MODELS.items()}
-    known = [auto for auto, classes in tasks.items() if config.model_type in classes]
-    saved_as = set(config.architectures or ())
-    for auto in known:
-        if saved_as & _names(tasks[auto][config.model_type]):
-            return auto
-    if config.is_encoder_decoder:  # never its decoder alone
-        known = [
-            auto
-            for auto in known
-            if auto in (transformers.AutoModelForSeq2SeqLM, transformers.AutoModelForImageTextToText)
-        ]
-        if not known:
-            raise NotSupported(msg("it is an encoder-decoder whose source is not text (speech, for example)"))
-    elif getattr(config, "is_decoder", False):
-        known = [auto for auto in known if auto is not transformers.AutoModelForMaskedLM]
-    if known:
-        return known[0]
-    for name in config.architectures or ():  # what it was saved from may be the text part of a larger one
-        found = getattr(transformers, name, None)
-        if name.endswith("ForCausalLM") and found is not None and found.config_class is type(config):
-            return found
-    raise NotSupported(msg("transformers has no language model of this kind"))
-
-
 def needed_weights(keys: Iterable[str]) -> list[str]:
     """The names of the weights that something shown depends on."""
     return sorted(key for key in keys if not any(re.search(known, key) for known in NOT_NEEDED))
@@ -350,13 +309,3 @@ def head_of(name: str, network: PreTrainedModel) -> OutputHead:
         raise NotSupported(msg(NO_LANGUAGE_MODEL, model=name, architecture=architecture))
     weight = next(network.parameters())
     return OutputHead(True, hardware=Hardware(str(weight.device), weight.dtype))
-
-
-def is_language_model(architecture: str) -> bool:
-    if PREDICTS.search(architecture):
-        return True
-    return any(architecture in _names(names) for task in TASKS for names in internals.classes_of_task(task).values())
-
-
-def _names(classes: str | Collection[str]) -> set[str]:
-    return {classes} if isinstance(classes, str) else set(classes)

@@ -57,12 +57,10 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         words = CUSTOM_CODE if "auto_map" in config else UNKNOWN
         raise NotSupported(msg(words, model=name, kind=model_type[:60]))
     try:
-        numbers = fetching.without_weights(name, folder).num_parameters()  # weights that lack are made
-        checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
         network: PreTrainedModel
-        network, found = loading.from_pretrained(name, folder, dtype)
+        network, found = loading.from_pretrained(name, folder, dtype, settings)
         if found["missing_keys"]:  # transformers would make a head at random
-            network, found = loading.from_pretrained(name, folder, dtype, AutoModel)
+            network, found = loading.from_pretrained(name, folder, dtype, settings, AutoModel)
     except NotSupported:
         raise NotSupported(msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)) from None
     if lost := loading.needed_weights(found["missing_keys"]):

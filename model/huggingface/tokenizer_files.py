@@ -24,7 +24,7 @@ from i18n import N_, msg, msg_all
 from model.errors import CheckpointError, first_line, panics_caught
 from model.huggingface import checkpoint_files
 from model.huggingface.checkpoint_files import LONE, MARIAN, TOKENIZER_CONFIG, read_json
-from model.huggingface.loading import SAFE
+from model.huggingface.described import SAFE
 from model.huggingface.stacks import vocabulary_of
 from model.text import BatchTokenizer, added_around
 

@@ -34,6 +34,9 @@ ROUNDING = 2e-5  # of the largest logit: the families of tests/model/inference s
 
 def check_predicts(model: Model) -> None:
     """Raises ValueError for a model that predicts no next token from what comes before it."""
+    if model.kind == "encoder-decoder":
+        words = N_("{model} reads a source as well: choose a decoder alone, with a language-model head")
+        raise ValueError(msg(words, model=model.name))
     if model.kind != "decoder" or not model.predicts:
         words = N_(
             "{model} does not predict the next token from earlier ones: choose a decoder with a language-model head"

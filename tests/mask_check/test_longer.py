@@ -18,6 +18,8 @@ from mask_check.sample_networks import SmallConfig, SmallDecoder
 from mask_check.subject import CheckedModule, TookTooLong
 from tests.mask_check.modules import ReadsAhead, SmallAttention, Written
 
+UNSEEN = "leaks in a longer row between tokens that no position tried separates: use --thorough."
+
 
 def broken(report: CheckReport) -> list[str]:
     return [finding.law for finding in report.broken]
@@ -34,6 +36,28 @@ def test_a_leak_that_begins_beyond_a_length(block: int, above: int) -> None:
     assert max(finding.pair) < int(re.match(r"in a row of (\d+) tokens", finding.words)[1])
     assert row < column
     assert row // block == column // block
+
+
+class ReadsOneAhead(ReadsAhead):
+    """In rows of more than 103 tokens output 100 reads token 103."""
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones(input_ids.shape[1], input_ids.shape[1]).tril()
+        mask[100:101, 103:104] = 1
+        return self.head(mask / mask.sum(-1, keepdim=True) @ self.embedding(input_ids))
+
+
+def test_pairs_that_were_not_tried_are_said_not_to_be_checked() -> None:
+    report = check(ReadsOneAhead())
+    words = report.finding("length").words
+    assert re.fullmatch(r"rows of .*: no leak across \d\d and \d\d of their positions \(all: --thorough\)\.", words)
+    assert ("Longer rows", UNSEEN) in report.not_checked
+    thorough = check(ReadsOneAhead(), thorough=True)
+    assert broken(thorough) == ["length"]
+    assert thorough.finding("length").pair == (100, 103)
+    sound = check(ReadsAhead(above=9999), tokens=130, thorough=True)
+    assert sound.finding("length").words == "rows of 130 tokens: no leak."
+    assert UNSEEN not in dict(sound.not_checked).values()
 
 
 class Tables(SmallAttention):
@@ -138,8 +162,8 @@ def test_a_context_ends_before() -> None:
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [
-        (None, ["rows of more than 131 tokens: use --tokens 132 or more."]),
-        (140, []),
+        (None, ["rows of more than 131 tokens: use --tokens 132 or more.", UNSEEN]),
+        (140, [UNSEEN]),
         (5, ["no row of more than 24 tokens was asked for.", "rows of more than 24 tokens: use --tokens 25 or more."]),
     ],
 )

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from mask_check import padding
 from mask_check.check import check
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, verdict_of
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule
 from mask_check.trial import CheckTrial
@@ -95,3 +95,35 @@ def test_position_ids_that_change_little(module: nn.Module, verdict: str) -> Non
         assert finding.words == "position_ids change nothing while position.weight is all 0, as before training."
     if verdict == BROKEN:
         assert finding.amount > 0
+
+
+class Masked(SmallAttention):
+    """With a padding mask, and positions counted from the first cell; or from the first token, which is left out where
+    pads come before it."""
+
+    def __init__(self, *, leaves_out: bool) -> None:
+        super().__init__()
+        self.leaves_out = leaves_out
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        keep = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
+        places = torch.arange(input_ids.shape[1]).expand_as(input_ids)
+        read = keep.bool()
+        if self.leaves_out:
+            places = (keep.cumsum(1) - 1).clamp(min=0)
+            read = read & ~((places == 0) & (torch.arange(input_ids.shape[1]) > 0))
+        x = self.embedding(input_ids) + self.position(places)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        length = x.shape[1]
+        allowed = torch.ones(length, length, dtype=torch.bool).tril() & read[:, None] | torch.eye(length).bool()
+        return self.head(x + self.out(self.weights(q @ k.mT / 32**0.5, allowed) @ v))
+
+
+@pytest.mark.parametrize(
+    ("leaves_out", "verdict"), [(False, "In one forward pass in eval mode it obeys"), (True, "It does not obey")]
+)
+def test_positions_counted_over_pads_are_no_leak_and_a_token_left_out_is_one(leaves_out: bool, verdict: str) -> None:
+    report = check(Masked(leaves_out=leaves_out))
+    assert [finding.law for finding in report.broken] == ["padding-left"]
+    assert verdict_of(report).startswith(verdict)
+    assert ("counts positions over pads" in report.broken[0].words) is not leaves_out

@@ -1,5 +1,6 @@
 """Every patient is caught, by the law that names it; its sound neighbour is not."""
 
+import re
 from functools import cache
 
 import pytest
@@ -37,6 +38,13 @@ def test_every_patient_breaks_the_law_that_names_it_and_no_other_but_by_what_fol
     assert report.exit_code == 1
     assert report.finding(patient.law).verdict == BROKEN
     assert {finding.law for finding in report.broken} - {patient.law} <= ALSO.get(patient.key, set())
+
+
+def test_positions_counted_over_pads_break_no_mask() -> None:
+    words = "In one forward pass in eval mode it obeys its mask .* Broken: Padding on the left."
+    report = report_of("counts-pads")
+    assert re.match(words, verdict_of(report)), verdict_of(report)
+    assert "counts positions over pads" in report.finding("padding-left").words
 
 
 @pytest.mark.usefixtures("uncompiled")

@@ -115,6 +115,18 @@ def test_the_head_that_can_be_turned_off_is_the_one_that_is_named() -> None:
     assert page.app.button(key="turn_first").label == f"Turn L{layer} H{head} off"
 
 
+@pytest.mark.parametrize(
+    ("heads", "way", "words"),
+    [
+        ("4.0", "mean", "(output set to its mean over this text)"),
+        ("4.0,2.1", "mean", "(outputs set to their means over this text)"),
+        ("4.0,2.1", "zero", "(outputs set to 0)"),
+    ],
+)
+def test_the_sentence_says_what_one_head_or_several_give(heads: str, way: str, words: str) -> None:
+    assert words in Ablation(heads_off=heads, way_off=way).sentence()
+
+
 def test_the_masks_hold_for_both_runs(story: Model) -> None:
     page = Ablation(causal="false", heads_off="4.0")
     batch = story.encode([FIRST])

@@ -1,5 +1,7 @@
 """Circuits in Python: arrays that display themselves."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -53,3 +55,9 @@ def test_circuits_of_a_model(known: DecoderModel) -> None:
         model.ov(1, 0, 5)
     with pytest.raises(ValueError, match="token from 0 to 10, got 11"):
         model.ov(1, 0, [11])
+
+
+def test_the_tokens_of_a_saved_circuit_wrap(known: DecoderModel, tmp_path: Path) -> None:
+    page = LoadedModel(known).ov(1, 0).save(tmp_path / "ov.html").read_text(encoding="utf-8")
+    assert '<td class="wraps">' in page
+    assert "table.numbers td.wraps { white-space: normal; }" in page

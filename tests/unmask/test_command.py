@@ -281,6 +281,13 @@ def test_a_report_is_html(capsys: pytest.CaptureFixture, tmp_path: Path) -> None
     assert main(["report", "--text", "Once \udce9", "-o", str(tmp_path / "a.html")]) == 0  # as bytes that are no UTF-8
 
 
+def test_a_report_makes_no_weights_that_its_files_lack(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    config = save("llama", tmp_path) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"vocab_size": 10**9}))
+    assert main(["report", "--model", str(tmp_path), "--text", "the cat", "-o", str(tmp_path / "a.html")]) == 2
+    assert "GB of memory for its weights, and the limit is 3.0 GB" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

@@ -10,13 +10,14 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel, GPT2Config, PhiConfig
+from transformers import BertConfig, BertModel, GPT2Config, PhiConfig, PreTrainedModel
 
+import unmask
 from model import catalog
 from model.attention import NO_TERMS
 from model.decoder import DecoderModel
 from model.errors import CheckpointError, NotSupported, TooLarge
-from model.huggingface import attention_hook
+from model.huggingface import attention_hook, own_network
 from model.huggingface.adapter import HuggingFaceModel
 from serving.settings import Settings
 from tests.model.huggingface import families
@@ -29,9 +30,22 @@ def load(folder: Path, settings: Settings = SETTINGS) -> DecoderModel:
     return catalog.load(str(folder), settings=settings)
 
 
+def transformers_own(folder: Path) -> PreTrainedModel:
+    return own_network.load(str(folder), folder, SETTINGS)
+
+
 def edit(path: Path, **fields: Any) -> None:
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | fields))
+
+
+def config(**fields: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / "config.json", **fields)
+
+
+def in_utf_16(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_text(path.read_text(), encoding="utf-16")
 
 
 def cut(folder: Path) -> None:
@@ -74,6 +88,7 @@ def own_code(folder: Path) -> None:
     edit(folder / "config.json", model_type="own", auto_map=auto_map)
 
 
+INVALID = r"its configuration does not describe a valid network \("
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty": (lambda folder: [path.unlink() for path in folder.iterdir()] and None, r"has no config\.json"),
     "config damaged": (
@@ -92,7 +107,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
         "stored quantized",
     ),
     "another width": (lambda folder: edit(folder / "config.json", hidden_size=32), "do not fit the configuration"),
-    "an unknown activation": (lambda folder: edit(folder / "config.json", hidden_act="nope"), r"\(KeyError: 'nope'\)"),
+    "an unknown activation": (config(hidden_act="nope"), INVALID + r"KeyError: 'nope'\)"),
+    "a number as text": (config(num_hidden_layers="3"), INVALID + "StrictDataclassFieldValidationError"),
+    "text for a number": (config(rms_norm_eps="a"), INVALID + "StrictDataclassFieldValidationError"),
+    "unknown positions": (
+        config(rope_parameters={"rope_type": "nope", "rope_theta": 1e4}),
+        INVALID + "KeyError: 'nope'",
+    ),
+    "another encoding": (in_utf_16, INVALID + "OSError: .* is not a valid JSON file"),
     "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "no weights in safetensors format"),
     "truncated": (cut, r"model\.safetensors is damaged or truncated"),
     "only pickles": (
@@ -153,6 +175,15 @@ def test_more_weights_than_allowed(folder: Path) -> None:
         TooLarge, match=rf"needs {size / 1e9:.3g} GB of memory for its weights, and the limit is 1e-05 GB"
     ):
         load(folder, Settings(max_weights_gb=1e-5))
+
+
+@pytest.mark.parametrize("reads", [load, unmask.load, transformers_own])
+def test_more_weights_than_the_files_hold(folder: Path, monkeypatch: pytest.MonkeyPatch, reads: Callable) -> None:
+    """transformers would create them, of whatever size the configuration says, before it compares shapes."""
+    edit(folder / "config.json", vocab_size=10**9)
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
+    with pytest.raises(TooLarge, match=r"needs 1\d\d\.\d GB of memory for its weights, and the limit is 3\.0 GB"):
+        reads(folder)
 
 
 def test_more_weights_than_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoModelFo
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.utils import logging
 
-from model.huggingface import internals, loading, verify
+from model.huggingface import described, internals, verify
 from tests.model.huggingface import families, image_families
 from tests.tensors import assert_near, largest_difference
 
@@ -65,14 +65,14 @@ def test_the_name_of_an_attention_is_read_and_written_in_every_configuration() -
 
 
 def test_the_classes_of_a_task_are_listed_by_name() -> None:
-    for task in [*loading.TASKS, *(task for task, _ in verify.OTHER_SENSES)]:
+    for task in [*described.TASKS, *(task for task, _ in verify.OTHER_SENSES)]:
         part = broken(f"modeling_auto.MODEL_FOR_{task}_MAPPING_NAMES")
         try:
             classes = internals.classes_of_task(task)
         except AttributeError:
             pytest.fail(part)
         assert classes, part
-        assert all(loading._names(names) <= set(transformers.__all__) for names in classes.values()), part
+        assert all(described._names(names) <= set(transformers.__all__) for names in classes.values()), part
     assert internals.classes_of_task("CAUSAL_LM")["gpt2"] == "GPT2LMHeadModel"
 
 

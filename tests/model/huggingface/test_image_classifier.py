@@ -1,5 +1,6 @@
 """Image classifiers against transformers' own eager attention, on tiny random checkpoints."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,16 @@ def test_the_limit_on_weights_counts_what_is_computed_with(tmp_path: Path, monke
     monkeypatch.setenv("UNMASK_PRECISION", "bfloat16")
     monkeypatch.setenv("UNMASK_MAX_WEIGHTS_GB", str(3 * network.num_parameters() / 1e9))  # between 2 and 4 bytes each
     with pytest.raises(TooLarge):
+        unmask.load(str(tmp_path))
+
+
+def test_a_classifier_of_more_weights_than_its_files_hold_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save("vit", tmp_path) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"intermediate_size": 10**9}))
+    monkeypatch.setattr(hf.PreTrainedModel, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
+    with pytest.raises(TooLarge, match="GB of memory for its weights"):
         unmask.load(str(tmp_path))
 
 
