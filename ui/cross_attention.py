@@ -20,7 +20,7 @@ from model.text import TokenBatch, rows_of
 from serving.job import ModelRef
 from ui import explain, page, results, run_view
 from ui.heads import head as head_picture
-from ui.link import TextLink, Whole, at_most, without_prefix
+from ui.link import TextLink, Whole, at_most, shortened
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -58,7 +58,7 @@ Head = Whole | Literal["mean"]
 
 
 class CrossLink(TextLink):
-    model_config = without_prefix("cross_")
+    model_config = shortened("cross_")
     cross_causal: bool = True
     cross_padding: bool = True
     cross_step: Whole = 6

@@ -211,12 +211,12 @@ class View(_Masked):
     brightness: Literal["root", "linear"] = "root"
 
 
-def without_prefix(prefix: str) -> ConfigDict:
-    """For a page's own link: its fields go in the URL by their names without the prefix, but for those that would then
-    be read as the choices that all pages share."""
+def shortened(page: str) -> ConfigDict:
+    """For a page's own link: its fields, named page…, go in the URL without that, but for those that would then be read
+    as the choices that all pages share."""
 
     def short(name: str) -> str:
-        own = name.removeprefix(prefix)
+        own = name.removeprefix(page)
         return name if own in View.model_fields else own
 
     return ConfigDict(alias_generator=short)

@@ -26,7 +26,7 @@ from serving.job import ModelRef, digest
 from ui import controls, page, results
 from ui.guard import guarded, waiting
 from ui.heads.head import heard
-from ui.link import TextLink, Whole, with_masks, without_prefix
+from ui.link import TextLink, Whole, shortened, with_masks
 from ui.widgets import uploader
 from viz.heads.atlas import scatter
 from viz.numbers import whole_percent
@@ -64,7 +64,7 @@ _Masked: Any = with_masks(TextLink, but="padding")
 class AtlasLink(_Masked):
     """This page's link. A file is in no link: whoever opens it is shown the sample."""
 
-    model_config = without_prefix("atlas_")
+    model_config = shortened("atlas_")
     layer: Whole | None = None
     head: Whole | None = None
     atlas_source: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
