@@ -28,11 +28,11 @@ from ui.widgets import bound, deferred, download, one_of
 from viz.heads.cells import merged_words
 from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
+from viz.sentence import SCOPES
 
 OTHER = "another"
 ANOTHER = N_("{why} Choose another model on the left.")
 A_LINE_EACH = N_("Type a text on the left, one sequence per line, or choose an example.")
-SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
 SCOPE_HELP = N_(
     "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen layer's weights are "
     "recomputed from the standard run's queries and keys; other layers and the predictions do not change."

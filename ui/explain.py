@@ -103,14 +103,11 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
         for row, cut in enumerate(one.cut, 1)
         if cut
     ]
-    for row, goes_on in enumerate(batch.goes_on):
-        if goes_on:
-            words, target = (
-                N_("{where} shows the first {count} tokens that {model} writes; it would go on."),
-                ROWS["target"],
-            )
-            count = int(batch.kept[row].sum()) - model.given
-            notes.append(say(words, where=say(target, row=row + 1), count=count, model=title_of(model)))
+    target = ROWS["target"]
+    for row in np.flatnonzero(batch.goes_on):
+        where, count = say(target, row=row + 1), int(batch.kept[row].sum()) - model.given
+        words = N_("{where} shows the first {count} tokens that {model} writes; it would go on.")
+        notes.append(say(words, where=where, count=count, model=title_of(model)))
     if reading.rows_left_out:
         words = N_(
             "Lines shown: the first {count:,} of {all:,}. The page takes at most {most}, fewer if they are long."

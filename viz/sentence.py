@@ -109,6 +109,7 @@ def sentence(scene: HeadScene) -> str:
 
 
 IDLE = N_("The {mask} mask is off, which changes no cell of {head} in this row.")
+SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}  # what a mask that is off does
 LAYER_ONLY = N_(
     "Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other layers and the "
     "predictions do not change."

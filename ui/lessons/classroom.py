@@ -42,6 +42,7 @@ from viz.lessons.phone import Drawn, PhoneStep, losses_table
 from viz.lessons.pictures import image_and_words, lit_picture, scene_image
 from viz.lessons.screen import plain, question, row_tokens, run_names
 from viz.saved.standalone import Canvas
+from viz.sentence import comparable
 from viz.why_causal.charts import Curve
 
 LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
@@ -335,7 +336,7 @@ def _phone_head(step: Step, now: RunView, beside: RunView | None) -> Drawn:
     layer, head = step.head
     name, view = now.name(layer, head), now.head(layer, head)
     other = beside.head(layer, head) if beside else None
-    if other is not None and other.weights.shape != view.weights.shape:
+    if other is not None and not comparable(view, other):
         other = None
     look: dict[str, Any] = {"name": name, "query": -1 if step.query is None else step.query}
     most = head_range(view) if other is None else head_range(view, other)

@@ -32,6 +32,7 @@ from viz.lessons.glossary import prose
 from viz.lessons.pictures import image_and_words, lit_step
 from viz.lessons.screen import QuestionSummary, summary_page, verdict_on
 from viz.numbers import loss_figure
+from viz.sentence import comparable
 
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
 KEY = 4 * 1.7  # presented, the height of the four lines below the picture, in sizes of their letters
@@ -220,7 +221,7 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     layer, head = step.head
     name, view, dark = now.name(layer, head), now.head(layer, head), page.is_dark()
     other = None if beside is None else beside.head(layer, head)
-    if other is not None and other.weights.shape != view.weights.shape:
+    if other is not None and not comparable(view, other):
         other = None
     views = [view] if other is None else [view, other]
     titles = (*screen.run_names(now.model.name, (beside or now).model.name), say("difference"))

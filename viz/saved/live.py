@@ -25,7 +25,7 @@ from viz.numbers import head_count, layer_count
 from viz.palette import NOW, STANDARD
 from viz.saved.explorer import WORST
 from viz.saved.standalone import document, inlined
-from viz.sentence import LAYER_ONLY
+from viz.sentence import LAYER_ONLY, SCOPES
 
 if TYPE_CHECKING:
     from model.gpt2 import BrowserModel
@@ -34,7 +34,6 @@ MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_m
 FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
 MOST_CHARACTERS, MOST_ROWS = 100_000, 16
 SIDES = {"left": N_("left"), "right": N_("right")}
-SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
 OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # masks with a model's size: not in GPT-2
 
 
