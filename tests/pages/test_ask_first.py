@@ -86,6 +86,21 @@ def test_the_mask_lab_asks_too() -> None:
     assert len(verdicts(page)) == 1
 
 
+def test_the_lab_hides_the_standard_run_while_it_is_asked_about() -> None:
+    page = asking(causal="false")
+    page.app.switch_page("pages/mask_lab.py")
+    lifted = page.run().set(shown="change").figures()
+    assert "loss_figure" in lifted
+    page.set(causal=True)
+    assert question(page)
+    assert "loss_figure" not in page.figures()
+    assert not any("standard" in one for one in page.html() if "<table" in one)
+    assert np.nanmin(page.weights()) >= 0  # of the run before, not a change
+    page.press("first_0")
+    assert "loss_figure" in page.figures()
+    assert page["shown"] == "change"
+
+
 @pytest.mark.parametrize(
     ("name", "head", "masks"),
     [("start_previous", (0, 3), (True, True)), ("start_future", (4, 0), (False, True)),

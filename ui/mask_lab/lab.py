@@ -58,34 +58,36 @@ def show(reading: TokenizedText, row: int) -> None:
     warn_of_a_changed_text(batch)
     with guarded(say("Running both …")):
         composed, spec = spec, ask_first.masks_to_show(model, batch, spec, row, attention, layer, head)
+    asking = spec != composed
     with guarded(say("Running {model} …", model=explain.title_of(model))):
         now, standard = run_view.run_pair(model, batch, spec, row, attention)
-        views = now.head(layer, head), standard.head(layer, head)
+        view, _ = now.head(layer, head), standard.head(layer, head)
+    beside = None if asking and composed == model.standard else standard  # the run that is asked about is not shown
     with query_slot:
         chosen = query.choose(now)
-    part = controls.choose_positions(*views[0].weights.shape)
+    part = controls.choose_positions(*view.weights.shape)
     part = head_picture.without_padding(part, now.run.keys.keep[row].numpy(), masked=bool(spec.padding))
     part = compose.drawable(*part, chosen)
     rows, columns = head_picture.zoomed(part, part)
     with st.container(key="mask_and_head"):
         left, right = st.columns(2, gap="small", vertical_alignment="bottom")  # rows are level, whatever is above
     with right, guarded():  # first: the canvas beside it has shown a stroke at once
-        show_head((now, standard), (layer, head), (rows, columns), query.moves(now, part))
+        show_head((now, beside), (layer, head), (rows, columns), query.moves(now, part))
     with left, guarded():
         mask, text = now.ask(mask_view, layer, head), compose.text_key(batch)
         in_scope = not spec.layers or layer in spec.layers
         compose.show_canvas(mask, rows, columns, text, chosen, in_scope=in_scope)
     controls.explain_by(say("Masks are drawn on tokens; the query and the sections below count tokens, too."))
     with said, guarded(say("Computing what each token can depend on …")):
-        told = sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
+        told = say(ask_first.ASKING) if asking else sentence(now, standard, chosen)
         said.html(told)
-    st.html("".join([cached_figure(formula, mask), cached_figure(counts, views[0].blocked, mask)]))
-    show_notes(notes(spec, now, layer, mask, views[0]))
+    st.html("".join([cached_figure(formula, mask), cached_figure(counts, view.blocked, mask)]))
+    show_notes(notes(spec, now, layer, mask, view))
 
     with st.sidebar:
         ask_first.switch()
     with guarded(on_trouble=partial(share, model, spec)):
-        show_section(now, standard, layer, head, chosen)
+        show_section(now, beside, layer, head, chosen)
     share(model, spec)
 
 
@@ -340,14 +342,17 @@ def _later(mask: MaskView, view: HeadView) -> list[str]:
 
 
 def show_head(
-    both: tuple[RunView, RunView], head: tuple[int, int], part: Sequence[tuple[int, int]], moves: query.Moves
+    both: tuple[RunView, RunView | None], head: tuple[int, int], part: Sequence[tuple[int, int]], moves: query.Moves
 ) -> None:
     """The head under these masks, under the standard ones, or the change; above it, which, and what its tokens are
-    merged into. part: its rows and its columns, each from a token up to, without, another; moves are among tokens."""
+    merged into. both: the run under these masks, and the standard run, if that may be shown. part: its rows and its
+    columns, each from a token up to, without, another; moves are among tokens."""
+    shown = "now"
     with st.container(horizontal=True, gap="small"):
-        shown = one_of(say("Masks of the head"), SHOWN, "shown", label_visibility="collapsed")
+        if both[1] is not None:
+            shown = one_of(say("Masks of the head"), SHOWN, "shown", label_visibility="collapsed")
         by = controls.choose_by(width="content")
-    pair = [replace(one, by=by) for one in both]
+    pair = [replace(one or both[0], by=by) for one in both]
     now = pair[0]
     rows, columns = ((now.position_of(begin), now.position_of(end - 1) + 1) for begin, end in part)
     view, standard = (cropped(one.head(*head), rows, columns) for one in pair)
@@ -368,29 +373,27 @@ def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
     return explain.change_alt(name, now, standard)
 
 
-def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen: int) -> None:
-    """One section, the one chosen; the others are not computed."""
+def show_section(now: RunView, standard: RunView | None, layer: int, head: int, chosen: int) -> None:
+    """One section, the one chosen; the others are not computed. standard: None while a question is about it."""
     chosen_section = st.session_state.section if st.session_state.section in SECTIONS else "effect"
     section = one_of(say("Section"), SECTIONS, **bound("section", chosen_section), label_visibility="collapsed")
     if section == "effect":
-        show_effect(now, standard, chosen)
+        if standard is None:
+            st.info(say(ask_first.ASKING))
+        else:
+            show_effect(now, standard, chosen)
     elif section == "reach":
         show_reach(now, layer, head, chosen)
     elif section == "steps":
         show_steps(now, layer, head, chosen)
-    elif section == "hand":
-        from ui.mask_lab import by_hand
-
-        by_hand.show()
-    elif section == "fill":
-        from ui.mask_lab import by_hand
-
-        by_hand.show_fills(now, layer, head)
-    elif section == "name":
-        from ui.mask_lab import take_away
-
-        take_away.show_named(now, compose.load)
     else:
-        from ui.mask_lab import take_away
+        from ui.mask_lab import by_hand, take_away
 
-        take_away.show(now, layer, head, compose.load)
+        if section == "hand":
+            by_hand.show()
+        elif section == "fill":
+            by_hand.show_fills(now, layer, head)
+        elif section == "name":
+            take_away.show_named(now, compose.load)
+        else:
+            take_away.show(now, layer, head, compose.load)
