@@ -5,9 +5,9 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from serving import machine
 
@@ -18,6 +18,15 @@ PLAIN = {  # for pydantic's words
     "less than or equal to": "at most",
     "greater than": "more than",
 }
+
+
+def _redis_url(url: str) -> str:
+    """The same URL. Raises ValueError where redis-py would, which is imported only for one."""
+    if url:
+        from redis.connection import parse_url
+
+        parse_url(url)
+    return url
 
 
 class Settings(BaseModel):
@@ -50,7 +59,7 @@ class Settings(BaseModel):
     job_seconds: float = Field(default=120.0, gt=0, allow_inf_nan=False)  # the most that one job may take
     metrics_port: int = Field(default=0, ge=0, le=65535)  # of /metrics, /live and /ready; 0 = none of them
     metrics_address: str = "127.0.0.1"  # which of the machine's addresses that port listens at
-    rooms: str = Field(  # a Redis for rooms of several replicas; "": memory
+    rooms: Annotated[str, AfterValidator(_redis_url)] = Field(  # a Redis for rooms of several replicas; "": memory
         default="",
         pattern=r"^(rediss?://([^/?#]*@)?(\[.+\]|[^:/?#]+)(:\d{1,5})?([/?#].*)?)?$",  # a port is a number
         description="redis://… or rediss://…",

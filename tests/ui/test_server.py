@@ -192,8 +192,10 @@ def test_a_check_that_finds_something_is_503_and_tells_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["localhost", "redis://", "redis://localhost:x", "redis://a:b@c:d/0", "rediss://[::1]:"]
-)
+    "given",
+    ["localhost", "redis://", "redis://localhost:x", "redis://a:b@c:d/0", "rediss://[::1]:", "redis://a:99999",
+     "redis://a?db=x"],
+)  # fmt: skip
 def test_a_redis_has_an_address_with_a_number_for_its_port(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for right in ("", "redis://localhost", "rediss://:p@ss:w@cache.example.org:6379/0?db=1", "redis://[::1]:6379"):
         monkeypatch.setenv("UNMASK_ROOMS", right)
