@@ -186,6 +186,16 @@ def test_an_encoder_decoder_s_attentions_and_targets_are_told_apart(
     assert linked.items() >= {"model": folders["t5"], "text": "the cat sat on a mat", "target": "one old cat"}.items()
 
 
+@pytest.mark.parametrize(("scope", "masks"), [("model", "padding; off: causal"), ("layer", "padding")])
+def test_a_mask_lifted_in_the_decoder_that_cross_attention_reads_is_named(
+    folders: dict[str, str], scope: str, masks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, texts = captions(monkeypatch), {"text": "the cat sat on a mat", "target": "a mat"}
+    for attention in ("cross", "encoder"):
+        Export(model=folders["t5"], attention=attention, causal="false", scope=scope, **texts)
+    assert [caption.partition("Masks: ")[2].partition(".")[0] for caption, _ in said] == [masks, "padding"]
+
+
 def test_two_texts_too_long_for_a_picture_are_to_be_shortened_for_no_part_can_be_chosen(
     folders: dict[str, str],
 ) -> None:

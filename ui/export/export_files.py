@@ -1,7 +1,7 @@
 """The page's parts: the numbers, the report, and an export opened again; and what they are of: one head of one run."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -87,7 +87,7 @@ class ExportSubject:
 
     @property
     def masks(self) -> str:
-        now, run = (list(self._held_and_lifted(spec)) for spec in (self.now.masks, self.now.run.spec))
+        now, run = (self._held_and_lifted(spec) for spec in (self.now.masks, self.now.run.spec))
         held, lifted = now
         return masks_said(held, lifted, "" if now == run else self.layer_only)
 
@@ -96,11 +96,13 @@ class ExportSubject:
         """The name of the head's layer, "L3", if its weights alone are recomputed under these masks, else ""."""
         return self.now.name(self.layer) if self.standard and self.now.masks != self.now.run.spec else ""
 
-    def _held_and_lifted(self, spec: MaskSpec) -> Iterator[list[str]]:
-        """The masks of spec that are on, and those that are lifted, of those that this attention can have."""
+    def _held_and_lifted(self, spec: MaskSpec) -> tuple[list[str], list[str]]:
+        """The masks of spec that are on, of those that this attention can have, and those that are lifted; for
+        cross-attention in a model that was run again, in the decoder, too, which makes its queries."""
+        held, lifted = controls.held_and_lifted(self.now.model, spec)
         available = self.now.head(*self.chosen).available
-        for names in controls.held_and_lifted(self.now.model, spec):
-            yield [name for name in names if name in available]
+        rerun = self.now.run.attention == "cross" and self.now.masks == self.now.run.spec
+        return [name for name in held if name in available], [name for name in lifted if rerun or name in available]
 
     def views(self) -> list[HeadView]:
         """The whole head now and, if that differs, under the standard masks."""
