@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urljoin
 
 import numpy as np
-from playwright.sync_api import Error
+import pytest
+from playwright.sync_api import Error, Page
 
+from tests.benchmarks.page import SETTLED
 from tests.browser.explore import Explore
 from tests.browser.test_every_page import KINDS
 
@@ -60,6 +62,39 @@ def test_back_leaves_a_page_at_the_first_press(visit: Visit) -> None:
     page.go_back()
     page.wait_for_function("() => document.title.endsWith('Explore') && location.search.includes('head=3')")
     page.close()
+
+
+@pytest.mark.parametrize("address", ["/bug_clinic", "/?layer=99&head=1"])
+def test_back_leaves_a_page_that_wrote_its_address_at_the_first_press(visit: Visit, address: str) -> None:
+    """On a server that is warm Streamlit writes it before it draws the first element."""
+    page = opened(visit, address)
+    page.wait_for_function("() => location.search.includes('layer=') && !location.search.includes('99')")
+    page.go_back()
+    assert page.url == "about:blank"
+    page.close()
+
+
+def test_back_goes_a_step_of_a_lesson_back_whatever_was_answered(visit: Visit) -> None:
+    page = opened(visit, "/lessons?lesson=causal_mask&step=2")
+    page.locator(".st-key-answer_0 button").click()
+    page.wait_for_function("() => location.search.includes('answers=2-')")
+    page.locator(".st-key-next button").click()
+    page.wait_for_function("() => location.search.includes('step=3')")
+    page.go_back()
+    page.wait_for_function("() => location.search.includes('step=2')")
+    page.go_back()
+    assert page.url == "about:blank"
+    page.close()
+
+
+def opened(visit: Visit, address: str) -> Page:
+    """A new tab that went from an empty page to an address of this server."""
+    known = visit(OPENED, anew=True).page
+    page = known.context.new_page()
+    page.goto(urljoin(known.url, address))
+    page.wait_for_function(SETTLED)
+    page.wait_for_timeout(500)  # until the browser has gone back over an address, if Streamlit pushed one
+    return page
 
 
 def test_a_link_to_explore_opens_it_in_a_new_tab_too(visit: Visit) -> None:
