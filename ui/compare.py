@@ -41,15 +41,15 @@ ABOVE = 220  # pixels over the pictures as the page opens, without the titles in
 
 
 class CompareLink(link.View):
-    """This page's link. differs: what B differs from A in. b_off: the masks switched for B, comma-separated.
-    b_layer, b_head: B's layer and head where it may have its own; None follows A's."""
+    """This page's link. differs: what B differs from A in. b_off: the masks switched for B, comma-separated; None: as
+    for A, but for the causal mask. b_layer, b_head: B's layer and head where it may have its own; None follows A's."""
 
     TYPED = ("target", "b_text")
     LEFT_OUT = ("masks", "section", "scope", "zoom")
     differs: Literal[*DIFFERS] = "masks"  # type: ignore[valid-type]
     b_layer: link.Whole | None = None
     b_head: link.Whole | None = None
-    b_off: Annotated[str, link.at_most(60)] = "causal"
+    b_off: Annotated[str, link.at_most(60)] | None = None
     b_text: Annotated[str, link.at_most(4_000)] = OTHER_TEXT
     b_model: Annotated[str, link.at_most(300)] = "story"
     patching: bool = False
@@ -99,8 +99,17 @@ def choose_head(b: Model, attention: str, layer: int, head: int) -> tuple[int, i
     return found[0], found[1]
 
 
-def choose_masks(model: Model) -> MaskSpec:
+def opposite(model: Model, spec: MaskSpec) -> str:
+    """The masks to switch for B, at first: as for A, whose masks are spec, but for the causal mask."""
+    names = controls.switches(model)
+    return ",".join(one for one in names if (getattr(spec, one) != getattr(model.standard, one)) != (one == "causal"))
+
+
+def choose_masks(model: Model, spec: MaskSpec) -> MaskSpec:
+    """B's masks. spec: A's."""
     state = st.session_state
+    if state.b_off is None:
+        state.b_off = opposite(model, spec)
     switched = set(state.b_off.split(","))
     standard: dict[str, bool] = {name: getattr(model.standard, name) for name in controls.switches(model)}
 
@@ -146,7 +155,8 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         if not chats and st.session_state.differs == "text" and rows_of(st.session_state.b_text, 1)[1]:
             notes.append(say("Only the first line of B's text is read."))
         show_notes([f"B: {note}" for note in notes])
-    share = partial(controls.share, CompareLink, model)
+    b_off = None if st.session_state.b_off == opposite(model, spec) else st.session_state.b_off
+    share = partial(controls.share, CompareLink, model, b_off=b_off)
     attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
     if not attentions:
         words = N_("{one} and {other} have no attention of the same kind: choose another model for B.")
@@ -187,7 +197,7 @@ def _choose_b(
     what another model raises."""
     differs = one_of(say("B differs in"), DIFFERS, "differs", width="content")
     if differs == "masks":
-        return model, reading, row, choose_masks(model)
+        return model, reading, row, choose_masks(model, spec)
     if differs == "text":
         with st.container(width=300):
             st.text_area(say("B's text"), key="b_text", height=68)

@@ -57,6 +57,17 @@ def test_two_masks(story: Model) -> None:
     np.testing.assert_allclose(page.shown("head_b"), weights(story, FIRST, MaskSpec(), 0, 3), atol=1e-6)
 
 
+@pytest.mark.parametrize("causal", ["true", "false"])
+def test_b_differs_from_a_in_the_causal_mask_alone_until_its_masks_are_chosen(story: Model, causal: str) -> None:
+    page = Compare(causal=causal, padding="false")
+    assert [page[name] for name in ("b_causal", "b_padding")] == [causal == "false", False]
+    assert np.abs(page.shown("head_difference")).max() > 0.1
+    assert "b_off" not in page.url
+    page.set(b_padding=True)
+    assert page.url["b_off"] == ("causal" if causal == "true" else "")
+    assert Compare(**page.url)["b_padding"]
+
+
 def test_a_text_typed_on_a_page_that_came_without_it_is_in_no_address() -> None:
     page = Explore(text="The owl sat on the tree, and the owl sat")
     page.go("pages/compare.py").set(differs="text")
