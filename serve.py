@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, nullcontext
 import streamlit as st
 from starlette.middleware import Middleware
 
+from model import catalog
 from serving import health, logs, machine
 from serving.headers import Headers
 from serving.room_routes import ending, routes
@@ -28,6 +29,9 @@ async def started(_: st.App) -> AsyncIterator[None]:
     """From before the first reader until after the last."""
     logs.redact()
     machine.allow_many_files()
+    for name in settings.models:
+        if not catalog.is_here(name):
+            print(f"UNMASK_MODELS: {name} is neither built in nor on this machine", file=sys.stderr, flush=True)
     health.expect_free_port(settings)
     machine.before_end(ending.set)
     try:

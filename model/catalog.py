@@ -94,13 +94,32 @@ def on_this_machine() -> tuple[str, ...]:
     return tuple(entry.name for entry in ENTRIES.values() if entry.repo is None or hub.cached(entry.repo, FILES))
 
 
+def is_here(name: str) -> bool:
+    """Whether the model's files ship or are on this machine. Uses no network."""
+    entry = _entry(name)
+    if ships(name):
+        return True
+    from model.huggingface import checkpoint_files, hub
+
+    if entry is not None and entry.repo is not None:
+        return hub.cached(entry.name, FILES) is not None or hub.cached(entry.repo, FILES) is not None
+    if checkpoint_files.is_path(name):
+        return Path(name).expanduser().exists()
+    from model.huggingface import fetching
+
+    try:
+        return fetching.cached(name) is not None
+    except CheckpointError:  # no name that a model can have
+        return False
+
+
 def download_size(name: str, settings: Settings | None = None, progress: "Progress | None" = None) -> int:
     """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises. progress: of the
     small files by which that is known; what it raises stops it."""
     if ships(name):
         return 0
     entry = _entry(name)
-    from model.huggingface import checkpoint_files, hub
+    from model.huggingface import checkpoint_files
 
     settings = settings or Settings.from_environment()
     check_offered(name, settings)
@@ -108,7 +127,7 @@ def download_size(name: str, settings: Settings | None = None, progress: "Progre
         from model.huggingface import fetching
 
         return fetching.download_size(name, settings, progress)
-    if hub.cached(entry.name, FILES) or hub.cached(entry.repo, FILES):
+    if is_here(name):
         return 0
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)
     return entry.megabytes * 10**6

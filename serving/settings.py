@@ -105,9 +105,15 @@ class Settings(BaseModel):
 
     @classmethod
     def of_server(cls) -> "Settings":
-        """As from_environment, from whichever thread; a bad variable ends the process with its sentence."""
+        """As from_environment, from whichever thread; a bad variable, or a folder that is none, ends the process with
+        its sentence."""
         try:
-            return cls.from_environment()
+            found = cls.from_environment()
+            for name in ("lessons", "model_root"):
+                folder: Path | None = getattr(found, name)
+                if folder is not None and not folder.is_dir():
+                    raise ValueError(f"{_variable(name)}: expected a folder, got {str(folder)!r:.80}")
+            return found
         except ValueError as error:
             print(error, file=sys.stderr, flush=True)
             os._exit(2)

@@ -55,8 +55,10 @@ class TestLoading:
         repo: str,
         name: str,
     ) -> None:
-        cache(hub_cache, repo, files)
         no_network(monkeypatch)
+        assert not catalog.is_here(name)
+        cache(hub_cache, repo, files)
+        assert catalog.is_here(name)
         found = catalog.load(name)
         assert isinstance(found, Model)
         assert found.name == name
@@ -65,6 +67,8 @@ class TestLoading:
     def test_a_name_that_means_nothing(self) -> None:
         with pytest.raises(ValueError, match="no such model anywhere"):
             catalog.load("no such model anywhere")
+        here = ("story", "induction-300", ".", "no such model anywhere", "dattes", "someone/model", "/no/such/folder")
+        assert [name for name in here if catalog.is_here(name)] == ["story", "induction-300", "."]
 
     @pytest.mark.parametrize(
         ("name", "page"),

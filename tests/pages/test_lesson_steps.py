@@ -99,3 +99,13 @@ def test_a_lesson_of_a_folder_with_the_name_of_one_that_ships_is_not_left_out_si
     assert "causal_mask.en.md, line 1: expected ---" in wrong
     assert "padding.en.md: expected a unique name" in taken
     assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 12
+
+
+def test_the_lessons_that_ship_are_there_where_a_server_s_own_folder_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNMASK_LESSONS", str(tmp_path / "gone"))
+    page = Lessons()
+    assert page.said("warning") == ["This lesson cannot be read: this server's folder of lessons cannot be opened"]
+    assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 12
+    assert not Lessons(lesson="padding").said("error")

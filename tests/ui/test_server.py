@@ -226,6 +226,8 @@ NO_RAY = "UNMASK_RAY: Ray is not installed here: pip install -r requirements-ray
             "UNMASK_WORKERS", "x", "UNMASK_WORKERS: expected a valid integer, got 'x'",
         ),
         ([*SERVE, str(free_port())], "UNMASK_RAY", "auto", NO_RAY),
+        ([*SERVE, str(free_port())], "UNMASK_LESSONS", "none", "UNMASK_LESSONS: expected a folder, got 'none'"),
+        ([*SERVE, str(free_port())], "UNMASK_MODEL_ROOT", "none", "UNMASK_MODEL_ROOT: expected a folder, got 'none'"),
     ],
 )  # fmt: skip
 def test_a_setting_that_cannot_be_used_ends_it_with_a_sentence(
@@ -241,18 +243,20 @@ def test_a_setting_that_cannot_be_used_ends_it_with_a_sentence(
     assert "Traceback" not in ran.stderr
 
 
-def test_a_port_of_metrics_in_use_ends_it_with_a_sentence() -> None:
+def test_a_port_of_metrics_in_use_ends_it_with_a_sentence_after_a_model_that_is_not_here() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        environment = os.environ | {"UNMASK_METRICS_PORT": str(port)}
+        environment = os.environ | {"UNMASK_METRICS_PORT": str(port), "UNMASK_MODELS": "story,dattes"}
         start = [sys.executable, "-m", "streamlit", "run", "serve.py", "--server.headless", "true"]
         ran = subprocess.run(
             [*start, "--server.port", str(free_port())],
             cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
     assert ran.returncode == 2
-    words = f"UNMASK_METRICS_PORT: 127.0.0.1:{port} cannot be used (Address already in use)"
-    assert ran.stderr.splitlines()[-1] == words
+    assert ran.stderr.splitlines()[-2:] == [
+        "UNMASK_MODELS: dattes is neither built in nor on this machine",
+        f"UNMASK_METRICS_PORT: 127.0.0.1:{port} cannot be used (Address already in use)",
+    ]
 
 
 def test_by_default_only_its_own_pages_may_frame_it_and_no_port_is_open(monkeypatch: pytest.MonkeyPatch) -> None:

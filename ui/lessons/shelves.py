@@ -36,11 +36,14 @@ def _shelf(folder: str, language: str, others: tuple[str, ...] = ()) -> list[She
 
 
 def shelved() -> list[Shelved]:
-    """All, those that ship first. Raises ValueError for a folder of UNMASK_LESSONS that cannot be read."""
+    """All, those that ship first."""
     folder, spoken = Settings.from_environment().lessons, language()
     found = _shelf(str(FOLDER), spoken)
     names = tuple(one.name for one in found)
-    own = _shelf(str(folder), spoken, names) if folder else []
+    try:
+        own = _shelf(str(folder), spoken, names) if folder else []
+    except ValueError:  # its words name the server's folder
+        own = [Shelved("", None, say("this server's folder of lessons cannot be opened"))]
     return found + [one if one.name not in names else _taken(one) for one in own]
 
 
