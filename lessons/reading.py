@@ -395,6 +395,11 @@ def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collect
         return Shelved(name, read(read_regular(path, MOST_BYTES), names), file=path.name)
     except OSError as error:
         told = f"{path.name}: {error.strerror}" if error.strerror else say(error.args[0]).replace(str(path), path.name)
-        return Shelved(name, None, told)
+        return Shelved(name, None, told, path.name)
     except ValueError as error:
-        return Shelved(name, None, say("{file}, {problem}", file=path.name, problem=error))
+        return Shelved(name, None, in_file(path.name, error), path.name)
+
+
+def in_file(file: str, error: ValueError) -> str:
+    """What is wrong with a lesson, a line for each mistake, each after the file's name."""
+    return "\n".join(say("{file}, {problem}", file=file, problem=problem) for problem in str(error).splitlines())
