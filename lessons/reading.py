@@ -19,7 +19,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from i18n import LANGUAGES, N_, Message, listed, msg, say
 from lessons.glossary import glossary
-from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step
+from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step, in_file
 from model.files import read_regular
 
 FOLDER, GALLERY = Path(__file__).parent, Path(__file__).parent / "gallery"  # one for each page of the app
@@ -398,8 +398,3 @@ def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collect
         return Shelved(name, None, told, path.name)
     except ValueError as error:
         return Shelved(name, None, in_file(path.name, error), path.name)
-
-
-def in_file(file: str, error: ValueError) -> str:
-    """What is wrong with a lesson, a line for each mistake, each after the file's name."""
-    return "\n".join(say("{file}, {problem}", file=file, problem=problem) for problem in str(error).splitlines())

@@ -12,10 +12,10 @@ from markupsafe import Markup
 from i18n import LANGUAGES, say, spoken
 from lessons.answer import mean_losses
 from lessons.image_steps import encoded, pictured
-from lessons.lesson import ComparedStep, Lesson, Step
+from lessons.lesson import ComparedStep, Lesson, Step, in_file
 from lessons.picture_data import picture_data
 from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer, answer
-from lessons.reading import FOLDER, Shelved, in_file, shelf
+from lessons.reading import FOLDER, Shelved, shelf
 from model import catalog
 from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError
