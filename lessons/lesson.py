@@ -307,3 +307,8 @@ class Lesson(Front):
     """A lesson with its steps in their order."""
 
     steps: tuple[Step, ...] = Field(min_length=1, max_length=MOST_STEPS)
+
+
+def in_file(file: str, error: ValueError) -> str:
+    """What is wrong with a lesson, a line for each mistake, each after the file's name."""
+    return "\n".join(say("{file}, {problem}", file=file, problem=problem) for problem in str(error).splitlines())

@@ -19,7 +19,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from i18n import LANGUAGES, N_, Message, listed, msg, say
 from lessons.glossary import glossary
-from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step
+from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step, in_file
 from model.files import read_regular
 
 FOLDER, GALLERY = Path(__file__).parent, Path(__file__).parent / "gallery"  # one for each page of the app
@@ -395,6 +395,6 @@ def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collect
         return Shelved(name, read(read_regular(path, MOST_BYTES), names), file=path.name)
     except OSError as error:
         told = f"{path.name}: {error.strerror}" if error.strerror else say(error.args[0]).replace(str(path), path.name)
-        return Shelved(name, None, told)
+        return Shelved(name, None, told, path.name)
     except ValueError as error:
-        return Shelved(name, None, say("{file}, {problem}", file=path.name, problem=error))
+        return Shelved(name, None, in_file(path.name, error), path.name)

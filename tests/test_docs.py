@@ -61,6 +61,12 @@ def test_every_call_on_the_run_of_the_documentation_works() -> None:
     assert len(calls) > 40
     for call in calls:
         exec(call, names)
+    shaped = [re.match(r"\| `((?:run|lifted|model)\.[^`]*)`.*\| \[([^]]*)\][^|]*\|$", row) for row in text.splitlines()]
+    shapes = [(found[1].removesuffix(".numpy()"), found[2]) for found in shaped if found and "image" not in found[1]]
+    assert len(shapes) > 20
+    for call, axes in shapes:
+        exec(f"numbers = {call}.numpy()", names)
+        assert names["numbers"].ndim == len(axes.split(",")), call
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/masks.md"])

@@ -125,7 +125,7 @@ def _page(asked: argparse.Namespace) -> None:
 def _course(asked: argparse.Namespace) -> None:
     from unmask.course import course
 
-    files = course(Path(asked.lessons) if asked.lessons else None, download=asked.download)
+    files = course(Path(asked.lessons) if asked.lessons else None, download=asked.download, made=_made)
     for path, data in files.items():
         file = Path(asked.output) / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -176,3 +176,7 @@ def _progress(file: str, done: int, total: int) -> None:
         print(f"\r{file}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB", end="", file=sys.stderr)
         if done >= total:
             print(file=sys.stderr)
+
+
+def _made(number: int, most: int, path: str) -> None:
+    print(f"{number} of {most}: {path}", file=sys.stderr, flush=True)

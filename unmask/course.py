@@ -1,7 +1,7 @@
 """`unmask course`: every lesson is run once, for its answers, and written as pages that run it again in the browser."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,10 @@ from markupsafe import Markup
 from i18n import LANGUAGES, say, spoken
 from lessons.answer import mean_losses
 from lessons.image_steps import encoded, pictured
-from lessons.lesson import ComparedStep, Lesson, Step
+from lessons.lesson import ComparedStep, Lesson, Step, in_file
 from lessons.picture_data import picture_data
 from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer, answer
-from lessons.reading import FOLDER, shelf
+from lessons.reading import FOLDER, Shelved, shelf
 from model import catalog
 from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError
@@ -41,37 +41,55 @@ Series = tuple[tuple[int, RunScores], ...]  # (step, scores) of each checkpoint 
 Scene = dict[str, Any]  # what components/course.js draws, or a run in it
 
 
-def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
+def course(
+    own: Path | None, *, download: bool = False, made: Callable[[int, int, str], None] = lambda *_: None
+) -> dict[str, bytes]:
     """The files of a course, by their paths: the lessons that ship, and those of a folder of one's own.
 
-    download: models that are not on this machine. Raises OSError, and ValueError with the file and line of every error
-    in a lesson.
+    download: models that are not on this machine. made: is told how many lessons are done, of how many, and the path of
+    the last one's page. Raises OSError, and ValueError with the file and line of every error in a lesson.
     """
     models, pages, wrong = CourseModels(download), dict[str, str](), dict[str, str]()
-    for language in LANGUAGES:
+    shelves = {language: _shelves(own, language) for language in LANGUAGES}
+    lessons = {
+        language: {one.name: one.lesson for one in (*shipped, *others) if one.lesson}
+        for language, (shipped, others) in shelves.items()
+    }
+    todo = [(language, one) for language, (_, others) in shelves.items() for one in others]
+    own_count = len(todo)  # first, because they may have errors
+    todo += [(language, one) for language, (shipped, _) in shelves.items() for one in shipped]
+    for number, (language, one) in enumerate(todo, 1):
+        if wrong and number > own_count:
+            break
+        taken = {"index", *(one.name for one in shelves[language][0])}
+        if one.lesson is None or (number <= own_count and one.name in taken):
+            taken_name = f"{one.file}: expected another name than a page of the course"
+            wrong.setdefault(one.file, one.problem or taken_name)
+            continue
+        path = f"{language}/{one.name}.html"
         with spoken(language):
-            shipped = shelf(FOLDER, language)
-            others = shelf(own, language, [one.name for one in shipped]) if own else []
-            if own and not others:
-                raise ValueError(f"expected lessons, as name.en.md or name.zh.md, in {own}, found none")
-            lessons = {one.name: one.lesson for one in (*shipped, *others) if one.lesson}
-            taken = {"index", *(one.name for one in shipped)}
-            for one in (*others, *shipped):  # one's own first, because they may have errors
-                if wrong and one in shipped:
-                    break
-                if one.lesson is None or (one in others and one.name in taken):
-                    taken_name = f"{one.file}: expected another name than a page of the course"
-                    wrong.setdefault(one.file, one.problem or taken_name)
-                    continue
-                try:
-                    steps = models.steps(one.lesson)
-                    pages[f"{language}/{one.name}.html"] = lesson_page(one.name, one.lesson, steps, lessons)
-                except ValueError as error:
-                    wrong.setdefault(one.file, f"{one.file}, {error}")
-            pages[f"{language}/index.html"] = index_page([*lessons.items()])
+            try:
+                pages[path] = lesson_page(one.name, one.lesson, models.steps(one.lesson), lessons[language])
+            except ValueError as error:
+                wrong.setdefault(one.file, in_file(one.file, error))
+                continue
+        made(number, len(todo), path)
     if wrong:
         raise ValueError("\n".join(wrong.values()))
+    for language, every in lessons.items():
+        with spoken(language):
+            pages[f"{language}/index.html"] = index_page([*every.items()])
     return course_files({path: page.encode() for path, page in pages.items()} | models.files)
+
+
+def _shelves(own: Path | None, language: str) -> tuple[list[Shelved], list[Shelved]]:
+    """The lessons that ship, and those of one's own, in a language. Raises ValueError for a folder without any."""
+    with spoken(language):
+        shipped = shelf(FOLDER, language)
+        others = shelf(own, language, [one.name for one in shipped]) if own else []
+    if own and not others:
+        raise ValueError(f"expected lessons, as name.en.md or name.zh.md, in {own}, found none")
+    return shipped, others
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,14 +57,16 @@ class Run(Analyses, Checkable):
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """The model, how many tokens it read, whether that was all of the text, and the masks that were on."""
+        """The model, how many tokens it read or wrote, whether that was all of the text, and the masks that were on."""
         real = int(self.trace.queries.keep[self.row].sum())
         padding = f" + {len(self.labels) - real:,} padding" if real < len(self.labels) else ""
         each = [(" and ".join(names) or "no", len(names) > 1, where) for where, names in self.masks_by_scope.items()]
         masks = ", ".join(f"{names} {'masks' if several else 'mask'}{where}" for names, several, where in each)
         positions = "" if self.masks.positions == "counted" else f", positions by {self.masks.positions}"
         goes_on = self.trace.queries.goes_on
-        longer = " of a longer text" if self.cut or (goes_on and goes_on[self.row]) else ""
+        longer = " of a longer text" if self.cut else ""
+        if goes_on and goes_on[self.row]:
+            longer += f" ({real - self.model.given:,} written, which would go on)"
         into = "" if self.by == "tokens" else f" merged into {self.by}"
         return f"{self.model.name}, {token_count(real)}{padding}{longer}{into}, {masks}{positions}"
 

@@ -111,11 +111,12 @@ class HeadSource(ABC):
 
     def heads(self) -> Picture:
         """All heads as thumbnails, and the selected one enlarged. Its numbers are the thumbnails, float32 [L,H,S,S']:
-        the largest weight of each patch; S = Q for a short text."""
+        the largest weight of each patch; S = Q for a short text, and its repr says "thumbnails" for a longer one."""
         first = self.first_head()
         heads = self.all_heads([first])
-        layers, count = heads.thumbnails.shape[:2]
-        line = f"{self.title}: {layer_count(layers)} × {head_count(count)}"
+        layers, count, *pixels = heads.thumbnails.shape
+        smaller = "" if tuple(pixels) == self.size else " (thumbnails of {} × {})".format(*pixels)
+        line = f"{self.title}: {layer_count(layers)} × {head_count(count)}{smaller}"
         html, canvas = partial(explorer_page, line, heads, absent=ABSENT), lambda: Canvas("overview", heads.overview())
         printed = partial(printed_file, "overview", "", self.title, (heads, self.size))
         return Picture(line, heads, heads.thumbnails, html, canvas, printed, self.axes_of(heads.thumbnails))

@@ -27,9 +27,21 @@ class Measure:
 
 TOKENS, BITS = N_("tokens"), N_("bits")
 MEASURES = {
-    "previous": Measure(N_("previous token"), N_("Weight on the token just before."), names=N_("previous token")),
-    "first": Measure(N_("first token"), N_("Weight on the row's first token."), names=N_("first token")),
-    "same": Measure(N_("itself"), N_("Weight on the query's own position."), names=N_("itself")),
+    "previous": Measure(
+        N_("previous token"),
+        N_("Weight on the token just before, over queries from the row's third token on."),
+        names=N_("previous token"),
+    ),
+    "first": Measure(
+        N_("first token"),
+        N_("Weight on the row's first token, over all queries but that token itself."),
+        names=N_("first token"),
+    ),
+    "same": Measure(
+        N_("itself"),
+        N_("Weight on the query's own position, over queries that can attend to others too."),
+        names=N_("itself"),
+    ),
     "duplicate": Measure(
         N_("duplicate token"),
         N_("Weight on earlier occurrences of the same token, if there are any."),

@@ -25,18 +25,16 @@ from model.base import CachedCall, Model
 from model.blocks import KeysValues
 from model.errors import NotSupported, index
 from model.hardware import rounding
-from model.inference.calls import check_predicts, continuation_ids, open_ended
+from model.inference.calls import SHIFT_ROUNDING, TRIED, check_predicts, continuation_ids, open_ended
 from model.kv_cache import read_after
 from model.mask_kinds import KINDS, LOCAL
 
 MOST_STREAMED = 4_096
 MOST_CACHE_BYTES = 64 * 2**20  # of both caches
-TRIED = 8  # tokens by which is measured whether only distances count
 BEYOND = N_(
     "expected at most {context:,} tokens: beyond its context this model rotates by other angles or by none, and keys "
     "in the cache would not fit"
 )
-SHIFT_ROUNDING = 1e-3  # of the largest logit: rotated by thousands of positions, float32 has lost some digits
 
 
 @dataclass(frozen=True, eq=False)

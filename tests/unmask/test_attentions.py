@@ -112,3 +112,12 @@ def test_a_sum_of_queries_says_which_share_of_it_lies_outside() -> None:
     found = unmask.attentions([torch.full((1, 1, 300, 300), 1 / 300)], [f"t{place}" for place in range(300)])
     for how in ("mean", "sum"):
         assert "14.7% of the query" in found.head(0, 0).queries(range(8), how).page()
+
+
+def test_numbers_that_are_thumbnails_are_called_so() -> None:
+    run = unmask.load("story").run("the cat sat on a mat " * 20)
+    assert repr(run.heads()).endswith(": 6 layers × 6 heads (thumbnails of 64 × 64)")
+    assert repr(run.merged("sentences").heads()).endswith(": 6 layers × 6 heads")
+    assert repr(unmask.attentions(list(run.numpy()[:, None]), run.labels).heads()).endswith(
+        "6 heads (thumbnails of 64 × 64)"
+    )

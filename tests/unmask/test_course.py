@@ -19,6 +19,7 @@ from model.gpt2 import save_transformer
 from model.transformer import Transformer, TransformerConfig
 from tests.model.huggingface.families import save
 from tests.viz.packet import unpacked
+from unmask import course
 from unmask.__main__ import main
 from viz.numbers import percent
 
@@ -207,8 +208,23 @@ def test_all_errors_of_all_lessons_are_said_at_once(tmp_path: Path, capsys: pyte
     first.write_text(first.read_text() + "\n## Again\n\n```run\nhead: L9 H0\n```\n")
     lines = refusal(capsys, tmp_path / "site", tmp_path).splitlines()
     assert [re.search(r"line (\d+)", one)[1] for one in lines] == ["11", "17", "11"]
-    assert lines[0].startswith(f"No course was written: {first.name}")
-    assert lines[2].startswith(second.name)
+    files = [first.name, first.name, second.name]
+    assert [one.removeprefix("No course was written: ").split(",")[0] for one in lines] == files
+
+
+def test_lessons_of_one_s_own_are_made_first_and_each_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In both languages, before a lesson that ships is run: their errors are known at once."""
+    monkeypatch.setattr(course, "lesson_page", lambda name, *_: name)
+    lesson(tmp_path, "ask: sees")
+    wrong = lesson(tmp_path, "query: 99", "mine.zh.md")
+    lesson(tmp_path, "heed: L0 H0", "other.en.md")
+    lesson(tmp_path, "heed: L0 H0", "third.en.md")
+    first, *lines = refusal(capsys, tmp_path / "site", tmp_path).splitlines()
+    assert re.fullmatch(r"1 of \d\d: en/mine\.html", first)
+    files = [re.sub(r"No course was written: |[,，].*", "", one) for one in lines]
+    assert files == ["other.en.md", "third.en.md", wrong.name]
 
 
 def test_a_pair_drawn_here_has_one_scale_also_where_a_token_differs(tmp_path: Path) -> None:

@@ -109,8 +109,11 @@ def test_a_title_says_where_masks_are_lifted(tmp_path: Path) -> None:
 
 def test_a_written_target_without_an_end_is_said_to_go_on(tmp_path: Path) -> None:
     model = unmask.load(save("t5", tmp_path))  # its weights are random, so it never ends
-    assert "41 tokens of a longer text" in model.run("the cat").title
-    assert "longer" not in model.run("the cat", target="the cat sat").title
+    run = model.run("the cat")
+    for name in ("decoder", "cross"):
+        assert ", 41 tokens (40 written, which would go on), " in run.attention(name).title
+    assert "go on" not in run.attention("encoder").title
+    assert "go on" not in model.run("the cat", target="the cat sat").title
 
 
 def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
