@@ -88,6 +88,13 @@ def test_all_tokens_at_a_layer(story: Model) -> None:
     assert "In L4, the largest change from the standard masks is on " in page.sentence()
 
 
+@pytest.mark.parametrize("by", ["tokens", "words", "sentences"])
+def test_the_columns_are_called_what_they_are(by: str) -> None:
+    page = Layers(across="token", by=by, text="He lost his hat. He saw a dog.", query="1")
+    said = " ".join(one.value for one in page.app.caption)
+    assert re.search(rf"Columns: the {by} that “.*” \(1\) attends to\.", said)
+
+
 def test_flow_is_of_one_token_alone() -> None:
     page = Layers(across="all", over="flow")
     assert page.value("over") == "rollout"
