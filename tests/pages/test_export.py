@@ -243,7 +243,7 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     q, k = (one[0, 3, place] for one, place in ((trace.layers[2].q, 4), (trace.layers[2].k, 1)))
     score, weight = float(q @ k) * len(q) ** -0.5, float(trace.weights(2, 3)[4, 1])
     assert f" is {signed(score)}: q·k × {len(q) ** -0.5:.4g}. Its weight is {weight_text(weight)}." in cell
-    assert "The score of 4: " in cell
+    assert "The score of 4: “" in cell
     rest = float(re.findall(r"The other terms \([\d,]+\) sum to ([+−][\d.]+)\.", cell)[0].replace("−", "-"))
     terms = [term for *_, term in largest_pairs(why.of[0])]
     assert sum(terms) + rest == pytest.approx(score, abs=1e-3)
