@@ -52,6 +52,11 @@ UNITS = {"mean": N_("mean weight"), "maximum": N_("largest weight"), "rollout": 
 ATTENTION_ALONE = N_(
     "Rollout and flow use only attention weights: they ignore the size of the value vectors and the MLPs."
 )
+COLUMNS = {
+    "tokens": N_("Rows: layers, the first on top. Columns: the tokens that “{token}” ({position}) attends to."),
+    "words": N_("Rows: layers, the first on top. Columns: the words that “{token}” ({position}) attends to."),
+    "sentences": N_("Rows: layers, the first on top. Columns: the sentences that “{token}” ({position}) attends to."),
+}
 LENS = N_(
     "The state after each layer goes through the model's own final norm (if it has one) and unembedding, as if no "
     "layer followed (nostalgebraist 2020, *interpreting GPT: the logit lens*). Only the last column was trained to be "
@@ -110,9 +115,8 @@ def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -
     other = others[0] if others else None
     figure = cached_figure(pictures.token_figure, view, other, say(UNITS[over]), dark=page.is_dark())
     page.chart(figure, "token_layers", pictures.token_alt(view, say(UNITS[over]), piece))
-    about = N_("Rows: layers, the first on top. Columns: the tokens that “{token}” ({position}) attends to.")
     alone = _attention_alone(now.model, over)
-    rows = say(about, token=escaped(piece), position=query)
+    rows = say(COLUMNS[now.by], token=escaped(piece), position=query)
     st.caption(together(filter(None, [rows, pictures.reduced_words(view), merged_words(now.by), alone])))
     return pictures.token_sentence(whole[0], over, query, piece, *whole[1:])  # uncropped: a padding query has no column
 

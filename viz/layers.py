@@ -3,14 +3,14 @@
 Where one token looks is a HeadView too: weights [L,K] of one query in each layer; its `queries` are layers' labels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup, escape
 
-from i18n import N_, listed, say, together
+from i18n import N_, listed, say, say_count, together
 from model.heads.view import MOST_CELLS, HeadView, head_name
 from viz.charts import both_sides, token_axis
 from viz.head import TITLES
@@ -228,6 +228,7 @@ def _columns(view: HeadView) -> tuple[list[int], int]:
     return list(range(0, len(view.keys), step)), step
 
 
+Cell = tuple[int, int]  # a layer and a key
 SEEN = {
     "maximum": N_("The largest weight that “{token}” gives in a single head is in {layer}: {share} to {other}."),
     "mean": N_("The largest mean weight over heads that “{token}” gives is in {layer}: {share} to {other}."),
@@ -236,6 +237,14 @@ SEEN = {
     "flow": N_("By the end of {layer}, the most that can flow to “{token}” from another token is {flow:.2f}, from "
                "{other}."),
 }  # fmt: skip
+SEEN_IN_ONE = SEEN | {  # of one layer alone, which says nothing of the others
+    "maximum": N_("In {layer}, the largest weight that “{token}” gives in a single head is {share}, to {other}."),
+    "mean": N_("In {layer}, the largest mean weight over heads that “{token}” gives is {share}, to {other}."),
+}
+MOVED = N_("The largest change from the standard masks is in {layer}, on {other}: {was:.2f} → {now:.2f}.")
+MOVED_IN_ONE = N_("In {layer}, the largest change from the standard masks is on {other}: {was:.2f} → {now:.2f}.")
+NOTHING = N_("“{token}” attends to nothing in any layer.")
+NOTHING_IN_ONE = N_("“{token}” attends to nothing in {layer}.")
 
 
 def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLens | None" = None) -> str:
@@ -258,7 +267,8 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
 def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: HeadView | None = None) -> str:
     """Say where one query looks, as HTML. how: "mean", "maximum", "rollout" or "flow". query: its position."""
     if not view.weights.any():
-        return say("“{token}” attends to nothing in any layer.", token=escape(piece))
+        words = NOTHING if len(view.queries) > 1 else NOTHING_IN_ONE
+        return say(words, token=escape(piece), layer=view.queries[0])
     said = [_seen(view, how, query, piece)]
     if standard is not None and np.abs(view.weights - standard.weights).max() >= DIFFERENT:
         said.append(_moved(view, standard, query))
@@ -266,28 +276,57 @@ def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: H
 
 
 def _seen(view: HeadView, how: str, query: int, piece: str) -> str:
-    token, last = escape(piece), view.queries[-1]
-    if how in ("mean", "maximum"):
-        layer, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
-        where = {"layer": view.queries[layer], "other": _name(view, key, query)}
-        return say(SEEN[how], token=token, share=percent(float(view.weights[layer, key])), **where)
-    others, place = view.weights[-1].copy(), query - view.first_key
-    here = slice(max(place, 0), max(place + 1, 0))  # empty where the query is out of sight
-    itself, others[here] = float(others[here].sum()), 0
-    best = int(others.argmax())
-    if others[best] == 0:
-        return say("By the end of {layer}, “{token}” has received nothing but its own state.", layer=last, token=token)
-    about = {"layer": last, "token": token, "other": _name(view, best, query), "flow": float(others[best])}
-    return say(SEEN[how], itself=percent(itself), share=percent(float(others[best])), **about)
+    values, place, words = view.weights, query - view.first_key, SEEN if len(view.queries) > 1 else SEEN_IN_ONE
+    about: dict[str, str] = {"token": escape(piece)}
+    if how in ("rollout", "flow"):  # what has arrived by the end, apart from the token's own
+        values, about["layer"] = values.copy(), view.queries[-1]
+        here = slice(max(place, 0), max(place + 1, 0))  # empty where the query is out of sight
+        about["itself"] = percent(float(values[-1, here].sum()))
+        values[:-1], values[-1, here] = 0, 0
+        if not values.any():
+            return say("By the end of {layer}, “{token}” has received nothing but its own state.", **about)
+    most = float(values.max())
+    written = (lambda cell: f"{values[cell]:.2f}") if how == "flow" else (lambda cell: percent(float(values[cell])))
+    where = _largest(view, values, written, query)
+    return say(words[how], share=percent(most), flow=most, **where | about)
 
 
 def _moved(view: HeadView, standard: HeadView, query: int) -> str:
     change = np.abs(view.weights - standard.weights)
-    layer, key = divmod(int(change.argmax()), change.shape[1])
-    where = {"layer": view.queries[layer], "other": _name(view, key, query)}
-    values = {"was": standard.weights[layer, key], "now": view.weights[layer, key]}
-    return say("The largest change from the standard masks is in {layer}, on {other}: {was:.2f} → {now:.2f}.",
-               **where, **values)  # fmt: skip
+    cell = _first(change)
+    where = _largest(view, change, lambda cell: f"{standard.weights[cell]:.2f} {view.weights[cell]:.2f}", query)
+    words = MOVED if len(view.queries) > 1 else MOVED_IN_ONE
+    return say(words, was=standard.weights[cell], now=view.weights[cell], **where)
+
+
+def _first(values: np.ndarray) -> Cell:
+    """The first of the largest cells."""
+    return divmod(int(values.argmax()), values.shape[1])
+
+
+def _largest(view: HeadView, values: np.ndarray, written: Callable[[Cell], str], query: int) -> dict[str, str]:
+    """Name the layer and the key of the largest of values [L,K], and say how many others are written alike. HTML."""
+    (layer, key), layers, keys = _first_of(values, written)
+    return {"layer": _layers(view.queries[layer], layers), "other": _keys(_name(view, key, query), keys)}
+
+
+def _first_of(values: np.ndarray, written: Callable[[Cell], str]) -> tuple[Cell, int, int]:
+    """The first of the largest of values [L,K], and how many other layers and keys have one that is written alike."""
+    first = _first(values)
+    near = np.argwhere((values > values[first] - 0.02) & (values > 0))  # those written alike are no further apart
+    alike = [(layer, key) for layer, key in near if written((layer, key)) == written(first)]
+    layers, keys = (len(set(places)) - 1 for places in zip(first, *alike, strict=True))
+    return first, layers, keys
+
+
+def _layers(layer: str, others: int) -> str:
+    if not others:
+        return layer
+    return say_count("{layer} and {count} other layer", "{layer} and {count} other layers", others, layer=layer)
+
+
+def _keys(key: str, others: int) -> str:
+    return say_count("{key} and {count} other", "{key} and {count} others", others, key=key) if others else key
 
 
 def _name(view: HeadView, key: int, query: int) -> str:
@@ -298,8 +337,9 @@ def _name(view: HeadView, key: int, query: int) -> str:
 
 def token_alt(view: HeadView, unit: str, piece: str) -> str:
     """Describe the picture for readers who cannot see it."""
-    layer, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
+    (layer, key), layers, keys = _first_of(view.weights, lambda cell: f"{view.weights[cell]:.2f}")
     sizes = {"unit": unit.capitalize(), "layers": layer_count(len(view.queries)), "keys": key_count(len(view.keys))}
-    where = {"layer": view.queries[layer], "position": view.first_key + key, "key": view.keys[key]}
-    return say("{unit} of “{token}”, {layers} by {keys}. The largest, {largest:.2f}, is in {layer} on "
-               "{position} ({key}).", token=piece, largest=view.weights.max(), **sizes, **where)  # fmt: skip
+    where = {"layer": _layers(view.queries[layer], layers)}
+    where["key"] = _keys(f"{view.first_key + key} ({view.keys[key]})", keys)
+    return say("{unit} of “{token}”, {layers} by {keys}. The largest, {largest:.2f}, is in {layer} on {key}.",
+               token=piece, largest=view.weights.max(), **sizes, **where)  # fmt: skip

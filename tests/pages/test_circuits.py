@@ -3,6 +3,7 @@
 import copy
 import html
 import re
+from gettext import NullTranslations
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 import transformers as hf
 
+import i18n
 from model import catalog
 from model.base import Model
 from model.circuits.ov_qk import composition, copying_scores, ov, qk
@@ -44,6 +46,16 @@ def test_the_page_shows_what_the_weights_give(story: Model) -> None:
     page.set(composed="q", layer=2, head=3)
     assert page.url == {"composed": "q", "layer": "2", "head": "3"}
     assert "L2 H3" in page.sentence()
+
+
+def test_the_sentence_is_said_as_a_whole_in_the_reader_s_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Chinese(NullTranslations):
+        def gettext(self, message: str) -> str:
+            return message.replace(".", "。")
+
+    page = Circuits()
+    monkeypatch.setattr(i18n, "_catalogue", lambda _: Chinese())
+    assert page.set(layer=2, head=3).sentence().startswith("L2 H3。OV copying score ")
 
 
 def test_tokens_of_the_text() -> None:

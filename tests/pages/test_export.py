@@ -234,16 +234,16 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(every.of[0], trace.overview().numpy(), atol=1e-6)
     assert "Attention of L2 H3, L2 H1, L2 H5 of story." in arcs_said
     np.testing.assert_allclose(arcs.of[0][2].weights, trace.weights(2, 5).numpy(), atol=1e-6)
-    assert "The query is 4: " in tokens_said
+    assert "The query is 4: “" in tokens_said
     for row in (tokens.of[0], bars.of[0].view):
         np.testing.assert_allclose(row.weights[0], trace.weights(2, 3)[4].numpy(), atol=1e-6)
-    assert "The query is 4: " in carried_said
+    assert "The query is 4: “" in carried_said
     assert "adds: the norm of what the key adds" in carried_said
     np.testing.assert_allclose(carried.of[1].weights, trace.weights(2, 3)[4].numpy(), atol=1e-5)
     q, k = (one[0, 3, place] for one, place in ((trace.layers[2].q, 4), (trace.layers[2].k, 1)))
     score, weight = float(q @ k) * len(q) ** -0.5, float(trace.weights(2, 3)[4, 1])
     assert f" is {signed(score)}: q·k × {len(q) ** -0.5:.4g}. Its weight is {weight_text(weight)}." in cell
-    assert "The score of 4: " in cell
+    assert "The score of 4: “" in cell
     rest = float(re.findall(r"The other terms \([\d,]+\) sum to ([+−][\d.]+)\.", cell)[0].replace("−", "-"))
     terms = [term for *_, term in largest_pairs(why.of[0])]
     assert sum(terms) + rest == pytest.approx(score, abs=1e-3)
@@ -347,7 +347,7 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
     page = Export(lang="zh", picture="tokens", query="4")
     assert any("这台服务器没有中文字体" in one.value for one in page.app.caption)
     assert "查询是 4" in taken["SVG"]().decode()  # asked for out of sight of the page
-    assert "The query is 4" in PdfReader(io.BytesIO(taken["PDF"]())).pages[0].extract_text()
+    assert "The query is 4: “" in PdfReader(io.BytesIO(taken["PDF"]())).pages[0].extract_text()
     monkeypatch.setattr(fonts, "_covering", lambda character: "Some Han font")
     page = Export(lang="zh", picture="tokens", query="4")
     assert not any("字体" in one.value for one in page.app.caption)

@@ -83,6 +83,16 @@ def test_all_tokens_at_a_layer(story: Model) -> None:
     page.set(layer=0, over="maximum")
     assert page.weights()[0, 0] == 1
     assert "in a single head" in page.sentence()
+    page.set(layer=4, over="mean", causal=False)
+    assert page.sentence().startswith("In L4, the largest mean weight over heads that “·silver” gives is ")
+    assert "In L4, the largest change from the standard masks is on " in page.sentence()
+
+
+@pytest.mark.parametrize("by", ["tokens", "words", "sentences"])
+def test_the_columns_are_called_what_they_are(by: str) -> None:
+    page = Layers(across="token", by=by, text="He lost his hat. He saw a dog.", query="1")
+    said = " ".join(one.value for one in page.app.caption)
+    assert re.search(rf"Columns: the {by} that “.*” \(1\) attends to\.", said)
 
 
 def test_flow_is_of_one_token_alone() -> None:

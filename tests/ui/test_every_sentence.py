@@ -170,8 +170,11 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     yield leak_notes(*(shares[place][None, None] for shares in (survey.future, survey.padding)))[0][0], True, facts
     for how in ("mean", "maximum", "rollout"):
         means = [of.ask(layer_maps, how).maps[:, at] for of in (now, standard)[: 1 + changed]]
-        lines = [HeadView(one, one, {}, [f"L{layer}" for layer in range(6)], pieces) for one in means]
-        yield token_sentence(lines[0], how, at, pieces[at], *lines[1:]), True, replace(facts, how=how)
+        for told in (range(6), range(facts.layer, facts.layer + 1)):
+            rows = [one[told.start : told.stop] for one in means]
+            lines = [HeadView(one, one, {}, [f"L{layer}" for layer in told], pieces) for one in rows]
+            words = token_sentence(lines[0], how, at, pieces[at], *lines[1:])
+            yield words, True, replace(facts, how=how, told=told)
     found = now.ask(reach_of, *place)
     names = run_view.layer_names(now.model, "self")
     masks = facts.layer, found.blocked

@@ -100,6 +100,38 @@ class TestToken:
             "By the end of L3, the most that can flow to “q” from another token is 0.30, from “&lt;y&gt;” (1)."
         )
 
+    def test_what_is_as_large_is_counted(self) -> None:
+        values = np.array([[0, 0, 0, 0, 0.5], [0.999, 1, 0, 1, 1]], np.float32)
+        view = replace(VIEW, weights=values, scaled=values, keys=["a", "b", "c", "d", "e"])
+        assert token_sentence(view, "flow", 4, "e").endswith("is 1.00, from “b” (1) and 2 others.")
+        assert token_sentence(view, "flow", 0, "a", replace(view, weights=values * 0)) == (
+            "By the end of L3, the most that can flow to “a” from another token is 1.00, from “b” (1) and 2 others. "
+            "The largest change from the standard masks is in L3, on “b” (1) and 3 others: 0.00 → 1.00."
+        )
+        assert token_alt(view, "flow", "e").endswith("The largest, 1.00, is in L3 on 1 (b) and 3 others.")
+        assert token_alt(replace(view, weights=values * 0), "flow", "e").endswith(
+            "The largest, 0.00, is in L0 on 0 (a)."
+        )
+        assert "other share, 100%, from “b” (1) and 1 other." in token_sentence(view, "rollout", 4, "e")
+        both = replace(view, weights=np.repeat(values[1:], 3, 0), queries=["L0", "L1", "L3"])
+        assert token_sentence(both, "mean", 1, "b") == (
+            "The largest mean weight over heads that “b” gives is in L0 and 2 other layers: "
+            "100% to itself and 2 others."
+        )
+
+    def test_of_one_layer_nothing_is_said_of_the_others(self) -> None:
+        one = replace(VIEW, weights=VALUES[:1], scaled=VALUES[:1], queries=["L0"])
+        nothing = replace(one, weights=VALUES[:1] * 0)
+        assert token_sentence(one, "mean", 0, "x", nothing) == (
+            "In L0, the largest mean weight over heads that “x” gives is 70.0%, to “z” (2). "
+            "In L0, the largest change from the standard masks is on “z” (2): 0.00 → 0.70."
+        )
+        assert token_sentence(one, "maximum", 2, "z") == (
+            "In L0, the largest weight that “z” gives in a single head is 70.0%, to itself."
+        )
+        assert token_sentence(nothing, "mean", 0, "x") == "“x” attends to nothing in L0."
+        assert token_sentence(one, "rollout", 0, "x").startswith("By the end of L0, 10.0% of “x”'s rollout")
+
 
 def test_how_to_read_the_table_is_html_below_it() -> None:
     page = lens_table(LENS, PLACES, 4) + key(compared=True)

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import streamlit as st
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model.base import Model
 from model.circuits import ov_qk
 from model.circuits.ov_qk import KINDS, OVCircuit, QKCircuit, composition_of_layer
@@ -94,7 +94,7 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     page.chart(cached_figure(pictures.profile_figure, qk.profile), "profile", sentence)
     none = NO_COPYING if not ov.silent else ONLY_LATER if layer + 1 < model.num_layers else NOTHING
     copying = say(none) if np.isnan(ov.copying) else say(COPYING, copying=fixed(ov.copying, 2))
-    return " ".join([f"<b>{run_view.name_of(model, 'self', layer, head)}</b>.", copying, sentence])
+    return together([say("<b>{head}</b>.", head=run_view.name_of(model, "self", layer, head)), copying, sentence])
 
 
 def show_composition(model: Model, layer: int, head: int) -> None:

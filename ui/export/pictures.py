@@ -127,7 +127,7 @@ def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
         to = query.choose_key(view, at)
     found = results.ask(score_split, now.run.model, now.run, now.row, *subject.chosen, at, to)
     score, weight = float(view.scaled[at, to]), weight_text(view.weights[at, to])
-    names = f"{at}: {view.queries[at]}", f"{to}: {view.keys[to]}"
+    names = f"{at}: “{view.queries[at]}”", f"{to}: “{view.keys[to]}”"
     blocked = [name for name, mask in view.blocked.items() if mask[at, to]]
 
     def how() -> list[str]:

@@ -287,7 +287,7 @@ def show_why(chosen: ChosenHead) -> None:
     key = query.choose_key(view, at, hint)
     with st.container(key="why_of_query"):
         found = chosen.ask(score_split, chosen.layer, chosen.head, at, key)
-        names = f"{at}: {view.queries[at]}", f"{key}: {view.keys[key]}"
+        names = f"{at}: “{view.queries[at]}”", f"{key}: “{view.keys[key]}”"
         blocked = [name for name, mask in view.blocked.items() if mask[at, key]]
         score, weight = float(view.scaled[at, key]), weight_text(view.weights[at, key])
         st.html(paragraph(sum_words(found, *names, score=score, weight=weight, blocked=blocked), "key"))

@@ -110,7 +110,7 @@ def of_lines(least: float) -> list[str]:
 
 def of_query(row: HeadView) -> list[str]:
     """Which row of a head a picture of one query shows."""
-    return [say("The query is {position}: {token}.", position=row.first, token=row.queries[0])]
+    return [say("The query is {position}: “{token}”.", position=row.first, token=row.queries[0])]
 
 
 def of_carried(*, added: bool) -> list[str]:

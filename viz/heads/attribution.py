@@ -25,6 +25,7 @@ WHY = N_(
     "{query} gives {key} {weight} of its weight; {carried} of the weighted values come from that key, whose value "
     "vector has norm {length:.3g} (weighted mean over all keys: {mean:.3g})."
 )
+ALONE = N_("{query} attends to {key} alone, whose value vector has norm {length:.3g}.")
 MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
 SCORE = N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
 CAPPED = N_("The model caps it at ±{most:g}.")
@@ -67,6 +68,10 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
     if not found.weights.any():
         said = say("{query} attends to nothing, so its output is 0: every key is blocked.")
         return paragraph(filled(said, query=who), "key")
+    if np.count_nonzero(found.weights) == 1:  # of one key there are no shares or norms to compare
+        only = int(found.weights.argmax())
+        about = {"key": tag("b", f"{only}: {keys[only]}"), "length": found.value_norms[only]}
+        return paragraph(filled(say(ALONE), query=who, **about), "key")
     weights, moved = shares_of(found.weights), shares_of(found.moved)
     most = int(np.abs(weights - moved).argmax())
     if abs(weights[most] - moved[most]) < APART:

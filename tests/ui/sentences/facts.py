@@ -21,6 +21,7 @@ class Facts:
     at: int
     part: tuple[tuple[int, int], tuple[int, int]]
     how: str = "mean"  # of all heads: "mean", "maximum" or "rollout"
+    told: range = range(6)  # the layers that the sentence is about
     every: dict[bool, np.ndarray] = field(default_factory=dict)  # the weights of all heads, for those of each `how`
     allowed: dict[tuple[bool, int, int], np.ndarray] = field(default_factory=dict)
 
@@ -156,14 +157,14 @@ class Facts:
         return self.every[old]
 
     def maps(self, *, old: bool) -> np.ndarray:
-        """[L,T]: what the query gives to each token in each layer, over all heads; a rollout by the layer's end."""
+        """[L,T]: what the query gives to each token in each layer told, of all heads; a rollout by the layer's end."""
         every = self._every(old)
         found = every.max(1) if self.how == "maximum" else every.mean(1)
         if self.how == "rollout":
             steps = [one + np.eye(len(self.ids)) for one in found]
             steps = [one / one.sum(1, keepdims=True) for one in steps]
             found = [np.linalg.multi_dot([*steps[layer::-1], np.eye(len(self.ids))]) for layer in range(6)]
-        return np.stack([one[self.at] for one in found])
+        return np.stack([one[self.at] * (layer in self.told) for layer, one in enumerate(found)])
 
     @cached_property
     def readings(self) -> np.ndarray:

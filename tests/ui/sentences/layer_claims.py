@@ -43,32 +43,49 @@ def _as_standard(said: Said, facts: Facts) -> bool:
     return facts.now.model.label(int(old.argmax())) == said["label"] and _chance(said["chance"], np.exp(old.max()))
 
 
-def _key(said: str, facts: Facts) -> int:
-    if said == "itself":
-        return facts.at
-    token, position = re.fullmatch("“(.*)” \\((\\d+)\\)", said, re.DOTALL).groups()
-    return facts.place(token, position)
+def _named(said: Said, facts: Facts) -> tuple[tuple[int, int], list[int]]:
+    """The layer and the key that it names, and how many other layers and keys it says are written alike."""
+    name, layers = re.fullmatch(r"L(\d)(?: and (\d+) other layers?)?", said["layer"]).groups(default="0")
+    other, keys = re.fullmatch(r"(.*?)(?: and (\d+) others?)?", said["other"], re.DOTALL).groups(default="0")
+    key = facts.at
+    if other != "itself":
+        key = facts.place(*re.fullmatch(r"“(.*)” \((\d+)\)", other, re.DOTALL).groups())
+    return (int(name), key), [int(layers), int(keys)]
+
+
+def _written(said: str, values: np.ndarray, slack: float) -> list[int]:
+    """In how many layers and keys besides one the values are written so; slack: as of `same`."""
+    alike = [[share > 0 and same(said, share, slack) for share in row] for row in values.tolist()]
+    return [len(set(places)) - 1 for places in np.nonzero(alike)]
+
+
+def _is_largest(said: Said, facts: Facts, values: np.ndarray) -> bool:
+    """values: [L,T], of which it says that the cell has the largest, and how many are written alike."""
+    cell, counts = _named(said, facts)
+    least, most = (_written(said["share"], values, slack) for slack in (-1e-4, 1e-4))
+    alike = all(low <= count <= high for low, count, high in zip(least, counts, most, strict=True))
+    return alike and same(said["share"], float(values.max()), 1e-4) and abs(values[cell] - values.max()) < 1e-5
 
 
 def _most(said: Said, facts: Facts) -> bool:
-    maps = facts.maps(old=False)
-    cell = maps[int(said["layer"][1:]), _key(said["other"], facts)]
-    return same(said["share"], float(maps.max()), 1e-4) and abs(cell - maps.max()) < 1e-5
+    return _is_largest(said, facts, facts.maps(old=False))
 
 
 def _rollout(said: Said, facts: Facts) -> bool:
-    shares = facts.maps(old=False)[-1].copy()
-    own, key = shares[facts.at], _key(said["other"], facts)
-    shares[facts.at] = 0
-    right = same(said["itself"], float(own), 1e-4) and same(said["share"], float(shares.max()), 1e-4)
-    return right and abs(shares[key] - shares.max()) < 1e-5 and said["layer"] == "L5"
+    shares, last = facts.maps(old=False), facts.told[-1]
+    own = float(shares[last, facts.at])
+    shares[:last], shares[last, facts.at] = 0, 0
+    right = same(said["itself"], own, 1e-4) and said["layer"] == f"L{last}"
+    return right and _is_largest(said, facts, shares)
 
 
 def _moved_most(said: Said, facts: Facts) -> bool:
     now, old = facts.maps(old=False), facts.maps(old=True)
-    cell = int(said["layer"][1:]), _key(said["other"], facts)
+    cell, counts = _named(said, facts)
     most = abs(abs(now[cell] - old[cell]) - np.abs(now - old).max()) < 1e-5
-    return most and near(said["was"], old[cell]) and near(said["now"], now[cell])
+    as_large = np.nonzero(np.abs(now - old) > abs(now[cell] - old[cell]) - 0.02)
+    few = all(count < len(set(places)) for count, places in zip(counts, as_large, strict=True))
+    return most and few and near(said["was"], old[cell]) and near(said["now"], now[cell])
 
 
 def _depends(said: Said, facts: Facts) -> bool:
@@ -93,13 +110,19 @@ LAYER_CLAIMS: dict[str, Claim] = {
     "After {layer} it was “{before}”.": _before,
     "Under the standard masks it predicts “{label}” ({chance}).": _as_standard,
     "“{token}” attends to nothing in any layer.": lambda said, facts: not facts.maps(old=False).any(),
+    "“{token}” attends to nothing in {layer}.": lambda said, facts: (
+        not facts.maps(old=False).any() and said["layer"] == f"L{facts.told[0]}"
+    ),
     "The largest weight that “{token}” gives in a single head is in {layer}: {share} to {other}.": _most,
     "The largest mean weight over heads that “{token}” gives is in {layer}: {share} to {other}.": _most,
+    "In {layer}, the largest weight that “{token}” gives in a single head is {share}, to {other}.": _most,
+    "In {layer}, the largest mean weight over heads that “{token}” gives is {share}, to {other}.": _most,
     "By the end of {layer}, {itself} of “{token}”'s rollout comes from itself; the largest other share, {share}, from {other}.": _rollout,
     "By the end of {layer}, “{token}” has received nothing but its own state.": lambda said, facts: (
-        np.delete(facts.maps(old=False)[-1], facts.at).max(initial=0) < 1e-6
+        np.delete(facts.maps(old=False)[facts.told[-1]], facts.at).max(initial=0) < 1e-6
     ),
     "The largest change from the standard masks is in {layer}, on {other}: {was:.2f} → {now:.2f}.": _moved_most,
+    "In {layer}, the largest change from the standard masks is on {other}: {was:.2f} → {now:.2f}.": _moved_most,
     # viz/mask_lab/effect.py
     "Of all tokens, {token} (position {position}) may attend to {alone:,} in layer {layer} alone. After the last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of {layers}.": _depends,
     "Of the tokens it can depend on, {count} are padding.": lambda said, facts: (

@@ -201,6 +201,11 @@ class TestCarried:
         words = plain(why_they_differ(moving([0.7, 0.3, 0], [4, 4.1, 90]), "2: c", ["a", "b", "c"]))
         assert "no key's share differs by 5 percentage points. The norms of the values are between 4 and 4.1." in words
 
+    def test_of_one_key_nothing_is_compared(self) -> None:
+        assert plain(why_they_differ(moving([0, 1, 0], [1, 2.05, 3]), "2: c", ["a", "b", "c"])) == (
+            "2: c attends to 1: b alone, whose value vector has norm 2.05."
+        )
+
     def test_a_row_that_looks_at_nothing_carries_nothing(self) -> None:
         assert "its output is 0" in why_they_differ(moving([0, 0], [1, 2]), "1: b", ["a", "b"])
         assert plain(carried_table(moving([0, 0], [1, 2]), ["a", "b"])) == "key|v|weightweight × |v|"
