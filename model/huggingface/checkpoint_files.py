@@ -89,6 +89,10 @@ LINK_OUTSIDE = N_(
 TOO_MANY_LAYERS = N_(
     "{model}: config.json has {count:,} layers ({field}), and at most {most:,} are supported. Choose another model."
 )
+NO_ARCHITECTURES = N_(
+    '{model}: expected a list of names as "architectures" in config.json, got {got}. Correct it, or fetch the file '
+    "again."
+)
 UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
 
 
@@ -322,11 +326,14 @@ def numbers_in(name: str, folder: Path) -> int:
 
 def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
     """config.json, or what a GGUF file holds in its place. Raises CheckpointError for a damaged one, or one without an
-    architecture."""
+    architecture or with one that is no list of names."""
     config = formats.gguf_config(name, folder / gguf) if gguf else read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         words = N_("{model}: config.json has no model_type, so its architecture is unknown.")
         raise CheckpointError(msg(words, model=name))
+    saved_as = config.get("architectures") or []
+    if not isinstance(saved_as, list) or not all(isinstance(one, str) for one in saved_as):
+        raise CheckpointError(msg(NO_ARCHITECTURES, model=name, got=repr(saved_as)[:80]))
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for field, count in part.items():
             if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MOST_LAYERS:
