@@ -368,14 +368,19 @@ def _shards(name: str, folder: Path) -> list[str]:
 
 
 def stored_type(name: str, folder: Path) -> str:
-    """The type of a folder's weights as safetensors, GGUF or bitsandbytes calls it: "F32", "BF16", "Q4_K", "NF4" …"""
+    """The type of a folder's weights as safetensors, GGUF or bitsandbytes calls it: "F32", "BF16", "Q4_K", "NF4" …
+    Raises CheckpointError for integers that no configuration explains."""
     files = local_files(folder)
     weights = [folder / file for file in weight_files(name, files) if not file.endswith(".json")]
     if weights[0].suffix == ".gguf":
         return formats.gguf_header(name, weights[0]).stored
     found = formats.safetensors_type(name, weights)
-    packed = CONFIG in files and formats.bitsandbytes_type(read_json(name, folder / CONFIG))
-    return found if found in formats.FOUR_BITS else packed or found
+    if found in formats.FOUR_BITS:
+        return found
+    config = read_json(name, folder / CONFIG) if CONFIG in files else {}
+    if not (config.get("quantization_config") or config.get("quantization")):
+        formats.check_no_integers(name, weights)
+    return formats.bitsandbytes_type(config) or found
 
 
 def _is_folder(path: Path) -> bool:
