@@ -49,7 +49,11 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
     if subject.is_pretrained_model:
         from transformers import AttentionInterface  # takes seconds to import
 
-        known |= dict.fromkeys(AttentionInterface().valid_keys())
+        from model.huggingface.attention_hook import NAME
+
+        # "paged|…" and ours cannot be called alone: they need continuous batching, and a run of ours
+        names = AttentionInterface().valid_keys()
+        known |= dict.fromkeys(name for name in names if name != NAME and not name.startswith("paged|"))
     several = not isinstance(asked, str) and isinstance(asked, Sequence | Set) and bool(asked)
     wrong = [name for name in asked if name not in known] if several else [asked]
     if wrong:
@@ -146,12 +150,18 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
         if current(module) != name:
             refusal = msg("not offered")
     except (ValueError, ImportError, TypeError, KeyError) as error:
-        refusal = first_line(error)[:80]
+        refusal = _reason(error)
     try:
         yield refusal
     finally:
         if current(module) != own:
             module.set_attn_implementation(own)
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence that says why, without the one that transformers writes before it: "… due to the following
+    error:"."""
+    return first_line(error).rpartition(" error: ")[2].partition(". ")[0].rstrip(".")
 
 
 def _padded(trial: CheckTrial) -> list[Tensor]:

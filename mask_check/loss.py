@@ -19,7 +19,7 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
-from mask_check.loss_per_target import AT_ONCE, LossPerTarget, spread
+from mask_check.loss_per_target import AT_ONCE, ROLLED, LossPerTarget, spread
 from mask_check.loss_row import LEAST_TIED, REPEATS, WRAPS, LossRow, NotPerTarget, Returned, Row, targets_of
 from mask_check.prepare import generator_of
 from model.errors import index, items
@@ -214,6 +214,13 @@ class _Trial:
         if not each.places:
             words = msg("the loss does not depend on the target at the positions tried.")
             return Finding(CANNOT_TELL, words if each.left_out else msg(NOT_COUNTED), None, SLACK)
+        found = self._judged(each)
+        if found.verdict == BROKEN and (rolled := each.rolled(self.tried)) and self._judged(rolled).obeys:
+            last = self.row.length - 1
+            return Finding.at((last, last), ROLLED, found.amount, found.tolerance)
+        return found
+
+    def _judged(self, each: LossPerTarget) -> Finding:
         moved = self._moved_losses(each, {}, True, MOVED_LOSS)
         if moved is None and self.tied:
             moved = self._moved_losses(each, self.tied, False, MOVED_BY_IDS)
@@ -350,7 +357,7 @@ def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tol
         words = msg(IGNORES, ignored=_some(tried[ignored].tolist()))
         return Finding(CANNOT_TELL, words, abs(total - 1), SLACK)
     size, pair = f"{total:.4g}", (place, place)
-    if each.row.reads_targets and (cut := _sum_of_cut(each, place, tried)) and abs(cut - 1) <= SLACK < abs(total - 1):
+    if each.row.reads_targets and (cut := each.sum_of_cut(place, tried)) and abs(cut - 1) <= SLACK < abs(total - 1):
         return Finding.at(pair, READ, abs(total - cut), SLACK, total=size, cut=f"{cut:.4g}")
     if total > 1 + SLACK:  # of which targets a mean is, and with which weights, is not known
         leaks = Finding.at(pair, MEAN_LEAKS if each.is_mean else LEAKS, total - 1, SLACK, total=size)
@@ -365,15 +372,6 @@ def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tol
 def _some(numbers: list[int]) -> str:
     more = [msg("{count} more", count=len(numbers) - MOST_NAMED)][: len(numbers) > MOST_NAMED]
     return msg_all([*map(str, numbers[:MOST_NAMED]), *more])
-
-
-def _sum_of_cut(each: LossPerTarget, place: int, tried: Tensor) -> float | None:
-    """What the probabilities sum to in a row that ends at `place`; None if the function takes no such row."""
-    try:
-        losses = each.at(place, tried, cut=True)
-    except Exception:  # noqa: BLE001  # whatever it raises of a row that is shorter
-        return None
-    return float((-losses).exp().nansum())
 
 
 def _scaled(each: LossPerTarget, places: list[int], tried: Tensor, losses: Tensor) -> Finding | None:

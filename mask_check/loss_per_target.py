@@ -1,6 +1,7 @@
 """The loss of each target of a row, out of the losses or the mean that a loss function returns."""
 
 import math
+from copy import copy
 from itertools import pairwise
 from typing import TypeVar
 
@@ -17,6 +18,11 @@ MOST_ALONE = 8  # targets whose losses a mean is asked for
 ONLY_A_MEAN = N_(
     "a mean hides what influences each loss, and targets of -100 do not leave the others out: return the loss of each "
     "token, or logits beside the loss."
+)
+ROLLED = N_(
+    "each prediction but the last is of the next token, and does not read it. No token follows position {row}: if "
+    "torch.roll shifted the targets, the target there is the row's first token, which its prediction has read. Leave "
+    "out the loss there."
 )
 One = TypeVar("One")
 
@@ -72,6 +78,17 @@ class LossPerTarget:
         changed = {place: row.changed_by(slice(place, place + 1), tried) for place in (counted[0], counted[-1])}
         fits = lambda one: all(place in one and bool(moved[one[place]]) for place, moved in changed.items())  # noqa: E731
         return next(filter(fits, fitting), fitting[0])
+
+    def rolled(self, tried: Tensor) -> "LossPerTarget | None":
+        """The same losses, each as that of the next token, as where the function shifts ids by torch.roll: the last is
+        then that of the first. None where it is no loss of that token, or there is none for each position."""
+        row = self.row
+        if not row.reads_targets or self._many != row.length or not bool(row.changed_by(slice(1), tried)[-1]):
+            return None
+        found = copy(self)
+        found.places = [place for place in self.places if place]
+        found._index = {place: place - 1 for place in found.places}
+        return found
 
     def _is_filled(self, losses: Tensor) -> bool:
         """Whether other tokens from a place on change the loss before it, and none that is earlier."""
@@ -149,6 +166,14 @@ class LossPerTarget:
             many = losses.numel() // len(some) if cut else self._many
             found.append(as_many(losses.double(), len(some) * many).reshape(len(some), -1)[:, self._index[place]])
         return torch.cat(found).cpu()
+
+    def sum_of_cut(self, place: int, tried: Tensor) -> float | None:
+        """What the probabilities sum to in a row that ends at `place`; None if the function takes no such row."""
+        try:
+            losses = self.at(place, tried, cut=True)
+        except Exception:  # noqa: BLE001 - whatever it raises of a row that is shorter
+            return None
+        return float((-losses).exp().nansum())
 
 
 def spread(places: list[One], most: int) -> list[One]:

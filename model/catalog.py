@@ -243,14 +243,16 @@ def _is_ours(name: str, folder: Path) -> bool:
         config = json.loads(read_regular(folder / "config.json", MOST_CONFIG_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
+    if not isinstance(config, dict):
+        return False
+    saved_as = config.get("architectures")
     return (
-        isinstance(config, dict)
-        and not name.endswith(".gguf")
+        not name.endswith(".gguf")
         and "model_type" in config
         and not config.get("quantization_config")
         and (folder / "model.safetensors").is_file()
         and not (folder / "adapter_config.json").exists()  # it would be shown without its adapter
-        and "GPT2LMHeadModel" in (config.get("architectures") or ["GPT2LMHeadModel"])  # not its body, no classifier
+        and (not saved_as or (isinstance(saved_as, list) and "GPT2LMHeadModel" in saved_as))  # no body, no classifier
         and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
         and bool(_tokenizer_files(checkpoint_files.tokenizer_folder(name, folder)))
     )

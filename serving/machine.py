@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -141,16 +141,21 @@ def one_thread() -> Iterator[None]:
         yield
         return
     own = torch.get_num_threads()
-    _set_own(1)
+    others = _set_own(1)
+    # what torch compiles of FlexAttention has memory for the threads of now, and runs with those of others all the same
+    patch = getattr(sys.modules.get("torch._inductor.config"), "patch", None)  # it takes a second to import
     try:
-        yield
+        with patch({"cpp.threads": max(own, others)}) if patch else nullcontext():
+            yield
     finally:
         _set_own(own)
 
 
-def _set_own(count: int) -> None:
-    """Set the calling thread's number. A thread that first uses torch meanwhile, microseconds, may get it too."""
+def _set_own(count: int) -> int:
+    """Set the calling thread's number. A thread that first uses torch meanwhile, microseconds, may get it too. Returns
+    with how many others begin."""
     with _LOCK, ThreadPoolExecutor(1) as another:
-        begins_with = another.submit(torch.get_num_threads).result()
+        begins_with: int = another.submit(torch.get_num_threads).result()
         torch.set_num_threads(count)
         another.submit(torch.set_num_threads, begins_with).result()
+    return begins_with

@@ -80,17 +80,17 @@ def _cell(finding: "Verdict", law: "Law", element: str, text: str) -> Markup:
     return tag(element, said, style="white-space:normal" if finding.error else "")
 
 
-def told_apart(apart: "HeatmapDifference", one: str, other: str, view: HeadView | None) -> str:
-    """Say in a sentence how two heatmaps differ; `one` and `other` name them. view: the heatmap shown, for its labels;
-    None if the same row stands for different tokens in the two."""
+def told_apart(apart: "HeatmapDifference", one: str, other: str, shown: HeadView, *, same_tokens: bool = True) -> str:
+    """Say in a sentence how two heatmaps differ; `one` and `other` name them. shown: the other one, for its labels.
+    same_tokens: whether a row stands for the same token in both."""
     if not apart.feature:
         query, key = apart.cell
         about = {"query": query, "key": key, "one": apart.one, "there": one, "other": apart.other, "here": other}
-        if view is None:
-            return say(
-                "the weight in row {query} and column {key} is {one:.2f} {there}, and {other:.2f} {here}.", **about
-            )
+        about |= {"looker": shown.queries[query], "looked": shown.keys[key]}
+        if not same_tokens:
+            return say("the weight in row {query} and column {key} (“{looker}” and “{looked}” {here}) is {one:.2f} "
+                       "{there}, and {other:.2f} {here}.", **about)  # fmt: skip
         return say("query {query} (“{looker}”) gives key {key} (“{looked}”) a weight of {one:.2f} {there}, and "
-                   "{other:.2f} {here}.", looker=view.queries[query], looked=view.keys[key], **about)  # fmt: skip
+                   "{other:.2f} {here}.", **about)  # fmt: skip
     words, write = FEATURES[apart.feature]
     return say(words, one=write(apart.one), there=one, other=write(apart.other), here=other)

@@ -31,6 +31,7 @@ from model.text import TokenBatch, padded, shortened
 UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that one takes seconds, not minutes
 LONGEST = UNIT_CHARACTERS  # characters of a text; what is longer counts as several, cut behind a space
 MOST_UPLOAD = 2_000_000  # bytes of a file that a page takes
+csv.field_size_limit(max(csv.field_size_limit(), MOST_UPLOAD))  # of Python's module: else 131,072 characters a cell
 SUFFIXES = (".txt", ".csv")
 RANDOM_ROWS, RANDOM_SPAN, RANDOM_SEED = 16, 50, 0  # as the story model's card has them
 SAMPLE = Path(__file__).with_name("sample.txt")

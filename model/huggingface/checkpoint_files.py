@@ -89,6 +89,10 @@ LINK_OUTSIDE = N_(
 TOO_MANY_LAYERS = N_(
     "{model}: config.json has {count:,} layers ({field}), and at most {most:,} are supported. Choose another model."
 )
+NO_ARCHITECTURES = N_(
+    '{model}: expected a list of names as "architectures" in config.json, got {got}. Correct it, or fetch the file '
+    "again."
+)
 UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
 
 
@@ -322,11 +326,14 @@ def numbers_in(name: str, folder: Path) -> int:
 
 def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
     """config.json, or what a GGUF file holds in its place. Raises CheckpointError for a damaged one, or one without an
-    architecture."""
+    architecture or with one that is no list of names."""
     config = formats.gguf_config(name, folder / gguf) if gguf else read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         words = N_("{model}: config.json has no model_type, so its architecture is unknown.")
         raise CheckpointError(msg(words, model=name))
+    saved_as = config.get("architectures") or []
+    if not isinstance(saved_as, list) or not all(isinstance(one, str) for one in saved_as):
+        raise CheckpointError(msg(NO_ARCHITECTURES, model=name, got=repr(saved_as)[:80]))
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for field, count in part.items():
             if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MOST_LAYERS:
@@ -361,14 +368,19 @@ def _shards(name: str, folder: Path) -> list[str]:
 
 
 def stored_type(name: str, folder: Path) -> str:
-    """The type of a folder's weights as safetensors, GGUF or bitsandbytes calls it: "F32", "BF16", "Q4_K", "NF4" …"""
+    """The type of a folder's weights as safetensors, GGUF or bitsandbytes calls it: "F32", "BF16", "Q4_K", "NF4" …
+    Raises CheckpointError for integers that no configuration explains."""
     files = local_files(folder)
     weights = [folder / file for file in weight_files(name, files) if not file.endswith(".json")]
     if weights[0].suffix == ".gguf":
         return formats.gguf_header(name, weights[0]).stored
     found = formats.safetensors_type(name, weights)
-    packed = CONFIG in files and formats.bitsandbytes_type(read_json(name, folder / CONFIG))
-    return found if found in formats.FOUR_BITS else packed or found
+    if found in formats.FOUR_BITS:
+        return found
+    config = read_json(name, folder / CONFIG) if CONFIG in files else {}
+    if not (config.get("quantization_config") or config.get("quantization")):
+        formats.check_no_integers(name, weights)
+    return formats.bitsandbytes_type(config) or found
 
 
 def _is_folder(path: Path) -> bool:

@@ -36,6 +36,10 @@ SPLIT_GGUF = N_(
 QUANTISED = N_(
     "{model} is stored quantized ({how}), which Unmask cannot read. Choose the repository with the unquantized weights."
 )
+INTEGERS = N_(
+    "{model}: {tensor} is stored as integers ({stored}), and config.json has no quantization_config that says how to "
+    "compute its weights from them. Choose the repository with the unquantized weights."
+)
 NOT_INSTALLED = N_(
     "{model} is stored by bitsandbytes, and reading it needs the packages bitsandbytes and accelerate (pip install -r "
     "requirements-bitsandbytes.txt)."
@@ -44,6 +48,8 @@ DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fet
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODULES = "modules.json"  # the file of sentence-transformers
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number in safetensors; of other types 1
+INTEGER_TYPES = {"BOOL", *(f"{sign}{bits}" for sign in "IU" for bits in (8, 16, 32, 64))}
+WEIGHT = re.compile(r"([._]|^)(weight|proj)$")  # names of matrices; masks and positions that are stored have others
 FOUR_BITS = "NF4", "FP4"
 MOST_HEADER_BYTES = 50_000_000  # as much as configuration and tokenizer of other models
 MOST_FIELDS, MOST_TENSORS, MOST_AXES = 10_000, 100_000, 4
@@ -158,6 +164,17 @@ def safetensors_type(name: str, paths: Iterable[Path]) -> str:
                 stored = part.get_dtype()
                 numbers[stored] += prod(part.get_shape()) if stored in WIDTHS else 0  # a mask may be stored too
     return numbers.most_common(1)[0][0] if numbers else "F32"
+
+
+def check_no_integers(name: str, paths: Iterable[Path]) -> None:
+    """Raises CheckpointError for a matrix of weights that some files, which are not quantised, hold as integers."""
+    for path in paths:
+        with _opened(name, path) as file:
+            for key in filter(WEIGHT.search, file.keys()):
+                part = file.get_slice(key)
+                stored = part.get_dtype()
+                if stored in INTEGER_TYPES and len(part.get_shape()) > 1:
+                    raise CheckpointError(msg(INTEGERS, model=name, tensor=key, stored=stored))
 
 
 def safetensors_numbers(name: str, path: Path) -> int:

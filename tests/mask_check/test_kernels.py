@@ -1,5 +1,6 @@
 """Attention kernels that can be changed, and those that cannot."""
 
+import importlib.util
 import warnings
 
 import pytest
@@ -8,7 +9,7 @@ import transformers as hf
 from torch import Tensor
 
 from mask_check.check import check
-from mask_check.findings import DOES_NOT_APPLY, OBEYS
+from mask_check.findings import DOES_NOT_APPLY, OBEYS, CannotCheck
 from mask_check.kernels import training_without_dropout
 from mask_check.sample_networks import SmallDecoder
 from tests.model.huggingface.families import random_network
@@ -29,6 +30,22 @@ def test_a_kernel_that_is_chosen_once_is_not_called_missing(own: str, other: str
 
 def test_a_kernel_that_can_be_changed_is_compared() -> None:
     assert check(random_network("llama"), length=8).finding("kernels").words.endswith("sdpa agree.")
+
+
+@pytest.mark.parametrize("name", ["unmask", "paged|eager"])
+def test_a_kernel_that_cannot_be_called_alone_is_neither_offered_nor_taken(name: str) -> None:
+    importlib.import_module("model.huggingface.attention_hook")  # which registers ours
+    assert name in hf.AttentionInterface().valid_keys()
+    with pytest.raises(CannotCheck) as refused:
+        check(random_network("llama"), length=8, kernels=(name, "eager"))
+    assert name not in str(refused.value).partition(", got ")[0]
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("flash_attn")), reason="it can be computed")
+def test_why_a_kernel_cannot_be_had_is_said_to_its_end() -> None:
+    found = check(random_network("llama"), length=8, kernels=("flash_attention_2", "sdpa")).finding("kernels")
+    why = "the package for FlashAttention2 doesn't seem to be installed"
+    assert found.words == f"eager and sdpa agree. Not compared: flash_attention_2 ({why})."
 
 
 class Remembers(SmallDecoder):

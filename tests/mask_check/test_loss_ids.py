@@ -179,3 +179,18 @@ def test_targets_that_are_rolled_round_are_named_where_the_last_is_counted(retur
         found = unmask.check_loss(loss, {"input_ids": IDS, "labels": labels}, vocabulary=V)
         assert found.verdict == OBEYS
         assert ("if torch.roll put it there" in str(found)) == named
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_roll_inside_the_function_is_named_where_it_alone_leaks(causal: bool) -> None:
+    """The losses before the last are sound in a decoder, and those of a network that reads on are not."""
+    network = Reader(causal)
+
+    def loss(batch: tuple[Tensor]) -> Tensor:
+        return F.cross_entropy(network(batch[0]).mT, batch[0].roll(-1, 1), reduction="none")
+
+    found = unmask.check_loss(loss, (IDS,), vocabulary=V)
+    assert found.verdict == BROKEN
+    assert ("if torch.roll shifted the targets" in str(found)) == causal
+    assert (found.pair == (T, T)) == causal  # of T + 1 ids
+    assert unmask.check_loss(lambda batch: loss(batch)[:, :-1], (IDS,), vocabulary=V).obeys == causal

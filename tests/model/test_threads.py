@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import Tensor
+from torch._inductor.utils import parallel_num_threads
 
 from mask_check.check import check
 from mask_check.sample_networks import SmallDecoder, SmallOutput
@@ -64,6 +65,17 @@ def test_many_at_once_leave_what_they_found(elsewhere: Callable) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(use, range(8))) == [1] * 8
     assert elsewhere(torch.get_num_threads) == MANY
+
+
+def test_what_is_compiled_meanwhile_has_memory_for_all(elsewhere: Callable) -> None:
+    """Else FlexAttention, which runs with all threads, writes beyond its memory."""
+
+    def counts() -> list[int]:
+        with machine.one_thread():
+            inside = parallel_num_threads()
+        return [inside, parallel_num_threads()]
+
+    assert elsewhere(counts) == [MANY, MANY]
 
 
 def test_a_check_of_a_small_module(elsewhere: Callable) -> None:

@@ -355,16 +355,19 @@ class TestSpotTheBug:
         np.testing.assert_array_equal(asked, page.weights())
 
     @pytest.mark.parametrize("asks_for_it", [True, False])
-    def test_a_part_of_a_token_is_compared_with_a_token_without_a_name(self, story: Model, asks_for_it: bool) -> None:
+    def test_of_a_part_of_a_token_and_a_token_only_the_shown_one_is_named(
+        self, story: Model, asks_for_it: bool
+    ) -> None:
         trace = read(story, FIRST)
         asked = (puzzle(story, trace, 0, number) for number in range(200))
         found = next(one for one in asked if "view" in one.candidates and (one.bug == "view") == asks_for_it)
         page = Clinic(puzzle=str(found.number)).play()
         self.press(page, "view", right=True)
-        unnamed = r"the weight in row \d+ and column \d+ is [01]\.\d\d {}, and [01]\.\d\d here\."
+        label = r"“[^”]+:\d”" if asks_for_it else r"“[^”:]+”"  # a part has its number
+        named = rf"the weight in row \d+ and column \d+ \({label} and {label} here\) is "
         where = "The clue: " if asks_for_it else r"Why not \*Heads split by view\*: "
         there = "in the correct version" if asks_for_it else "with that bug"
-        assert re.search(where + unnamed.format(there), page.words())
+        assert re.search(rf"{where}{named}[01]\.\d\d {there}, and [01]\.\d\d here\.", page.words())
 
     def test_another_text_asks_anew(self) -> None:
         page = Clinic().play()

@@ -95,5 +95,5 @@ def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
     assert said == "of the weight on real tokens 35.2% goes to later ones with that bug, and 0% here."
     said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here", view)
     assert said == "query 12 (“t12”) gives key 3 (“t3”) a weight of 0.98 right, and 0.12 here."
-    said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here", None)
-    assert said == "the weight in row 12 and column 3 is 0.98 right, and 0.12 here."
+    said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here", view, same_tokens=False)
+    assert said == "the weight in row 12 and column 3 (“t12” and “t3” here) is 0.98 right, and 0.12 here."

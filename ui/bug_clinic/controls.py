@@ -222,9 +222,9 @@ def _apart(
 ) -> str:
     """How the heatmap shown differs from this head with the `other` candidate bug or, for "", without any."""
     keys = [key for key in (other, asked.bug) if key]
-    named = None
-    if "view" not in keys:  # its rows and columns are parts of tokens
-        named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])
-    features = tuple(BY_KEY[key].tells for key in keys if named and BY_KEY[key].tells)
+    same_tokens = "view" not in keys  # its rows and columns are parts of tokens
+    named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])
+    features = tuple(BY_KEY[key].tells for key in keys if same_tokens and BY_KEY[key].tells)
     theirs, ours = (stages[key].weights[asked.head] for key in (other, asked.bug))
-    return told_apart(difference(theirs, ours, now.run.queries.keep[now.row], features), there, say("here"), named)
+    apart = difference(theirs, ours, now.run.queries.keep[now.row], features)
+    return told_apart(apart, there, say("here"), named, same_tokens=same_tokens)

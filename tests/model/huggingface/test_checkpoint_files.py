@@ -88,6 +88,7 @@ def own_code(folder: Path) -> None:
     edit(folder / "config.json", model_type="own", auto_map=auto_map)
 
 
+NO_LIST = 'expected a list of names as "architectures" in config.json, got '
 INVALID = r"its configuration does not describe a valid network \("
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty": (lambda folder: [path.unlink() for path in folder.iterdir()] and None, r"has no config\.json"),
@@ -97,6 +98,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "config no object": (lambda folder: (folder / "config.json").write_text("[]") and None, "is not a JSON object"),
     "no type": (lambda folder: edit(folder / "config.json", model_type=None), "has no model_type"),
+    "a name in place of a list": (config(architectures="LlamaForCausalLM"), NO_LIST + "'LlamaForCausalLM'"),
+    "numbers in place of names": (config(architectures=[5]), NO_LIST + r"\[5\]"),
     "unknown type": (
         lambda folder: edit(folder / "config.json", model_type="new"),
         "does not support its architecture",
@@ -254,6 +257,9 @@ def test_a_gpt2_that_our_own_transformer_does_not_compute_goes_by_way_of_transfo
     theirs = load(families.save("gpt2", tmp_path / "theirs", GPT2Config(**sizes, activation_function="relu")))
     assert type(ours) is DecoderModel
     assert isinstance(theirs, HuggingFaceModel)
+    edit(tmp_path / "ours" / "config.json", architectures="GPT2LMHeadModel")
+    with pytest.raises(CheckpointError, match=NO_LIST + "'GPT2LMHeadModel'"):
+        load(tmp_path / "ours")
 
 
 class TestSettings:

@@ -76,6 +76,31 @@ def test_an_adapter_beside_its_base_is_merged(folder: Path, rslora: bool, scale:
     assert largest_difference(with_it, base) > 1e-2
 
 
+@pytest.mark.parametrize(("kind", "weight"), [("llama", QUERY), ("gpt2", "transformer.h.1.attn.c_attn")])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32])
+def test_weights_that_are_integers_are_refused_by_their_type(
+    tmp_path: Path, kind: str, weight: str, dtype: torch.dtype
+) -> None:
+    folder = families.save(kind, tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[f"{weight}.weight"] = (100 * tensors[f"{weight}.weight"]).to(dtype)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    stored = {torch.int8: "I8", torch.uint8: "U8", torch.int32: "I32"}[dtype]
+    with pytest.raises(CheckpointError, match=rf": {weight}\.weight is stored as integers \({stored}\), and config"):
+        logits(folder)
+
+
+def test_masks_and_positions_may_be_integers(tmp_path: Path) -> None:
+    folder = families.save("gpt2", tmp_path)
+    expected = logits(folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["transformer.h.1.attn.bias"] = torch.ones(1, 1, 47, 47, dtype=torch.uint8).tril()
+    tensors["transformer.h.2.attn.bias"] = torch.ones(1, 1, 47, 47, dtype=torch.bool).tril()
+    tensors["transformer.position_ids"] = torch.arange(47)[None]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert torch.equal(logits(folder), expected)
+
+
 def test_weights_that_the_files_lack_count_for_the_limit_too(folder: Path) -> None:
     """They would be made, as large as the configuration says."""
     config = json.loads((folder / "config.json").read_text())
