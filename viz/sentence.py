@@ -33,16 +33,27 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> 
     change = now - standard
     if np.isnan(change).all():
         return ""
-    means = {"before": np.nanmean(standard), "after": np.nanmean(now)}
-    said = [say("Mean loss: {before:.2f} → {after:.2f} nats/token.", **means)]
     largest = int(np.nanargmax(np.abs(change)))
     if abs(change[largest]) < SEEN:
-        return together([*said, say("No token's loss changes by {least} nats or more.", least=SEEN)])
-    counts = {"worse": int((change > NOTICED).sum()), "better": int((change < -NOTICED).sum()), "nats": NOTICED}
-    said.append(say("Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.", **counts))
+        return together(
+            [_mean_words(now, standard), say("No token's loss changes by {least} nats or more.", least=SEEN)]
+        )
     losses = {"before": standard[largest], "after": now[largest]}
     words = N_("The largest change is that of “{token}”: {before:.2f} → {after:.2f}.")
-    return together([*said, say(words, token=escape(tokens[largest]), **losses)])
+    return together([count_words(now, standard), say(words, token=escape(tokens[largest]), **losses)])
+
+
+def count_words(now: np.ndarray, standard: np.ndarray) -> str:
+    """Say how the mean of losses [T] changed, and of how many tokens they fell and rose. Some can be compared."""
+    change = now - standard
+    counts = {"worse": int((change > NOTICED).sum()), "better": int((change < -NOTICED).sum()), "nats": NOTICED}
+    said = say("Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.", **counts)
+    return together([_mean_words(now, standard), said])
+
+
+def _mean_words(now: np.ndarray, standard: np.ndarray) -> str:
+    means = {"before": np.nanmean(standard), "after": np.nanmean(now)}
+    return say("Mean loss: {before:.2f} → {after:.2f} nats/token.", **means)
 
 
 def prediction_words(token: str, place: int, standard: Candidate, now: Candidate) -> Markup:
