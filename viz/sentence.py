@@ -93,6 +93,7 @@ class HeadScene:
     layer_only: bool
     only_attention: bool  # nothing but attention could let padding in
     has_padding: bool  # some keys of the row are padding
+    padded_text: str  # the other text of an encoder-decoder, "source" or "target", if it has padding; else ""
     chat: bool  # the text is a chat, whose messages are one row
     pad_side: str
     leak: LeakShares
@@ -129,6 +130,12 @@ NO_PADDING = N_(
     "The padding mask is off, but this row has no padding: choose a shorter row, or add a second line of another "
     "length."
 )
+PADDED_TEXTS = {
+    "source": N_("The padding mask is off. The target has no padding; the source has some, which encoder and "
+                 "cross-attention see without the mask."),
+    "target": N_("The padding mask is off. The source has no padding; the target has some, which decoder attention "
+                 "can see without the mask."),
+}  # fmt: skip
 NO_PADDING_OF_CHAT = N_(
     "The padding mask is off, but chat messages are one row, which has no padding: turn Chat messages off and type "
     "lines of different lengths."
@@ -164,6 +171,8 @@ def _causal(scene: HeadScene) -> str:
 
 
 def _padding(scene: HeadScene) -> str:
+    if not scene.has_padding and scene.padded_text:
+        return say(PADDED_TEXTS[scene.padded_text])
     if not scene.has_padding:
         return say(NO_PADDING_OF_CHAT if scene.chat else NO_PADDING)
     untouched = scene.only_attention or scene.layer_only
