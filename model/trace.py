@@ -112,6 +112,11 @@ def records_of(qkvs: list[Heads], contexts: list[MaskContext]) -> tuple[LayerRec
     return tuple(LayerRecord(*qkv, context) for qkv, context in zip(qkvs, contexts, strict=True))
 
 
+def target_losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """−ln of the probability of each target, in nats; as in F.cross_entropy, V is the logits' second dimension."""
+    return F.cross_entropy(logits, targets, reduction="none") + 0.0  # −0.0, of a certain target, becomes 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Attention:
     """One of a run's attentions, for a model that has several: the tokens of queries look at those of keys."""
@@ -188,7 +193,7 @@ class Trace:
         result = torch.full((self.batch.ids.shape[1],), float("nan"))
         states = self.states[row, here][:-1]
         parts = [  # a block of positions at a time: [T,V] for all at once is more than the model itself
-            F.cross_entropy(self.readout(some).float(), wanted, reduction="none")
+            target_losses(self.readout(some).float(), wanted)
             for some, wanted in zip(states.split(128), ids[1:].split(128), strict=True)
         ]
         if parts:

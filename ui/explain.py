@@ -160,6 +160,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         layer_only=scope == "layer",
         only_attention=model.attentions == ("self",),
         has_padding=not bool(keep.all()),
+        padded_text=_other_padded(now),
         chat=bool(model.chats and st.session_state.get("chat")),
         pad_side=keys.pad_side,
         leak=LeakShares(float(future), float(padding)),
@@ -171,6 +172,13 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         tokens=int(real.sum()),
         spread=2 ** float(measures.entropy(weights, later)),
     )
+
+
+def _other_padded(now: RunView) -> str:
+    """Which text of an encoder-decoder has padding of those whose tokens are no keys here: "source", "target" or ""."""
+    batch = now.run.batch
+    name, other = ("source", batch.source) if now.run.attention == "decoder" else ("target", batch)
+    return "" if other is None or batch.source is None or other.kept[now.row].all() else name
 
 
 def what_moved(

@@ -33,16 +33,27 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> 
     change = now - standard
     if np.isnan(change).all():
         return ""
-    means = {"before": np.nanmean(standard), "after": np.nanmean(now)}
-    said = [say("Mean loss: {before:.2f} → {after:.2f} nats/token.", **means)]
     largest = int(np.nanargmax(np.abs(change)))
     if abs(change[largest]) < SEEN:
-        return together([*said, say("No token's loss changes by {least} nats or more.", least=SEEN)])
-    counts = {"worse": int((change > NOTICED).sum()), "better": int((change < -NOTICED).sum()), "nats": NOTICED}
-    said.append(say("Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.", **counts))
+        return together(
+            [_mean_words(now, standard), say("No token's loss changes by {least} nats or more.", least=SEEN)]
+        )
     losses = {"before": standard[largest], "after": now[largest]}
     words = N_("The largest change is that of “{token}”: {before:.2f} → {after:.2f}.")
-    return together([*said, say(words, token=escape(tokens[largest]), **losses)])
+    return together([count_words(now, standard), say(words, token=escape(tokens[largest]), **losses)])
+
+
+def count_words(now: np.ndarray, standard: np.ndarray) -> str:
+    """Say how the mean of losses [T] changed, and of how many tokens they fell and rose. Some can be compared."""
+    change = now - standard
+    counts = {"worse": int((change > NOTICED).sum()), "better": int((change < -NOTICED).sum()), "nats": NOTICED}
+    said = say("Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.", **counts)
+    return together([_mean_words(now, standard), said])
+
+
+def _mean_words(now: np.ndarray, standard: np.ndarray) -> str:
+    means = {"before": np.nanmean(standard), "after": np.nanmean(now)}
+    return say("Mean loss: {before:.2f} → {after:.2f} nats/token.", **means)
 
 
 def prediction_words(token: str, place: int, standard: Candidate, now: Candidate) -> Markup:
@@ -82,6 +93,7 @@ class HeadScene:
     layer_only: bool
     only_attention: bool  # nothing but attention could let padding in
     has_padding: bool  # some keys of the row are padding
+    padded_text: str  # the other text of an encoder-decoder, "source" or "target", if it has padding; else ""
     chat: bool  # the text is a chat, whose messages are one row
     pad_side: str
     leak: LeakShares
@@ -118,6 +130,12 @@ NO_PADDING = N_(
     "The padding mask is off, but this row has no padding: choose a shorter row, or add a second line of another "
     "length."
 )
+PADDED_TEXTS = {
+    "source": N_("The padding mask is off. The target has no padding; the source has some, which encoder and "
+                 "cross-attention see without the mask."),
+    "target": N_("The padding mask is off. The source has no padding; the target has some, which decoder attention "
+                 "can see without the mask."),
+}  # fmt: skip
 NO_PADDING_OF_CHAT = N_(
     "The padding mask is off, but chat messages are one row, which has no padding: turn Chat messages off and type "
     "lines of different lengths."
@@ -153,6 +171,8 @@ def _causal(scene: HeadScene) -> str:
 
 
 def _padding(scene: HeadScene) -> str:
+    if not scene.has_padding and scene.padded_text:
+        return say(PADDED_TEXTS[scene.padded_text])
     if not scene.has_padding:
         return say(NO_PADDING_OF_CHAT if scene.chat else NO_PADDING)
     untouched = scene.only_attention or scene.layer_only

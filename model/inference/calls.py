@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from i18n import N_, msg
@@ -27,6 +26,7 @@ from model.inference.cost import SPLIT, lengths_within
 from model.kv_cache import batch_of
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch
+from model.trace import target_losses
 
 LINE_FEED = "\n"
 ROUNDING = 2e-5  # of the largest logit: the families of tests/model/inference stay below a fifth of it
@@ -247,7 +247,7 @@ def compare_calls(
 def _losses(logits: Tensor, ids: Tensor) -> np.ndarray:
     """float32 [T], nats: of each token after the ones before it."""
     given = ids[1:].to(logits.device)
-    found = F.cross_entropy(logits[:-1], given, reduction="none")
+    found = target_losses(logits[:-1], given)
     return np.concatenate([[np.nan], found.cpu().numpy()]).astype(np.float32)
 
 
@@ -354,4 +354,5 @@ def logits_of(model: Model, batch: TokenBatch, spec: MaskSpec) -> Tensor:
 def _mean_losses(logits: Sequence[Tensor], texts: Sequence[Tensor]) -> np.ndarray:
     """float32 [D], nats: of each text's tokens after its first; NaN for a text of one token."""
     pairs = zip(logits, texts, strict=True)
-    return torch.stack([F.cross_entropy(some[:-1], text[1:].to(some.device)) for some, text in pairs]).cpu().numpy()
+    means = [target_losses(some[:-1], text[1:].to(some.device)).mean() for some, text in pairs]
+    return torch.stack(means).cpu().numpy()

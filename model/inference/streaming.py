@@ -17,7 +17,6 @@ from time import monotonic
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from i18n import N_, msg
@@ -28,6 +27,7 @@ from model.hardware import rounding
 from model.inference.calls import SHIFT_ROUNDING, TRIED, check_predicts, continuation_ids, open_ended
 from model.kv_cache import read_after
 from model.mask_kinds import KINDS, LOCAL
+from model.trace import target_losses
 
 MOST_STREAMED = 4_096
 MOST_CACHE_BYTES = 64 * 2**20  # of both caches
@@ -181,7 +181,7 @@ def _next_call(model: Model, now: StreamedText) -> StreamedText:
     logits = model.readout(done.states)[:, : len(given)].float().cpu()
     losses = now.losses.copy()
     for row in range(2):
-        losses[row, now.done + 1 : end + 1] = F.cross_entropy(logits[row], given, reduction="none").numpy()
+        losses[row, now.done + 1 : end + 1] = target_losses(logits[row], given).numpy()
     now = replace(now, done=end, losses=losses, cache_bytes=[*now.cache_bytes, size], kept=kept + here)
     return replace(now, weights=_newest(model, done), caches=[] if now.over else pairs)
 

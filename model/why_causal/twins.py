@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from model.kv_cache import batch_of
 from model.masks import MaskSpec
 from model.sampling import Sampling, draw
 from model.text import FIRST_ID, PAD_ID, START_ID, BatchTokenizer, TokenBatch
-from model.trace import Trace
+from model.trace import Trace, target_losses
 
 FOLDER = CHECKPOINTS / "twins"
 FOLDERS = {True: "with_mask", False: "without_mask"}
@@ -218,7 +217,7 @@ def loss_and_accuracy(model: Model, ids: Tensor, targets: Tensor, *, causal: boo
     losses, right = [], []
     for some, wanted in zip(ids.split(50), targets.split(50), strict=True):
         logits = model.run(TokenBatch(some, torch.ones_like(some) > 0, ()), MaskSpec(causal=causal)).logits
-        losses.append(F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none"))
+        losses.append(target_losses(logits.transpose(1, 2), wanted))
         right.append(logits.argmax(-1) == wanted)
     return float(torch.cat(losses).mean()), float(torch.cat(right).float().mean())
 

@@ -288,6 +288,15 @@ def test_nothing_is_cut_off(visit: Visit) -> None:
         assert not page.overlaps([".st-key-mask_canvas", ".st-key-head_figure", ".counts", ".formula"]), look
 
 
+@pytest.mark.parametrize("given", [{"causal": "false"}, {"masks": '{"drawn":[["open",4,14,4,14]]}'}])
+def test_what_a_leak_does_takes_three_lines_at_most(visit: Visit, given: dict[str, str]) -> None:
+    said = visit(urlencode(given | {"query": "4"}), kind=Lab).page.locator(".sentence").first
+    height, line = said.evaluate("one => [one.offsetHeight, parseFloat(getComputedStyle(one).lineHeight)]")
+    assert "leaked" in said.inner_text()
+    assert "Mean loss" in said.inner_text()
+    assert height < 3.5 * line
+
+
 @pytest.mark.parametrize(("masks", "lang"), [("", "zh"), (MANY_MASKS, "en")])
 def test_both_pictures_fit_a_projector_s_first_view_and_use_their_columns(visit: Visit, masks: str, lang: str) -> None:
     page = visit(urlencode({"masks": masks, "lang": lang}), kind=Lab, height=720)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import masks
+from model import catalog, masks
 from model.attention import NO_TERMS, ScoreTerms, attention_stages
 from model.base import Model
 from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
-from model.trace import LayerRecord, Trace
+from model.trace import LayerRecord, Trace, target_losses
 from tests.tensors import assert_near, largest_difference
 
 TEXTS = ["the cat sat on the mat", "a cat", "the cat and the cat sat still on"]
@@ -166,6 +166,16 @@ class TestWhatTheModelSays:
         log_p = trace.logits[0, :-1].log_softmax(-1)
         expected = -log_p.gather(1, trace.batch.ids[0, 1:, None])[:, 0]
         assert_near(trace.losses()[1:], expected, 1e-5, "losses")
+
+    def test_a_certain_target_has_a_loss_of_0_and_not_of_minus_0(self) -> None:
+        losses = target_losses(torch.tensor([[200.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 0]))
+        assert losses[0] == 0
+        assert not losses.signbit().any()
+        model = catalog.load("dates")
+        text = model.encode(["12 Nov 1999"], targets=["1999-11-12"])
+        found = model.run(text).losses()[1:]
+        assert (found == 0).any()
+        assert not found.signbit().any()
 
     def test_a_single_token_has_no_loss(self, tiny: Model) -> None:
         ids = torch.tensor([[7]])

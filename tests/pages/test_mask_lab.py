@@ -66,6 +66,24 @@ def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, a
     assert sum("The causal mask is on, but" in note for note in lab.notes()) == told
 
 
+@pytest.mark.parametrize(
+    ("given", "idle"),
+    [
+        ({"documents": "#"}, "documents split at “#”"),
+        ({"sliding": 99, "documents": "#"}, "window of 99, documents split at “#”"),
+        ({"causal": False, "prefix": 3, "sliding": 2}, ""),
+        ({"causal": False, "prefix": 3}, "prefix of 3"),
+        ({"block_causal": 4, "stride": 2}, "block-causal mask of 4"),
+        ({"sliding": 99, "layers": (2,)}, ""),  # of another layer than that on screen
+    ],
+)
+def test_masks_that_change_nothing_are_noted_in_one_way(given: dict, idle: str) -> None:
+    said = [note for note in Lab(masks=MaskSpec(**given).to_json()).notes() if "changing no cell" in note]
+    assert [note.removeprefix(":material/info: ") for note in said] == (
+        [f"On, but changing no cell of L4 H0 in this row: {idle}."] if idle else []
+    )
+
+
 def expected(spec: MaskSpec, layer: int = 4, head: int = 0) -> np.ndarray:
     """The weights of the story model's head, NaN where blocked."""
     model = catalog.load("story")

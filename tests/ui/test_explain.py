@@ -112,3 +112,23 @@ def test_one_character_that_is_cut_is_one() -> None:
     for cut, said in (("x", "its last character is cut: “x”."), ("xy", "its last 2 characters are cut, from “xy” on.")):
         assert said in explain.limits(model, replace(reading, batch=replace(reading.batch, cut=(cut,))))[0]
     assert "the last character of the text is cut: “.”." in cut_words(".", 256)
+
+
+@pytest.mark.parametrize(
+    ("lines", "targets", "attention", "expected"),
+    [
+        (["3 Mar 2021", "the 3rd of March 2021"], None, "decoder", "source"),
+        (["3 Mar 2021", "the 3rd of March 2021"], None, "cross", ""),
+        (["3 Mar 2021", "4 Mar 2021"], None, "decoder", ""),
+        (["3 Mar 2021", "4 Mar 2021"], ["2021", "2021-03"], "encoder", "target"),
+    ],
+)
+def test_padding_of_the_other_text_is_known(
+    lines: list[str], targets: list[str] | None, attention: str, expected: str
+) -> None:
+    model = catalog.load("dates")
+    spec = replace(model.standard, padding=False)
+    now, _ = run_view.run_pair(model, model.encode(lines, "left", targets), spec, 0, attention)
+    found = explain.scene(now, "model", now.name(0, 0), now.head(0, 0), 0, 0)
+    assert found.padded_text == expected
+    assert found.has_padding == (attention == "cross")

@@ -15,8 +15,8 @@ from viz.sentence import HeadScene, comparable, sentence, weights_sentence
 
 STANDARD = HeadScene(
     name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, lifted=(), idle=(),
-    standard_causal=True, layer_only=False, only_attention=True, has_padding=True, chat=False, pad_side="left",
-    leak=LeakShares(0.0, 0.0),
+    standard_causal=True, layer_only=False, only_attention=True, has_padding=True, padded_text="", chat=False,
+    pad_side="left", leak=LeakShares(0.0, 0.0),
     previous=0.1, itself=0.1, first=0.1, induction=0.1, repeats=20, tokens=9, spread=5.7,
 )  # fmt: skip
 
@@ -105,6 +105,14 @@ class TestLiftedMasks:
         scene = replace(STANDARD, padding=False, has_padding=False)
         assert "add a second line" in sentence(scene)
         assert "add a second line" not in sentence(replace(scene, chat=True))
+
+    @pytest.mark.parametrize(("padded", "own"), [("source", "target"), ("target", "source")])
+    def test_padding_of_the_other_text_is_told(self, padded: str, own: str) -> None:
+        scene = replace(STANDARD, padding=False, padded_text=padded, leak=LeakShares(0.0, 0.3))
+        assert shares_in(sentence(scene)) == ["30.0%"]
+        said = sentence(replace(scene, has_padding=False))
+        assert f"The {own} has no padding; the {padded} has some" in said
+        assert "second line" not in said
 
     def test_a_window_that_is_off(self) -> None:
         assert "window" in sentence(replace(STANDARD, lifted=("window",)))

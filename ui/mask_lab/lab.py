@@ -13,8 +13,15 @@ import streamlit as st
 from i18n import N_, say, together
 from model.base import Model, TokenizedText
 from model.heads.reach import answers_known, reach_of, ways_to
-from model.heads.view import HeadSteps, HeadView, MaskView, RowSteps, coarser_words, cropped, head_steps, mask_view
-from model.mask_kinds import KINDS
+from model.heads.view import (
+    HeadSteps,
+    HeadView,
+    RowSteps,
+    coarser_words,
+    cropped,
+    head_steps,
+    mask_view,
+)
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch
 from ui import ask_first, controls, explain, page, run_view
@@ -22,7 +29,7 @@ from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
 from ui.markdown import escaped
-from ui.mask_lab import compose
+from ui.mask_lab import compose, notes
 from ui.results import cached_figure
 from ui.run_view import RowPredictions, RunView, layer_names
 from ui.widgets import bound, one_of, show_notes
@@ -30,7 +37,6 @@ from viz.head import difference_figure, head_figure
 from viz.mask_lab import effect as effects
 from viz.mask_lab.canvas import counts, formula
 from viz.mask_lab.steps import MOST_KEYS, drawn_values, steps_figure, steps_sentence, steps_table, values_figure
-from viz.mask_styles import mask_name
 from viz.numbers import next_token_table, percent
 
 
@@ -82,7 +88,7 @@ def show(reading: TokenizedText, row: int) -> None:
         told = say(ask_first.ASKING) if asking else sentence(now, standard, chosen)
         said.html(told)
     st.html("".join([cached_figure(formula, mask), cached_figure(counts, view.blocked, mask)]))
-    show_notes(notes(spec, now, layer, mask, view))
+    show_notes(notes.notes(now, layer, head, mask, view))
 
     with st.sidebar:
         ask_first.switch()
@@ -304,41 +310,6 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
         st.button(say("Clear the drawing"), on_click=compose.set_drawing, args=((),))
         keep = partial(compose.take_drawing, st.session_state.mask_drawn, text, st.session_state.mask_number)
         st.button(say("Keep it"), on_click=keep)
-
-
-def notes(spec: MaskSpec, now: RunView, layer: int, mask: MaskView, view: HeadView) -> list[str]:
-    """view: the whole head under this mask."""
-    found = [*cached_figure(_later, mask, view)]  # not anew with every choice: T × T cells
-    if spec.layers and layer not in spec.layers:
-        names = layer_names(now.model, now.run.attention)
-        words = N_(
-            "These masks apply to {layers}. {layer}, which is shown, is under the standard masks; to draw, show a "
-            "layer that they apply to."
-        )
-        found.append(say(words, layers=say(", ").join(names[one] for one in spec.layers), layer=names[layer]))
-    keys = now.run.keys
-    separators = [value for value in spec.on().values() if isinstance(value, str)]
-    return found + [
-        say("“{separator}” splits nothing here: it does not occur inside this row.", separator=escaped(separator))
-        for separator in separators
-        if not bool(keys.split(separator)[now.row].any())
-    ]
-
-
-def _later(mask: MaskView, view: HeadView) -> list[str]:
-    """Where a kind of mask opens what the causal mask blocks."""
-    words = N_(
-        "The causal mask is on, but some later tokens are open because of {mask}: “{query}” ({at}) may attend to "
-        "“{key}” ({key_at})."
-    )
-    found = []
-    for name, opened in mask.openers.items() if "causal" in mask.blockers else ():  # an encoder has none
-        cells = np.argwhere(np.triu(opened & ~view.any_blocked(), 1))
-        if len(cells) and not KINDS[name].own:
-            at, key_at = (int(one) for one in cells[0])
-            cell = {"query": escaped(view.queries[at]), "key": escaped(view.keys[key_at])}
-            found.append(say(words, mask=mask_name(name), at=at, key_at=key_at, **cell))
-    return found
 
 
 def show_head(

@@ -18,7 +18,7 @@ from viz.heatmap import CachedFigure, Part, blocked_traces, cells, colour_bar, f
 from viz.html import filled, headings, join, paragraph, table, tag, td, th, track
 from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK, stops
-from viz.sentence import loss_words, named, prediction_words
+from viz.sentence import NOTICED, count_words, loss_words, named, prediction_words
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
     from model.heads.reach import PathStep
@@ -31,6 +31,7 @@ FOLLOWS = N_(
     "masks."
 )
 LEAK = N_("The loss of {token} goes from {before:.2f} to {after:.2f} {nats}. Its path: {path}.")
+NO_GAIN = N_("None of their losses falls by more than {nats} nats.")
 NATS = N_(
     "The loss of a token is −ln of the probability that the model gave it. 0 nats: certain; 0.69: one in two; 2.3: one "
     "in ten."
@@ -71,10 +72,10 @@ class Effect:
 
 
 def effect(found: Effect) -> Markup:
-    """Say what to notice: leaked targets, or else which losses change; and how predictions change."""
-    losses = Markup(loss_words(found.now, found.standard, found.pieces))
-    parts = [_answers(found) if found.known else losses]
-    parts.append(prediction_words(found.pieces[found.query], found.query, *found.predicted))
+    """Say what to notice: leaked targets and what that does to losses, or else how losses and predictions change."""
+    if found.known:  # short, so that both pictures fit a projector; the section below has the predictions
+        return paragraph(Markup(together(_answers(found))))
+    parts = [_losses(found), prediction_words(found.pieces[found.query], found.query, *found.predicted)]
     if found.last != found.query:  # no loss depends on the prediction there
         parts.append(prediction_words(found.pieces[found.last], found.last, *found.predicted_last))
     return paragraph(Markup(together(filter(None, parts))) or say("The prediction does not change."))
@@ -128,13 +129,20 @@ def _nats() -> Markup:
     return tag("abbr", say("nats"), title=say(NATS))
 
 
-def _answers(found: Effect) -> Markup:
-    best = found.ranked()[0]
+def _answers(found: Effect) -> list[Markup]:
+    """The leaked tokens, and what that does to losses."""
     known = say("<b>Tokens that have leaked to the positions that must predict them: {positions}.</b>",
                 positions=_ranges(found.known))  # fmt: skip
+    best = found.ranked()[0]
+    if found.gain(best) <= NOTICED:
+        return [Markup(known), Markup(say(NO_GAIN, nats=NOTICED)), _losses(found)]
     losses = {"before": found.standard[best], "after": found.now[best], "nats": _nats()}
     leak = filled(say(LEAK), token=_name(found, best), path=_path(found, found.ways[best]), **losses)
-    return Markup(together([known, leak]))
+    return [Markup(known), Markup(count_words(found.now, found.standard)), leak]
+
+
+def _losses(found: Effect) -> Markup:
+    return Markup(loss_words(found.now, found.standard, found.pieces))
 
 
 def _path(found: Effect, path: Sequence["PathStep"]) -> Markup:

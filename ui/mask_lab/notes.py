@@ -1,0 +1,54 @@
+"""Notes of the Mask Lab on what is easily missed: open later tokens, where masks hold, masks without effect."""
+
+import numpy as np
+
+from i18n import N_, listed, say
+from model.heads.view import HeadView, MaskView, mask_changes_cells
+from model.mask_kinds import KINDS
+from ui.markdown import escaped
+from ui.results import cached_figure
+from ui.run_view import RunView, layer_names
+from viz.mask_styles import mask_name
+
+
+def notes(now: RunView, layer: int, head: int, mask: MaskView, view: HeadView) -> list[str]:
+    """view: the whole head under this mask."""
+    spec = now.masks
+    found = [*cached_figure(_later, mask, view)]  # not anew with every choice: T × T cells
+    if spec.layers and layer not in spec.layers:
+        names = layer_names(now.model, now.run.attention)
+        words = N_(
+            "These masks apply to {layers}. {layer}, which is shown, is under the standard masks; to draw, show a "
+            "layer that they apply to."
+        )
+        found.append(say(words, layers=say(", ").join(names[one] for one in spec.layers), layer=names[layer]))
+    return found + _idle(now, layer, head)
+
+
+def _idle(now: RunView, layer: int, head: int) -> list[str]:
+    """A note on the masks that the reader has turned on and that change nothing in this row, whatever their kind."""
+    chosen = now.masks.on() if now.masks.holds_in(layer, head) else {}
+    found = [
+        say(KINDS[name].phrase, size=escaped(value) if isinstance(value, str) else value)
+        for name, value in chosen.items()
+        if value != getattr(now.model.standard, name) and not KINDS[name].joins  # padding's rows are not looked at
+        if not now.ask(mask_changes_cells, layer, head, name)
+    ]
+    words = N_("On, but changing no cell of {head} in this row: {masks}.")
+    return [say(words, head=now.name(layer, head), masks=listed(found))] if found else []
+
+
+def _later(mask: MaskView, view: HeadView) -> list[str]:
+    """Where a kind of mask opens what the causal mask blocks."""
+    words = N_(
+        "The causal mask is on, but some later tokens are open because of {mask}: “{query}” ({at}) may attend to "
+        "“{key}” ({key_at})."
+    )
+    found = []
+    for name, opened in mask.openers.items() if "causal" in mask.blockers else ():  # an encoder has none
+        cells = np.argwhere(np.triu(opened & ~view.any_blocked(), 1))
+        if len(cells) and not KINDS[name].own:
+            at, key_at = (int(one) for one in cells[0])
+            cell = {"query": escaped(view.queries[at]), "key": escaped(view.keys[key_at])}
+            found.append(say(words, mask=mask_name(name), at=at, key_at=key_at, **cell))
+    return found
