@@ -100,7 +100,7 @@ def choose_head(b: Model, attention: str, layer: int, head: int) -> tuple[int, i
 
 
 def opposite(model: Model, spec: MaskSpec) -> str:
-    """The masks to switch for B, at first: as for A, whose masks are spec, but for the causal mask."""
+    """The masks to switch for B until its own are chosen: as for A, whose masks are spec, but for the causal mask."""
     names = controls.switches(model)
     return ",".join(one for one in names if (getattr(spec, one) != getattr(model.standard, one)) != (one == "causal"))
 
@@ -108,9 +108,8 @@ def opposite(model: Model, spec: MaskSpec) -> str:
 def choose_masks(model: Model, spec: MaskSpec) -> MaskSpec:
     """B's masks. spec: A's."""
     state = st.session_state
-    if state.b_off is None:
-        state.b_off = opposite(model, spec)
-    switched = set(state.b_off.split(","))
+    off = opposite(model, spec) if state.b_off is None else state.b_off
+    switched = set(off.split(","))
     standard: dict[str, bool] = {name: getattr(model.standard, name) for name in controls.switches(model)}
 
     def take() -> None:
@@ -155,8 +154,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         if not chats and st.session_state.differs == "text" and rows_of(st.session_state.b_text, 1)[1]:
             notes.append(say("Only the first line of B's text is read."))
         show_notes([f"B: {note}" for note in notes])
-    b_off = None if st.session_state.b_off == opposite(model, spec) else st.session_state.b_off
-    share = partial(controls.share, CompareLink, model, b_off=b_off)
+    share = partial(controls.share, CompareLink, model)
     attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
     if not attentions:
         words = N_("{one} and {other} have no attention of the same kind: choose another model for B.")

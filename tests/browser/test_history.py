@@ -70,7 +70,7 @@ def test_back_leaves_a_page_that_wrote_its_address_at_the_first_press(visit: Vis
     page = opened(visit, address)
     page.wait_for_function("() => location.search.includes('layer=') && !location.search.includes('99')")
     page.go_back()
-    assert page.url == "about:blank"
+    page.wait_for_url("about:blank")
     page.close()
 
 
@@ -83,7 +83,7 @@ def test_back_goes_a_step_of_a_lesson_back_whatever_was_answered(visit: Visit) -
     page.go_back()
     page.wait_for_function("() => location.search.includes('step=2')")
     page.go_back()
-    assert page.url == "about:blank"
+    page.wait_for_url("about:blank")
     page.close()
 
 
@@ -93,7 +93,6 @@ def opened(visit: Visit, address: str) -> Page:
     page = known.context.new_page()
     page.goto(urljoin(known.url, address))
     page.wait_for_function(SETTLED)
-    page.wait_for_timeout(500)  # until the browser has gone back over an address, if Streamlit pushed one
     return page
 
 

@@ -57,8 +57,10 @@ def test_every_kind_has_its_turn_and_a_text_without_padding_is_not_asked_about_i
     assert not any("padding" in kind for kind in kinds)
 
 
-def test_the_standard_run_is_out_of_sight_while_it_is_asked_about() -> None:
-    page = asking(causal="false")
+@pytest.mark.parametrize("padding", ["true", "false"])
+def test_the_standard_run_is_out_of_sight_while_it_may_be_asked_about(padding: str) -> None:
+    """A text without padding has the same run with and without its mask."""
+    page = asking(causal="false", padding=padding)
     lifted = page.weights()
     assert len(page.figures()["loss_figure"]["data"]) > 1
     page.set(causal=True)
@@ -86,8 +88,9 @@ def test_the_mask_lab_asks_too() -> None:
     assert len(verdicts(page)) == 1
 
 
-def test_the_lab_hides_the_standard_run_while_it_is_asked_about() -> None:
-    page = asking(causal="false")
+@pytest.mark.parametrize("padding", ["true", "false"])
+def test_the_lab_hides_the_standard_run_while_it_may_be_asked_about(padding: str) -> None:
+    page = asking(causal="false", padding=padding)
     page.app.switch_page("pages/mask_lab.py")
     lifted = page.run().set(shown="change").figures()
     assert "loss_figure" in lifted

@@ -63,7 +63,9 @@ def test_b_differs_from_a_in_the_causal_mask_alone_until_its_masks_are_chosen(st
     assert [page[name] for name in ("b_causal", "b_padding")] == [causal == "false", False]
     assert np.abs(page.shown("head_difference")).max() > 0.1
     assert "b_off" not in page.url
-    page.set(b_padding=True)
+    page.set(causal=causal == "false")
+    assert page["b_causal"] == (causal == "true")
+    page.set(causal=causal == "true").set(b_padding=True)
     assert page.url["b_off"] == ("causal" if causal == "true" else "")
     assert Compare(**page.url)["b_padding"]
 

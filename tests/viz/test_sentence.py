@@ -113,6 +113,8 @@ class TestLiftedMasks:
         said = sentence(replace(scene, has_padding=False))
         assert f"The {own} has no padding; the {padded} has some" in said
         assert "second line" not in said
+        hidden = sentence(replace(scene, has_padding=False, pad_side="right"))
+        assert ("real tokens are not affected" in hidden) == (padded == "target"), "the causal mask blocks it"
 
     def test_a_window_that_is_off(self) -> None:
         assert "window" in sentence(replace(STANDARD, lifted=("window",)))

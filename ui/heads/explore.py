@@ -48,7 +48,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         with asked_slot, guarded(say("Running both …")):
             spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head, by)
 
-    hidden = spec != chosen == model.standard  # the standard run is asked about
+    hidden = spec != chosen  # while a question is asked: the standard run may be the answer
     changed = spec != model.standard and not hidden
     with sentence_slot, guarded(say("Running {model} …", model=explain.title_of(model))):
         only_layer = layer if scope == "layer" else None

@@ -68,7 +68,7 @@ def show(reading: TokenizedText, row: int) -> None:
     with guarded(say("Running {model} …", model=explain.title_of(model))):
         now, standard = run_view.run_pair(model, batch, spec, row, attention)
         view, _ = now.head(layer, head), standard.head(layer, head)
-    beside = None if asking and composed == model.standard else standard  # the run that is asked about is not shown
+    beside = None if asking else standard  # it may be the run that is asked about
     with query_slot:
         chosen = query.choose(now)
     part = controls.choose_positions(*view.weights.shape)
@@ -345,7 +345,7 @@ def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
 
 
 def show_section(now: RunView, standard: RunView | None, layer: int, head: int, chosen: int) -> None:
-    """One section, the one chosen; the others are not computed. standard: None while a question is about it."""
+    """One section, the one chosen; the others are not computed. standard: None while a question is asked."""
     chosen_section = st.session_state.section if st.session_state.section in SECTIONS else "effect"
     section = one_of(say("Section"), SECTIONS, **bound("section", chosen_section), label_visibility="collapsed")
     if section == "effect":

@@ -1,37 +1,31 @@
 // A page that opens writes its state into its address. Streamlit would put both addresses into the browser's history, and the
 // first press of Back would change nothing: so until the page is touched, the new address replaces the old one. A fast page
 // writes its state first, at the address of the page that is left. A lesson's answers are part of its address, but no step.
-const withoutAnswers = (search) => {
-  const values = new URLSearchParams(search);
-  values.delete("answers");
-  return values.toString();
-};
-
-// Streamlit handles a new address before it draws the first element, this script: go back over the entry that it made
-function replaceFirst() {
-  const opened = performance.getEntriesByType("navigation")[0]?.name;
-  const [state, address] = [history.state, location.href];
-  if (!opened || opened === address) return;
-  const passed = (event) => {
-    event.stopImmediatePropagation(); // Streamlit would run the page again
-    history.replaceState(state, "", address);
-  };
-  addEventListener("popstate", passed, { capture: true, once: true });
-  history.back();
-}
-
 if (!window.pushAddress) {
   window.pushAddress = history.pushState.bind(history);
-  replaceFirst();
   let [untouched, written] = [true, false];
+  const at = ({ pathname, search }) => pathname + search;
+  const withoutAnswers = (search) => {
+    const values = new URLSearchParams(search);
+    values.delete("answers");
+    return values.toString();
+  };
+  // Streamlit may write an address before it draws its first element, this script: Back passes the entry that was opened
+  const entered = performance.getEntriesByType("navigation")[0];
+  const passed = entered && at(new URL(entered.name)) !== at(location) ? at(new URL(entered.name)) : null;
+  addEventListener("popstate", () => {
+    if (at(location) !== passed || history.state?.pushed) return;
+    untouched = true;
+    history.back();
+  });
   for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { untouched = written = false; }, true);
   history.pushState = (state, title, address) => {
     const { pathname, search } = new URL(address, location.href);
     const moves = pathname !== location.pathname;
     const [after, before] = [search, location.search].map(moves ? String : withoutAnswers);
     const again = moves ? written && after === before : untouched || after === before;
-    if (again) history.replaceState(state, title, address);
-    else window.pushAddress(state, title, address);
+    if (again) history.replaceState({ ...state, pushed: history.state?.pushed }, title, address);
+    else window.pushAddress({ ...state, pushed: true }, title, address);
     [untouched, written] = [moves, !moves];
   };
   // Streamlit's links to the first page have no path: a new tab would open the page that they are on

@@ -134,7 +134,7 @@ def _answers(found: Effect) -> list[Markup]:
     known = say("<b>Tokens that have leaked to the positions that must predict them: {positions}.</b>",
                 positions=_ranges(found.known))  # fmt: skip
     best = found.ranked()[0]
-    if found.gain(best) <= NOTICED:
+    if np.max((found.standard - found.now)[found.known]) <= NOTICED:  # not rounded, as the counts are not
         return [Markup(known), Markup(say(NO_GAIN, nats=NOTICED)), _losses(found)]
     losses = {"before": found.standard[best], "after": found.now[best], "nats": _nats()}
     leak = filled(say(LEAK), token=_name(found, best), path=_path(found, found.ways[best]), **losses)

@@ -202,7 +202,7 @@ CLAIMS: dict[str, Claim] = {
     "Tokens that have leaked to the positions that must predict them: {positions}.": _known,
     "The loss of {token} goes from {before:.2f} to {after:.2f} {nats}. Its path: {path}.": _leaks,
     "None of their losses falls by more than {nats} nats.": lambda said, facts: (
-        min(facts.change[one] for one in facts.knows(False) - facts.knows(True)) > -float(said["nats"]) - 0.011
+        min(facts.change[one] for one in facts.knows(False) - facts.knows(True)) >= -float(said["nats"])
     ),
     "What follows {token}.": lambda said, facts: facts.at == facts.real[-1] or not facts.keep[facts.at],
     "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard "

@@ -50,6 +50,14 @@ def test_a_leak_that_lowers_no_loss_has_no_gain_to_tell() -> None:
     assert "Its path" not in said
 
 
+def test_a_gain_that_is_less_only_when_rounded_counts() -> None:
+    standard = changed(QUIET, c=0.354).now
+    found = replace(leaking(STRAIGHT), standard=standard, now=changed(QUIET, c=0.246).now)
+    said = words(effect(found))  # 0.35 - 0.25 is no more than 0.1
+    assert "better by more than 0.1 nats: 1;" in said
+    assert "None of their losses" not in said
+
+
 def test_a_long_way_is_cut_short() -> None:
     looks = tuple(PathStep(5 - number, number, number + 1) for number in range(6))
     said = words(effect(changed(leaking({6: looks}), f=1.0)))
