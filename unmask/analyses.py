@@ -159,7 +159,8 @@ class Analyses(HeadSource):
         found = outcome(*run, off, before.target)
         everyone = outcome(*run, HeadsOff((), attention=self.trace.name), before.target)
         names = ", ".join(self.named(*place) for place in off.heads) or "no head"
-        change = f"{-before.log_probability:.2f} → {-found.log_probability:.2f} nats"
+        was, now = (0.0 - some.log_probability for some in (before, found))  # of a certain target 0.00, not -0.00
+        change = f"{was:.2f} → {now:.2f} nats"
         line = f"{names} off ({way}): loss of {found.label} after {self._predicting[query]} {change}"
         tables = [[Candidate(*one) for one in some.candidates] for some in (found, everyone)]
         body = [Markup(next_token_table(*tables, changed=True, names=("heads off", "all heads on")))]

@@ -305,28 +305,22 @@ def _first(values: np.ndarray) -> Cell:
 
 
 def _largest(view: HeadView, values: np.ndarray, written: Callable[[Cell], str], query: int) -> dict[str, str]:
-    """Name the layer and the key of the largest of values [L,K], and say how many others are written alike. HTML."""
-    (layer, key), layers, keys = _first_of(values, written)
-    return {"layer": _layers(view.queries[layer], layers), "other": _keys(_name(view, key, query), keys)}
+    """Name the layer and the key of the largest of values [L,K], and count what is written alike. HTML."""
+    layer, key = _first(values)
+    return {"layer": view.queries[layer], "other": _and_alike(_name(view, key, query), values, written)}
 
 
-def _first_of(values: np.ndarray, written: Callable[[Cell], str]) -> tuple[Cell, int, int]:
-    """The first of the largest of values [L,K], and how many other layers and keys have one that is written alike."""
+def _and_alike(key: str, values: np.ndarray, written: Callable[[Cell], str]) -> str:
+    """The key of the largest of values [L,K], named, and how many more are written alike: tokens if all of them are of
+    its layer, else cells, for another layer may have other keys."""
     first = _first(values)
     near = np.argwhere((values > values[first] - 0.02) & (values > 0))  # those written alike are no further apart
-    alike = [(layer, key) for layer, key in near if written((layer, key)) == written(first)]
-    layers, keys = (len(set(places)) - 1 for places in zip(first, *alike, strict=True))
-    return first, layers, keys
-
-
-def _layers(layer: str, others: int) -> str:
-    if not others:
-        return layer
-    return say_count("{layer} and {count} other layer", "{layer} and {count} other layers", others, layer=layer)
-
-
-def _keys(key: str, others: int) -> str:
-    return say_count("{key} and {count} other", "{key} and {count} others", others, key=key) if others else key
+    alike = [layer for layer, place in near if (layer, place) != first and written((layer, place)) == written(first)]
+    if not alike:
+        return key
+    if set(alike) == {first[0]}:
+        return say_count("{key} and {count} other token", "{key} and {count} other tokens", len(alike), key=key)
+    return say_count("{key}, and in {count} other cell", "{key}, and in {count} other cells", len(alike), key=key)
 
 
 def _name(view: HeadView, key: int, query: int) -> str:
@@ -337,9 +331,10 @@ def _name(view: HeadView, key: int, query: int) -> str:
 
 def token_alt(view: HeadView, unit: str, piece: str) -> str:
     """Describe the picture for readers who cannot see it."""
-    (layer, key), layers, keys = _first_of(view.weights, lambda cell: f"{view.weights[cell]:.2f}")
+    layer, key = _first(view.weights)
     sizes = {"unit": unit.capitalize(), "layers": layer_count(len(view.queries)), "keys": key_count(len(view.keys))}
-    where = {"layer": _layers(view.queries[layer], layers)}
-    where["key"] = _keys(f"{view.first_key + key} ({view.keys[key]})", keys)
+    named = say("{position} ({key})", position=view.first_key + key, key=view.keys[key])
+    where = {"layer": view.queries[layer]}
+    where["key"] = _and_alike(named, view.weights, lambda cell: f"{view.weights[cell]:.2f}")
     return say("{unit} of “{token}”, {layers} by {keys}. The largest, {largest:.2f}, is in {layer} on {key}.",
                token=piece, largest=view.weights.max(), **sizes, **where)  # fmt: skip

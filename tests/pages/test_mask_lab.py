@@ -74,6 +74,8 @@ def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, a
         ({"causal": False, "prefix": 3, "sliding": 2}, ""),
         ({"causal": False, "prefix": 3}, "prefix of 3"),
         ({"block_causal": 4, "stride": 2}, "block-causal mask of 4"),
+        ({"sliding": 1, "stride": 99}, "window of 1"),  # one does what the other does
+        ({"prefix": 2, "sinks": 2}, "prefix of 2"),
         ({"sliding": 99, "layers": (2,)}, ""),  # of another layer than that on screen
     ],
 )

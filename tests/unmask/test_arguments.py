@@ -1,6 +1,7 @@
 """What methods of a run take besides what is written in their tables, and what they answer where they do not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import unmask
 from model.inference.calls import continuation_ids
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
+from unmask import analyses
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
 
@@ -50,6 +52,13 @@ def test_a_target_is_a_text_too(story: LoadedModel, run: Run) -> None:
     by_text, by_id = (run.ablate([(4, 0)], target=target) for target in (" ball", token))
     assert by_text.line == by_id.line
     np.testing.assert_array_equal(run.ablation(target=" ball").numpy(), run.ablation(target=token).numpy())
+
+
+def test_the_loss_of_a_certain_target_has_no_minus(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("answer", "outcome"):
+        asked = getattr(analyses, name)
+        monkeypatch.setattr(analyses, name, lambda *given, ask=asked: replace(ask(*given), log_probability=0.0))
+    assert repr(run.ablate([(4, 0)])).endswith(" 0.00 → 0.00 nats")
 
 
 @pytest.mark.parametrize(

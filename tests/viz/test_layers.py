@@ -103,21 +103,29 @@ class TestToken:
     def test_what_is_as_large_is_counted(self) -> None:
         values = np.array([[0, 0, 0, 0, 0.5], [0.999, 1, 0, 1, 1]], np.float32)
         view = replace(VIEW, weights=values, scaled=values, keys=["a", "b", "c", "d", "e"])
-        assert token_sentence(view, "flow", 4, "e").endswith("is 1.00, from “b” (1) and 2 others.")
+        assert token_sentence(view, "flow", 4, "e").endswith("is 1.00, from “b” (1) and 2 other tokens.")
         assert token_sentence(view, "flow", 0, "a", replace(view, weights=values * 0)) == (
-            "By the end of L3, the most that can flow to “a” from another token is 1.00, from “b” (1) and 2 others. "
-            "The largest change from the standard masks is in L3, on “b” (1) and 3 others: 0.00 → 1.00."
+            "By the end of L3, the most that can flow to “a” from another token is 1.00, from “b” (1) and 2 other "
+            "tokens. The largest change from the standard masks is in L3, on “b” (1) and 3 other tokens: 0.00 → 1.00."
         )
-        assert token_alt(view, "flow", "e").endswith("The largest, 1.00, is in L3 on 1 (b) and 3 others.")
+        assert token_alt(view, "flow", "e").endswith("The largest, 1.00, is in L3 on 1 (b) and 3 other tokens.")
         assert token_alt(replace(view, weights=values * 0), "flow", "e").endswith(
             "The largest, 0.00, is in L0 on 0 (a)."
         )
-        assert "other share, 100%, from “b” (1) and 1 other." in token_sentence(view, "rollout", 4, "e")
+        assert "other share, 100%, from “b” (1) and 1 other token." in token_sentence(view, "rollout", 4, "e")
         both = replace(view, weights=np.repeat(values[1:], 3, 0), queries=["L0", "L1", "L3"])
         assert token_sentence(both, "mean", 1, "b") == (
-            "The largest mean weight over heads that “b” gives is in L0 and 2 other layers: "
-            "100% to itself and 2 others."
+            "The largest mean weight over heads that “b” gives is in L0: 100% to itself, and in 8 other cells."
         )
+
+    def test_another_layer_s_as_large_weight_is_not_laid_to_the_same_key(self) -> None:
+        values = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0]], np.float32)
+        view = replace(VIEW, weights=values, scaled=values, keys=["a", "b", "c"], queries=["L0", "L1", "L2"])
+        assert token_sentence(view, "mean", 2, "c", replace(view, weights=values * 0)) == (
+            "The largest mean weight over heads that “c” gives is in L0: 100% to “a” (0), and in 1 other cell. "
+            "The largest change from the standard masks is in L0, on “a” (0), and in 1 other cell: 0.00 → 1.00."
+        )
+        assert token_alt(view, "mean weight", "c").endswith("1.00, is in L0 on 0 (a), and in 1 other cell.")
 
     def test_of_one_layer_nothing_is_said_of_the_others(self) -> None:
         one = replace(VIEW, weights=VALUES[:1], scaled=VALUES[:1], queries=["L0"])

@@ -1,5 +1,7 @@
 """Notes of the Mask Lab on what is easily missed: open later tokens, where masks hold, masks without effect."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from i18n import N_, listed, say
@@ -26,14 +28,16 @@ def notes(now: RunView, layer: int, head: int, mask: MaskView, view: HeadView) -
 
 
 def _idle(now: RunView, layer: int, head: int) -> list[str]:
-    """A note on the masks that the reader has turned on and that change nothing in this row, whatever their kind."""
+    """A note on the masks that the reader has turned on and that change nothing in this row, whatever their kind.
+    Each is judged without those already found idle: of two that block the same cells, either is idle, but not both."""
     chosen = now.masks.on() if now.masks.holds_in(layer, head) else {}
-    found = [
-        say(KINDS[name].phrase, size=escaped(value) if isinstance(value, str) else value)
-        for name, value in chosen.items()
-        if value != getattr(now.model.standard, name) and not KINDS[name].joins  # padding's rows are not looked at
-        if not now.ask(mask_changes_cells, layer, head, name)
-    ]
+    found = []
+    for name, value in chosen.items():
+        if value == getattr(now.model.standard, name) or KINDS[name].joins:  # padding's rows are not looked at
+            continue
+        if not now.ask(mask_changes_cells, layer, head, name):
+            found.append(say(KINDS[name].phrase, size=escaped(value) if isinstance(value, str) else value))
+            now = replace(now, masks=now.masks.replace(**{name: KINDS[name].off}))
     words = N_("On, but changing no cell of {head} in this row: {masks}.")
     return [say(words, head=now.name(layer, head), masks=listed(found))] if found else []
 

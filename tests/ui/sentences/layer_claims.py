@@ -43,28 +43,38 @@ def _as_standard(said: Said, facts: Facts) -> bool:
     return facts.now.model.label(int(old.argmax())) == said["label"] and _chance(said["chance"], np.exp(old.max()))
 
 
-def _named(said: Said, facts: Facts) -> tuple[tuple[int, int], list[int]]:
-    """The layer and the key that it names, and how many other layers and keys it says are written alike."""
-    name, layers = re.fullmatch(r"L(\d)(?: and (\d+) other layers?)?", said["layer"]).groups(default="0")
-    other, keys = re.fullmatch(r"(.*?)(?: and (\d+) others?)?", said["other"], re.DOTALL).groups(default="0")
+def _named(said: Said, facts: Facts) -> tuple[tuple[int, int], int, str]:
+    """The cell that it names, how many others it says are written alike, and what it calls them."""
+    parts = re.fullmatch(r"(.*?)(?:(?: and|, and in) (\d+) other (token|cell)s?)?", said["other"], re.DOTALL)
+    other, count, noun = parts.groups(default="")
     key = facts.at
     if other != "itself":
         key = facts.place(*re.fullmatch(r"“(.*)” \((\d+)\)", other, re.DOTALL).groups())
-    return (int(name), key), [int(layers), int(keys)]
+    return (int(said["layer"].removeprefix("L")), key), int(count or 0), noun
 
 
-def _written(said: str, values: np.ndarray, slack: float) -> list[int]:
-    """In how many layers and keys besides one the values are written so; slack: as of `same`."""
-    alike = [[share > 0 and same(said, share, slack) for share in row] for row in values.tolist()]
-    return [len(set(places)) - 1 for places in np.nonzero(alike)]
+def _alike(said: str, values: np.ndarray, slack: float) -> np.ndarray:
+    """The cells whose values are written so; slack: as of `same`."""
+    return np.array([[share > 0 and same(said, share, slack) for share in row] for row in values.tolist()])
+
+
+def _counted(cell: tuple[int, int], count: int, noun: str, surely: np.ndarray, perhaps: np.ndarray) -> bool:
+    """Whether it counts all other cells written alike, and calls them tokens only if they are in this cell's layer.
+    surely, perhaps: [L,T], those written alike whatever float32 makes of them, and those that may be."""
+    surely, perhaps = surely.copy(), perhaps.copy()
+    surely[cell] = perhaps[cell] = False
+    if noun == "token":
+        here = not np.delete(surely, cell[0], 0).any()
+        return bool(here and surely.sum() <= count <= perhaps[cell[0]].sum())
+    elsewhere = noun == "" or np.delete(perhaps, cell[0], 0).any()
+    return bool(elsewhere and surely.sum() <= count <= perhaps.sum())
 
 
 def _is_largest(said: Said, facts: Facts, values: np.ndarray) -> bool:
     """values: [L,T], of which it says that the cell has the largest, and how many are written alike."""
-    cell, counts = _named(said, facts)
-    least, most = (_written(said["share"], values, slack) for slack in (-1e-4, 1e-4))
-    alike = all(low <= count <= high for low, count, high in zip(least, counts, most, strict=True))
-    return alike and same(said["share"], float(values.max()), 1e-4) and abs(values[cell] - values.max()) < 1e-5
+    cell, *others = _named(said, facts)
+    right = _counted(cell, *others, *(_alike(said["share"], values, slack) for slack in (-1e-4, 1e-4)))
+    return right and same(said["share"], float(values.max()), 1e-4) and abs(values[cell] - values.max()) < 1e-5
 
 
 def _most(said: Said, facts: Facts) -> bool:
@@ -81,11 +91,16 @@ def _rollout(said: Said, facts: Facts) -> bool:
 
 def _moved_most(said: Said, facts: Facts) -> bool:
     now, old = facts.maps(old=False), facts.maps(old=True)
-    cell, counts = _named(said, facts)
+    cell, *others = _named(said, facts)
     most = abs(abs(now[cell] - old[cell]) - np.abs(now - old).max()) < 1e-5
-    as_large = np.nonzero(np.abs(now - old) > abs(now[cell] - old[cell]) - 0.02)
-    few = all(count < len(set(places)) for count, places in zip(counts, as_large, strict=True))
-    return most and few and near(said["was"], old[cell]) and near(said["now"], now[cell])
+    surely, perhaps = (
+        (np.abs(now - old) > 0)
+        & (np.abs(old - float(said["was"])) < 0.005 + slack)
+        & (np.abs(now - float(said["now"])) < 0.005 + slack)
+        for slack in (-1e-4, 1e-4)
+    )
+    right = _counted(cell, *others, surely, perhaps)
+    return most and right and near(said["was"], old[cell]) and near(said["now"], now[cell])
 
 
 def _depends(said: Said, facts: Facts) -> bool:
