@@ -162,7 +162,7 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
 def _reason(error: Exception) -> str:
     """The first sentence that says why, without the one that transformers writes before it: "… due to the following
     error:". A full stop before a small letter ends none: it may be a version's."""
-    why = first_line(error).rpartition("following error: ")[2]
+    why = first_line(error).rpartition("following error: ")[2]  # not shown
     return re.split(r"\. (?=[A-Z])", why)[0].rstrip(".")
 
 
