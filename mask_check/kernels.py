@@ -1,5 +1,6 @@
 """The same numbers from every attention kernel that the module offers, and from a batch of any size."""
 
+import re
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any, cast
@@ -160,8 +161,9 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
 
 def _reason(error: Exception) -> str:
     """The first sentence that says why, without the one that transformers writes before it: "… due to the following
-    error:"."""
-    return first_line(error).rpartition(" error: ")[2].partition(". ")[0].rstrip(".")
+    error:". A full stop before a small letter ends none: it may be a version's."""
+    why = first_line(error).rpartition("following error: ")[2]  # not shown
+    return re.split(r"\. (?=[A-Z])", why)[0].rstrip(".")
 
 
 def _padded(trial: CheckTrial) -> list[Tensor]:

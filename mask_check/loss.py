@@ -215,9 +215,9 @@ class _Trial:
             words = msg("the loss does not depend on the target at the positions tried.")
             return Finding(CANNOT_TELL, words if each.left_out else msg(NOT_COUNTED), None, SLACK)
         found = self._judged(each)
-        if found.verdict == BROKEN and (rolled := each.rolled(self.tried)) and self._judged(rolled).obeys:
+        if found.verdict == BROKEN and (rolled := each.rolled()) and self._judged(rolled).obeys:
             last = self.row.length - 1
-            return Finding.at((last, last), ROLLED, found.amount, found.tolerance)
+            return Finding(CANNOT_TELL, msg(ROLLED, row=last), found.amount, found.tolerance, (last, last))
         return found
 
     def _judged(self, each: LossPerTarget) -> Finding:

@@ -20,9 +20,9 @@ ONLY_A_MEAN = N_(
     "token, or logits beside the loss."
 )
 ROLLED = N_(
-    "each prediction but the last is of the next token, and does not read it. No token follows position {row}: if "
-    "torch.roll shifted the targets, the target there is the row's first token, which its prediction has read. Leave "
-    "out the loss there."
+    "each prediction but the last is of the next token, and does not read it. What the loss at position {row} is of, "
+    "the check cannot tell: torch.roll makes it that of the row's first token, which its prediction has read, while an "
+    "end token appended to the targets is sound. Leave out the loss there."
 )
 One = TypeVar("One")
 
@@ -79,11 +79,11 @@ class LossPerTarget:
         fits = lambda one: all(place in one and bool(moved[one[place]]) for place, moved in changed.items())  # noqa: E731
         return next(filter(fits, fitting), fitting[0])
 
-    def rolled(self, tried: Tensor) -> "LossPerTarget | None":
-        """The same losses, each as that of the next token, as where the function shifts ids by torch.roll: the last is
-        then that of the first. None where it is no loss of that token, or there is none for each position."""
-        row = self.row
-        if not row.reads_targets or self._many != row.length or not bool(row.changed_by(slice(1), tried)[-1]):
+    def rolled(self) -> "LossPerTarget | None":
+        """The same losses, each as that of the next token: the function shifts ids by torch.roll, or appends an end
+        token or a number. The last is left out, as nothing shows which: it may change with the first token because it
+        is of that or because its prediction reads it. None where the losses are not one for each id that is read."""
+        if not self.row.reads_targets or self._many != self.row.length:
             return None
         found = copy(self)
         found.places = [place for place in self.places if place]

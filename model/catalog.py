@@ -50,6 +50,7 @@ ENTRIES = {
 OF_A_PAGE = {"digits": N_("Pixels"), "captioner": N_("Images"), "twins": N_("Why causal")}  # they ship too
 INDUCTION_STEPS = 1500  # steps of its training
 MOST_CONFIG_BYTES = 10**6  # most bytes of a GPT-2's config.json
+CONFIGURATIONS = ("config.json", "modules.json")  # a folder's with sentence-transformers' modules is inside
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 
@@ -104,12 +105,23 @@ def is_here(name: str) -> bool:
     if entry is not None and entry.repo is not None:
         return hub.cached(entry.name, FILES) is not None or hub.cached(entry.repo, FILES) is not None
     if checkpoint_files.is_path(name):
-        return Path(name).expanduser().exists()
+        return _holds_a_model(name)
     from model.huggingface import fetching
 
     try:
         return fetching.cached(name) is not None
     except CheckpointError:  # no name that a model can have
+        return False
+
+
+def _holds_a_model(path: str) -> bool:
+    """Whether it is a GGUF file, or a folder with such a file or a configuration."""
+    place = Path(path)
+    try:
+        place = place.expanduser()
+        files = [place] if place.suffix == ".gguf" else place.iterdir()
+        return any(one.name in CONFIGURATIONS or one.suffix == ".gguf" for one in files if one.is_file())
+    except (OSError, RuntimeError, ValueError):  # no folder, no such user, an impossible name
         return False
 
 

@@ -29,12 +29,12 @@ TOKENS, BITS = N_("tokens"), N_("bits")
 MEASURES = {
     "previous": Measure(
         N_("previous token"),
-        N_("Weight on the token just before, over queries from the row's third token on."),
+        N_("Weight on the token just before, over queries from the row's third token on that may attend to it."),
         names=N_("previous token"),
     ),
     "first": Measure(
         N_("first token"),
-        N_("Weight on the row's first token, over all queries but that token itself."),
+        N_("Weight on the row's first token, over later queries that may attend to it."),
         names=N_("first token"),
     ),
     "same": Measure(

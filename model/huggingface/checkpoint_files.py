@@ -90,7 +90,7 @@ TOO_MANY_LAYERS = N_(
     "{model}: config.json has {count:,} layers ({field}), and at most {most:,} are supported. Choose another model."
 )
 NO_ARCHITECTURES = N_(
-    '{model}: expected a list of names as "architectures" in config.json, got {got}. Correct it, or fetch the file '
+    '{model}: expected "architectures" in config.json to be a list of names, got {got}. Correct it, or fetch the file '
     "again."
 )
 UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
@@ -378,7 +378,7 @@ def stored_type(name: str, folder: Path) -> str:
     if found in formats.FOUR_BITS:
         return found
     config = read_json(name, folder / CONFIG) if CONFIG in files else {}
-    if not (config.get("quantization_config") or config.get("quantization")):
+    if not (formats.quantization_of(config) or config.get("quantization")):
         formats.check_no_integers(name, weights)
     return formats.bitsandbytes_type(config) or found
 

@@ -6,7 +6,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from tokenizers import Tokenizer
 
@@ -66,13 +65,13 @@ def download_size(name: str, settings: Settings, progress: hub.Progress | None =
 
 def cached(name: str) -> Path | None:
     """The folder of the local cache with a repository's complete model, or None. Uses no network."""
-    name, gguf = _repository(name)
+    repository, gguf = _repository(name)
     try:
-        validate_repo_id(name)
-    except HFValidationError as error:
+        validate_repo_id(repository)
+        if gguf:
+            return hub.cached(repository, (gguf,))
+    except ValueError as error:  # also of a file's name, as "a:b.gguf"
         raise CheckpointError(msg(NO_SUCH_ID, name=name[:100], why=error)) from None
-    if gguf:
-        return hub.cached(name, (gguf,))
     folder = hub.cached(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
     if modules is not None:

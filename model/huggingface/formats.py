@@ -48,7 +48,7 @@ DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fet
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODULES = "modules.json"  # the file of sentence-transformers
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number in safetensors; of other types 1
-INTEGER_TYPES = {"BOOL", *(f"{sign}{bits}" for sign in "IU" for bits in (8, 16, 32, 64))}
+INTEGER_TYPES = {f"{sign}{bits}" for sign in "IU" for bits in (8, 16, 32, 64)}
 WEIGHT = re.compile(r"([._]|^)(weight|proj)$")  # names of matrices; masks and positions that are stored have others
 FOUR_BITS = "NF4", "FP4"
 MOST_HEADER_BYTES = 50_000_000  # as much as configuration and tokenizer of other models
@@ -102,9 +102,15 @@ def is_beside_its_base(files: Collection[str]) -> bool:
     return ADAPTER in files and "config.json" in files and whole
 
 
+def quantization_of(config: Mapping[str, Any]) -> Any:
+    """The quantization_config of a configuration or of one of its parts, as `text_config`; None without one."""
+    parts = (config, *(value for value in config.values() if isinstance(value, dict)))
+    return next((found for part in parts if (found := part.get("quantization_config"))), None)
+
+
 def bitsandbytes_type(config: Mapping[str, Any]) -> str | None:
     """How bitsandbytes stored a model's weights: "NF4", "FP4" or "INT8"; None where it did not."""
-    found = config.get("quantization_config")
+    found = quantization_of(config)
     if not isinstance(found, dict) or str(found.get("quant_method")).lower() != "bitsandbytes":
         return None
     four_bits = "NF4" if found.get("bnb_4bit_quant_type") == "nf4" else "FP4"
@@ -113,7 +119,7 @@ def bitsandbytes_type(config: Mapping[str, Any]) -> str | None:
 
 def check_config(name: str, config: Mapping[str, Any]) -> None:
     """Raises CheckpointError for quantised weights that cannot be dequantised here."""
-    found = config.get("quantization_config")
+    found = quantization_of(config)
     if bitsandbytes_type(config):
         if not all(map(find_spec, BITSANDBYTES)):
             raise CheckpointError(msg(NOT_INSTALLED, model=name))

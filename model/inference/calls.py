@@ -263,8 +263,12 @@ CONVENTIONS = {  # whether documents are masked from each other, and whether pos
 class PackedLosses:
     """sizes: tokens of each document. alone: float32 [D], nats, the mean loss of each document's tokens after its first
     when it is run alone. packed: the same within the row, by convention. differences: by convention, the largest
-    difference between a document's logits in the row and alone (at the positions of the row, where only distances count
-    and others are rounded otherwise); tolerance: the largest one that is rounding.
+    difference between a document's logits in the row and alone; tolerance: the largest one that is rounding.
+
+    float32 rounds the rotary angles of other positions differently. So where a difference is above the tolerance and at
+    most SHIFT_ROUNDING of the largest logit, the positions of the row go on, and the model sees only distances, the
+    document alone is given its positions in the row. Angles that depend on the row's length (LongRoPE, dynamic NTK) are
+    not told apart from rounding up to that bound.
     """
 
     sizes: list[int]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mask_check.check import check
 from mask_check.findings import DOES_NOT_APPLY, OBEYS, CannotCheck
-from mask_check.kernels import training_without_dropout
+from mask_check.kernels import training_without_dropout, using
 from mask_check.sample_networks import SmallDecoder
 from tests.model.huggingface.families import random_network
 
@@ -46,6 +46,25 @@ def test_why_a_kernel_cannot_be_had_is_said_to_its_end() -> None:
     found = check(random_network("llama"), length=8, kernels=("flash_attention_2", "sdpa")).finding("kernels")
     why = "the package for FlashAttention2 doesn't seem to be installed"
     assert found.words == f"eager and sdpa agree. Not compared: flash_attention_2 ({why})."
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("It cannot be used due to the following error: no package. Install it.", "no package"),
+        ("kernels of v4.5. need a GPU. Choose another.", "kernels of v4.5. need a GPU"),
+        ("an import error: no package.", "an import error: no package"),
+    ],
+)
+def test_a_refusal_is_cut_only_where_its_sentence_ends(said: str, why: str) -> None:
+    class Refusing:
+        config = type("Config", (), {"_attn_implementation": "eager"})
+
+        def set_attn_implementation(self, name: str) -> None:
+            raise ImportError(said)
+
+    with using(Refusing(), "flash", "eager") as refusal:
+        assert refusal == why
 
 
 class Remembers(SmallDecoder):

@@ -1,6 +1,7 @@
 """Loss functions and ids: entries that are never predicted, ids that a loss ignores, a batch of one id."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -181,16 +182,33 @@ def test_targets_that_are_rolled_round_are_named_where_the_last_is_counted(retur
         assert ("if torch.roll put it there" in str(found)) == named
 
 
+def rolled(ids: Tensor) -> Tensor:
+    return ids.roll(-1, 1)
+
+
+def ended(ids: Tensor) -> Tensor:
+    return torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], V - 1)], 1)
+
+
+@pytest.mark.parametrize("targets", [rolled, ended])
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_roll_inside_the_function_is_named_where_it_alone_leaks(causal: bool) -> None:
+def test_a_last_loss_that_may_be_of_a_rolled_target(targets: Callable[[Tensor], Tensor], causal: bool) -> None:
     """The losses before the last are sound in a decoder, and those of a network that reads on are not."""
     network = Reader(causal)
 
     def loss(batch: tuple[Tensor]) -> Tensor:
-        return F.cross_entropy(network(batch[0]).mT, batch[0].roll(-1, 1), reduction="none")
+        return F.cross_entropy(network(batch[0]).mT, targets(batch[0]), reduction="none")
 
     found = unmask.check_loss(loss, (IDS,), vocabulary=V)
-    assert found.verdict == BROKEN
-    assert ("if torch.roll shifted the targets" in str(found)) == causal
-    assert (found.pair == (T, T)) == causal  # of T + 1 ids
+    assert found.verdict == (CANNOT_TELL if causal else BROKEN)
+    named = ("torch.roll" in str(found), "end token" in str(found), found.pair == (T, T))  # of T + 1 ids
+    assert named == (causal,) * 3
     assert unmask.check_loss(lambda batch: loss(batch)[:, :-1], (IDS,), vocabulary=V).obeys == causal
+
+
+def test_losses_that_are_filled_up_with_their_mean() -> None:
+    def loss(batch: tuple[Tensor]) -> Tensor:
+        losses = F.cross_entropy(Reader(True)(batch[0])[:, :-1].mT, batch[0][:, 1:], reduction="none")
+        return torch.cat([losses, losses.mean(1, keepdim=True)], 1)
+
+    assert unmask.check_loss(loss, (IDS,), vocabulary=V).verdict == CANNOT_TELL

@@ -67,8 +67,32 @@ class TestLoading:
     def test_a_name_that_means_nothing(self) -> None:
         with pytest.raises(ValueError, match="no such model anywhere"):
             catalog.load("no such model anywhere")
-        here = ("story", "induction-300", ".", "no such model anywhere", "dattes", "someone/model", "/no/such/folder")
-        assert [name for name in here if catalog.is_here(name)] == ["story", "induction-300", "."]
+        here = (
+            "story",
+            "induction-300",
+            "no such model anywhere",
+            "dattes",
+            "someone/model",
+            "a/b:file.gguf",
+        )
+        assert [name for name in here if catalog.is_here(name)] == ["story", "induction-300"]
+        with pytest.raises(CheckpointError, match=r"b:file\.gguf"):
+            catalog.load("a/b:file.gguf")
+
+    def test_a_path_is_here_if_it_holds_a_model(self, tiny_folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "notes.txt").touch()
+        nothing = (
+            str(tmp_path),
+            str(tmp_path / "notes.txt"),
+            "/etc/passwd",
+            "/no/such/folder",
+            "~nobody-of-this-name/x",
+        )
+        assert [name for name in nothing if catalog.is_here(name)] == []
+        (tmp_path / "some.gguf").touch()
+        for path in (tiny_folder, tmp_path, tmp_path / "some.gguf"):
+            assert catalog.is_here(str(path))
+        assert not catalog.is_here(str(tmp_path / "other.gguf"))
 
     @pytest.mark.parametrize(
         ("name", "page"),

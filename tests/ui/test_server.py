@@ -205,6 +205,18 @@ def test_a_redis_has_an_address_with_a_number_for_its_port(given: str, monkeypat
         Settings.from_environment()
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("redis://:secret@host:99999", "redis://…@host:99999"), ("redis://me:a@secret@host:x", "redis://…@host:x"),
+     ("me:secret@host", "…@host")],
+)  # fmt: skip
+def test_the_password_of_a_refused_redis_is_not_shown(given: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNMASK_ROOMS", given)
+    with pytest.raises(ValueError, match=r"^UNMASK_ROOMS: ") as refused:
+        Settings.from_environment()
+    assert str(refused.value).endswith(f"got '{shown}'")
+
+
 @pytest.mark.parametrize("given", ["*; script-src *", "a\nSet-Cookie: b", "a, b"])
 def test_a_setting_cannot_end_the_header_it_stands_in(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_FRAME_ANCESTORS", given)

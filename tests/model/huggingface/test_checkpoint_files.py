@@ -88,7 +88,7 @@ def own_code(folder: Path) -> None:
     edit(folder / "config.json", model_type="own", auto_map=auto_map)
 
 
-NO_LIST = 'expected a list of names as "architectures" in config.json, got '
+NO_LIST = 'expected "architectures" in config.json to be a list of names, got '
 INVALID = r"its configuration does not describe a valid network \("
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty": (lambda folder: [path.unlink() for path in folder.iterdir()] and None, r"has no config\.json"),

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from model import catalog
 from model.errors import CheckpointError, TooLarge
-from model.huggingface import own_network
+from model.huggingface import checkpoint_files, formats, own_network
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.tensors import largest_difference
@@ -88,6 +88,20 @@ def test_weights_that_are_integers_are_refused_by_their_type(
     stored = {torch.int8: "I8", torch.uint8: "U8", torch.int32: "I32"}[dtype]
     with pytest.raises(CheckpointError, match=rf": {weight}\.weight is stored as integers \({stored}\), and config"):
         logits(folder)
+
+
+def test_integers_of_a_part_that_says_how_it_is_quantised_are_refused_for_that(tmp_path: Path) -> None:
+    save_file({"model.q_proj.weight": torch.ones(2, 2, dtype=torch.int8)}, tmp_path / "model.safetensors")
+    config = {"model_type": "llava", "text_config": {"quantization_config": {"quant_method": "mxfp4"}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert checkpoint_files.stored_type("a model", tmp_path)  # and no sentence on integers
+    with pytest.raises(CheckpointError, match="stored quantized"):
+        formats.check_config("a model", config)
+
+
+def test_a_truth_value_is_no_integer(tmp_path: Path) -> None:
+    save_file({"some.weight": torch.ones(2, 2, dtype=torch.bool)}, tmp_path / "model.safetensors")
+    formats.check_no_integers("a model", [tmp_path / "model.safetensors"])
 
 
 def test_masks_and_positions_may_be_integers(tmp_path: Path) -> None:
