@@ -173,7 +173,8 @@ def _causal(scene: HeadScene) -> str:
 def _padding(scene: HeadScene) -> str:
     after = scene.pad_side == "right" and scene.causal  # of a causal attention, behind its real tokens
     if not scene.has_padding and scene.padded_text:
-        return say(HIDDEN if after and scene.padded_text == "target" else PADDED_TEXTS[scene.padded_text])
+        hidden = after and scene.padded_text == "target"
+        return say(HIDDEN if hidden else PADDED_TEXTS[scene.padded_text])
     if not scene.has_padding:
         return say(NO_PADDING_OF_CHAT if scene.chat else NO_PADDING)
     untouched = scene.only_attention or scene.layer_only
