@@ -3,6 +3,7 @@
 // writes its state first, at the address of the page that is left. A lesson's answers are part of its address, but no step.
 if (!window.pushAddress) {
   window.pushAddress = history.pushState.bind(history);
+  const LEAVING = 2000; // milliseconds until a page that Back has not left goes on
   let [untouched, written] = [true, false];
   const at = ({ pathname, search }) => pathname + search;
   const withoutAnswers = (search) => {
@@ -13,13 +14,16 @@ if (!window.pushAddress) {
   // Streamlit may write an address before it draws its first element, this script: Back passes the entry that was opened
   const entered = performance.getEntriesByType("navigation")[0];
   const passed = entered && at(new URL(entered.name)) !== at(location) ? at(new URL(entered.name)) : null;
+  let leaving = false;
   addEventListener("popstate", () => {
-    if (at(location) !== passed || history.state?.pushed) return;
-    untouched = true;
+    leaving = at(location) === passed && !history.state?.pushed;
+    if (!leaving) return;
     history.back();
+    setTimeout(() => { leaving = false; }, LEAVING); // of the first page in a tab nothing is left for
   });
   for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { untouched = written = false; }, true);
   history.pushState = (state, title, address) => {
+    if (leaving) return; // Streamlit has run the page that is left: its address would end the way back
     const { pathname, search } = new URL(address, location.href);
     const moves = pathname !== location.pathname;
     const [after, before] = [search, location.search].map(moves ? String : withoutAnswers);
