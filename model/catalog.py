@@ -90,9 +90,7 @@ def ships(name: str) -> bool:
 
 def on_this_machine() -> tuple[str, ...]:
     """The catalog's names whose files ship or are in the local cache. Uses no network."""
-    from model.huggingface import hub
-
-    return tuple(entry.name for entry in ENTRIES.values() if entry.repo is None or hub.cached(entry.repo, FILES))
+    return tuple(filter(is_here, ENTRIES))
 
 
 def is_here(name: str) -> bool:

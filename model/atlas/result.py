@@ -16,13 +16,13 @@ from model.heads.view import head_name
 @dataclass(frozen=True)
 class Measure:
     """words: what a query's number is, a sentence. unit: "share" (0 to 1), "tokens", "bits" or "", a plain number.
-    names: what a head is called that does it with more than half of its attention, or "". All are to be said where they
-    are shown."""
+    names_heads: whether a head is called by the title that does it with more than half of its attention. All are to be
+    said where they are shown."""
 
     title: str
     words: str
     unit: str = "share"
-    names: str = ""
+    names_heads: bool = False
 
 
 TOKENS, BITS = N_("tokens"), N_("bits")
@@ -30,22 +30,22 @@ MEASURES = {
     "previous": Measure(
         N_("previous token"),
         N_("Weight on the token just before, over queries from the row's third token on that may attend to it."),
-        names=N_("previous token"),
+        names_heads=True,
     ),
     "first": Measure(
         N_("first token"),
         N_("Weight on the row's first token, over later queries that may attend to it."),
-        names=N_("first token"),
+        names_heads=True,
     ),
     "same": Measure(
         N_("itself"),
         N_("Weight on the query's own position, over queries that can attend to others too."),
-        names=N_("itself"),
+        names_heads=True,
     ),
     "duplicate": Measure(
         N_("duplicate token"),
         N_("Weight on earlier occurrences of the same token, if there are any."),
-        names=N_("duplicate token"),
+        names_heads=True,
     ),
     "induction": Measure(
         N_("induction"),
@@ -53,7 +53,7 @@ MEASURES = {
             "Weight on the token after the last earlier occurrence of the same token, if there is one (Olsson et al. "
             "2022)."
         ),
-        names=N_("induction"),
+        names_heads=True,
     ),
     "punctuation": Measure(N_("punctuation"), N_("Weight on punctuation, if any is visible.")),
     "leak": Measure(N_("later tokens"), N_("Weight on later tokens: the leak, 0 under a causal mask.")),
@@ -169,7 +169,7 @@ class Atlas:
         for place, (name, measure) in enumerate(MEASURES.items()):
             mean, even = self.means[place, layer, head], self.even[place, layer]
             enough = self.counts[place, layer] >= LEAST_QUERIES
-            if measure.names and enough and mean >= max(NAMED, TIMES_EVEN * even):
+            if measure.names_heads and enough and mean >= max(NAMED, TIMES_EVEN * even):
                 found.append((mean, name))
         return tuple(name for _, name in sorted(found, reverse=True))
 

@@ -38,7 +38,7 @@ EXAMPLES = 3  # examples of each head, measure and decile
 def measures_table(atlas: Atlas) -> pd.DataFrame:
     """A row a head: its layer, numbered as in the network, its head, what it is called, every measure."""
     places = list(np.ndindex(atlas.layers, atlas.heads))
-    called = [", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places]
+    called = [", ".join(MEASURES[name].title for name in atlas.named(*place)) for place in places]
     layers, heads = zip(*places, strict=True)
     columns = {"layer": [atlas.numbers[layer] for layer in layers], "head": heads, "called": called}
     return pd.DataFrame(columns | {name: atlas.measure(name).ravel() for name in (*NAMES, *atlas.of_weights)})

@@ -1,7 +1,7 @@
 """Back, Forward and a click on the large heatmap, in a real Chromium."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import urlencode, urljoin
 
 import numpy as np
@@ -67,38 +67,37 @@ def test_back_leaves_a_page_at_the_first_press(visit: Visit) -> None:
 @pytest.mark.parametrize("address", ["/bug_clinic", "/?layer=99&head=1"])
 def test_back_leaves_a_page_that_wrote_its_address_at_the_first_press(visit: Visit, address: str) -> None:
     """On a server that is warm Streamlit writes it before it draws the first element."""
-    page = opened(visit, address)
-    page.wait_for_function("() => location.search.includes('layer=') && !location.search.includes('99')")
-    page.go_back()
-    try:
+    with opened(visit, address) as page:
+        page.wait_for_function("() => location.search.includes('layer=') && !location.search.includes('99')")
+        page.go_back()
         page.wait_for_url("about:blank")
-    finally:
-        page.close()  # it would hide the tab of the next tests, where nothing is drawn then
 
 
 def test_back_goes_a_step_of_a_lesson_back_whatever_was_answered(visit: Visit) -> None:
-    page = opened(visit, "/lessons?lesson=causal_mask&step=2")
-    page.locator(".st-key-answer_0 button").click()
-    page.wait_for_function("() => location.search.includes('answers=2-')")
-    page.locator(".st-key-next button").click()
-    page.wait_for_function("() => location.search.includes('step=3')")
-    page.go_back()
-    page.wait_for_function("() => location.search.includes('step=2')")
-    page.go_back()
-    try:
+    with opened(visit, "/lessons?lesson=causal_mask&step=2") as page:
+        page.locator(".st-key-answer_0 button").click()
+        page.wait_for_function("() => location.search.includes('answers=2-')")
+        page.locator(".st-key-next button").click()
+        page.wait_for_function("() => location.search.includes('step=3')")
+        page.go_back()
+        page.wait_for_function("() => location.search.includes('step=2')")
+        page.go_back()
         page.wait_for_url("about:blank")
-    finally:
-        page.close()  # it would hide the tab of the next tests, where nothing is drawn then
 
 
-def opened(visit: Visit, address: str) -> Page:
-    """A new tab that went from an empty page to an address of this server."""
+@contextmanager
+def opened(visit: Visit, address: str) -> Iterator[Page]:
+    """A new tab that went from an empty page to an address of this server. It is closed after all: it would hide the
+    tab of the next tests, where nothing is drawn then."""
     known = visit(OPENED, anew=True).page
     page = known.context.new_page()
-    page.goto(urljoin(known.url, address))
-    page.wait_for_function(SETTLED)
-    page.wait_for_function("() => window.pushAddress")  # by history.js, which is drawn after the address is written
-    return page
+    try:
+        page.goto(urljoin(known.url, address))
+        page.wait_for_function(SETTLED)
+        page.wait_for_function("() => window.pushAddress")  # by history.js, which is drawn after the address is written
+        yield page
+    finally:
+        page.close()
 
 
 def test_a_link_to_explore_opens_it_in_a_new_tab_too(visit: Visit) -> None:

@@ -106,6 +106,6 @@ def test_the_lessons_that_ship_are_there_where_a_server_s_own_folder_is_gone(
 ) -> None:
     monkeypatch.setenv("UNMASK_LESSONS", str(tmp_path / "gone"))
     page = Lessons()
-    assert page.said("warning") == ["This lesson cannot be read: this server's folder of lessons cannot be opened"]
+    assert page.said("warning") == ["This server's own lessons cannot be opened."]
     assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 12
     assert not Lessons(lesson="padding").said("error")

@@ -61,7 +61,8 @@ def show_list(found: list[Shelved]) -> None:
     for number, one in enumerate(found):
         with rows[number // 3][number % 3], st.container(border=True, height="stretch", gap="small"):
             if one.lesson is None:
-                st.warning(escaped(say("This lesson cannot be read: {problem}", problem=one.problem)))
+                said = say("This lesson cannot be read: {problem}", problem=one.problem)
+                st.warning(escaped(said if one.file else one.problem))  # without a file: of a folder
                 continue
             st.markdown(f"#### {number + 1} · {escaped(one.lesson.title)}")
             st.markdown(escaped(one.lesson.aim))

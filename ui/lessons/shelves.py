@@ -43,7 +43,7 @@ def shelved() -> list[Shelved]:
     try:
         own = _shelf(str(folder), spoken, names) if folder else []
     except ValueError:  # its words name the server's folder
-        own = [Shelved("", None, say("this server's folder of lessons cannot be opened"))]
+        own = [Shelved("", None, say("This server's own lessons cannot be opened."))]
     return found + [one if one.name not in names else _taken(one) for one in own]
 
 

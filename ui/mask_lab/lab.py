@@ -13,15 +13,7 @@ import streamlit as st
 from i18n import N_, say, together
 from model.base import Model, TokenizedText
 from model.heads.reach import answers_known, reach_of, ways_to
-from model.heads.view import (
-    HeadSteps,
-    HeadView,
-    RowSteps,
-    coarser_words,
-    cropped,
-    head_steps,
-    mask_view,
-)
+from model.heads.view import HeadSteps, HeadView, RowSteps, coarser_words, cropped, head_steps, mask_view
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch
 from ui import ask_first, controls, explain, page, run_view
@@ -67,7 +59,7 @@ def show(reading: TokenizedText, row: int) -> None:
     asking = spec != composed
     with guarded(say("Running {model} …", model=explain.title_of(model))):
         now, standard = run_view.run_pair(model, batch, spec, row, attention)
-        view, _ = now.head(layer, head), standard.head(layer, head)
+        view, _ = now.head(layer, head), standard.head(layer, head)  # both run while this is said
     beside = None if asking else standard  # it may be the run that is asked about
     with query_slot:
         chosen = query.choose(now)

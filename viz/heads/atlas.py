@@ -152,7 +152,7 @@ def dotted(atlas: Atlas, x: str, y: str) -> str:
 
 
 MOST_LISTED = 8  # at most so many heads of each pattern are listed
-NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names]
+NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names_heads]
 NO_INDUCTION = N_("None matches induction on these texts; try Random, where all tokens occur twice.")
 
 
@@ -168,7 +168,7 @@ def amount(name: str, value: float) -> str:
 
 def called(atlas: result.Atlas, place: tuple[int, ...]) -> str:
     """The names of all patterns that the head matches; "" for most heads."""
-    return listed(say(result.MEASURES[name].names) for name in atlas.named(*place))
+    return listed(say(result.MEASURES[name].title) for name in atlas.named(*place))
 
 
 def summary(atlas: result.Atlas, *, random: bool) -> Markup:
@@ -183,7 +183,7 @@ def summary(atlas: result.Atlas, *, random: bool) -> Markup:
         some = listed(atlas.name(place) for place in heads[:MOST_LISTED])
         if len(heads) > MOST_LISTED:
             some = say("{listed} and {count} more", listed=some, count=len(heads) - MOST_LISTED)
-        parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].names)), heads=some))
+        parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].title)), heads=some))
     every = join(parts, say("; ")) or say("none")
     said = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=len(named), kinds=every)]
     place = max(NAMED_PLACES, key=lambda one: atlas.counts[one].max())
@@ -199,7 +199,7 @@ def naming() -> str:
     return say(
         "A head matches a pattern ({patterns}) if it puts at least {share} of its attention on that kind of token "
         "(over at least {least} queries that have one), and at least {times:g} times what uniform attention would.",
-        patterns=listed(say(one.names) for one in result.MEASURES.values() if one.names),
+        patterns=listed(say(one.title) for one in result.MEASURES.values() if one.names_heads),
         share=whole_percent(result.NAMED), least=result.LEAST_QUERIES, times=result.TIMES_EVEN,
     )  # fmt: skip
 
@@ -218,9 +218,9 @@ def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
     name = tag("b", atlas.name((layer, head)))
     if names:
         measures = listed((_against(atlas, one, layer, head) for one in names), N_("; "))
-        kinds = say_all([say(result.MEASURES[one].names) for one in names])
+        kinds = say_all([say(result.MEASURES[one].title) for one in names])
         return paragraph(filled(say("{head} matches {names}: {measures}."), head=name, names=kinds, measures=measures))
-    shares = [one for one in result.NAMES if result.MEASURES[one].names and atlas.measure(one)[layer, head] > 0]
+    shares = [one for one in result.NAMES if result.MEASURES[one].names_heads and atlas.measure(one)[layer, head] > 0]
     if not shares:
         return paragraph(filled(say("{head} has nothing that could be measured in these texts."), head=name))
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
@@ -251,7 +251,7 @@ def no_token() -> str:
 def _too_few(queries: int, place: int) -> str:
     """Say why a head that seems to match a pattern has no name. place: the pattern's index in NAMES."""
     words = N_("A match needs {least} queries with such a token, and these texts have {count} for “{pattern}”.")
-    pattern = say(result.MEASURES[result.NAMES[place]].names)
+    pattern = say(result.MEASURES[result.NAMES[place]].title)
     return say(words, least=result.LEAST_QUERIES, count=queries, pattern=pattern)
 
 
