@@ -318,6 +318,14 @@ def test_on_a_phone_two_pictures_stand_one_below_the_other_whole_and_the_query_i
     assert any(label.is_visible() and label.text_content() == "·girl" for label in labels)
 
 
+@pytest.mark.parametrize("step", ["mask_on_a_score&step=5&answers=5-1", "attention_sinks&step=6&answers=6-1"])
+def test_every_column_of_a_row_of_numbers_is_on_a_phone_s_screen(visit: Visit, step: str) -> None:
+    page = visit(f"lesson={step}", width=360, height=700, kind=Lessons).page
+    widths = "figure => [figure.querySelector('.four').getBoundingClientRect().width, figure.clientWidth]"
+    table, room = page.locator(".lesson_picture").evaluate(widths)
+    assert table <= room
+
+
 def test_a_word_opens_where_it_stands_and_escape_closes_it(visit: Visit) -> None:
     page = visit("lesson=what_attention_is", kind=Lessons).page
     word, card = page.locator("button.word").first, page.locator(".card").first
