@@ -216,6 +216,9 @@ def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
         assert shown.overflow() == (0, 0)
 
 
+SCROLLED = "all => all.some((one) => one.scrollWidth > one.clientWidth)"
+
+
 def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None:
     """On a phone: every lesson from its first step to its summary, with an answer to every question, and on to the
     next; the first half of them in English, the others in Chinese."""
@@ -241,6 +244,7 @@ def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None
                     assert any(words in said for words in VERDICTS[language]), where
                     assert not known or "That is right." in said, where
                 assert page.overflow()[0] == 0, where
+                assert not tab.locator(".lesson_picture").evaluate_all(SCROLLED), where
                 page.tap(".st-key-next button")
             asked = sum(step.ask is not None for step in shelved.lesson.steps)
             assert tab.locator("ol.seen li").count() == asked
