@@ -44,8 +44,9 @@ class HeadVectors:
 def head_vectors(trace: Trace, row: int, layer: int, head: int) -> HeadVectors:
     record, stages = trace.layers[layer], trace.stages(layer, head, row)
     shared = record.key_value_head(head)
-    vectors = (record.q[row, head], record.k[row, shared], record.v[row, shared], stages.weights, stages.output)
-    return HeadVectors(*map(_plain, vectors), stages.masked.isneginf().numpy())
+    q, k, v = (_plain(one) for one in (record.q[row, head], record.k[row, shared], record.v[row, shared]))
+    blocked = stages.masked.isneginf().numpy()
+    return HeadVectors(q, k, v, _plain(stages.weights), _plain(stages.output), blocked)
 
 
 @dataclass(frozen=True)
