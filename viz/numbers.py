@@ -106,8 +106,8 @@ def loss_figure(
         "autorangeoptions": {"include": LEAST_TOP},
         "exponentformat": "none",
     }
-    # plotly would draw it a second time to make room for what it finds too large
-    below = palette.margin((), [piece[:LONGEST_TICK] for piece in pieces], LOSS_LABEL)["b"] - palette.TITLE
+    # plotly would draw it a second time to make room for what it finds too large; "…" is as wide as two letters
+    below = palette.margin((), [piece[: LONGEST_TICK + 1] for piece in pieces], LOSS_LABEL)["b"] - palette.TITLE
     margin = {"l": 60, "r": 12, "t": 33 if named else 8, "b": below, "autoexpand": False}
     look = {"height": 290, "hovermode": "x unified", "legend": LEGEND, "margin": margin, "showlegend": named}
     return figure(curves, look | {"xaxis": places, "yaxis": heights})
