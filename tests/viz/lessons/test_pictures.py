@@ -90,5 +90,7 @@ def test_a_formula_is_mathml_and_no_link() -> None:
     assert (
         formula(r"\arg\max_x <f>") == r'<div class="formula"><code>\arg\max_x &lt;f&gt;</code></div>'
     )  # KaTeX knows it
+    for signs in (r"\begin{aligned} a &= b \\ c &= d \end{aligned}", r"a \& b", r"\textcolor{#228B22}{x}"):
+        assert "formula" in formula(signs), "no sign out of place"
     for hurts in ("<script>alert(1)</script>", r"\text{<script>alert(1)</script>}", r"\color{<script>}{x}"):
         assert "<script" not in formula(hurts)
