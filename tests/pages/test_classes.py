@@ -48,6 +48,16 @@ def test_a_room_that_has_ended_makes_nobody_forget_answers() -> None:
     assert page["lesson_answers"] == {("causal_mask", 1): 1}
 
 
+@pytest.mark.parametrize("forget", ["lesson_forget_all", "teach"])
+def test_answers_that_were_forgotten_do_not_come_back_with_an_earlier_address(forget: str) -> None:
+    before = Lessons(lesson="causal_mask").press("answer_1").url
+    assert before["answers"] == "1-1"
+    page = Lessons(**before).press(forget)
+    assert page["lesson_answers"] == {}
+    page.app.query_params.update(before)
+    assert page.run()["lesson_answers"] == {}
+
+
 def test_phones_that_show_another_step_are_told_of_and_brought_back() -> None:
     teacher = Teacher(lesson="causal_mask")
     assert "another step" not in teacher.strip()
