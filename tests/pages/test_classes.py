@@ -71,6 +71,16 @@ def test_phones_that_show_another_step_are_told_of_and_brought_back() -> None:
     assert "another step" not in teacher.strip()
 
 
+def test_from_the_list_of_lessons_a_class_is_seen_and_can_be_ended() -> None:
+    teacher = Teacher(lesson="serving_masks", step="99").press("next")
+    assert "### Lessons" in teacher.said("markdown")
+    assert teacher.strip() == '<p role="status">5 phones</p>'
+    teacher.press("teach").press("room_end")
+    assert teacher["lesson_room"] is None
+    assert not any('role="status"' in html for html in teacher.html())
+    assert "teach" not in [one.key for one in teacher.app.button], "no lesson is open"
+
+
 def test_a_picture_too_large_for_phones_leaves_no_question_open(monkeypatch: pytest.MonkeyPatch) -> None:
     teacher = Teacher(lesson="causal_mask", step="2")
     monkeypatch.setattr(rooms, "MOST_BYTES", 7_000)

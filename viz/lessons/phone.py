@@ -196,6 +196,7 @@ STRIP = """<style>
   .qr { width: min(100%, max(12rem, 100dvh - 23rem)); display: block; margin: auto; }
   [role=dialog] code { font-size: max(13px, 1.05vw); }
   @media (max-width: 640px) {
-    .st-key-lesson_room { bottom: 3.6rem; padding: .3rem .6rem; }
+    .st-key-lesson_room { padding: .3rem .6rem; }
+    body:has(.st-key-lesson_nav) .st-key-lesson_room { bottom: 3.6rem; }
     .st-key-lesson_room ol.bars { flex-direction: column; } }
 </style>"""
