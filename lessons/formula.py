@@ -9,6 +9,8 @@ from i18n import say
 MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles of a stranger's
 CHILDREN = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "munder": 2, "mover": 2, "msubsup": 3, "munderover": 3}
 BRACES = re.compile(r"\{[^{}]*\}")  # with no other pair inside
+APART = re.compile(r"\\begin\b.*\\end\b|\\.", re.DOTALL)  # where & stands between columns, and escaped signs
+STRAY = re.compile(r"[&\\]")  # that the library takes for text, and KaTeX for a mistake
 UNKNOWN = re.compile(r"\\[A-Za-z]|&$")  # what the library leaves of commands that it does not know
 
 
@@ -25,7 +27,8 @@ def mathml(latex: str) -> str:
         whole = all(len(one) == CHILDREN.get(one.tag, len(one)) for one in tree.iter())
     except Exception:  # noqa: BLE001 - the library raises IndexError, KeyError and a dozen kinds of its own
         whole = False
-    if not whole or re.search(r"[{}]", bare) or MORE_THAN_A_FORMULA.search(latex):
+    stray = re.search(r"[{}]", bare) or STRAY.search(APART.sub("", latex))
+    if not whole or stray or MORE_THAN_A_FORMULA.search(latex):
         raise ValueError(say("expected a LaTeX formula, got {formula}", formula=latex[:80]))
     for one in tree.iter():
         if one.tag != "mtext" and UNKNOWN.match(one.text or ""):

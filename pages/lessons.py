@@ -37,6 +37,8 @@ if opened:
 choices.listen()  # after what may forget answers
 with sidebar:
     aside.show(found, opened)
+if opened is None:
+    classroom.show_without_lesson()
 if state.lesson_edit:
     editor.show(found)
 elif opened is None:

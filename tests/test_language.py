@@ -252,6 +252,13 @@ def test_sentences_in_a_row_have_a_space_between_them_and_none_after_a_chinese_f
     assert together(["A line from “你好。”", "Two."]) == "A line from “你好。” Two."
 
 
+def test_a_patch_of_an_image_has_another_name_in_chinese_than_the_mask_of_image_blocks() -> None:
+    pairs = [(message.id, message.string) for message in catalogue("zh")]
+    lessons = ROOT / "lessons"
+    pairs += [((lessons / "en" / one.name).read_text(), one.read_text()) for one in (lessons / "zh").iterdir()]
+    assert not [one for one, chinese in pairs if "图像块" in str(chinese) and "image block" not in str(one).lower()]
+
+
 def test_what_is_said_is_a_literal_that_the_catalogue_s_tool_finds() -> None:
     """It sees no call inside an f-string, and glues the branches of a condition together."""
     sentences = {one for message in marked() for one in _several(message)}

@@ -1,6 +1,7 @@
 """What charts of several pages share: margins, a legend above, an axis of tokens, two masks side by side."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -35,21 +36,28 @@ NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in t
 BLOCKED = "rgba(128,128,128,.28)"  # a cell that a mask blocks, beside ALLOWED
 
 
-def token_axis(labels: Sequence[str], most: int, room: float = 0.5) -> dict:
-    """An axis with at most `most` of the labels, each at its position. room: free space at both ends, in positions."""
+def token_axis(labels: Sequence[str], most: int, room: float = 0.5, first: int | None = None) -> dict:
+    """An axis with at most `most` of the labels, each at its position. room: free space at both ends, in positions.
+    first: the first label's number; labels that would be cut alike then begin with theirs."""
     every = math.ceil(len(labels) / most) or 1
+    cut = {label: shortened(label, LONGEST_TICK) for label in labels[::every]}
+    alike = Counter(cut.values() if first is not None else ())
+    texts = [
+        shortened(name, LONGEST_TICK) if alike[cut[label]] > 1 else cut[label]
+        for name, label in zip(numbered(labels, first or 0)[::every], labels[::every], strict=True)
+    ]
     return {
         "tickmode": "array",
         "tickvals": list(range(0, len(labels), every)),
-        "ticktext": [escaped(label[:12]) for label in labels[::every]],
+        "ticktext": list(map(escaped, texts)),
         "tickangle": -90,
         "range": [-room, max(len(labels), 1) - 1 + room],
     }
 
 
-def position_names(labels: Sequence[str]) -> list[str]:
+def position_names(labels: Sequence[str], first: int = 0) -> list[str]:
     """A name for each token that no other has: its position, then the token."""
-    return numbered(map(escaped, labels))
+    return numbered(map(escaped, labels), first)
 
 
 def both_sides(reach: float, dark: bool) -> Part:

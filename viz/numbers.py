@@ -81,27 +81,33 @@ def share_table(title: str, rows: Sequence[Sequence[str]], *, changed: bool) -> 
 
 
 def loss_figure(
-    now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool, names: tuple[str, str] | None = None
+    now: np.ndarray,
+    standard: np.ndarray,
+    pieces: Sequence[str],
+    *,
+    changed: bool,
+    names: tuple[str, str] | None = None,
+    first: int = 0,
 ) -> go.Figure:
     """Draw each token's loss in nats [T], NaN where there is none; pieces [T]. names: of both, for the legend, which
-    then names the second if it is alone, too."""
+    then names the second if it is alone, too. first: the first piece's number."""
     named, names = changed or names is not None, names or _now_and_standard()
     series = [(names[0], now, NOW), (names[1], standard, STANDARD)] if changed else [(names[1], standard, STANDARD)]
     mode, hover = "lines+markers" if len(pieces) <= 128 else "lines", say("{loss} nats", loss="%{y:.2f}")
     curves = [
-        scatter(position_names(pieces), values.astype(np.float32), name, hover, mode=mode, marker={"size": 4})
+        scatter(position_names(pieces, first), values.astype(np.float32), name, hover, mode=mode, marker={"size": 4})
         | {"line": {"color": colour, "width": 1.5}, "hovertemplate": hover}
         for name, values, colour in series
     ]
-    places = token_axis(pieces, 30) | {"type": "category", "tickfont": {"size": LOSS_LABEL}}
+    places = token_axis(pieces, 30, first=first) | {"type": "category", "tickfont": {"size": LOSS_LABEL}}
     heights = {
         "title": {"text": say("loss, nats/token")},
         "rangemode": "tozero",
         "autorangeoptions": {"include": LEAST_TOP},
         "exponentformat": "none",
     }
-    # plotly would draw it a second time to make room for what it finds too large
-    below = palette.margin((), [piece[:LONGEST_TICK] for piece in pieces], LOSS_LABEL)["b"] - palette.TITLE
+    # plotly would draw it a second time to make room for what it finds too large; "…" is as wide as two letters
+    below = palette.margin((), [piece[: LONGEST_TICK + 1] for piece in pieces], LOSS_LABEL)["b"] - palette.TITLE
     margin = {"l": 60, "r": 12, "t": 33 if named else 8, "b": below, "autoexpand": False}
     look = {"height": 290, "hovermode": "x unified", "legend": LEGEND, "margin": margin, "showlegend": named}
     return figure(curves, look | {"xaxis": places, "yaxis": heights})

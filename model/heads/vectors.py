@@ -26,13 +26,14 @@ def embeddings(model: Model, trace: Trace, row: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class HeadVectors:
-    """q, k, v and output: float32 [T,D]. weights: float32 [T,T], blocked cells 0."""
+    """q, k, v and output: float32 [T,D]. weights: float32 [T,T], blocked cells 0. blocked: bool [T,T]."""
 
     q: np.ndarray
     k: np.ndarray
     v: np.ndarray
     weights: np.ndarray
     output: np.ndarray
+    blocked: np.ndarray
 
     @property
     def norms(self) -> np.ndarray:
@@ -43,8 +44,9 @@ class HeadVectors:
 def head_vectors(trace: Trace, row: int, layer: int, head: int) -> HeadVectors:
     record, stages = trace.layers[layer], trace.stages(layer, head, row)
     shared = record.key_value_head(head)
-    vectors = (record.q[row, head], record.k[row, shared], record.v[row, shared], stages.weights, stages.output)
-    return HeadVectors(*map(_plain, vectors))
+    q, k, v = (_plain(one) for one in (record.q[row, head], record.k[row, shared], record.v[row, shared]))
+    blocked = stages.masked.isneginf().numpy()
+    return HeadVectors(q, k, v, _plain(stages.weights), _plain(stages.output), blocked)
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,9 @@ def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
         assert shown.overflow() == (0, 0)
 
 
+SCROLLED = "all => all.some((one) => one.scrollWidth > one.clientWidth)"
+
+
 def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None:
     """On a phone: every lesson from its first step to its summary, with an answer to every question, and on to the
     next; the first half of them in English, the others in Chinese."""
@@ -241,6 +244,7 @@ def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None
                     assert any(words in said for words in VERDICTS[language]), where
                     assert not known or "That is right." in said, where
                 assert page.overflow()[0] == 0, where
+                assert not tab.locator(".lesson_picture").evaluate_all(SCROLLED), where
                 page.tap(".st-key-next button")
             asked = sum(step.ask is not None for step in shelved.lesson.steps)
             assert tab.locator("ol.seen li").count() == asked
@@ -316,6 +320,14 @@ def test_on_a_phone_two_pictures_stand_one_below_the_other_whole_and_the_query_i
     assert alts[0].split(":")[1:] != alts[1].split(":")[1:]
     labels = page.locator(".js-plotly-plot").first.locator(".ytick text").all()
     assert any(label.is_visible() and label.text_content() == "·girl" for label in labels)
+
+
+@pytest.mark.parametrize("step", ["mask_on_a_score&step=5&answers=5-1", "attention_sinks&step=6&answers=6-1"])
+def test_every_column_of_a_row_of_numbers_is_on_a_phone_s_screen(visit: Visit, step: str) -> None:
+    page = visit(f"lesson={step}", width=360, height=700, kind=Lessons).page
+    widths = "figure => [figure.querySelector('.four').getBoundingClientRect().width, figure.clientWidth]"
+    table, room = page.locator(".lesson_picture").evaluate(widths)
+    assert table <= room
 
 
 def test_a_word_opens_where_it_stands_and_escape_closes_it(visit: Visit) -> None:

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.explore import Explore
+from tests.browser.generation import Generation
 from tests.browser.running import free_port, running
 from tests.browser.test_pixels import Pixels
 from tests.browser.why_causal import WhyCausal
@@ -62,6 +63,18 @@ def test_after_a_lost_session_the_page_goes_on_with_the_drawing_of_the_canvas(pa
     pixels.choose("Digit", "4")  # settled once the page has answered to what is on the canvas
     np.testing.assert_array_equal(pixels.levels(), levels)
     expect(page.get_by_role("button", name="Use this real digit")).to_be_enabled()
+
+
+def test_a_generated_text_that_is_lost_with_its_session_is_said_to_start_over(page: Page, forgetful: tuple) -> None:
+    generation = Generation(page, f"{forgetful[0]}/generation").press("step").press("step")
+    told = page.get_by_text("The server no longer has this session: the text starts over from the prompt.")
+    assert (len(generation.written()), told.count()) == (2, 0)
+    page.evaluate(LOSE)
+    page.wait_for_function(CONNECTED)
+    generation.press("step")
+    assert (len(generation.written()), told.count()) == (1, 1)
+    generation.press("step")
+    assert (len(generation.written()), told.count()) == (2, 0)
 
 
 def test_after_a_lost_session_text_and_click_count(page: Page, forgetful: tuple, tmp_path: Path) -> None:

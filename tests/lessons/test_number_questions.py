@@ -133,7 +133,9 @@ def test_which_head(ask: Ask, pattern: str, head: str) -> None:
 
 @pytest.mark.parametrize(("head", "length"), [((5, 2), "Less than half as long"), ((1, 0), "As long, or longer")])
 def test_how_long_the_first_value_is(ask: Ask, story: Model, head: tuple[int, int], length: str) -> None:
-    norms = head_vectors(story.run(story.encode([ONCE])), 0, *head).norms
+    found = head_vectors(story.run(story.encode([ONCE])), 0, *head)
+    norms = found.norms
+    assert (found.blocked == np.triu(np.ones_like(found.weights), 1)).all()
     assert (norms[0] / norms[1:].mean() < 0.5) == (length == "Less than half as long")
     assert right(ask("norm", ONCE, head=head)) == [length]
 

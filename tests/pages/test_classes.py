@@ -48,6 +48,16 @@ def test_a_room_that_has_ended_makes_nobody_forget_answers() -> None:
     assert page["lesson_answers"] == {("causal_mask", 1): 1}
 
 
+@pytest.mark.parametrize("forget", ["lesson_forget_all", "teach"])
+def test_answers_that_were_forgotten_do_not_come_back_with_an_earlier_address(forget: str) -> None:
+    before = Lessons(lesson="causal_mask").press("answer_1").url
+    assert before["answers"] == "1-1"
+    page = Lessons(**before).press(forget)
+    assert page["lesson_answers"] == {}
+    page.app.query_params.update(before)
+    assert page.run()["lesson_answers"] == {}
+
+
 def test_phones_that_show_another_step_are_told_of_and_brought_back() -> None:
     teacher = Teacher(lesson="causal_mask")
     assert "another step" not in teacher.strip()
@@ -59,6 +69,16 @@ def test_phones_that_show_another_step_are_told_of_and_brought_back() -> None:
     teacher.press("lesson_room_here")
     assert "Only backwards" in teacher.phone()["html"]
     assert "another step" not in teacher.strip()
+
+
+def test_from_the_list_of_lessons_a_class_is_seen_and_can_be_ended() -> None:
+    teacher = Teacher(lesson="serving_masks", step="99").press("next")
+    assert "### Lessons" in teacher.said("markdown")
+    assert teacher.strip() == '<p role="status">5 phones</p>'
+    teacher.press("teach").press("room_end")
+    assert teacher["lesson_room"] is None
+    assert not any('role="status"' in html for html in teacher.html())
+    assert "teach" not in [one.key for one in teacher.app.button], "no lesson is open"
 
 
 def test_a_picture_too_large_for_phones_leaves_no_question_open(monkeypatch: pytest.MonkeyPatch) -> None:

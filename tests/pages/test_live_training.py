@@ -1,6 +1,7 @@
 """Train it yourself, on the page Why causal: from start to end, a second one, pause and stop, what is refused."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from serving import background, training_job
 from serving.training_job import Training
+from tests.apptest import charts
 from tests.pages.page import array
 from tests.pages.why_causal import WhyCausal, visit_that_ends
 from ui import results
 from ui.why_causal import live_training
+from viz.why_causal.charts import nats
 
 pytestmark = pytest.mark.slow  # trains
 
@@ -37,8 +40,8 @@ def test_a_training_from_start_to_end_and_a_second_one_beside_it(
     np.testing.assert_allclose(array(trace["y"]), progress.losses, rtol=1e-5)
     assert not page.app.button(key="live_start").disabled
     said = " ".join(one.value for one in page.app.markdown)
-    assert f"run with the mask: **{progress.with_mask:.2f}** nats" in said
-    assert f"**{progress.without_mask:.2f}**" in said
+    assert f"run with the mask: **{nats(progress.with_mask)}** nats" in said
+    assert f"run without: **{nats(progress.without_mask)}**" in said
     assert progress.texts[-1][1].replace("\n", "⏎") in [one.value for one in page.app.code]
 
     page.set(live_causal=True).press("live_start")
@@ -87,13 +90,13 @@ class Done:
 
     causal, total_steps = False, 100
 
-    def __init__(self, copy: float, with_mask: float = 2.0) -> None:
-        self.copy, self.with_mask = copy, with_mask
+    def __init__(self, copy: float, with_mask: float = 2.0, without_mask: float = 1.27) -> None:
+        self.copy, self.with_mask, self.without_mask = copy, with_mask, without_mask
 
     def watch(self) -> training_job.TrainingProgress:
         copy = ((0.01, self.copy), (0.02, 0.03))
         return training_job.TrainingProgress(
-            "done", (100,), (1.266,), (2.0,), (), with_mask=self.with_mask, without_mask=1.27, copy=copy
+            "done", (100,), (1.266,), (2.0,), (), with_mask=self.with_mask, without_mask=self.without_mask, copy=copy
         )
 
     def stop(self) -> None: ...
@@ -125,6 +128,17 @@ def test_where_a_head_copies_nothing_more_is_offered(page: WhyCausal) -> None:
     said = " ".join(one.value for one in page.app.markdown)
     assert "Its best copy head, L0 H1, puts 88.0% of its attention on the next character" in said
     assert not [one for one in page.app.button if one.key == "live_longer"]
+
+
+def test_a_loss_close_to_zero_is_not_written_as_zero(page: WhyCausal) -> None:
+    training = Done(0.99, without_mask=0.0004)
+    now = training.watch()
+    training.watch = lambda: replace(now, steps=(50, 100), losses=(1.266, 0.0003))  # type: ignore[method-assign]
+    page.app.session_state["live_training"] = training
+    said = page.run().words()
+    assert "run without: **under 0.001**" in said
+    assert "loss under 0.001 nats/character" in said
+    assert "from 1.27 to under 0.001" in charts(page.app)["live_figure"]["alt"]
 
 
 def test_on_a_busy_server_a_training_waits_with_its_position(page: WhyCausal, monkeypatch: pytest.MonkeyPatch) -> None:

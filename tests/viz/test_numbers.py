@@ -62,6 +62,15 @@ class TestLoss:
         assert 10 <= len(axis.tickvals) <= 30
         assert [pieces[place] for place in axis.tickvals] == list(axis.ticktext)
 
+    def test_cut_labels_end_in_dots_and_lines_cut_alike_begin_with_their_numbers(self) -> None:
+        lines = ["There was once a house", "A short one", "There was once a Mouse", "Once more", "A Cat heard"]
+        losses = np.zeros(5, np.float32)
+        axis = loss_figure(losses, losses, lines, changed=False, first=1).layout.xaxis
+        assert list(axis.ticktext) == ["1: There wa…", "A short one", "3: There wa…", "Once more", "A Cat heard"]
+        tokens = ["·Charcoal-burner", "·the", "·Charcoal-burner"]
+        axis = loss_figure(losses[:3], losses[:3], tokens, changed=False).layout.xaxis
+        assert list(axis.ticktext) == ["·Charcoal-b…", "·the", "·Charcoal-b…"], "the same word has the same label"
+
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_plotly_accepts_every_property_of_the_losses(changed: bool) -> None:

@@ -101,14 +101,18 @@ def begin(model: Model, text: str) -> list[str]:
             context=model.context,
         )
         notes.append(full)
-    writing = st.session_state.get("writing")
+    writing, state = st.session_state.get("writing"), st.session_state
+    if state.get("writing_lost"):
+        notes.append(say("The server no longer has this session: the text starts over from the prompt."))
+    # said by the next run: it takes the click that came with what was lost (widgets.end_page)
+    state.writing_lost = writing is None and bool(state.get("brought"))
     if writing is None or (writing.model, writing.path.prompt) != (model.key, prompt):
         writing = Writing(model.key, Continuation(prompt))
-        st.session_state.choice_at = NEXT
+        state.choice_at = NEXT
     left_alone = writing.last > 0 and time.monotonic() - writing.last > LEFT_ALONE
     if writing.playing and (left_alone or not writing.path.room(model.context)):
         writing = replace(writing, playing=False)
-    st.session_state.writing = writing
+    state.writing = writing
     return notes
 
 

@@ -56,8 +56,12 @@ def go(step: int, lesson: str | None = None) -> None:
 
 
 def take_linked(lesson: str) -> None:
-    """Call when the lesson is known: the link that was just read, if one was, may have answers to it."""
-    linked = _choices(st.session_state.pop("lesson_linked", ""))
+    """Call when the lesson is known: the link that was just read, if one was, may have answers to it. After some were
+    forgotten it is one that the browser went back to: the session has all others."""
+    state = st.session_state
+    linked = _choices(state.pop("lesson_linked", ""))
+    if state.get("lesson_forgotten") or lesson in state.get("lesson_anew", []):
+        return
     _answers().update({(lesson, step): choice for step, choice in linked.items()})
 
 

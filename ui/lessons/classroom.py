@@ -105,9 +105,14 @@ def show(lesson: Lesson, name: str, number: int) -> None:
         return
     step, hidden = _step(name, number), st.session_state.lesson_asks and choices.given(name, number) is None
     answer = _publish(key, lesson, name, number, hidden=hidden)
-    st.html(css(phone.STRIP))
-    with st.container(key="lesson_room"):
-        st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, not hidden)
+    _show_strip(key, step, answer, not hidden)
+
+
+def show_without_lesson() -> None:
+    """Call where no lesson is open: phones keep what they have, and the session can be ended."""
+    if key := _key():
+        _show_strip(key, "", None, revealed=False)
+        button()
 
 
 def show_failed(lesson: Lesson, name: str, number: int) -> None:
@@ -211,8 +216,15 @@ def _send(key: RoomKey, made: tuple[Any, ...], shown: PhonePage, asked: Any = No
             st.session_state.update(lesson_room=None, lesson_room_joined=None)
 
 
+def _show_strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
+    st.html(css(phone.STRIP))
+    with st.container(key="lesson_room"):
+        st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, revealed)
+
+
 def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
-    """How many phones there are, and what they answered: before the reveal not on a screen that the class sees."""
+    """How many phones there are, and what they answered: before the reveal not on a screen that the class sees.
+    step: "" where no lesson is open."""
     with guarded():
         if not rooms.rooms().is_open(key):
             st.rerun()  # the whole page, whose button says so
@@ -222,7 +234,7 @@ def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> No
     if answer:
         words.append(say("{count} answered", count=sum(counts.values())))
     parts = [tag("p", " · ".join(words), role="status")]
-    elsewhere = found.step != step  # another tab of the teacher's sends them its own
+    elsewhere = step and found.step != step  # another tab of the teacher's sends them its own
     if elsewhere:
         parts.append(tag("p", say("Phones show another step.")))
     elif answer and (revealed or not st.session_state.lesson_present):

@@ -3,6 +3,7 @@
 import math
 import unicodedata
 from functools import partial
+from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -270,7 +271,8 @@ def _losses(step: Step, now: RunView, beside: RunView | None, name: str) -> None
         changed = differ and len(one) == len(other)
         alt = cached_figure(explain.loss_alt, one, other, changed=changed, names=names)
     shown = (one, other, pieces) if changed else (one, one, pieces)
-    figure = cached_figure(loss_figure, *shown, changed=changed, names=names if changed or name else None)
+    look: Any = {"names": names if changed or name else None, "first": int(step.show == "texts")}  # texts count from 1
+    figure = cached_figure(loss_figure, *shown, changed=changed, **look)
     size = text_size()
     if size:
         figure = enlarged(figure, size)

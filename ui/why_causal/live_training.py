@@ -15,7 +15,7 @@ from ui.lessons import choices, classroom
 from ui.markdown import escaped
 from ui.widgets import one_of
 from viz.numbers import percent
-from viz.why_causal.charts import Curve, loss_curves
+from viz.why_causal.charts import Curve, loss_curves, nats
 
 LOOK_EVERY = 0.7  # seconds between two polls of a training, which ends only after far longer without one
 MOST_KEPT = 4  # most curves of earlier trainings
@@ -118,8 +118,8 @@ def _look(phase: str) -> None:
         lines.append(_line(_next_number(), training, faint=False))
     steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
     figure = loss_curves(lines, unit=say("nats/character"), height=300, steps=steps)
-    end = N_("{name}, from {first:.2f} to {last:.2f}")
-    ends = [say(end, name=line.name, first=line.y[0], last=line.y[-1]) for line in lines if len(line.y)]
+    end = N_("{name}, from {first} to {last}")
+    ends = [say(end, name=line.name, first=nats(line.y[0]), last=nats(line.y[-1])) for line in lines if len(line.y)]
     about = say("Training loss in nats/character over the steps."), say("; ").join(ends)
     page.chart(figure, "live_figure", together(filter(None, about)))
     if not training or not now:
@@ -132,10 +132,11 @@ def _look(phase: str) -> None:
     if now.with_mask is None or now.without_mask is None:
         return
     words = N_(
-        "On rows of this text, run with the mask: **{with_mask:.2f}** nats/character; run without: "
-        "**{without_mask:.2f}**. {copying}"
+        "On rows of this text, run with the mask: **{with_mask}** nats/character; run without: **{without_mask}**. "
+        "{copying}"
     )
-    st.markdown(say(words, with_mask=now.with_mask, without_mask=now.without_mask, copying=copying(now)))
+    losses = {"with_mask": nats(now.with_mask), "without_mask": nats(now.without_mask)}
+    st.markdown(say(words, copying=copying(now), **losses))
     if training.causal or now.best_copy[0] >= STANDS:
         return
     more = next((steps for steps in STEPS if steps >= ENOUGH and steps > training.total_steps), None)
@@ -157,7 +158,7 @@ def _status(training: Training, now: TrainingProgress) -> str:
     step = say("step {step} of {steps}", step=now.step, steps=training.total_steps)
     parts = [f"**{state}**", say(MASKS[training.causal]), step]
     if now.losses:
-        parts.append(say("loss {loss:.3f} nats/character", loss=now.losses[-1]))
+        parts.append(say("loss {loss} nats/character", loss=nats(now.losses[-1])))
     return " · ".join(parts)
 
 

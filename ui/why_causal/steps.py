@@ -181,7 +181,7 @@ def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenB
         for one, found in outcomes.items():
             name, places = say(NAMES[one]), range(len(found.losses))
             lines.append(Curve(name, places, found.losses, one.trained, dotted=one.trained != one.run))
-            means.append(say("{name}: {loss:.2f}", name=name, loss=found.loss))
+            means.append(say("{name}: {value}", name=name, value=nats(found.loss)))
         words = N_("Loss of each token under the four combinations. Means, in nats: {means}.")
         figure = cached_figure(token_losses, lines, batch.pieces[0])
         page.chart(figure, "loss_figure", say(words, means=say("; ").join(means)))

@@ -18,7 +18,7 @@ from viz.lessons import screen
 from viz.lessons.glossary import formula, prose
 from viz.palette import NOW, STANDARD
 from viz.saved.standalone import Canvas, document
-from viz.why_causal.charts import Curve, colour
+from viz.why_causal.charts import Curve, colour, nats
 
 if TYPE_CHECKING:
     from lessons.lesson import Lesson, Step
@@ -103,7 +103,7 @@ def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
         )
         look = {"fill": "none", "stroke": colour(line.trained), "stroke_width": 3, "opacity": 0.45 if line.faint else 1}
         drawn += tag("polyline", points=points, **look)
-        loss = say("{loss} nats/character", loss=f"{line.y[-1]:.3f}") if len(line.y) else "–"
+        loss = say("{loss} nats/character", loss=nats(line.y[-1])) if len(line.y) else "–"
         legend += tag("p", join((swatch(colour(line.trained)), say("{name}: {value}", name=line.name, value=loss))))
     axis = say("Loss from 0 to {top} nats/character, over steps 0 to {steps}.", top=f"{top:.1f}", steps=steps)
     sizes = {"viewBox": f"-4 -4 {WIDE + 8} {TALL + 8}", "role": "img", "aria_label": axis, "class_": "curve"}
@@ -196,6 +196,7 @@ STRIP = """<style>
   .qr { width: min(100%, max(12rem, 100dvh - 23rem)); display: block; margin: auto; }
   [role=dialog] code { font-size: max(13px, 1.05vw); }
   @media (max-width: 640px) {
-    .st-key-lesson_room { bottom: 3.6rem; padding: .3rem .6rem; }
+    .st-key-lesson_room { padding: .3rem .6rem; }
+    body:has(.st-key-lesson_nav) .st-key-lesson_room { bottom: 3.6rem; }
     .st-key-lesson_room ol.bars { flex-direction: column; } }
 </style>"""

@@ -95,8 +95,10 @@ def _output(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequen
 def _norms(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequence[str]) -> Markup:
     longest = float(head.norms.max()) or 1.0
     rows = [[th(say("key")), th(say("weight"), "number"), th(), th(say("length of v"), "number"), th()]]
-    for key, weight, norm in zip(keys or labels, head.weights[query], head.norms, strict=True):
-        cells = [td(percent(float(weight)), "number"), track(float(weight), NOW)]
+    row = zip(keys or labels, head.weights[query], head.blocked[query], head.norms, strict=True)
+    for key, weight, blocked, norm in row:
+        given = say("blocked") if blocked else percent(float(weight))
+        cells = [td(given, "number"), track(float(weight), NOW)]
         cells += [td(fixed(norm, 1), "number"), track(float(norm) / longest, STANDARD)]
         rows.append([th(shortened(key, 12), "token"), *cells])
     return _figure(

@@ -105,13 +105,15 @@ def test_at_the_end_there_is_a_sentence_for_every_number_of_answers(lesson: Less
 
 def test_a_training_is_drawn_from_0_to_its_largest_loss() -> None:
     lines = [Curve("1: with", [0, 50, 100], [4.0, 2.0, 1.0], True), Curve("2: without", [], [], False)]
+    lines.append(Curve("3: without", [100], [0.0004], False))
     html = told(curve_body(lines, 200))["html"]
     assert 'points="0,0 150,130 300,195"' in html
-    assert "1: with: 1.000 nats/character" in html
+    assert "1: with: 1.00 nats/character" in html
     assert "2: without: –" in html
+    assert "3: without: under 0.001 nats/character" in html
     with spoken("zh"):
         chinese = told(curve_body(lines, 200))
-        assert "：1.000 奈特/字符" in chinese["html"]
+        assert "：1.00 奈特/字符" in chinese["html"]
         assert chinese["lang"] == "zh"
     assert "Loss from 0 to 4.0 nats/character, over steps 0 to 200." in html
 

@@ -37,18 +37,21 @@ def test_a_vector_is_red_above_0_blue_below_and_clear_at_0() -> None:
 def test_the_output_lists_the_keys_that_weigh_and_norms_all_of_them() -> None:
     weights = np.array([[1, 0, 0], [0.25, 0.75, 0], [0, 0, 1]])
     v = np.array([[3.0, 4.0], [0, 1], [5, 12]])
-    data = HeadVectors(v, v, v, weights, weights @ v)
+    data = HeadVectors(v, v, v, weights, weights @ v, np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]], bool))
     output = pictures.picture("output", data, LABELS, 1)
     assert len(strips(output)) == 3  # two keys and their sum
     assert "75.0%" in output
     norms = pictures.picture("norms", data, LABELS, 1)
-    assert [length for length in ("5.0", "1.0", "13.0") if f">{length}<" in norms] == ["5.0", "1.0", "13.0"]
+    assert re.findall(r'<td class="number">(.*?)</td>', norms)[1::2] == ["5.0", "1.0", "13.0"]
+    assert re.findall(r'<td class="number">(.*?)</td>', norms)[::2] == ["25.0%", "75.0%", "blocked"]
+    unsplit = pictures.picture("norms", data, LABELS, 2)
+    assert re.findall(r'<td class="number">(.*?)</td>', unsplit)[::2] == ["0%", "0%", "100%"], "not blocked, but 0"
 
 
 @pytest.mark.parametrize(("show", "named"), [("norms", ["k0", "k1", "k2"]), ("output", ["k1", "k2"])])
 def test_keys_of_another_text_have_its_names(show: str, named: list[str]) -> None:
     weights, v = np.array([[1.0, 0, 0], [0, 0.25, 0.75]]), np.array([[3.0, 4.0], [0, 1], [5, 12]])
-    data = HeadVectors(v[:2], v, v, weights, weights @ v)
+    data = HeadVectors(v[:2], v, v, weights, weights @ v, np.zeros((2, 3), bool))
     html = pictures.picture(show, data, LABELS[:2], 1, ["k0", "k1", "k2"])
     assert re.findall(r'<th class="token">(.*?)</th>', html) == named
     assert "“&lt;b&gt;”" in html
@@ -87,5 +90,7 @@ def test_a_formula_is_mathml_and_no_link() -> None:
     assert (
         formula(r"\arg\max_x <f>") == r'<div class="formula"><code>\arg\max_x &lt;f&gt;</code></div>'
     )  # KaTeX knows it
+    for signs in (r"\begin{aligned} a &= b \\ c &= d \end{aligned}", r"a \& b", r"\textcolor{#228B22}{x}"):
+        assert "formula" in formula(signs), "no sign out of place"
     for hurts in ("<script>alert(1)</script>", r"\text{<script>alert(1)</script>}", r"\color{<script>}{x}"):
         assert "<script" not in formula(hurts)
