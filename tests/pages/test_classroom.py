@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from collections.abc import Iterator
+from time import time
 from typing import Any
 
 import pytest
@@ -95,6 +96,19 @@ def test_the_code_of_a_session_that_was_ended_elsewhere_is_closed() -> None:
     page.run()
     assert page.app.toast
     assert (len(page.app.code), len(page.app.info)) == (0, 0)
+
+
+def test_a_session_on_a_full_server_is_kept_while_its_teacher_s_page_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "MOST_ROOMS", 1)
+    page, begin = Lessons(lesson="causal_mask").press("teach"), time()
+    monkeypatch.setattr(rooms, "time", lambda: begin + rooms.UNUSED + 60)
+    page.run()
+    with pytest.raises(ValueError, match="All 1 class sessions"):
+        rooms.rooms().open()
+    monkeypatch.setattr(rooms, "time", lambda: begin + 2 * rooms.UNUSED + 120)
+    rooms.rooms().open()
+    assert page.run().said("info") == []
+    assert [one.value for one in page.app.toast] == [f"{rooms.GONE}"]
 
 
 def test_a_qr_code_that_is_left_does_not_come_again() -> None:
