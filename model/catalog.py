@@ -231,6 +231,19 @@ def check_offered(name: str, settings: Settings) -> None:
         raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=names))
 
 
+def check_name(name: str, settings: Settings) -> None:
+    """Raises CheckpointError for a name that is not offered here, and for one that no model can have. Uses no
+    network."""
+    check_offered(name, settings)
+    if _entry(name) is None:
+        from model.huggingface import checkpoint_files, fetching
+
+        if checkpoint_files.is_path(name):
+            checkpoint_files.allowed_folder(name, settings)
+        else:
+            fetching.cached(name)
+
+
 def induction_steps() -> dict[str, int]:
     """The induction model's checkpoints with their training steps, in order: "induction-0", … and last "induction"."""
     folder = CHECKPOINTS / "induction"
