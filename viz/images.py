@@ -157,9 +157,10 @@ def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Seque
         )
     if best is not None:
         words = N_(
-            "{head} puts {share} of its attention on the image on patches that touch the box of the shape described; "
-            "spread evenly, it would be {chance}. With each patch weighed by its area in the box it is {area}, of at "
-            "most {most}."
+            "Over the words of the scene's caption that name a size, a colour or a shape, {head} puts on average "
+            "{share} of its attention on the image on patches that touch the box of the shape described (its "
+            "localization); spread evenly, it would be {chance}. With each patch weighed by its area in the box it is "
+            "{area}, of at most {most}."
         )
         shares = dict(zip(("share", "chance", "area", "most"), map(percent, best[1:]), strict=True))
         said.append(say(words, head=best[0], **shares))

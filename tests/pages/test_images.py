@@ -51,7 +51,7 @@ def test_the_caption_and_the_heads_are_the_models(version: str, mask: str, remov
     ranked = [header["heads"][head]["share"] for head in header["order"][-shares.size :]]
     assert ranked == [percent(share) for share in sorted(shares, reverse=True)]
     assert header["head"] == header["order"][-shares.size] == 1 + shares.argmax()
-    assert header["words"]["every"] == "Every head, the best localization first"
+    assert header["words"]["every"] == "Every head with its localization over the scene's caption, the best first"
     assert percent(shares.max()) in page.sentence()
     assert percent(located.even) in page.sentence()
     standard = write(model, render([scene])[0], "across", model.standard).words

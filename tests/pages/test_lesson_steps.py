@@ -1,6 +1,7 @@
 """What a step of a lesson begins with, and in a window as narrow as a phone's."""
 
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -109,3 +110,32 @@ def test_the_lessons_that_ship_are_there_where_a_server_s_own_folder_is_gone(
     assert page.said("warning") == ["This server's own lessons cannot be opened."]
     assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 12
     assert not Lessons(lesson="padding").said("error")
+
+
+@pytest.mark.parametrize(
+    ("step", "model", "at", "head"),
+    [
+        ("1", "induction", 1500, (1, 0)),
+        ("2", "induction", 0, (1, 0)),
+        ("3", "induction", 1500, (0, 6)),
+        ("6", "story", None, (4, 0)),
+    ],
+)
+@pytest.mark.parametrize("offered", ["", "story,dates"])
+def test_a_step_opens_its_own_model_and_head_on_a_server_or_has_no_link(
+    step: str, model: str, at: int | None, head: tuple[int, int], offered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNMASK_SHARED", "true")
+    monkeypatch.setenv("UNMASK_MODELS", offered)
+    page = Lessons(lesson="induction_head", step=step).press("reveal")
+    links = [one.proto.query_string for one in page.app.get("page_link") if "Open this" in one.proto.label]
+    if offered and model not in offered:
+        assert not links
+        return
+    page.app.query_params.clear()
+    page.app.query_params.update(parse_qsl(links[0]))
+    page.go("app.py")
+    assert not page.said("warning")
+    assert (page["model"], page["layer"], page["head"]) == (model, *head)
+    sliders = [one.value for one in page.app.select_slider if one.key == "training_step"]
+    assert sliders == ([] if at is None else [at])

@@ -111,5 +111,5 @@ IMAGE_CLAIMS = {
     "The scene's caption is “{caption}”.": lambda said, facts: (
         said["caption"] == facts.true != facts.written(facts.spec) and all(word in ID_OF for word in facts.true.split())
     ),
-    "{head} puts {share} of its attention on the image on patches that touch the box of the shape described; spread evenly, it would be {chance}. With each patch weighed by its area in the box it is {area}, of at most {most}.": _locates,
+    "Over the words of the scene's caption that name a size, a colour or a shape, {head} puts on average {share} of its attention on the image on patches that touch the box of the shape described (its localization); spread evenly, it would be {chance}. With each patch weighed by its area in the box it is {area}, of at most {most}.": _locates,
 }
