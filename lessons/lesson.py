@@ -89,6 +89,7 @@ class LessonModel(BaseModel):
     """A part of a lesson's file. A field's description, translated, is the error message for a mistake in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # the line of each setting in the file; "": of a step
 
 
 class Ask(LessonModel):
@@ -201,7 +202,6 @@ class Step(LessonModel):
     )
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
     notice: str = Field(default="", max_length=600, description=N_("what to notice, at most 600 characters"))
-    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # the line of each setting in the file; "": of the step
 
     @model_validator(mode="after")
     def _has_what_it_shows(self) -> "Step":

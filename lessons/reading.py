@@ -87,15 +87,11 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
     if not sections and not wrong:
         raise _wrong(len(lines), say("`## ` and the title of the first step"), msg("the end of the file"))
     common = front.model_dump(include=set(SHARED), exclude_none=True) if front else {"text": "-"}
-    steps = [tried(partial(_step, section, common)) for section in sections]
+    given = {"model": front._lines["model"]} if front and front.model else {}
+    steps = [tried(partial(_step, section, common, given)) for section in sections]
     if wrong or front is None:
-        raise Mistakes(*sorted(wrong, key=_line_in))
+        raise Mistakes(*sorted(wrong, key=lambda one: int(re.findall(r"\d+", f"{one} 0")[0])))
     return Lesson(**front.model_dump(), steps=tuple(step for step in steps if step))
-
-
-def _line_in(problem: str) -> int:
-    found = re.search(r"\d+", problem)
-    return int(found[0]) if found else 0
 
 
 def _front(lines: list[str], names: Collection[str] | None, wrong: list[str]) -> Front:
@@ -106,7 +102,9 @@ def _front(lines: list[str], names: Collection[str] | None, wrong: list[str]) ->
             if names is not None and isinstance(name, str) and re.fullmatch(NAME, name) and name not in names:
                 words = say("{key}, one of {names}", key=key, names=", ".join(names))
                 wrong += _wrong(settings.line_of((key,)), words, name).problems
-    return _checked(Front, settings, {})
+    front = _checked(Front, settings, {})
+    front._lines = {name: settings.line_of((name,)) for name in settings.values}
+    return front
 
 
 def _text(data: str | bytes) -> str:
@@ -172,7 +170,8 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
     return found
 
 
-def _step(section: Section, common: dict[str, Any]) -> Step:
+def _step(section: Section, common: dict[str, Any], given: dict[str, int]) -> Step:
+    """common: what the front matter gives to all steps. given: the lines of what can be wrong of it alone."""
     if section.settings is None and section.other[0]:
         raise _wrong(section.other[0], say("a block that begins with ```run"), f"```{section.other[1]}")
     settings = _settings(section.settings or [], section.settings_line or section.line)
@@ -180,7 +179,7 @@ def _step(section: Section, common: dict[str, Any]) -> Step:
     written = {name: settings.line_of((name,)) for name in settings.values}
     settings.values = common | settings.values
     step = _checked(Step, settings, {"title": section.title, "prose": "\n".join(section.prose).strip()})
-    step._lines = {"": section.line, **written}
+    step._lines = {"": section.line, **given, **written}
     return step
 
 

@@ -112,6 +112,20 @@ def is_here(name: str) -> bool:
         return False
 
 
+def reads_images(name: str, settings: Settings) -> bool:
+    """Whether the model's files on this machine have an image processor among them. Uses no network."""
+    if _entry(name) is not None:
+        return False
+    from model.huggingface import checkpoint_files, fetching
+
+    try:
+        is_path = checkpoint_files.is_path(name)
+        folder = checkpoint_files.allowed_folder(name, settings) if is_path else fetching.cached(name)
+    except CheckpointError:
+        return False
+    return folder is not None and any((folder / file).is_file() for file in checkpoint_files.PROCESSORS)
+
+
 def _holds_a_model(path: str) -> bool:
     """Whether it is a GGUF file, or a folder with such a file or a configuration."""
     place = Path(path)
@@ -229,6 +243,19 @@ def check_offered(name: str, settings: Settings) -> None:
     if settings.models and name not in offered:
         names = ", ".join(settings.models)
         raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=names))
+
+
+def check_name(name: str, settings: Settings) -> None:
+    """Raises CheckpointError for a name that is not offered here, and for one that no model can have. Uses no
+    network."""
+    check_offered(name, settings)
+    if _entry(name) is None:
+        from model.huggingface import checkpoint_files, fetching
+
+        if checkpoint_files.is_path(name):
+            checkpoint_files.allowed_folder(name, settings)
+        else:
+            fetching.cached(name)
 
 
 def induction_steps() -> dict[str, int]:

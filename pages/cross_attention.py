@@ -6,7 +6,7 @@ from ui import page
 
 page.set_up("Cross-attention")  # first, so that the browser has something to fetch while torch is imported
 
-from i18n import say
+from i18n import say, together
 from model.cross_attention.dates import DatesModel
 from model.text import rows_of
 from ui import controls, explain, run_view
@@ -20,7 +20,8 @@ with guarded():
     model = chosen if chosen.kind == "encoder-decoder" else models.get("dates")
 if model is not chosen:
     tell = st.sidebar.caption if chosen.name == "story" else st.info
-    tell(say(ours.NO_SOURCE, model=explain.title_of(chosen)))
+    more = [] if models.settings().models else [say(ours.FROM_THE_HUB)]
+    tell(together([say(ours.NO_SOURCE, model=explain.title_of(chosen)), *more]))
 with st.sidebar:
     if isinstance(model, DatesModel):
         st.text_area(say("Dates in English, one per line"), key="date_text", height=100)

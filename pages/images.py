@@ -24,8 +24,8 @@ title.markdown(page.heading(say("Images")))
 with guarded(say("The model writes the caption …")):
     with sidebar:
         image = images.choose_image()
-    if image and image.whole is not None and st.session_state.images_model.strip():
-        images.show_another(image.whole)
+    if image and image.whole is not None and (other := images.another()):
+        images.show_another(other, image.whole)
     else:
         with sidebar:
             names = {version: pictures.MASKS[version] for version in VERSIONS}

@@ -3,7 +3,7 @@
 A room keeps the step on the teacher's screen as bytes that were made once, and of each answer which choice it was,
 under a number that the phone has drawn at random. No names, no texts of the phones. A room has a random id of 128 bits,
 which is all that a phone needs, and a secret without which nothing in it is changed; two hours after it was opened it
-is gone.
+is gone, and earlier where all places are taken and neither a phone nor, for a while, its teacher has looked at it.
 
 Rooms lie in this process's memory, or in a Redis that several replicas share (UNMASK_ROOMS).
 """
@@ -13,8 +13,9 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from threading import Event, Lock, Thread
 from time import sleep, time
 from typing import Any
@@ -26,6 +27,7 @@ from serving.result_cache import once
 from serving.settings import Settings
 
 SECONDS = 2 * 3600  # that a room lasts
+UNUSED = 600.0  # seconds without a look of its teacher after which a room without phones gives way to another
 MOST_ROOMS, MOST_PHONES, MOST_STEPS = 100, 500, 200  # of a server; of a room
 MOST_BYTES = 400_000  # of a step as phones get it
 PARTS = ("", ":phones", ":answers", ":asked")  # a room's keys: its name followed by each of these
@@ -35,7 +37,7 @@ HERE = 40.0  # seconds for which a phone counts as here after it asked
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
 STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # a step's name
-FULL = N_("All {most} class sessions of this server are in use. The next one is free in {minutes} min.")
+FULL = N_("All {most} class sessions of this server are in use. The next one is free in at most {minutes} min.")
 UNREACHABLE = msg("The storage of this server's class sessions does not respond. Try again in a minute.")
 GONE = msg("This class session has ended. Start a new one.")
 
@@ -182,33 +184,51 @@ class Rooms:
         self.hashes = hashes
 
     def open(self) -> RoomKey:
-        """A new room. Raises ValueError while there are as many as there may be."""
+        """A new room. Where there are as many as there may be, one that has been unused for longest gives way. Raises
+        ValueError while all are in use."""
         key, now = RoomKey(secrets.token_urlsafe(16), secrets.token_urlsafe(16)), time()
         end = int(now) + SECONDS
         self.hashes.put("rooms", {key.id: b"%d" % end}, end)  # and then counted: others may open one at the same time
-        ends = {room: int(last) for room, last in self.hashes.all("rooms").items()}
-        ended = [room for room, last in ends.items() if last <= now]
-        full = len(ends) - len(ended) > MOST_ROOMS
-        self.hashes.remove("rooms", *ended, *[key.id] * full)
-        if full:
-            minutes = max(round((min(last for last in ends.values() if last > now) - now) / 60), 1)
-            raise ValueError(msg(FULL, most=MOST_ROOMS, minutes=minutes))
+        while len(ends := self._ends(now)) > MOST_ROOMS:
+            unused = self._unused({*ends} - {key.id}, len(ends) - MOST_ROOMS)
+            self._end(*unused or [key.id])
+            if not unused:
+                minutes = max(round((min(ends.values()) - now) / 60), 1)
+                raise ValueError(msg(FULL, most=MOST_ROOMS, minutes=minutes))
         nothing = {"secret": _digest(key.secret), "version": b"0", "step": b"", "choices": b"0", "body": b""}
-        self.hashes.put(f"room:{key.id}", nothing | {"ends": b"%d" % end}, end)
+        self.hashes.put(f"room:{key.id}", nothing | {"ends": b"%d" % end, "looked": b"%d" % now}, end)
         return key
 
     def close(self, key: RoomKey) -> None:
         """Delete the room and all that is stored of it."""
         if self.is_open(key):
-            self.hashes.drop(*(f"room:{key.id}{part}" for part in PARTS))
-            self.hashes.remove("rooms", key.id)
+            self._end(key.id)
+
+    def _ends(self, now: float) -> dict[str, int]:
+        """When each room ends; those that have ended leave the list."""
+        ends = {room: int(last) for room, last in self.hashes.all("rooms").items()}
+        self.hashes.remove("rooms", *(room for room, last in ends.items() if last <= now))
+        return {room: last for room, last in ends.items() if last > now}
+
+    def _end(self, *rooms: str) -> None:
+        self.hashes.remove("rooms", *rooms)  # first: who finds nothing of a room finds its place free
+        self.hashes.drop(*(f"room:{room}{part}" for room in rooms for part in PARTS))
+
+    def _unused(self, rooms: Iterable[str], most: int) -> list[str]:
+        """At most so many of these rooms, which no phone has come to and no teacher has looked at for a while: first
+        those that were looked at longest ago."""
+        looked = [(self.hashes.get(f"room:{room}", "looked")[0], room) for room in rooms]
+        long_ago = sorted((int(last), room) for last, room in looked if last and int(last) <= time() - UNUSED)
+        return list(islice((room for _, room in long_ago if not self.hashes.count(f"room:{room}:phones")), most))
 
     def is_open(self, key: RoomKey) -> bool:
-        """Whether the room exists and this is its secret."""
-        if not ROOM.fullmatch(key.id):
+        """Whether the room exists and this is its secret: then it notes that its teacher has looked."""
+        name = f"room:{key.id}"
+        secret, ends = self.hashes.get(name, "secret", "ends") if ROOM.fullmatch(key.id) else (None, None)
+        if secret is None or not hmac.compare_digest(secret, _digest(key.secret)):
             return False
-        (found,) = self.hashes.get(f"room:{key.id}", "secret")
-        return found is not None and hmac.compare_digest(found, _digest(key.secret))
+        self.hashes.put(name, {"looked": b"%d" % time()}, int(ends or 0))
+        return True
 
     def show(self, key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
         """Show a step on all phones. asked: plain data to note with it. Raises ValueError for a room that has ended and

@@ -81,9 +81,9 @@ class DatesLink(CrossLink):
     cross_beside: Literal[*LONGER] | None = None  # type: ignore[valid-type]
 
 
-NO_SOURCE = N_(
-    "{model} has no source to attend to, so this page shows the built-in dates model. Choose an encoder-decoder "
-    "from the Hub (T5, BART, Marian) under *Another model…* to get the same views."
+NO_SOURCE = N_("{model} has no source to attend to, so this page shows the built-in dates model.")
+FROM_THE_HUB = N_(
+    "Choose an encoder-decoder from the Hub (T5, BART, Marian) under *Another model…* to get the same views."
 )
 
 

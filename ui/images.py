@@ -13,6 +13,7 @@ from PIL import Image
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from i18n import N_, say, together
+from model import catalog
 from model.heads.view import head_name, head_view
 from model.images import captioner, scenes
 from model.images.captioner import GRID, MASKS, PATCH_NAMES, PATCHES, VERSIONS, CaptionerModel, CaptionView, encode
@@ -126,8 +127,7 @@ def choose_image() -> ShownImage | None:
         about = say("PNG, JPEG or WebP, at most 5 MB. It is read once, shown to you alone and never stored.")
         look = {"key": "images_file", "on_change": take, "max_upload_size": MOST_BYTES // 2**20, "help": about}
         uploader(say("Image file (PNG, JPEG or WebP)"), ["png", "jpg", "jpeg", "webp"], **look)
-        about = say("A Hub id or a folder of an image-text model; empty: the small models of this page.")
-        st.text_input(say("Another model"), key="images_model", max_chars=300, help=about)
+        choose_another()
         found = state.get("images_upload")
         if isinstance(found, str):
             st.error(say("{problem}.", problem=escaped(say(found))), icon=":material/error:")
@@ -143,6 +143,34 @@ def choose_image() -> ShownImage | None:
         st.button(say("Clear"), on_click=lambda: _take(replace(scene, shapes=())), key="images_clear")
     draw = lambda: shown(Image.fromarray(scenes.render([scene])[0]), (0, 0, SIDE, SIDE), scene)  # noqa: E731
     return results.kept(("scene", state.images_scene), draw)
+
+
+def choose_another() -> None:
+    """Another model, for an uploaded image: any, or of those that this server offers one that reads images."""
+    state, offered = st.session_state, others()
+    if offered is None:
+        about = say("A Hub id or a folder of an image-text model; empty: the small models of this page.")
+        st.text_input(say("Another model"), key="images_model", max_chars=300, help=about)
+        return
+    if state.images_model not in ("", *offered):
+        st.warning(models.not_offered(state.images_model, offered))
+    if offered:
+        names = lambda name: name or say("the small models of this page")  # noqa: E731
+        take = lambda name: state.update(images_model=name or "")  # noqa: E731
+        chosen = bound("images_offered", another(), take)
+        st.selectbox(say("Another model"), ["", *offered], format_func=names, **chosen)
+
+
+def others() -> list[str] | None:
+    """The models offered here that read images; None where a user may name any."""
+    given = models.settings()
+    return [name for name in given.models if catalog.reads_images(name, given)] if given.models else None
+
+
+def another() -> str:
+    """The other model that was chosen and may be; "" for none."""
+    name, offered = st.session_state.images_model.strip(), others()
+    return name if offered is None or name in offered else ""
 
 
 def _take(scene: Scene) -> None:
@@ -278,12 +306,11 @@ def show_heatmap(found: Captioned) -> None:
     st.html(cached_figure(explain.key, [view], head_range(view)))
 
 
-def show_another(whole: np.ndarray) -> None:
-    """What each head of a layer of another model, of the user's, looks at in an uploaded image, uint8."""
+def show_another(name: str, whole: np.ndarray) -> None:
+    """What each head of a layer of another model, of this name, looks at in an uploaded image, uint8."""
     from model.huggingface.image_prompts import NEUTRAL, look  # with transformers, which takes seconds to import
 
-    state, name = st.session_state, st.session_state.images_model.strip()
-    model = models.get(name)
+    state, model = st.session_state, models.get(name)
     state.images_layer = min(state.images_layer, model.num_layers - 1)
     controls = st.container(horizontal=True, vertical_alignment="bottom")
     with controls:

@@ -3,8 +3,9 @@
 import pytest
 
 from serving import rooms
-from tests.pages.test_classroom import OWN, Lessons, Teacher
+from tests.pages.test_classroom import Lessons, Teacher
 from tests.pages.test_classroom import served as served
+from tests.pages.test_lesson_editor import OWN
 
 
 def open_lesson(page: Lessons, lesson: str) -> None:

@@ -1,10 +1,11 @@
-"""A teacher's page with a room, without a browser; and the lesson editor."""
+"""A teacher's page with a room, without a browser."""
 
 import csv
 import gzip
 import io
 import json
 from collections.abc import Iterator
+from time import time
 from typing import Any
 
 import pytest
@@ -14,28 +15,10 @@ from lessons.reading import FOLDER, shelf
 from serving import rooms
 from serving.rooms import MemoryHashes, RoomKey, Rooms
 from tests.pages.page import Page
-from ui.lessons import choices, classroom, editor
+from ui.lessons import choices, classroom
 from viz.why_causal.charts import Curve
 
 PHONES = [f"phone{number:0>20}" for number in range(5)]
-OWN = """---
-title: Mine
-aim: To see it.
-minutes: 1
-text: once upon a time
----
-
-## One
-
-```run
-query: 2
-ask: sees
-```
-
-## Two
-
-Words.
-"""
 
 
 class Lessons(Page):
@@ -95,6 +78,19 @@ def test_the_code_of_a_session_that_was_ended_elsewhere_is_closed() -> None:
     page.run()
     assert page.app.toast
     assert (len(page.app.code), len(page.app.info)) == (0, 0)
+
+
+def test_a_session_on_a_full_server_is_kept_while_its_teacher_s_page_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "MOST_ROOMS", 1)
+    page, begin = Lessons(lesson="causal_mask").press("teach"), time()
+    monkeypatch.setattr(rooms, "time", lambda: begin + rooms.UNUSED + 60)
+    page.run()
+    with pytest.raises(ValueError, match="All 1 class sessions"):
+        rooms.rooms().open()
+    monkeypatch.setattr(rooms, "time", lambda: begin + 2 * rooms.UNUSED + 120)
+    rooms.rooms().open()
+    assert page.run().said("info") == []
+    assert [one.value for one in page.app.toast] == [f"{rooms.GONE}"]
 
 
 def test_a_qr_code_that_is_left_does_not_come_again() -> None:
@@ -274,83 +270,6 @@ def test_what_a_browser_remembers_is_checked_and_added(monkeypatch: pytest.Monke
     assert choices.answers_by_lesson() == {"causal_mask": "1-1,2-3", "padding": "1-2"}
     choices._forget()
     assert choices.answers_by_lesson() == {}
-
-
-def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> None:
-    page = Lessons(edit="true")
-    assert problems(page) == ([], "2 steps run, no mistakes.")
-    assert "#### Your first step" in [one.value for one in page.app.markdown]
-    for change, said in (
-        (("minutes: 1", "minutes: x"), ["line 4: expected minutes"]),
-        (("query: 2", "query: 9"), ["line 11: expected a query from 0 to 5, got 9"]),
-        (("minutes: 1\n", ""), ["line 2: expected minutes, a whole number from 1 to 240, got nothing there"]),
-        (("ask: sees", "ask: padding\nshow: nothing\nhead: L9 H0"), ["line 13: expected show"]),
-        (("ask: sees", "show: training"), ["line 12: expected model: induction, which show: training needs, got s"]),
-        (("ask: sees", 'masks: {"layers": [9]}'), ["line 12: layers: expected numbers from 0 to 5"]),
-        (("ask: sees", 'beside: {masks: {"layers": [9]}}'), ["line 12: layers: expected numbers from 0 to 5"]),
-        (("ask: sees", "model: dates\nattention: cross\nshow: embedding"), ["line 14: dates: the states after each"]),
-    ):
-        page.app.session_state["lesson_draft"] = OWN.replace(*change)
-        found, _ = problems(page.run())
-        assert [one[: len(start)] for (_, one), start in zip(found, said, strict=True)] == said
-        assert [line for line, _ in found] == [int(one.split()[1].rstrip(":")) for one in said]
-    page.app.session_state["lesson_draft"] = OWN
-    assert problems(page.run()) == ([], "2 steps run, no mistakes.")
-    page.app.session_state["lesson_draft"] = OWN.replace("query: 2", "model: unknown_model\nquery: 2", 1)
-    said = "1 step runs, no mistakes. Not run, as the model is not loaded: unknown_model."
-    assert problems(page.run()) == ([], said)
-    page.app.session_state["lesson_draft"] = OWN
-    page.run()
-    page.app.session_state["lesson_draft"] = OWN.replace("query: 2", "head: L9 H0", 1)
-    page.run()
-    page.app.session_state["lesson_draft"] = OWN.replace("query: 2", "head: foo", 1)
-    assert problems(page.run())[0]
-    assert not page.app.error, "the preview is of a version without mistakes"
-    page.app.session_state["lesson_draft"] = OWN
-    page.run()
-    assert page.url["edit"] == "true"
-    assert "One" in " ".join(one.value for one in Lessons(**page.url).app.markdown)  # the link holds the source
-    page.press("lesson_use")
-    assert (page["lesson_edit"], page["lesson_own"]) == (False, OWN)
-    page.press("lesson_editor")
-    assert page["lesson_draft"] == OWN
-
-
-def test_a_draft_that_no_link_holds_is_said_to_be_lost_by_a_reload() -> None:
-    page = Lessons(edit="true")
-    assert "The link contains the whole lesson." in page.run().said("caption")
-    assert "lesson_editor" not in [one.key for one in page.app.button], "no press replaces what is written"
-    page.app.session_state["lesson_draft"] = OWN + "".join(chr(0x4E00 + place) for place in range(9_000))
-    page.run()
-    assert any("A reload loses it: save it" in one for one in page.said("caption"))
-
-
-def test_a_template_replaces_what_was_written() -> None:
-    page = Lessons(edit="true")
-    page.set(lesson_template="mask_lab")
-    assert "Mask Lab" in page["lesson_draft"]
-    page.press("lesson_close")
-    assert [one.value for one in page.app.markdown if one.value == "### Lessons"]
-
-
-def test_a_source_that_no_version_could_be_read_of_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(editor, "_templates", lambda: {"mask_lab": ("Broken", "no lesson"), "lessons": ("", OWN)})
-    page = Lessons(edit="true")
-    readable = "The last version that could be read:"
-    page.app.session_state["lesson_draft"] = "no lesson"
-    assert readable in page.run().said("caption")
-    page.set(lesson_template="mask_lab")
-    assert page["lesson_draft"] == "no lesson"
-    assert readable not in page.said("caption")
-    assert "The screen of each step appears here once the source can be read." in page.said("info")
-
-
-def problems(page: Lessons) -> tuple[list[Any], str]:
-    (sent,) = [
-        one.proto for one in page.app.get("bidi_component") if one.proto.component_name == "unmask_lesson_editor"
-    ]
-    told = json.loads(sent.json)
-    return told["problems"], told["fine"]
 
 
 def test_phones_call_two_models_by_their_names() -> None:

@@ -242,6 +242,13 @@ class TestOtherModels:
         assert "bert has no source" in page.words()
         assert "2021-03-03" in page.sentence()
 
+    def test_a_server_without_other_models_sends_nobody_to_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "under *Another model…*" in CrossAttention().words()
+        monkeypatch.setenv("UNMASK_SHARED", "true")
+        words = CrossAttention().words()
+        assert "story has no source" in words
+        assert "Another model" not in words
+
     @pytest.mark.parametrize("name", ["t5", "marian", "bart"])
     def test_encoder_decoders_have_the_same_views(self, folders: dict[str, str], name: str) -> None:
         page = CrossAttention(model=folders[name], text="the cat sat on a mat", target="on a mat", step="1")

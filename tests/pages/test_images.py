@@ -16,6 +16,7 @@ from model.images.patches import LEAST
 from model.images.scenes import render, scene_of
 from tests.model.huggingface import image_families
 from tests.pages.page import Page, plain
+from tests.tiny import save_tiny
 from tests.viz.packet import unpacked
 from ui.images import FIRST, HELD_OUT, heard, of_upload
 from viz.numbers import number, percent
@@ -208,6 +209,36 @@ def test_a_model_that_reads_no_image_is_a_sentence(model: str, words: str) -> No
     ).run()
     assert not page.app.exception
     assert words in page.app.error[0].value
+
+
+@pytest.mark.parametrize("offered", [(), ("story", "foo/bar")])
+def test_a_server_whose_models_read_no_images_offers_no_other(
+    offered: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a link names one: that it is not there is said, and the small models read the image."""
+    monkeypatch.setenv("UNMASK_SHARED", "true")
+    monkeypatch.setenv("UNMASK_MODELS", ",".join(offered))
+    for link, said in {"": [], "foo/bar": ["The link names the model foo/bar, which is not available here."]}.items():
+        page = Images(source="upload", model=link)
+        page.app.file_uploader(key="images_file").upload("x.png", _file(render([scene_of(FIRST)])[0])).run()
+        assert "Another model" not in {one.label for one in (*page.app.text_input, *page.app.selectbox)}
+        assert (page.said("error"), page.said("warning")) == ([], said)
+        assert page.packet()[0]["caption"][:4] == ["a", "large", "red", "square"]
+
+
+def test_a_server_offers_those_of_its_models_that_read_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, text = str(image_families.save("llava", tmp_path / "reader")), tmp_path / "text"
+    save_tiny(text)
+    monkeypatch.setenv("UNMASK_MODELS", f"story,{text},{reader}")
+    page = Images(source="upload", model="story", text="the cat sat on a mat", layer="1")
+    warned = f"The link names the model story, which is not available here. Choose one of {reader}."
+    assert page.said("warning") == [warned]
+    (choice,) = [one for one in page.app.selectbox if one.label == "Another model"]
+    assert choice.options == ["the small models of this page", reader]
+    page.app.file_uploader(key="images_file").upload("x.png", _file(np.asarray(image_families.picture(120, 80)))).run()
+    choice.set_value(reader).run()
+    assert (page.said("error"), page.said("warning")) == ([], [])
+    assert "mask of the image tokens: causal." in page.sentence()
 
 
 def test_another_models_attention_is_shown_over_that_of_a_neutral_prompt(tmp_path: Path) -> None:

@@ -63,9 +63,10 @@ def show(found: list[Shelved]) -> None:
     fine = ""
     if lesson:
         ran, missing, problems = _run(lesson)
-        fine = say_count("{count} step runs, no mistakes.", "{count} steps run, no mistakes.", ran)
+        said = [say_count("{count} step runs, no mistakes.", "{count} steps run, no mistakes.", ran)] if ran else []
         if missing:
-            fine = together([fine, say("Not run, as the model is not loaded: {models}.", models=say_all(missing))])
+            said.append(say("Not run, as the model is not loaded: {models}.", models=say_all(missing)))
+        fine = together(said)
     st.html(css(f"<style>{source('editor.css')}</style>"))
     _buttons(lesson)
     left, right = st.columns([1, 1.15], gap="medium")
@@ -110,12 +111,13 @@ def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
     problems, ran = [], 0
     missing: dict[str, None] = {}
     for step in lesson.steps:
-        absent = [name for name in (step.model, step.beside.model or step.model) if not _at_hand(name)]
-        missing |= dict.fromkeys(absent)
-        if absent:
-            continue
         setting = ""  # what an error is about
         try:
+            steps.check_models(step)
+            absent = [name for name in (step.model, step.beside.model or step.model) if not _at_hand(name)]
+            missing |= dict.fromkeys(absent)
+            if absent:
+                continue
             now, beside = steps.pair(step)
             runs = {"masks": now, "beside": beside}
             for setting in runs:
@@ -132,13 +134,12 @@ def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
                 raise
             said = say(problem)
             problems.append(said if re.search(r"\d", said[:8]) else str(step.wrong(setting, said)))
-    return ran, list(missing), problems
+    return ran, list(missing), list(dict.fromkeys(problems))  # of the front matter's model, each step has the same
 
 
 def _at_hand(name: str) -> bool:
     """Whether a model ships, or is loaded."""
-    entry = catalog.ENTRIES.get(name)
-    return name in OF_PAGES or (entry is not None and entry.repo is None) or models.loaded().find(name) is not None
+    return name in OF_PAGES or catalog.ships(name) or models.loaded().find(name) is not None
 
 
 def _buttons(lesson: Lesson | None) -> None:

@@ -18,6 +18,7 @@ from lessons.picture_data import picture_data
 from lessons.questions import Answer, answer
 from model import catalog
 from model.base import MOST_ROWS, TokenizedText
+from model.errors import CheckpointError
 from model.heads.vectors import FOUR_TOKENS, MOST_NUMBER, Added, Precision, RunScores, four_token_steps, run_scores
 from model.masks import NATIVE, MaskSpec
 from serving.job import ModelRef, RunRef
@@ -38,6 +39,10 @@ PAGE_NAMES = {
     "padding": ("pages/padding.py", N_("Padding")),
     "why_causal": ("pages/why_causal.py", N_("Why causal")),
 }
+SHIPPED = (  # models that every server has for lessons, besides the checkpoints of "induction"
+    *filter(catalog.ships, catalog.ENTRIES),
+    *(name for name in OF_PAGES if name != "digits" and not catalog.ships(name)),
+)
 NOTHING = {"": N_("nothing")}
 THEN = NOTHING | {"multiply": N_("multiply by the mask"), "zero": N_("fully blocked row: 0")}
 
@@ -45,10 +50,25 @@ THEN = NOTHING | {"multiply": N_("multiply by the mask"), "zero": N_("fully bloc
 def pair(step: Step) -> tuple[RunView, RunView]:
     """What the step shows, and what that is compared with. Raises what loading a model and reading a text raise,
     ValueError for a row or head that is not there."""
+    check_models(step)
     other = step.beside
     now = _view(step, step.model, step.text, step.masks, step.image)
     values = other.model or step.model, other.text or step.text, other.masks, other.image or step.image
     return now, _view(step, *values)
+
+
+def check_models(step: Step) -> None:
+    """Raises ValueError, with its line, for a model that this server does not offer, and for a name that none can have.
+    Uses no network."""
+    given = models.settings()
+    if given.models:
+        given = given.model_copy(update={"models": tuple(dict.fromkeys((*SHIPPED, *given.models)))})
+    for setting, name in (("model", step.model), ("beside", step.beside.model)):
+        try:
+            if name and name not in OF_PAGES:
+                catalog.check_name(name, given)
+        except CheckpointError as error:
+            raise step.wrong(setting, problem_in(error)) from None
 
 
 def answered(step: Step, now: RunView, beside: RunView) -> Answer:

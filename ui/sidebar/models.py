@@ -1,7 +1,7 @@
 """Models, shared by everybody in the process, read-only, a few at a time; and how a user gets one."""
 
 import shutil
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -101,9 +101,11 @@ def settings() -> Settings:
     return given.model_copy(update={"models": catalog.on_this_machine()})
 
 
-def not_offered(name: str) -> str:
-    """A sentence for a link to a model that this server does not offer."""
-    names = escaped(", ".join(catalog.offered(settings())))
+def not_offered(name: str, instead: Sequence[str] | None = None) -> str:
+    """A sentence for a link to a model that this server does not offer. instead: what it does; by default, all."""
+    names = escaped(", ".join(catalog.offered(settings()) if instead is None else instead))
+    if not names:
+        return say("The link names the model {model}, which is not available here.", model=escaped(name))
     words = N_("The link names the model {model}, which is not available here. Choose one of {names}.")
     return say(words, model=escaped(name), names=names)
 
