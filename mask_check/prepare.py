@@ -13,7 +13,7 @@ from i18n import N_, msg, msg_together
 from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
-from mask_check.subject import CheckedModule, embeddings, hooked, text_config
+from mask_check.subject import CheckedModule, class_in, embeddings, hooked, text_config
 from mask_check.trial import NOTHING, CheckOptions, CheckTrial, noise_of
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
@@ -105,7 +105,7 @@ def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
     import transformers as hf
 
     kind = type(subject.inner)
-    own = next((one for one in kind.__mro__ if one.__module__.startswith("transformers.models.")), kind)
+    own = class_in("transformers.models.", subject.inner) or kind
     config, name = subject.config, own.__name__  # of a class that is derived from a model too, but not from none
     if "Decoder" in name or any(getattr(config, says, False) for says in ("is_decoder", "causal")):
         return False
