@@ -151,6 +151,9 @@ class CheckedModule:
         kept = [one for one in own if isinstance(one, Tensor) and not one.is_leaf]  # which deepcopy refuses
         memo = {id(one): one.detach().clone() for one in kept}
         copied.module = copied.inner = copy.deepcopy(self.inner, memo).double()
+        model_class, network = model_of_transformers(copied.inner)
+        if model_class:  # its experts are run by torch's grouped_mm, which takes no float64
+            network.set_experts_implementation("eager")
         copied.table = None if self.table is None else copy.deepcopy(self.table).double()
         copied.dtype = torch.float64
         return copied
