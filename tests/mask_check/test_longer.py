@@ -221,7 +221,7 @@ def test_every_token_is_changed_by_itself() -> None:
     [
         ("causal", 1, "diagonal lies one position too far right"),
         ("causal", 24, "no causal mask (is_causal is not set"),
-        ("causal", 5, ""),
+        ("causal", 5, "over all layers, the masks' diagonals lie 5 positions too far right"),
         ("window:4", -4, "one token too wide"),
         ("window:4", -9, ""),
     ],
@@ -257,6 +257,13 @@ def test_a_leak_of_one_output_is_narrowed_to_what_moves_it_most_and_is_no_diagon
     assert not any("Likely cause" in one.words for one in (finding, by_itself, quick))
     for declared, pairs in (("causal", [(3, 4)]), ("causal", [(3, 4), (3, 5)]), ("window:4", [(9, 5)])):
         assert not cause_of(pairs, declare(SmallConfig(), 24, declared))
+
+
+def test_diagonals_of_several_layers_are_named_together() -> None:
+    words = check(ReadsTwoAhead(24)).finding("reach").words
+    assert "Each output reads the next 4 tokens, and none after them. Likely cause" in words
+    all_but_one = [(row, column) for row in range(24) for column in range(row + 1, min(row + 5, 24))][:-1]
+    assert not cause_of(all_but_one, declare(None, 24, "causal"))
 
 
 def test_pairs_of_tokens_that_see_each_other_are_no_diagonal() -> None:
