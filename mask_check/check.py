@@ -113,11 +113,11 @@ def check(
 
 def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     """What no law has tested: longer rows, most pairs of those that were read, and windows wider than the longest."""
-    longest, context = max([trial.length, *trial.longer]), context_of(trial.subject.config)[0] or MOST_POSITIONS
+    longest, context = trial.longest, context_of(trial.subject.config)[0] or MOST_POSITIONS
     wide = max((layer.window or layer.chunk or 0 for layer in trial.declared.masks), default=0)
     more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")
     words = msg(more, longest=longest, needed=longest + 1)
-    more_asked = (trial.asked.tokens or 0) > longest  # which the module did not take, as the finding says
+    more_asked = trial.refused or (trial.asked.tokens or 0) > longest  # not taken, as the finding says
     leaks = trial.mask is not None and bool(trial.mask.leaks.any())
     short = leaks or trial.by_hand  # then no longer row is read
     found = [(LAWS["length"], words)] if longest < context and not more_asked and not short else []

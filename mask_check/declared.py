@@ -226,6 +226,13 @@ def cause_of(
             "Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1), or a "
             "convolution is padded on both sides."
         )
+    most = max(ahead)
+    if short and min(ahead) > 0 and most > 1 and len(pairs) == sum(length - one for one in range(1, most + 1)):
+        words = N_(
+            "Each output reads the next {count} tokens, and none after them. Likely cause: over all layers, the masks' "
+            "diagonals lie {count} positions too far right, or convolutions are padded on both sides."
+        )
+        return msg(words, count=most)
     if min(ahead) > 0:
         same = [size for size in BLOCKS if all(output // size == token // size for output, token in pairs)]
         border = short or any(same and token and token % same[0] == 0 for token in tried)  # else none could cross it

@@ -18,8 +18,9 @@ from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, writte
 from mask_check.kernels import training_without_dropout
 from mask_check.reach import gradients_by, watching_embeddings
 from mask_check.rounding import fits_in_float64, outputs_and_coarsest, tensors
-from mask_check.subject import apart, embeddings, hooked, setting
-from mask_check.trial import CheckTrial
+from mask_check.subject import apart, embeddings, hooked, model_of_transformers, setting
+from mask_check.trial import CheckTrial, within
+from model.errors import CheckpointError
 
 MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
 # Steps of finite differences, several for a kink that lies within one, and what is wrong of the scale of all
@@ -51,8 +52,8 @@ def judge_layers(trial: CheckTrial) -> Finding:
     """
     subject = trial.subject
     masks, two = trial.declared.masks, subject.kind == "encoder-decoder" and hasattr(subject.inner, "get_decoder")
-    within = subject.inner.get_decoder() if two else subject.inner
-    lists = (one for one in within.modules() if isinstance(one, nn.ModuleList))
+    reader = subject.inner.get_decoder() if two else subject.inner
+    lists = (one for one in reader.modules() if isinstance(one, nn.ModuleList))
     parts = next((one for one in lists if len(one) == len(masks)), None)
     if not masks:
         by_hand = N_("its layers are checked on a longer row, and a mask given by hand has only one length.")
@@ -73,7 +74,8 @@ def judge_layers(trial: CheckTrial) -> Finding:
     context = trial.most_tokens or max(LAYER_LENGTHS)
     most = min(context, max(*LAYER_LENGTHS, trial.asked.tokens or 0))
     fitting = [size for size in wide.values() if size + 2 < most]
-    length = min(most, max(LAYER_LENGTHS[0], max(fitting, default=0) + 8))
+    usual = min(LAYER_LENGTHS[0], within(trial.most_tokens))
+    length = trial.fitting(min(most, max(usual, max(fitting, default=0) + 8)))
     testable = [number for number, size in wide.items() if size + 2 < length]
     if not testable:
         size = max(wide.values(), default=0)
@@ -344,6 +346,22 @@ def _mix(found: Any, generator: torch.Generator) -> Tensor:
 
 
 def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are trained; all of them where all are frozen."""
-    named = {name: one for name, one in module.named_parameters() if one.is_floating_point()}
+    """The parameters that are trained; all of them where all are frozen, but for those that are never trained."""
+    fixed = _fixed(module)
+    named = {name: one for name, one in module.named_parameters() if one.is_floating_point() and one not in fixed}
     return {name: one for name, one in named.items() if one.requires_grad} or named
+
+
+def _fixed(module: nn.Module) -> set[nn.Parameter]:
+    """Those that the class of transformers' model freezes, as tables of sinusoids. from_pretrained unfreezes them."""
+    model_class, network = model_of_transformers(module)
+    if model_class is None:
+        return set()
+    from model.huggingface.described import without_weights  # takes seconds to import
+
+    try:
+        made = without_weights(model_class.__name__, network.config, model_class)
+    except CheckpointError:
+        return set()
+    frozen = {name for name, one in made.named_parameters() if not one.requires_grad}
+    return {one for name, one in network.named_parameters() if name in frozen}

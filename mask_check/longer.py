@@ -1,8 +1,8 @@
 """Influence between tokens in longer rows: leaks that need more tokens, and attention that ends too early.
 
-In a row of 130 tokens and one of 520, everything from a position on is replaced, then, under a window, all
-before it, then it alone; no output may change from which the mask blocks all that was replaced. One forward pass
-for each change tests all pairs across it.
+In a row of 130 tokens and one of 520, or of as many as the module takes, everything from a position on is replaced,
+then, under a window, all before it, then it alone; no output may change from which the mask blocks all that was
+replaced. One forward pass for each change tests all pairs across it.
 
 `quick` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
 row, and one in which each copy but the first and the last has been replaced from another position on. Each output is
@@ -38,13 +38,12 @@ from mask_check.prepare import (
     row_of,
 )  # fmt: skip
 from mask_check.subject import CheckedModule, TookTooLong, apart, largest, leaving_as_it_was, text_config, unwrapped
-from mask_check.trial import CHANGES, CheckTrial, first_above
+from mask_check.trial import CHANGES, CheckTrial, first_above, within
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
 from serving import machine
 
 LENGTHS = 130, 520
-FALLBACK = 64  # for a module that does not say how many positions it has, and refuses 130
 LEAK = N_(
     "in a row of {length} tokens output {row} changes by {size} if token {column} is changed, which its mask blocks. "
     "The shortest row that leaks has {shortest} tokens."
@@ -57,7 +56,6 @@ SHUT = N_(
     "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
     "where the mask is declared open."
 )
-SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
 CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
 WORK = 2.5e11  # parameters · tokens · rows that one length may cost where none was asked for
 GRADIENT_WORK = 1.2e11
@@ -70,9 +68,10 @@ MIXED_ROWS = N_("the row changes by {size} when other rows of its batch are chan
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """In rows of 130 and 520 tokens, or of --tokens, everything from a position on is replaced, then, under a window,
-    all before it, then single tokens: no output changes that the mask blocks from them. The farthest pairs that it
-    allows have a gradient. A leak is narrowed down to one token, the row to the shortest that leaks.
+    """In rows of 130 and 520 tokens, of --tokens, or of as many as it takes, everything from a position on is replaced,
+    then, under a window, all before it, then single tokens: no output changes that the mask blocks from them. The
+    farthest pairs that it allows have a gradient. A leak is narrowed down to one token, the row to the shortest that
+    leaks.
 
     Tolerated: rounding; gradients are exactly 0 or not. Limits: some positions (all: --thorough); of a large module
     fewer, or one length, and no gradients without --tokens.
@@ -83,8 +82,8 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("the short row leaks already."))
     if (trial.asked.tokens or MOST_POSITIONS) <= trial.length:
         return skipped(msg("no row of more than {length} tokens was asked for.", length=trial.length))
-    most, why, context, tried = 0.0, "", trial.most_tokens, list[str]()
-    wanted = [*_lengths(trial, context)]
+    most, why, tried = 0.0, "", list[str]()
+    wanted = [*_lengths(trial, trial.most_tokens)]
     for length in wanted:
         row = trial.at(length)
         try:
@@ -95,8 +94,8 @@ def judge(trial: CheckTrial) -> Finding:
         except Exception as error:  # noqa: BLE001 - its context may end before
             values = {"length": length, "error": type(error).__name__, "words": first_line(error)}
             why = msg("a row of {length} tokens raised {error}: {words}", **values)
-            shorter = not context and length > FALLBACK > trial.length and not trial.longer
-            wanted[wanted.index(length) + 1 :] = [FALLBACK] if shorter else []
+            shorter, trial.refused = trial.fitting(length), True
+            wanted[wanted.index(length) + 1 :] = [shorter] if trial.longest < shorter < length else []
             continue
         if finding.verdict in (OBEYS, BROKEN):
             trial.longer.append(length)
@@ -119,8 +118,7 @@ def _lengths(trial: CheckTrial, context: int) -> Iterator[int]:
     """The lengths to try, shortest first: those asked for, or those that the context, memory and WORK allow."""
     asked = trial.asked.tokens
     wanted = LENGTHS if asked is None else (*(one for one in LENGTHS if one < asked), asked)
-    most = (context - SPARE) - (context - SPARE) % 2 - 1 if context > SPARE else MOST_POSITIONS  # no whole blocks
-    for length in sorted({one if one == asked else min(one, most) for one in wanted}):
+    for length in sorted({one if one == asked else min(one, within(context)) for one in wanted}):
         fits = needed_bytes(trial.subject.config, length) <= MEMORY_SHARE * machine.free_bytes()
         if length > trial.length and fits and (asked is not None or _rows(trial, length) >= 2):
             yield length

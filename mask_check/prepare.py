@@ -13,8 +13,8 @@ from i18n import N_, msg, msg_together
 from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
-from mask_check.subject import CheckedModule, embeddings, hooked, text_config
-from mask_check.trial import NOTHING, CheckOptions, CheckTrial, noise_of
+from mask_check.subject import CheckedModule, class_in, embeddings, hooked, text_config
+from mask_check.trial import NOTHING, CheckOptions, CheckTrial, noise_of, refuses
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
 from serving import machine
@@ -105,7 +105,7 @@ def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
     import transformers as hf
 
     kind = type(subject.inner)
-    own = next((one for one in kind.__mro__ if one.__module__.startswith("transformers.models.")), kind)
+    own = class_in("transformers.models.", subject.inner) or kind
     config, name = subject.config, own.__name__  # of a class that is derived from a model too, but not from none
     if "Decoder" in name or any(getattr(config, says, False) for says in ("is_decoder", "causal")):
         return False
@@ -119,14 +119,6 @@ def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
     return type(config) not in hf.MODEL_FOR_CAUSAL_LM_MAPPING and any(type(config) in task for task in tasks)
 
 
-def _raises(subject: CheckedModule, ids: Tensor) -> bool:
-    try:
-        subject.batch_outputs(ids)
-    except Exception:  # noqa: BLE001 - the user's own code
-        return True
-    return False
-
-
 @contextmanager
 def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
     """Turn what its forward raises on the row [T] into CannotCheck."""
@@ -138,9 +130,9 @@ def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
         why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), what_mixes_rows(subject.module)
         longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
         several = N_("its forward raised {error} on several rows of {count} tokens, and none on one of them: {words}")
-        if not _raises(subject, row[None]) and _raises(subject, row.repeat(COMPANY + 1, 1)):
+        if not refuses(subject, row[None]) and refuses(subject, row.repeat(COMPANY + 1, 1)):
             why = several
-        elif not _raises(subject, row[None, :PROBE]):
+        elif not refuses(subject, row[None, :PROBE]):
             why, mixed = (longer if len(row) > PROBE else why), ""
         values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE}
         why = msg(why, **values, words=first_line(error).rstrip("."))

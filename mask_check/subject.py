@@ -108,13 +108,12 @@ class CheckedModule:
     @property
     def is_pretrained_model(self) -> bool:
         """Whether its class is derived from one of transformers', as every PreTrainedModel's is."""
-        return _is_of("transformers.", self.inner)
+        return class_in("transformers.", self.inner) is not None
 
     @property
     def is_transformers_model(self) -> bool:
         """Whether it is one of transformers' models, or made around one: their conventions are known."""
-        models = (part for part in self.inner.modules() if hasattr(part, "get_input_embeddings"))
-        return self.is_pretrained_model and any(_is_of("transformers.models.", one) for one in models)
+        return self.is_pretrained_model and model_of_transformers(self.inner)[0] is not None
 
     @property
     def names_kernel(self) -> bool:
@@ -152,6 +151,9 @@ class CheckedModule:
         kept = [one for one in own if isinstance(one, Tensor) and not one.is_leaf]  # which deepcopy refuses
         memo = {id(one): one.detach().clone() for one in kept}
         copied.module = copied.inner = copy.deepcopy(self.inner, memo).double()
+        model_class, network = model_of_transformers(copied.inner)
+        if model_class:  # its experts are run by torch's grouped_mm, which takes no float64
+            network.set_experts_implementation("eager")
         copied.table = None if self.table is None else copy.deepcopy(self.table).double()
         copied.dtype = torch.float64
         return copied
@@ -268,8 +270,16 @@ def logits_in(found: Any, ids: Tensor | None = None) -> Any:
     return next((one for one in of_all if ids is None or one.shape[:2] == ids.shape), found[0])
 
 
-def _is_of(package: str, module: nn.Module) -> bool:
-    return any(one.__module__.startswith(package) for one in type(module).__mro__)
+def class_in(package: str, module: nn.Module) -> type | None:
+    """The class of a package that it is of, or derived from."""
+    return next((one for one in type(module).__mro__ if one.__module__.startswith(package)), None)
+
+
+def model_of_transformers(module: nn.Module) -> tuple[type | None, Any]:
+    """The class of transformers' model that it is, or is made around, and that model."""
+    models = (part for part in module.modules() if hasattr(part, "get_input_embeddings"))
+    of_class = ((class_in("transformers.models.", part), part) for part in models)
+    return next((one for one in of_class if one[0]), (None, module))
 
 
 def unwrapped(module: Any) -> Any:

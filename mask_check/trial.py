@@ -6,6 +6,7 @@ unit in the last place, and for a sum of K products u·√K, the growth that ran
 2019, "A New Approach to Probabilistic Rounding Error Analysis"). A mask that is obeyed may not do more.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from i18n import N_, msg
 from mask_check.declared import Declared, Mask, declare
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, MeasuredMask, Noise, written
 from mask_check.subject import CheckedModule, apart, hooked, largest
+from model.spec import MOST_POSITIONS
 
 ROUNDS = 3
 CHANGES = N_(
@@ -36,6 +38,8 @@ MOST_LOGITS = 2**24  # of one forward: rows · T · V
 MOST_ROWS_AT_ONCE = 64
 WORK = 6e9  # parameters · rows that the search for what reaches what may cost, at 24 tokens a row
 FEWEST_ROWS, MOST_ROWS = 24, 640
+SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
+STEP = 8  # of the lengths tried where a longer row is refused: some take whole blocks alone
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class CheckTrial:
     """ids [T]: the row. pool [N]: ids that may stand in for others. pad: the id of padding.
 
     most_tokens: that it is known to read, 0 for unknown. mask: what reaches what, once it is measured. longer: the
-    lengths of the longer rows that were tried. found: what earlier laws found, by their keys.
+    lengths of the longer rows that were tried. refused: whether one raised. found: what earlier laws found, by their
+    keys.
     """
 
     subject: CheckedModule
@@ -76,6 +81,7 @@ class CheckTrial:
     most_tokens: int = 0
     mask: MeasuredMask | None = None
     longer: list[int] = field(default_factory=list)
+    refused: bool = False
     found: dict[str, Finding] = field(default_factory=dict)
 
     @property
@@ -93,6 +99,24 @@ class CheckTrial:
         row = self.random_rows(1, length, self.generator(10))[0] if ids is None else ids
         declared = declare(self.subject.config, length, self.asked.mask, self.subject.kind)
         return replace(self, ids=row, declared=declared, mask=None)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest row that was tried."""
+        return max([self.length, *self.longer])
+
+    def fitting(self, length: int) -> int:
+        """This length; where its context is not known and a row of it is refused, the largest multiple of STEP below
+        it that is not, or the longest that was tried."""
+
+        def refused(many: int) -> bool:
+            return refuses(self.subject, self.random_rows(1, many, self.generator(10)))
+
+        if self.most_tokens or length <= self.longest or not refused(length):
+            return length
+        shorter = range(self.longest // STEP * STEP + STEP, length, STEP)
+        taken = bisect_left(shorter, True, key=refused)
+        return shorter[taken - 1] if taken else self.longest
 
     @property
     def tolerance(self) -> float:
@@ -176,6 +200,20 @@ class CheckTrial:
         if amount > self.tolerance:
             return Finding(BROKEN, broken, amount, self.tolerance, pair)
         return Finding(OBEYS, kept, amount, self.tolerance)
+
+
+def within(context: int) -> int:
+    """The longest row of a context that is declared: a few positions are spared, and no whole blocks are read."""
+    return (context - SPARE) - (context - SPARE) % 2 - 1 if context > SPARE else MOST_POSITIONS
+
+
+def refuses(subject: CheckedModule, ids: Tensor) -> bool:
+    """Whether its forward raises on ids [B,T]."""
+    try:
+        subject.batch_outputs(ids)
+    except Exception:  # noqa: BLE001 - the user's own code
+        return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,33 @@ def test_an_encoder_decoder_has_the_layers_of_its_decoder(name: str) -> None:
         check(network, mask="causal,causal,causal")
 
 
+class Undeclared(torch.nn.Module):
+    """A layer by itself, 64 positions, and nothing that says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.position = torch.nn.Embedding(31, 16), torch.nn.Embedding(64, 16)
+        self.layers = torch.nn.ModuleList([torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)])
+        self.head = torch.nn.Linear(16, 31)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        h = self.embedding(x) + self.position(torch.arange(x.shape[1]))
+        return self.head(self.layers[0](h, src_mask=mask))  # type: ignore[no-any-return]
+
+
+def test_the_row_that_layers_read_fits() -> None:
+    sizes = {"vocab_size": 37, "hidden_size": 24, "intermediate_size": 33, "num_attention_heads": 4}
+    offset = hf.RobertaConfig(**sizes, num_hidden_layers=2, max_position_embeddings=130, is_decoder=True)
+    network = hf.RobertaForCausalLM(offset).eval()
+    for module, length in ((network, 121), (Undeclared(), 64)):
+        verdict, words = words_of(check(module), "layers")
+        assert (verdict, f"in {length} tokens" in words) == (OBEYS, True), words
+    near = mistral(sliding_window=40)
+    near.config.max_position_embeddings = 47  # of which 37 are read where no window needs more
+    assert "in 47 tokens" in words_of(check(near, length=12), "layers")[1]
+
+
 @pytest.mark.parametrize("on", [False, True])
 def test_gradient_checkpointing_is_compared_whether_it_is_on_or_off(on: bool) -> None:
     network = mistral(sliding_window=None)

@@ -155,8 +155,40 @@ def test_a_context_ends_before() -> None:
     assert check(SmallDecoder(SmallConfig(max_position_embeddings=140))).longer == (130, 131)
     assert check(Written(positions=65)).longer == (64,)
     report = check(Written(positions=40))
-    assert (report.longer, report.obeys) == ((), True)
-    assert "a row of 64 tokens raised IndexError" in report.finding("length").words
+    assert (report.longer, report.obeys) == ((40,), True)
+    assert "a row of 130 tokens raised IndexError" in report.finding("length").words
+    assert [words for name, words in report.not_checked if name == "Longer rows"] == [UNSEEN]
+    assert check(Written(positions=30)).finding("length").words.startswith("a row of 130 tokens raised")
+
+
+class EndsAt(ReadsAhead):
+    """Reads no more than `most` tokens, and does not say so. In blocks: only multiples of 8."""
+
+    def __init__(self, most: int, *, leaks: bool = True, blocks: bool = False) -> None:
+        super().__init__(above=9999)
+        self.config = SimpleNamespace(vocab_size=31)
+        self.most, self.leaks, self.blocks, self.lengths = most, leaks, blocks, list[int]()
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        length = input_ids.shape[1]
+        self.lengths.append(length)
+        assert length <= self.most
+        assert not self.blocks or length % 8 == 0
+        mask = torch.ones(length, length).tril()
+        if self.leaks and length > self.most - 9:
+            mask[:, self.most - 10] = 1
+        return self.head(mask / mask.sum(-1, keepdim=True) @ self.embedding(input_ids))
+
+
+@pytest.mark.parametrize("most", [37, 128, 150, 200, 256, 333, 512])
+def test_a_row_as_long_as_it_takes_is_read_where_a_longer_one_is_refused(most: int) -> None:
+    module = EndsAt(most)
+    assert broken(check(module)) == ["length"]
+    report = check(EndsAt(most, leaks=False))
+    assert report.obeys
+    assert max(report.longer) == most // 8 * 8
+    assert len({one for one in module.lengths if one > most}) <= 7  # refused on the way
+    assert check(EndsAt(most, leaks=False, blocks=True)).longer == (min(most, 128) // 8 * 8,)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +221,7 @@ def test_every_token_is_changed_by_itself() -> None:
     [
         ("causal", 1, "diagonal lies one position too far right"),
         ("causal", 24, "no causal mask (is_causal is not set"),
-        ("causal", 5, ""),
+        ("causal", 5, "over all layers, the masks' diagonals lie 5 positions too far right"),
         ("window:4", -4, "one token too wide"),
         ("window:4", -9, ""),
     ],
@@ -225,6 +257,13 @@ def test_a_leak_of_one_output_is_narrowed_to_what_moves_it_most_and_is_no_diagon
     assert not any("Likely cause" in one.words for one in (finding, by_itself, quick))
     for declared, pairs in (("causal", [(3, 4)]), ("causal", [(3, 4), (3, 5)]), ("window:4", [(9, 5)])):
         assert not cause_of(pairs, declare(SmallConfig(), 24, declared))
+
+
+def test_diagonals_of_several_layers_are_named_together() -> None:
+    words = check(ReadsTwoAhead(24)).finding("reach").words
+    assert "Each output reads the next 4 tokens, and none after them. Likely cause" in words
+    all_but_one = [(row, column) for row in range(24) for column in range(row + 1, min(row + 5, 24))][:-1]
+    assert not cause_of(all_but_one, declare(None, 24, "causal"))
 
 
 def test_pairs_of_tokens_that_see_each_other_are_no_diagonal() -> None:

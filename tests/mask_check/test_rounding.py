@@ -9,6 +9,7 @@ from mask_check import rounding
 from mask_check.check import check, explain
 from mask_check.findings import BROKEN, OBEYS, CheckReport
 from tests.mask_check.modules import SmallAttention
+from tests.model.huggingface.families import random_network
 
 IS, IS_NOT = "This is rounding.", "This is not rounding."
 
@@ -168,3 +169,10 @@ def test_what_rounding_leaves_of_the_pads_is_measured_again_in_float64() -> None
 def test_what_is_tolerated_is_explained() -> None:
     for law in ("reach", "gradients", "pad-content"):
         assert "a thousand times smaller in" in explain(law).replace("\n", " ")
+
+
+def test_experts_are_copied_to_float64_too() -> None:
+    network = random_network("mixtral")
+    before = network.get_experts_implementation()
+    assert check(network).finding("derivative").verdict == OBEYS
+    assert network.get_experts_implementation() == before
