@@ -333,8 +333,7 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
 
     Raises CheckpointError and its kinds.
     """
-    config = checkpoint_files.check_folder(name, folder, settings)
-    check_type(name, config)
+    config = checkpoint_files.check_folder(name, folder, settings, check_type)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, head = read_network(name, folder, settings, report)
     model = _examined(name, network, tokenizers, head, settings.tokens, report, folder)
