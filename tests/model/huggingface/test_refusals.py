@@ -265,6 +265,15 @@ def test_logits_of_its_own_that_are_no_numbers_are_said_to_be(tmp_path: Path, pr
         catalog.load(str(tmp_path), settings=Settings(precision=precision))
 
 
+def test_a_context_without_room_for_a_text_is_said_when_it_is_loaded(folder: Path) -> None:
+    edit(folder / "config.json", max_position_embeddings=1)
+    with pytest.raises(CheckpointError, match=r"No text fits into the model's context of 1: .* every text takes 1"):
+        load(folder)
+    edit(folder / "config.json", max_position_embeddings=2)
+    model = load(folder)
+    assert model.encode(["the cat"]).pieces == (("<s>", "the"),)
+
+
 def test_a_difference_that_rounding_may_explain_is_said_to_be_of_the_precision() -> None:
     theirs, keep = torch.zeros(1, 3, 5), torch.ones(1, 3, dtype=torch.bool)
     with pytest.raises(NotSupported, match=r"non-standard way \(logits differ by 2 from its own\)"):
