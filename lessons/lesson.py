@@ -23,6 +23,7 @@ from lessons.formula import mathml
 from lessons.questions import COMPARING, KINDS
 from model.base import Model, TokenizedText
 from model.catalog import induction_steps
+from model.errors import last_of
 from model.heads.vectors import (
     FOUR_TOKENS,
     FOUR_TOKENS_WIDTH,
@@ -256,7 +257,8 @@ class Step(LessonModel):
             raise self.wrong("row", say("expected a row from 1 to {last}, got {row}", last=rows, row=self.row))
         if layer >= layers:
             words = N_("expected a layer of {model} from 0 to {last}, got {layer}")
-            raise self.wrong("head", say(words, model=name, last=layers - 1, layer=layer))
+            last_layer = last_of(layers, model.describe().layer_numbers.get(self.attention, ()))
+            raise self.wrong("head", say(words, model=name, last=last_layer, layer=layer))
         if head >= heads:
             words = N_("expected a head of {model} from 0 to {last}, got {head}")
             raise self.wrong("head", say(words, model=name, last=heads - 1, head=head))

@@ -2,12 +2,12 @@
 
 import operator
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from numbers import Integral
 from typing import Any
 
-from i18n import Message
+from i18n import Message, msg
 
 
 class CheckpointError(ValueError):
@@ -59,16 +59,23 @@ def first_line(error: BaseException) -> str:
     return (f"{first} {more[0].strip()}" if first.endswith(":") and more else first)[:200]
 
 
-def index(name: str, value: Any, count: int, *, first: int = 0) -> int:
-    """A whole number from `first` to count - 1, numpy's too. Raises ValueError, saying so, for anything else."""
+def index(name: str, value: Any, count: int, *, first: int = 0, numbers: Sequence[int] = ()) -> int:
+    """A whole number from `first` to count - 1, numpy's too. Raises ValueError, saying so, for anything else. numbers:
+    of the layers to choose from, in the network, where they are not 0, 1, 2 …"""
     try:
         several = getattr(value, "ndim", None)  # a tensor [1] has an index too
         found = first - 1 if several or isinstance(value, bool) else operator.index(value)
     except TypeError:
         found = first - 1
     if not first <= found < count:
-        raise ValueError(f"expected a {name} from {first} to {count - 1}, got {value!r:.80}")
+        raise ValueError(f"expected a {name} from {first} to {last_of(count, numbers)}, got {value!r:.80}")
     return found
+
+
+def last_of(layers: int, numbers: Sequence[int] = ()) -> int | str:
+    """The last of so many layers, to be said as what was expected. numbers: as of `index`."""
+    named = ", ".join(map(str, numbers))
+    return msg("{last} ({numbers} in the network)", last=layers - 1, numbers=named) if numbers else layers - 1
 
 
 def items(name: str, given: Any) -> list[Any]:

@@ -216,7 +216,10 @@ def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
     name, network = model.name, getattr(model, "network", None)
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(network, Transformer) or not isinstance(tokenizer, BatchTokenizer):
-        raise CheckpointError(f"{name}: expected a model in GPT-2's layout, got another")  # not shown
+        own = {field: getattr(getattr(network, "config", None), field, value) for field, value in AS_WE_DO.items()}
+        other = next((field for field, value in AS_WE_DO.items() if own[field] != value), "")
+        how = f" with {other} {AS_WE_DO[other]!r}, got {own[other]!r}" if other else ", got another"  # not shown
+        raise CheckpointError(f"{name}: expected a model in GPT-2's layout{how}")  # not shown
     parameters = sum(parameter.numel() for parameter in network.parameters())
     if parameters > MOST_IN_BROWSER:
         most = f"at most {MOST_IN_BROWSER / 1e6:.0f} million parameters"  # not shown

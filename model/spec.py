@@ -2,11 +2,12 @@
 
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from i18n import N_, msg
+from model.errors import last_of
 from model.mask_kinds import KINDS
 
 MOST_POSITIONS = 1_000_000  # more than any text here has
@@ -122,10 +123,12 @@ class MaskSpec(_Kinds):
         """Whether the layer and head are in its scope."""
         return (not self.layers or layer in self.layers) and (not self.heads or head in self.heads)
 
-    def check_scope(self, layers: int, heads: int) -> None:
-        """Raises ValueError for a layer or head that a model of so many does not have."""
+    def check_scope(self, layers: int, heads: int, numbers: Sequence[int] = ()) -> None:
+        """Raises ValueError for a layer or head that a model of so many does not have. numbers: of the layers in the
+        network, where they are not 0, 1, 2 …"""
         for name, some, count in (("layers", self.layers, layers), ("heads", self.heads, heads)):
-            _expect(all(one < count for one in some), name, N_("numbers from 0 to {most}"), some, count - 1)
+            most = last_of(count, numbers if name == "layers" else ())
+            _expect(all(one < count for one in some), name, N_("numbers from 0 to {most}"), some, most)
 
     def to_json(self) -> str:
         """Every field by its name; a stroke is a list [kind, query, key, last_query, last_key]."""

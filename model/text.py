@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from i18n import N_, msg, msg_count
-from model.errors import panics_caught
+from model.errors import CheckpointError, panics_caught
 
 PAD_PIECE = "<pad>"
 PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # in tokenizers that training/ makes: padding, start, first ordinary token
@@ -140,7 +140,14 @@ class BatchTokenizer:
     def __init__(
         self, tokenizer: Tokenizer, context: int, *, pad: int, start: Sequence[int] = (), end: Sequence[int] = ()
     ) -> None:
-        """pad: the id that fills short rows. start, end: what the model was trained to see around every text."""
+        """pad: the id that fills short rows. start, end: what the model was trained to see around every text. Raises
+        CheckpointError for a context without room for any other token."""
+        if context <= len(start) + len(end):
+            no_room = N_(
+                "No text fits into the model's context of {context}: what its tokenizer puts around every text takes "
+                "{count}. Choose another model."
+            )
+            raise CheckpointError(msg(no_room, context=context, count=len(start) + len(end)))
         self._tokenizer = tokenizer
         tokenizer.no_padding()
         tokenizer.no_truncation()

@@ -73,6 +73,8 @@ def test_a_head_of_a_hybrid_in_a_lesson(hybrid: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(overview, "_component", lambda data, **_: packets.append(data))
     Lessons(packed=packed(LESSON.format(model=hybrid, text=TEXT)))
     assert read(packets[-1])[0]["numbers"] == [NUMBER]
+    page = Lessons(packed=packed(LESSON.format(model=hybrid, text=TEXT).replace("L0 H1", NAME)))
+    assert "from 0 to 0 (2 in the network), got 2" in page.app.error[0].value
     page = Lessons(packed=packed(LESSON.format(model=hybrid, text=TEXT).replace("show: overview", "show: head")))
     assert NAME in page.shown()
 

@@ -25,6 +25,8 @@ REPORT_EPILOG = f"""\
 examples:
   {NAME} report --text "Once upon a time" -o report.html
   {NAME} report --model gpt2 --text "Hello world" --masks none --head 5,1 --head 0,3
+
+L counts the layers with attention: see "Layers of a hybrid" in docs/notebook.md.
 """
 
 PAGE_EPILOG = f"""\

@@ -117,7 +117,7 @@ class Analyses(HeadSource):
         if how not in get_args(How):
             raise ValueError(f"expected one out of {', '.join(get_args(How))}, got {how!r:.80}")
         layers = self.trace.num_layers
-        layer = index("layer", layer, layers, first=-layers) % layers
+        layer = index("layer", layer, layers, first=-layers, numbers=self.numbers) % layers
         view = layer_maps(self.trace, self.row, self.trace.spec, how, self.by).view(layer)
         return head_picture("heatmap", [f"{how}, {self.named(layer)}"], [view], self.query, self.title)
 
@@ -274,7 +274,7 @@ class Analyses(HeadSource):
         return pd.DataFrame({"layer": shown, "head": heads} | {name: m.ravel() for name, m in self.measures().items()})
 
     def _heads(self, layer: int, name: Literal["q", "k", "v"]) -> np.ndarray:
-        record = self.trace.layers[index("layer", layer, self.trace.num_layers)]
+        record = self.trace.layers[index("layer", layer, self.trace.num_layers, numbers=self.numbers)]
         return getattr(record, name)[self.row].float().cpu().numpy().copy()
 
     @property
@@ -322,7 +322,7 @@ class Analyses(HeadSource):
         return self.last if query is None else index("query", query, len(self.labels))
 
     def _check(self, layer: int, head: int) -> None:
-        index("layer", layer, self.trace.num_layers)
+        index("layer", layer, self.trace.num_layers, numbers=self.numbers)
         index("head", head, self.trace.num_heads)
 
     def _asked(self, query: int | None, target: Token | None) -> tuple[int, TargetPrediction]:

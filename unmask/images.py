@@ -94,8 +94,7 @@ class ImageRun(Run):
 
     def lit(self, layer: int, head: int, token: int | None = None) -> LitImage:
         """As `on_image`, but returns arrays."""
-        index("layer", layer, self.trace.num_layers)
-        index("head", head, self.trace.num_heads)
+        self._check(layer, head)
         batch, count = self.batch, len(self.labels)
         token = self.last if token is None else index("token", token, count)
         texts = sorted({token, *range(max(batch.image_positions) + 1, count)})

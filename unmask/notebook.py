@@ -325,7 +325,7 @@ class OverSteps:
         from viz.heads.overview import steps_figure
 
         layers, heads = next(iter(self.shares.values())).shape[1:]
-        index("layer", layer, layers)
+        index("layer", layer, layers, numbers=self.numbers)
         index("head", head, heads)
         of_head = {name: shares[:, layer, head] for name, shares in self.shares.items()}
         make = partial(steps_figure, self.steps, self.loss, of_head, None, self.logged)

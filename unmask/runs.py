@@ -246,6 +246,7 @@ class Run(Analyses, Checkable):
         return weights if groups is None else merged_weights(weights, *groups)
 
     def view(self, layer: int, head: int) -> HeadView:
+        self._check(layer, head)
         self._expect_room()
         return merged_head(self.trace, self.row, self.masks, layer, head, self.by)
 
@@ -253,6 +254,7 @@ class Run(Analyses, Checkable):
         """The whole head or, of a longer text, the part around the last token."""
         if not self._is_long or self.by != "tokens":
             return self.view(layer, head)
+        self._check(layer, head)
         rows, columns = (window(0, size, self.last, MOST_TOKENS) for size in self._size)
         return head_part(self.trace, self.row, self.masks, layer, head, rows, columns, MOST_TOKENS)
 

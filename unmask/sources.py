@@ -179,7 +179,7 @@ class GivenHeads(HeadSource):
     qkv: Sequence[Mapping[str, np.ndarray]] = ()
 
     def _heads(self, layer: int, name: Literal["q", "k", "v"]) -> np.ndarray:
-        layer = index("layer", layer, len(self.weights))
+        layer = index("layer", layer, len(self.weights), numbers=self.numbers)
         if layer >= len(self.qkv) or name not in self.qkv[layer]:
             raise ValueError(f"expected {name} of layer {layer} among what was given, got weights alone")
         return self.qkv[layer][name]
@@ -206,7 +206,8 @@ class GivenHeads(HeadSource):
 
     def view(self, layer: int, head: int) -> HeadView:
         """One head as arrays with its labels; scores that are not known are NaN."""
-        place = index("layer", layer, len(self.weights)), index("head", head, self.weights.shape[1])
+        layers, heads = self.weights.shape[:2]
+        place = index("layer", layer, layers, numbers=self.numbers), index("head", head, heads)
         weights = self.weights[place]
         scores = np.full_like(weights, np.nan) if self.scores is None else self.scores[place]
         view = HeadView(weights, scores, self.masks_of(*place), self.queries, self.keys)

@@ -72,6 +72,10 @@ STREAMED = N_(
 )
 RELATIVE = N_("Tokens are numbered by their places in the cache: in this model only distances count.")
 CHUNKED = N_("Tokens, and the chunks of its mask, are numbered by their places in the cache.")
+HIDDEN = N_(
+    "In every layer, the model's own mask hides the first {hidden} of the {kept} tokens in the cache from the newest "
+    "one, all sinks among them."
+)
 IN_TEXT = N_("Tokens keep their positions in the text: this model's positions are absolute, and part of cached keys.")
 ABSOLUTE = N_(
     "This model's positions are absolute, and part of cached keys: tokens keep their positions in the text, and after "
@@ -260,14 +264,9 @@ def packing_sentence(found: "PackedLosses") -> str:
     if len(named) < len(CONVENTIONS):
         said.append(say("Position ids are left out: this model computes its own."))
     if short := [f"{place}" for place, size in enumerate(found.sizes, 1) if size == 1]:
-        said.append(
-            say_count(
-                "Document {documents} has one token, and so no loss.",
-                "Documents {documents} have one token each, and so no loss.",
-                len(short),
-                documents=say_all(short),
-            )
-        )
+        said.append(say_count("Document {documents} has one token, and so no loss.",
+                              "Documents {documents} have one token each, and so no loss.",
+                              len(short), documents=say_all(short)))  # fmt: skip
     return together(said)
 
 
@@ -333,7 +332,9 @@ def stream_sentence(found: "StreamedText", context: int, *, chunked: bool) -> st
     first = say(STREAMED_SINKS if found.sinks else STREAMED, done=f"{found.done:,}", **numbers)
     again = ABSOLUTE if found.sinks else ABSOLUTE_ALONE
     where = (CHUNKED if chunked else RELATIVE) if found.relative else again if found.done > context else IN_TEXT
-    return together([first, say(where, context=f"{context:,}")])
+    hides = 0 < found.sinks <= found.hidden
+    hidden = [say(HIDDEN, hidden=f"{found.hidden:,}", kept=f"{len(found.kept):,}")] if hides else []
+    return together([first, say(where, context=f"{context:,}"), *hidden])
 
 
 def _line(x: Any, y: Any, name: str, line: Part) -> Part:

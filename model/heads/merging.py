@@ -84,7 +84,7 @@ def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
     as padding is; and for further tokens of what the text has as one character (½ as 1, ⁄ and 2, or bytes)."""
     goes_on = {"words": _same_word, "sentences": _same_sentence}.get(by if isinstance(by, str) else "")
     if goes_on is None:
-        raise ValueError(f"expected {', '.join(BY)}, got {by!r}")
+        raise ValueError(f"expected one of {', '.join(BY)}, got {by!r}")  # not shown
     begins, before, was_special, read = [], "", True, False
     for position, (span, label) in enumerate(zip(spans, labels, strict=True)):
         special = not span and (not read or bool(SPECIAL.fullmatch(label)))

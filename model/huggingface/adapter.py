@@ -230,7 +230,8 @@ class HuggingFaceModel(Model):
     def _explained(self, spec: MaskSpec, batch: TokenBatch) -> Iterator[None]:
         """Inside, whatever the network raises is a NotSupported with its name. Raises ValueError for a spec or
         positions that the network does not take."""
-        spec.check_scope(max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites))
+        layers, heads = max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites)
+        spec.check_scope(layers, heads, self._findings.layer_numbers.get("self", ()))
         counted = spec.positions == "counted" and batch.positions is None
         if not counted and (isinstance(batch, ImageBatch) or not self.takes_positions):
             raise ValueError(msg(COUNTED_ONLY, model=self.name))
@@ -332,8 +333,7 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
 
     Raises CheckpointError and its kinds.
     """
-    config = checkpoint_files.check_folder(name, folder, settings)
-    check_type(name, config)
+    config = checkpoint_files.check_folder(name, folder, settings, check_type)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, head = read_network(name, folder, settings, report)
     model = _examined(name, network, tokenizers, head, settings.tokens, report, folder)

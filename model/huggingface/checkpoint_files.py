@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +120,12 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 
 def check_config_is_there(name: str, files: Collection[str]) -> None:
     """Raises CheckpointError where there is no config.json and no GGUF file, which holds its own."""
-    if formats.gguf_file(name, files):
-        return
-    if CONFIG not in files and formats.MODULES in files and not is_path(name):
+    if gguf := formats.gguf_file(name, files):
+        if gguf not in files:
+            raise CheckpointError(msg("{model}: there is no file {file}. Check its name.", model=name, file=gguf))
+    elif CONFIG not in files and formats.MODULES in files and not is_path(name):
         raise CheckpointError(msg(SENTENCE_TRANSFORMERS, model=name))
-    if CONFIG not in files:
+    elif CONFIG not in files:
         raise CheckpointError(msg(NO_CONFIG, model=name, file=CONFIG))
 
 
@@ -143,10 +144,7 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     """The safetensors files, the index of several, and an adapter's; or a GGUF file. Raises CheckpointError."""
-    gguf = formats.gguf_file(name, files)
-    if gguf and gguf not in files:
-        raise CheckpointError(msg("{model}: there is no file {file}. Check its name.", model=name, file=gguf))
-    if gguf:
+    if gguf := formats.gguf_file(name, files):
         return (gguf,)
     adapter = (formats.ADAPTER_WEIGHTS,) if formats.is_beside_its_base(files) else ()
     if adapter and formats.ADAPTER_WEIGHTS not in files:
@@ -278,18 +276,21 @@ def has_chat_template(name: str, folder: Path) -> bool:
     return TOKENIZER_CONFIG in files and bool(read_json(name, folder / TOKENIZER_CONFIG).get("chat_template"))
 
 
-def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
-    """All that can be known of a network without loading it: returns config.json. Raises CheckpointError or TooLarge.
-
-    If name is a path, the folder's files must lie in the allowed root once links are followed.
-    """
+def check_folder(
+    name: str, folder: Path, settings: Settings, check: Callable[[str, dict[str, Any]], None] = lambda *_: None
+) -> dict[str, Any]:
+    """All that can be known of a network without loading it: returns config.json. check: raises what is to be said of
+    that before its weights are looked for. Raises CheckpointError or TooLarge; if name is a path, for files outside the
+    allowed root, once links are followed, too."""
+    settings = settings if is_path(name) else settings.model_copy(update={"model_root": None})
     files = local_files(folder)
     formats.check_files(name, files, lambda file: read_json(name, folder / file))
     check_config_is_there(name, files)
-    wanted = weight_files(name, files)
-    check_limits(name, folder, settings if is_path(name) else settings.model_copy(update={"model_root": None}))
+    check_places(name, folder, settings)
     config = read_config(name, folder, formats.gguf_file(name, files))
-    check_shards(name, folder, wanted)
+    check(name, config)
+    check_limits(name, folder, settings)
+    check_shards(name, folder, weight_files(name, files))
     return config
 
 
@@ -300,7 +301,15 @@ def check_shards(name: str, folder: Path, files: Sequence[str]) -> None:
 
 
 def check_limits(name: str, folder: Path, settings: Settings) -> None:
-    """Raises CheckpointError for a link to outside the allowed root, TooLarge for too large files."""
+    """Raises as check_places, and TooLarge for weights that are too large."""
+    check_places(name, folder, settings)
+    numbers = numbers_in(name, folder)
+    dtype = hardware.chosen(settings, stored_type(name, folder), numbers).dtype
+    check_loaded_size(name, numbers * dtype.itemsize, settings)
+
+
+def check_places(name: str, folder: Path, settings: Settings) -> None:
+    """Raises CheckpointError for a link to outside the allowed root, TooLarge for small files that are too large."""
     files = local_files(folder)
     check_small_files(name, {file: size for file, size in files.items() if file in SMALL})
     if settings.model_root is not None:
@@ -311,9 +320,6 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
         paths = [*(folder / file for file in files), *(above / file for file in local_files(above) if file in SMALL)]
         if outside := [path.name for path in paths if not path.resolve().is_relative_to(root)]:
             raise CheckpointError(msg(LINK_OUTSIDE, model=name, file=outside[0]))
-    numbers = numbers_in(name, folder)
-    dtype = hardware.chosen(settings, stored_type(name, folder), numbers).dtype
-    check_loaded_size(name, numbers * dtype.itemsize, settings)
 
 
 def numbers_in(name: str, folder: Path) -> int:

@@ -128,8 +128,7 @@ def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | N
 
 def inspect(name: str, folder: Path, settings: Settings) -> None:
     """Raises what loading a folder raises, as far as its config and its tokenizer show it."""
-    config = checkpoint_files.check_folder(name, folder, settings)
-    check_type(name, config)
+    config = checkpoint_files.check_folder(name, folder, settings, check_type)
     _check_described(name, folder, config, checkpoint_files.stored_type(name, folder), settings)
 
 

@@ -74,6 +74,11 @@ OTHER_SENSES = (  # tasks: why their models are not shown
 READS_TEXT = ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
 CANNOT_BE_SHOWN = N_("{model} ({kind}) cannot be shown: {why}. Supported are {supported} and most others.")
 OTHER_LOGITS = N_("its attention is computed in a non-standard way (logits differ by {difference:.2g} from its own)")
+NOT_FINITE = N_("in {precision} its own logits, as transformers computes them, are not finite numbers")
+NOT_FINITE_ROUNDED = N_(
+    "in {precision} its own logits, as transformers computes them, are not finite numbers. Choose the precision "
+    "float32, in which they may be"
+)
 OTHER_LOGITS_ROUNDED = N_(
     "in {precision} the logits differ by {difference:.2g} from its own, by rounding or because its attention is "
     "computed in a non-standard way. Choose the precision float32, in which it may be shown"
@@ -288,11 +293,15 @@ def _why_unseen(stack: nn.Module) -> str:
 
 def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     ours, theirs = ours[keep].float(), theirs[keep]
+    precise, precision = theirs.dtype in TOLERANCE, precision_name(theirs.dtype)
+    if not theirs.isfinite().all():  # which differ from anything
+        words = NOT_FINITE if precise else NOT_FINITE_ROUNDED
+        raise NotSupported(msg(words, precision=precision))
     allowed = TOLERANCE.get(theirs.dtype, COARSE) * max(float(theirs.abs().max()), 1.0)
     difference = float((ours - theirs.float()).abs().max())
     if not difference <= allowed:
-        words = OTHER_LOGITS if theirs.dtype in TOLERANCE else OTHER_LOGITS_ROUNDED  # which may choose other experts
-        raise NotSupported(msg(words, difference=difference, precision=precision_name(theirs.dtype)))
+        words = OTHER_LOGITS if precise else OTHER_LOGITS_ROUNDED  # which may choose other experts
+        raise NotSupported(msg(words, difference=difference, precision=precision))
 
 
 def first_position(stack: OneStack, ids: Tensor) -> int | None:

@@ -177,7 +177,8 @@ def verify_tree(
     depths(parents)
     drafted = draft(model, ids, parents) if tokens is None else list(tokens)
     if len(drafted) != len(parents):
-        raise ValueError(msg("expected {count} tokens, got {got}", count=len(parents), got=len(drafted)))
+        words = N_("expected a token for each node (nodes: {count}), got {got}")
+        raise ValueError(msg(words, count=len(parents), got=len(drafted)))
     row = ordered(parents, order)
     above = [row.index(parents[node]) if parents[node] >= 0 else -1 for node in row]
     here, start = [drafted[node] for node in row], len(ids)

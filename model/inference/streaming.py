@@ -44,8 +44,9 @@ class StreamedText:
     ids: of all T tokens. relative: whether only distances between positions count. done: tokens read. losses: float32
     [2,T], nats, with sinks and without; NaN at the first token and where it has not been read. cache_bytes: of one
     cache after each call. kept: the tokens in the cache with sinks. weights: float32 [L·H,K+1], the newest token's
-    attention with sinks, the last column what goes to learned sinks (gpt-oss), so that rows sum to 1. caches: keys and
-    values [2,Hkv,K,D] of each layer; none at the end.
+    attention with sinks, the last column what goes to learned sinks (gpt-oss), so that rows sum to 1. hidden: how many
+    of the first tokens in that cache the model's own masks hide from it in every layer. caches: keys and values
+    [2,Hkv,K,D] of each layer; none at the end.
     """
 
     ids: tuple[int, ...] = field(repr=False)
@@ -58,6 +59,7 @@ class StreamedText:
     cache_bytes: list[int] = field(repr=False)
     kept: list[int] = field(repr=False)
     weights: np.ndarray = field(repr=False)
+    hidden: int = field(repr=False)
     caches: list[KeysValues] = field(repr=False)
 
     @property
@@ -124,7 +126,7 @@ def stream(
         relative = _relative(model, ids, min(model.context, tokens))
         if relative and not _relative_beyond(model, ids, tokens):
             raise ValueError(msg(BEYOND, context=model.context))
-        now = StreamedText(tuple(ids), window, sinks, step, relative, 0, losses, [], [], weights, [])
+        now = StreamedText(tuple(ids), window, sinks, step, relative, 0, losses, [], [], weights, 0, [])
     while not now.over:
         now = _next_call(model, now)
         if monotonic() - began > seconds:
@@ -183,7 +185,9 @@ def _next_call(model: Model, now: StreamedText) -> StreamedText:
     for row in range(2):
         losses[row, now.done + 1 : end + 1] = target_losses(logits[row], given).numpy()
     now = replace(now, done=end, losses=losses, cache_bytes=[*now.cache_bytes, size], kept=kept + here)
-    return replace(now, weights=_newest(model, done), caches=[] if now.over else pairs)
+    seen = torch.stack([one.context.allowed_in_row(model.standard, 0)[-1] for one in done.records]).any(0)
+    hidden = int(seen.int().argmax())  # the newest token sees itself at least
+    return replace(now, weights=_newest(model, done), hidden=hidden, caches=[] if now.over else pairs)
 
 
 def _newest(model: Model, done: CachedCall) -> np.ndarray:

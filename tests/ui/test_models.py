@@ -213,7 +213,8 @@ class TestServedToOthers:
         [
             ("true", {}),
             ("", {"Host": "unmask.example.org"}),
-            ("", {"Host": "127.0.0.1:8501", "X-Forwarded-For": "203.0.113.7"}),
+            *(("", {"Host": "127.0.0.1:8501", name: "203.0.113.7"}) for name in models.FORWARDED),
+            ("", {"Host": "127.0.0.1:8501", "CF-Connecting-IP": "203.0.113.7"}),
         ],
     )
     def test_so_they_are_behind_a_proxy_of_the_same_machine(

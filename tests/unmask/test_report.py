@@ -191,7 +191,9 @@ def test_what_means_nothing_is_a_sentence_and_status_2(
         (["--model", "/no/such/folder"], "/no/such/folder is not a folder on this machine"),
         (["--model", "EMPTY"], "has no config.json"),
         (["--model", "BROKEN"], "model.safetensors is damaged or truncated"),
-        (["--model", "BERT"], "expected a model in GPT-2's layout"),
+        (["--model", "BERT"], "expected a model in GPT-2's layout with model_type 'gpt2', got 'bert'"),
+        (["--model", "RELU"], "in GPT-2's layout with activation_function 'gelu_new', got 'relu'"),
+        (["--model", "SCALED"], "in GPT-2's layout with scale_attn_by_inverse_layer_idx False, got True"),
         (["--model", "LARGE"], "expected at most 30 million parameters, got 32.2"),
         (["--model", "WORDS"], "expected a tokenizer like GPT-2's, byte-level BPE"),
         (["--text", "a" * 100_001], "expected a text of at most 100,000 characters, got 100,001"),
@@ -218,6 +220,11 @@ def test_a_page_that_cannot_be_written_is_a_sentence_and_status_2(
         (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
     elif kind == "BERT":
         save("bert", folder)
+    elif kind in ("RELU", "SCALED"):
+        save("gpt2", folder)
+        how = {"activation_function": "relu"} if kind == "RELU" else {"scale_attn_by_inverse_layer_idx": True}
+        config = json.loads((folder / "config.json").read_text("utf-8")) | how
+        (folder / "config.json").write_text(json.dumps(config), "utf-8")
     elif kind == "LARGE":
         large = TransformerConfig(vocabulary=283, context=16, layers=1, heads=2, width=1624)
         save_transformer(Transformer(large), folder, torch.float16)

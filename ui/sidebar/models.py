@@ -51,7 +51,9 @@ SMALL_FILES_SECONDS = 300.0  # for the files by which a download's size is known
 Found = TypeVar("Found")
 NO_NAME = msg("Enter a model: its id on the Hugging Face Hub, or a folder")
 STOPPED = N_("Loading of {model} was stopped")
-FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")  # headers that a proxy adds
+FORWARDED = (  # headers that a proxy adds
+    "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "CF-Connecting-IP", "Via",
+)  # fmt: skip
 
 
 def loaded() -> LoadedModels:

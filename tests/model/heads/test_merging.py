@@ -229,7 +229,7 @@ def test_several_queries_together(how: str, expected: list[float]) -> None:
 
 def test_what_is_no_merging_is_refused(story: Model) -> None:
     run = story.run(story.encode(["Once"]), MaskSpec())
-    with pytest.raises(ValueError, match="expected tokens, words, sentences, got 'lines'"):
+    with pytest.raises(ValueError, match="expected one of tokens, words, sentences, got 'lines'"):
         merge_groups(run, 0, "lines")  # type: ignore[arg-type]
     for queries, how in (([], "mean"), ([5], "mean"), ([-1], "sum"), ([0], "largest")):
         with pytest.raises(ValueError, match="expected queries from 0 to 4 and mean or sum"):

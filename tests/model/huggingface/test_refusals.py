@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file, save_file
 
 from model import catalog
 from model.circuits.weights import weights_of
@@ -114,11 +114,12 @@ def test_whatever_a_network_raises_on_a_text_becomes_a_sentence(folder: Path, mo
 
 @pytest.mark.parametrize("model_type", verify.NOT_SHOWN)
 def test_an_architecture_without_attention_is_refused_by_its_config_alone(folder: Path, model_type: str) -> None:
-    (folder / WEIGHTS).write_bytes(save({"nothing": torch.ones(1)}))
+    (folder / WEIGHTS).unlink()
     edit(folder / "config.json", model_type=model_type)
-    with pytest.raises(NotSupported) as caught:
-        load(folder)
-    assert verify.NOT_SHOWN[model_type] in str(caught.value)
+    for look in (load, lambda folder: catalog.inspect(str(folder), Settings())):
+        with pytest.raises(NotSupported) as caught:
+            look(folder)
+        assert verify.NOT_SHOWN[model_type] in str(caught.value)
 
 
 def test_the_documentation_has_every_reason() -> None:
@@ -241,6 +242,36 @@ def test_weights_in_memory_that_are_no_numbers_are_named(family: str) -> None:
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"))
     with pytest.raises(CheckpointError, match=rf"numbers that are not finite \({re.escape(name)}\)"):
         adapter.from_network(network, tokenizer)
+
+
+@pytest.mark.parametrize(("precision", "advice"), [("float32", ""), ("bfloat16", ". Choose the precision float32")])
+def test_logits_of_its_own_that_are_no_numbers_are_said_to_be(tmp_path: Path, precision: str, advice: str) -> None:
+    network = families.random_network("llama")
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight *= 1e18
+    network.save_pretrained(tmp_path)
+    families.save_tokenizer(tmp_path)
+    words = f"in {precision} its own logits, as transformers computes them, are not finite numbers{advice}"
+    with pytest.raises(NotSupported, match=words):
+        catalog.load(str(tmp_path), settings=Settings(precision=precision))
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight *= 1e-18
+    network.save_pretrained(tmp_path)
+    assert load(tmp_path).predicts
+    edit(tmp_path / "config.json", rms_norm_eps=float("nan"))
+    with pytest.raises(NotSupported, match=words):
+        catalog.load(str(tmp_path), settings=Settings(precision=precision))
+
+
+def test_a_context_without_room_for_a_text_is_said_when_it_is_loaded(folder: Path) -> None:
+    edit(folder / "config.json", max_position_embeddings=1)
+    with pytest.raises(CheckpointError, match=r"No text fits into the model's context of 1: .* every text takes 1"):
+        load(folder)
+    edit(folder / "config.json", max_position_embeddings=2)
+    model = load(folder)
+    assert model.encode(["the cat"]).pieces == (("<s>", "the"),)
 
 
 def test_a_difference_that_rounding_may_explain_is_said_to_be_of_the_precision() -> None:

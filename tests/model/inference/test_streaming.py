@@ -147,6 +147,23 @@ def test_chunks_are_not_said_to_be_distances() -> None:
     assert "the chunks of its mask, are numbered by their places in the cache" in said[True]
 
 
+def test_a_window_that_hides_the_sinks_is_said_to(tmp_path: Path) -> None:
+    """In every layer of Mistral, but of Gemma 3 not; and only where it is smaller than the cache."""
+    config = hf.MistralConfig(**families.WIDE, sliding_window=5)
+    mistral, gemma = adapter.load(str(families.save("mistral", tmp_path, config))), load("gemma3", tmp_path / "gemma3")
+    for model, sizes, hidden in (
+        (mistral, {"window": 12, "sinks": 3}, 10),
+        (mistral, {"window": 3, "sinks": 2}, 0),
+        (mistral, {"window": 4, "sinks": 2}, 1),
+        (gemma, {"window": 12, "sinks": 3}, 0),
+    ):
+        found = stream(model, numbers(40), step=1, **sizes)
+        assert found.hidden == hidden
+        assert not found.weights[:, :hidden].any()
+        words = f"hides the first {hidden} of the 15 tokens in the cache from the newest one, all sinks among them."
+        assert (words in stream_sentence(found, model.context, chunked=False)) == (hidden == 10)
+
+
 @torch.inference_mode()
 def test_rotary_positions_are_those_in_the_cache(tmp_path: Path) -> None:
     llama = load("llama", tmp_path)
