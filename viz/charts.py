@@ -36,13 +36,15 @@ BLOCKED = "rgba(128,128,128,.28)"  # a cell that a mask blocks, beside ALLOWED
 
 
 def token_axis(labels: Sequence[str], most: int, room: float = 0.5) -> dict:
-    """An axis with at most `most` of the labels, each at its position. room: free space at both ends, in positions."""
+    """An axis with at most `most` of the labels, each at its position; in a tooltip that all curves share, their x is
+    the title, not the label. room: free space at both ends, in positions."""
     every = math.ceil(len(labels) / most) or 1
     return {
         "tickmode": "array",
         "tickvals": list(range(0, len(labels), every)),
         "ticktext": [escaped(label[:12]) for label in labels[::every]],
         "tickangle": -90,
+        "unifiedhovertitle": {"text": "%{x}"},
         "range": [-room, max(len(labels), 1) - 1 + room],
     }
 
