@@ -179,7 +179,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     heads = a.name(layer, head), b.name(b_layer, b_head)
     b_position = b.real.stop - 1  # until the user picks a query of A: then the same number in B, or the nearest
     if query.picked() is not None:
-        b_position = _beside(a.real, b.real, position)
+        b_position = _beside(*_spans(a, b), position)
     positions = position, b_position
     views = _show_heads((a, b), views, titles((model, other), heads), heads, positions)
     controls.explain_by(say("Activation patching works on tokens, not on words or sentences."))
@@ -221,15 +221,22 @@ def _chats(a: Model) -> bool:
     return a.chats and st.session_state.chat
 
 
+def _spans(one: RunView, other: RunView) -> tuple[slice, slice]:
+    """The positions of both that stand beside each other: of two texts the real ones, of one text all."""
+    if one.run.batch is other.run.batch and one.row == other.row:
+        return slice(0, len(one.tokens)), slice(0, len(other.tokens))
+    return one.real, other.real
+
+
 def _beside(one: slice, other: slice, position: int) -> int:
-    """The other text's position with the same token number, or the nearest. one, other: each text's real tokens."""
+    """The other's position with the same number among its span as this one has, or the nearest."""
     return min(max(other.start + position - one.start, other.start), other.stop - 1)
 
 
 def _pick_of_b(a: RunView, b: RunView) -> head_picture.OnPick:
     """The callback for a click on a row of B: it chooses the matching query of A."""
-    real = b.real, a.real  # no run: the page keeps what this returns
-    return lambda row, _: head_picture.choose_query(_beside(*real, row), None)
+    spans = _spans(b, a)  # no run: the page keeps what this returns
+    return lambda row, _: head_picture.choose_query(_beside(*spans, row), None)
 
 
 def _show_heads(

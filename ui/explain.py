@@ -204,8 +204,11 @@ def sharing(look: RunView, layer: int, head: int) -> str:
     others = [str(other) for other in range(heads) if other // group == head // group and other != head]
     if not others:
         return ""
-    words, listed = N_("Head {head} shares key-value head {group} with {others}."), say(", ").join(others)
-    return say(words, head=head, group=head // group, others=listed)
+    return say_count(
+        "Head {head} shares key-value head {group} with head {others}.",
+        "Head {head} shares key-value head {group} with heads {others}.",
+        len(others), head=head, group=head // group, others=say(", ").join(others),
+    )  # fmt: skip
 
 
 def head_alt(name: str, view: HeadView, changed: bool) -> str:

@@ -37,8 +37,9 @@ BLOCKED = "rgba(128,128,128,.28)"  # a cell that a mask blocks, beside ALLOWED
 
 
 def token_axis(labels: Sequence[str], most: int, room: float = 0.5, first: int | None = None) -> dict:
-    """An axis with at most `most` of the labels, each at its position. room: free space at both ends, in positions.
-    first: the first label's number; labels that would be cut alike then begin with theirs."""
+    """An axis with at most `most` of the labels, each at its position; in a tooltip that all curves share, their x is
+    the title, not the label. room: free space at both ends, in positions. first: the first label's number; labels that
+    would be cut alike then begin with theirs."""
     every = math.ceil(len(labels) / most) or 1
     cut = {label: shortened(label, LONGEST_TICK) for label in labels[::every]}
     alike = Counter(cut.values() if first is not None else ())
@@ -51,6 +52,7 @@ def token_axis(labels: Sequence[str], most: int, room: float = 0.5, first: int |
         "tickvals": list(range(0, len(labels), every)),
         "ticktext": list(map(escaped, texts)),
         "tickangle": -90,
+        "unifiedhovertitle": {"text": "%{x}"},
         "range": [-room, max(len(labels), 1) - 1 + room],
     }
 

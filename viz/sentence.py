@@ -39,8 +39,8 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> 
             [_mean_words(now, standard), say("No token's loss changes by {least} nats or more.", least=SEEN)]
         )
     losses = {"before": standard[largest], "after": now[largest]}
-    words = N_("The largest change is that of “{token}”: {before:.2f} → {after:.2f}.")
-    return together([count_words(now, standard), say(words, token=escape(tokens[largest]), **losses)])
+    words = N_("The largest change is that of {token}: {before:.2f} → {after:.2f}.")
+    return together([count_words(now, standard), say(words, token=named(tokens[largest], largest), **losses)])
 
 
 def count_words(now: np.ndarray, standard: np.ndarray) -> str:

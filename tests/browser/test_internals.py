@@ -110,7 +110,7 @@ def test_tick_labels_are_measured_without_laying_out_the_page(visit: Visit) -> N
     for place in ("head_figure", "head_bars"):
         labels, length, size = page.page.locator(f".st-key-{place} .js-plotly-plot").evaluate(
             f"chart => {{ {source('plotly_internals.js')}"
-            "const {labels, length, size} = tickLabels(chart, 'x'); return [labels.length, length, size]; }"
+            "const {labels, length, size} = tickLabels(chart, 'xaxis'); return [labels.length, length, size]; }"
         )
         assert labels > 5, part
         assert length > 100, part

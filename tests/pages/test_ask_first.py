@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from model.spec import Stroke
+from model.masks import MaskSpec, Stroke
 from tests.pages.explore import Explore, same
 from tests.viz.packet import unpacked
 from ui.ask_first import ASKING, TURNS
@@ -140,6 +140,24 @@ def test_what_is_drawn_before_the_answer_is_on_the_canvas_and_not_yet_in_the_hea
     assert same(page.weights(), before)
     page.press("first_0")
     assert np.isnan(page.weights()[4:6, :2]).all()
+
+
+def test_what_is_asked_about_is_in_the_lab_s_address_and_asked_again_after_back() -> None:
+    page = asking(text="Once upon a time there was a cat")
+    page.app.switch_page("pages/mask_lab.py")
+    page.run().set(causal=False, mask_sliding_on=True)
+    page.app.session_state.mask_drawn, page.app.session_state.mask_drawn_on = (Stroke("block", 4, 0, 5, 1),), True
+    asked = page.run().url
+    spec = MaskSpec.from_json(asked["masks"])
+    assert question(page)
+    assert (spec.causal, spec.sliding, spec.drawn) == (False, page["mask_sliding"], page["mask_drawn"])
+    page.set(head=3)
+    page.app.query_params.clear()  # as Back does
+    page.app.query_params.update(asked)
+    page.run()
+    assert question(page)
+    assert page.url == asked
+    assert (page["causal"], page["mask_sliding_on"], page["mask_drawn"]) == (False, True, spec.drawn)
 
 
 def test_a_verdict_stays_with_the_head_that_it_is_about() -> None:

@@ -143,6 +143,19 @@ def test_a_click_on_b_chooses_the_row_of_the_same_number_in_a(monkeypatch: pytes
     assert chosen == [10, 8, 10, 8], "A is padded by eight"
 
 
+def test_a_row_of_padding_in_one_text_is_the_same_row_in_b(monkeypatch: pytest.MonkeyPatch) -> None:
+    picks, show = [], head.show
+    monkeypatch.setattr(head, "show", lambda *of, **how: (picks.append(how.get("on_pick")), show(*of, **how)))
+    padded = {"text": "The cat ran home to the king\nHi", "row": "2", "query": "1"}
+    for differs in ({"b_off": "padding"}, {"differs": "head", "padding": "false"}):
+        page = Compare(**padded, **differs)
+        assert "After “<pad>” (1) in A, after “<pad>” (1) in B." in page.said("caption")
+        frames = [page.figures()[key]["layout"]["shapes"][0] for key in ("head_a", "head_b")]
+        assert [(frame["y0"], frame["y1"]) for frame in frames] == [(0.5, 1.5)] * 2
+    monkeypatch.setattr(head, "choose_query", lambda row, _: row)
+    assert {pick(2, 1) for pick in picks if pick} == {2}
+
+
 def test_a_row_of_several_is_compared_without_its_padding() -> None:
     page = Compare(text="the cat\nthe cat sat on the mat and saw a dog")
     assert page.shown("head_a").shape == page.shown("head_b").shape == (3, 3)

@@ -84,9 +84,9 @@ def show(reading: TokenizedText, row: int) -> None:
 
     with st.sidebar:
         ask_first.switch()
-    with guarded(on_trouble=partial(share, model, spec)):
+    with guarded(on_trouble=partial(share, model, composed)):
         show_section(now, beside, layer, head, chosen)
-    share(model, spec)
+    share(model, composed)  # the choices, also where the run before them is shown
 
 
 def share(model: Model, spec: MaskSpec) -> None:

@@ -18,20 +18,20 @@ const FULLSCREEN = {
   click: (chart) => (document.fullscreenElement ? document.exitFullscreen() : chart.requestFullscreen()),
 };
 
-// The index, among the visible tick labels, of the framed row, whose label is never hidden.
-function framed({ layout: { shapes, yaxis } }) {
-  const row = Math.round((shapes?.[0]?.y0 ?? -0.5) + 0.5);
-  const { tickvals = [], range = [] } = yaxis ?? {};
+// The index, among the visible tick labels of this axis, of the framed row, whose label is never hidden.
+function framed(layout, axis) {
+  const { tickvals = [], range = [] } = layout[axis];
+  const row = Math.round((layout.shapes?.[0]?.y0 ?? -0.5) + 0.5);
   const inSight = Array.from(tickvals).filter((at) => Math.min(...range) <= at && at <= Math.max(...range));
   return Math.max(inSight.indexOf(row), 0);
 }
 
 function thin(chart) {
-  for (const letter of "xy") {
-    const { labels, length, size } = tickLabels(chart, letter) ?? { labels: [] };
+  for (const name of Object.keys(chart.layout).filter((one) => /^[xy]axis/.test(one))) {
+    const { labels, length, size } = tickLabels(chart, name) ?? { labels: [] };
     if (labels.length < 2) continue;
     const every = Math.ceil((ROOM * size) / (length / labels.length));
-    const kept = letter === "y" ? framed(chart) : 0;
+    const kept = name[0] === "y" ? framed(chart.layout, name) : 0;
     labels.forEach((label, place) => { label.style.display = (place - kept) % every ? "none" : ""; });
   }
 }

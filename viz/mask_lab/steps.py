@@ -177,13 +177,12 @@ def values_figure(row: RowSteps) -> heatmap.CachedFigure:
     names = [str(place + 1) if place else "" for place in range(count)]  # suffixes of the axes
     traces: list[heatmap.Part] = []
     for place, (axis, label) in enumerate(zip(names, labels, strict=True)):
-        words = say("number {number}: output {value}", **BAR)
+        words, name = say("number {number}: output {value}", **BAR), label
         if place < count - 1:
-            traces.append(
-                _bars(values[place], axis, STANDARD, 0.4, label, say("number {number}: value {value}", **BAR))
-            )
-            words = say("number {number}: weight × value {value}", **BAR)
-        traces.append(_bars(added[place], axis, NOW, 1.0, label, words))
+            words, name = say("number {number}: value {value}", **BAR), say("{key}: value", key=label)
+            traces.append(_bars(values[place], axis, STANDARD, 0.4, name, f"{label}<br>{words}"))
+            words, name = say("number {number}: weight × value {value}", **BAR), say("{key}: weight × value", key=label)
+        traces.append(_bars(added[place], axis, NOW, 1.0, name, f"{label}<br>{words}"))
     title = {"text": say("the head's {count} numbers", count=row.values.shape[1]), "font": {"size": 11}}
     layout: heatmap.Part = {"xaxis": {"anchor": "y" + names[-1], "title": title, "showgrid": False, "zeroline": False}}
     plain = {"tickvals": [0], "tickfont": {"size": 11}, "automargin": True, "showgrid": False, "anchor": "x"}
@@ -261,6 +260,6 @@ def _label(place: int, key: str, weight: float) -> str:
     return f"{place}: {escaped(shortened(key, 12))} · {share}"
 
 
-def _bars(values: np.ndarray, axis: str, colour: str, opacity: float, label: str, words: str) -> heatmap.Part:
-    drawn = bars(np.arange(len(values)), values, label, f"{label}<br>{words}", colour)
+def _bars(values: np.ndarray, axis: str, colour: str, opacity: float, name: str, words: str) -> heatmap.Part:
+    drawn = bars(np.arange(len(values)), values, name, words, colour)
     return drawn | {"yaxis": "y" + axis, "opacity": opacity}

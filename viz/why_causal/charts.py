@@ -5,7 +5,7 @@ is a run under the other mask than in training.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -29,7 +29,7 @@ class Curve:
     """One curve. name: what the legend says. x, y: its points. trained: with the mask. dotted: run under the other."""
 
     name: str
-    x: Sequence[float] | np.ndarray
+    x: Sequence[float] | Sequence[str] | np.ndarray
     y: Sequence[float] | np.ndarray
     trained: bool
     dotted: bool = False
@@ -45,7 +45,8 @@ def loss_curves(lines: Sequence[Curve], *, unit: str, height: int = 330, steps: 
 
 def token_losses(lines: Sequence[Curve], pieces: Sequence[str]) -> CachedFigure:
     """Draw the loss of every token under each combination. pieces [T]: a label for each token."""
-    across = token_axis(pieces, 24, 0.7) | SMALL_LABELS | {"rangemode": "tozero"}  # half the page wide
+    across = token_axis(pieces, 24, 0.7) | SMALL_LABELS | {"type": "category"}  # half the page wide
+    lines = [replace(line, x=position_names(pieces)) for line in lines]
     return _curves(lines, say("nats"), {"height": 300, "xaxis": across, "legend": ABOVE})
 
 
@@ -54,11 +55,11 @@ def _curves(lines: Sequence[Curve], unit: str, layout: Part) -> CachedFigure:
     common = {"margin": MARGIN | {"r": 24}, "hovermode": "x unified", "uirevision": "kept", "showlegend": True}
     curves: list[Part] = []
     for line in lines:
-        x, y = (np.asarray(values, np.float32) for values in (line.x, line.y))
+        y = np.asarray(line.y, np.float32)
         mode = "lines" if np.isfinite(y).sum() > 1 else "markers"  # a single point is drawn open instead of dotted
         edge, dash = {"color": colour(line.trained), "width": 1.8}, "dot" if line.dotted else "solid"
         marker = {"symbol": "circle-open" if line.dotted else "circle", "size": 8, "line": edge}
-        curve = {"type": "scatter", "x": x, "y": y, "name": line.name, "mode": mode, "marker": marker}
+        curve = {"type": "scatter", "x": line.x, "y": y, "name": line.name, "mode": mode, "marker": marker}
         look = {"line": edge | {"dash": dash}, "opacity": 0.45 if line.faint else 1}
         curves.append(curve | look | {"hovertemplate": "%{y:.3f} " + unit})
     return figure(curves, common | {"yaxis": heights} | layout)
@@ -70,7 +71,7 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
     count, tall = len(moved), (1 - GAP * (len(moved) - 1)) / len(moved)  # a row's share of the height
     colours = [WITHOUT if number < place else GREY for number in range(len(pieces))]
     hover = "%{customdata}<br>" + say("largest change") + " %{y:.3g}"
-    places, names = list(range(len(pieces))), position_names(pieces)
+    names = position_names(pieces)
     line = upright(place, dash="dot", width=1.5, color=GREY)
     traces: list[Part] = []
     lines: list[Part] = []
@@ -80,13 +81,13 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
     for row, (name, values) in enumerate(moved.items()):
         number = str(row + 1) if row else ""
         x, y, top = f"x{number}", f"y{number}", 1 - row * (tall + GAP)
-        traces.append(bars(places, values, name, hover, colours) | {"customdata": names, "xaxis": x, "yaxis": y})
+        traces.append(bars(names, values, name, hover, colours) | {"customdata": names, "xaxis": x, "yaxis": y})
         lines.append(line | {"xref": x, "yref": f"{y} domain"})
         titles.append(title(name, 0, top) | {"font": {"size": 13}})
         below: Part = {"matches": f"x{count}", "showticklabels": False}
         if row == count - 1:
             below = token_axis(pieces, 48, 0.7) | SMALL_LABELS
-        layout[f"xaxis{number}"] = below | {"anchor": y}
+        layout[f"xaxis{number}"] = below | {"anchor": y, "type": "category"}
         layout[f"yaxis{number}"] = {"anchor": x, "domain": [max(top - tall, 0), top], "range": [0, most * 1.06]}
     return figure(traces, layout)
 

@@ -49,6 +49,12 @@ def _predicted(said: Said, facts: Facts) -> bool:
     return right and label(old) == said["standard"]
 
 
+def _changes_most(said: Said, facts: Facts) -> bool:
+    at = facts.place(*re.fullmatch("(.*) \\((\\d+)\\)", said["token"], re.DOTALL).groups())
+    largest = abs(facts.change[at]) > np.nanmax(np.abs(facts.change)) - 1e-4
+    return largest and near(said["before"], facts.loss0[at]) and near(said["after"], facts.loss[at])
+
+
 def _known(said: Said, facts: Facts) -> bool:
     found: set[int] = set()
     for part in said["positions"].split(", "):
@@ -190,10 +196,7 @@ CLAIMS: dict[str, Claim] = {
         abs(int(said[way]) - (facts.change * sign > 0.1).sum()) <= (np.abs(facts.change * sign - 0.1) < 1e-3).sum()
         for way, sign in (("better", -1), ("worse", 1))
     ),
-    "The largest change is that of “{token}”: {before:.2f} → {after:.2f}.": lambda said, facts: (
-        abs(abs(float(said["before"]) - float(said["after"])) - np.nanmax(np.abs(facts.change))) < 0.0102
-        and said["token"] in facts.pieces
-    ),
+    "The largest change is that of {token}: {before:.2f} → {after:.2f}.": _changes_most,
     "After {token} the most likely next token was {standard} ({before}) and is now {now} ({after}).": _predicted,
     # viz/mask_lab/effect.py
     "The prediction does not change.": lambda said, facts: (

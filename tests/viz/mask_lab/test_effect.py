@@ -46,7 +46,7 @@ def test_a_leak_is_told_with_what_it_does_to_all_losses() -> None:
 def test_a_leak_that_lowers_no_loss_has_no_gain_to_tell() -> None:
     said = words(effect(changed(leaking(STRAIGHT | ROUND), c=3.95, e=3.5, f=8.1)))
     assert "None of their losses falls by more than 0.1 nats. Mean loss: 2.75 → 3.34 nats/token." in said
-    assert "The largest change is that of “f”: 5.00 → 8.10." in said
+    assert "The largest change is that of f (6): 5.00 → 8.10." in said
     assert "Its path" not in said
 
 

@@ -12,6 +12,7 @@ from model.heads.view import MOST_CELLS, Arithmetic, HeadSteps, HeadView, RowSte
 from tests.viz.markup import cells_of
 from tests.viz.spelled import number
 from tests.viz.views import causal, padded
+from viz.figure_table import figure_tables
 from viz.mask_lab.steps import (
     MASKED,
     MOST_KEYS,
@@ -157,6 +158,10 @@ class TestValues:
             np.testing.assert_allclose(value.y, row.values[place], atol=1e-6)
             np.testing.assert_allclose(added.y, row.weights[place] * row.values[place], atol=1e-6)
         np.testing.assert_allclose(figure.data[-1].y, row.weights @ row.values, atol=1e-6)
+        (numbers,) = figure_tables(figure)
+        names = [str(name) for name in numbers.table.columns]
+        assert sum(name.endswith(": value") for name in names) == MOST_VALUES
+        assert sum(name.endswith(": weight × value") for name in names) == MOST_VALUES
 
     def test_strips_share_one_range_and_do_not_overlap(self) -> None:
         figure = values_figure(row_of(40))

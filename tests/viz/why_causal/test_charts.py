@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from viz.figure_table import figure_tables
 from viz.palette import NOW, STANDARD
 from viz.why_causal.charts import Curve, TwinCard, change_bars, copies, four, loss_curves, nats, token_losses
 
@@ -57,6 +58,14 @@ def test_bars_before_the_changed_token_are_red_and_all_rows_have_one_scale() -> 
     assert figure.layout.yaxis.range == figure.layout.yaxis2.range
     assert figure.layout.yaxis.range[1] >= 4
     assert "&lt;b&gt;" in figure.data[0].customdata[1]
+
+
+def test_a_table_s_rows_are_the_positions_with_their_tokens() -> None:
+    losses = token_losses([Curve("1", range(5), [np.nan, 1, 2, 3, 4], True)], PIECES)
+    changes = change_bars({"on": np.zeros(5, np.float32), "off": np.arange(5, dtype=np.float32)}, PIECES, 3)
+    for figure in (losses, changes):
+        (found,) = figure_tables(figure)
+        assert found.table.index.tolist() == ["0: <start>", "1: <b>", "2: ·the", "3: ·the", "4: &"]
 
 
 def test_bars_of_a_change_that_moves_nothing_have_a_scale_all_the_same() -> None:
