@@ -67,7 +67,7 @@ def test_after_a_lost_session_the_page_goes_on_with_the_drawing_of_the_canvas(pa
 
 def test_a_generated_text_that_is_lost_with_its_session_is_said_to_start_over(page: Page, forgetful: tuple) -> None:
     generation = Generation(page, f"{forgetful[0]}/generation").press("step").press("step")
-    told = page.get_by_text("The server no longer has this session: the text starts over from the prompt.")
+    told = page.get_by_text("The server no longer has this session: text generated in it starts over from the prompt.")
     assert (len(generation.written()), told.count()) == (2, 0)
     page.evaluate(LOSE)
     page.wait_for_function(CONNECTED)

@@ -6,6 +6,7 @@ from serving import rooms
 from tests.pages.test_classroom import Lessons, Teacher
 from tests.pages.test_classroom import served as served
 from tests.pages.test_lesson_editor import OWN
+from ui.lessons import shelves
 
 
 def open_lesson(page: Lessons, lesson: str) -> None:
@@ -47,6 +48,19 @@ def test_a_room_that_has_ended_makes_nobody_forget_answers() -> None:
     page.app.session_state["lesson_room"] = rooms.RoomKey("A" * 22, "of yesterday")
     page.run()
     assert page["lesson_answers"] == {("causal_mask", 1): 1}
+
+
+@pytest.mark.parametrize("query", [{}, {"lesson": "causal_mask"}])
+def test_a_room_that_has_ended_is_forgotten_at_once(query: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Lessons(**query)
+    page.app.session_state["lesson_room"] = rooms.RoomKey("A" * 22, "of yesterday")
+    looks: list[None] = []
+    whole = shelves.shelved
+    monkeypatch.setattr(shelves, "shelved", lambda: looks.append(None) or whole())
+    page.run()
+    assert len(looks) == 1, "the page runs once"
+    assert page["lesson_room"] is None
+    assert [one.value for one in page.app.toast] == ["This class session has ended. Start a new one."]
 
 
 @pytest.mark.parametrize("forget", ["lesson_forget_all", "teach"])

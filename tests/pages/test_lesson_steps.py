@@ -121,7 +121,7 @@ def test_the_lessons_that_ship_are_there_where_a_server_s_own_folder_is_gone(
         ("6", "story", None, (4, 0)),
     ],
 )
-@pytest.mark.parametrize("offered", ["", "story,dates"])
+@pytest.mark.parametrize("offered", ["", "story,dates", "dates"])
 def test_a_step_opens_its_own_model_and_head_on_a_server_or_has_no_link(
     step: str, model: str, at: int | None, head: tuple[int, int], offered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

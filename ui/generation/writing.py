@@ -103,7 +103,7 @@ def begin(model: Model, text: str) -> list[str]:
         notes.append(full)
     writing, state = st.session_state.get("writing"), st.session_state
     if state.get("writing_lost"):
-        notes.append(say("The server no longer has this session: the text starts over from the prompt."))
+        notes.append(say("The server no longer has this session: text generated in it starts over from the prompt."))
     # said by the next run: it takes the click that came with what was lost (widgets.end_page)
     state.writing_lost = writing is None and bool(state.get("brought"))
     if writing is None or (writing.model, writing.path.prompt) != (model.key, prompt):

@@ -82,11 +82,7 @@ def begin(name: str) -> None:
 
 def button() -> None:
     """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open."""
-    key = _key()
-    with suppress(OSError):  # the strip says it
-        if key and not rooms.rooms().is_open(key):
-            st.session_state.update(lesson_room=None, lesson_room_joined=None)
-            st.toast(escaped(rooms.GONE))
+    _forget_ended()
     opened = is_open()
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
@@ -111,6 +107,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 
 def show_without_lesson() -> None:
     """Call where no lesson is open: phones keep what they have, and the session can be ended."""
+    _forget_ended()  # whose strip would run the page again without end
     if key := _key():
         _show_strip(key, "", None, revealed=False)
         button()
@@ -141,6 +138,15 @@ def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
     if _is_new(made := ("curves", len(lines), len(lines[-1].y))):
         _send(key, made, PhonePage("", 0, phone.curve_body(lines, steps)))
         state.lesson_room_again = monotonic() + CURVE_EVERY
+
+
+def _forget_ended() -> None:
+    """Take a room that has ended out of the session, and say so."""
+    key = _key()
+    with suppress(OSError):  # the strip says it
+        if key and not rooms.rooms().is_open(key):
+            st.session_state.update(lesson_room=None, lesson_room_joined=None)
+            st.toast(escaped(rooms.GONE))
 
 
 def _key() -> RoomKey | None:

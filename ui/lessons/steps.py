@@ -182,15 +182,16 @@ def _slider() -> str:
 
 
 def open_page(step: Step) -> None:
-    """A link to the page that shows the same in full. None to a training that this server offers to lessons alone."""
+    """A link to the page that shows the same in full. None for a model that this server offers to lessons alone."""
     trained = catalog.induction_steps().get(step.model)
-    if not step.page or (trained is not None and "induction" not in catalog.offered(models.settings())):
+    model = step.model if trained is None else "induction"
+    if not step.page or (model in catalog.ENTRIES and model not in catalog.offered(models.settings())):
         return
     name, _, more = step.page.partition("?")
     to, label = PAGE_NAMES[name]
     (layer, head), masks = step.head, step.masks
-    link = {"model": step.model, "text": step.text, "layer": str(layer), "head": str(head)}
-    link |= {} if trained is None else {"model": "induction", "training_step": str(trained)}
+    link = {"model": model, "text": step.text, "layer": str(layer), "head": str(head)}
+    link |= {} if trained is None else {"training_step": str(trained)}
     link |= {"row": str(step.row), "pad": step.pad, "attention": step.attention}
     link |= {} if step.query is None else {"query": str(step.query)}
     if masks is not None:  # the Mask Lab has all of them, the other pages those with a switch
