@@ -155,10 +155,9 @@ def choose_another() -> None:
     if state.images_model not in ("", *offered):
         st.warning(models.not_offered(state.images_model, offered))
     if offered:
-        names = lambda name: name or say("the small models of this page")  # noqa: E731
-        take = lambda name: state.update(images_model=name or "")  # noqa: E731
-        chosen = bound("images_offered", another(), take)
-        st.selectbox(say("Another model"), ["", *offered], format_func=names, **chosen)
+        small = say("the small models of this page")
+        chosen = bound("images_offered", another(), lambda name: state.update(images_model=name or ""))
+        st.selectbox(say("Another model"), ["", *offered], format_func=lambda name: name or small, **chosen)
 
 
 def others() -> list[str] | None:
