@@ -26,7 +26,7 @@ with st.sidebar:
     if isinstance(model, DatesModel):
         st.text_area(say("Dates in English, one per line"), key="date_text", height=100)
         take = lambda example: st.session_state.update(date_text=example)  # noqa: E731
-        controls.choose_example(ours.EXAMPLES, "date_example", take)
+        controls.choose_example(ours.EXAMPLES, "date_example", "date_text", take)
         text, targets = controls.read(st.session_state.date_text), None
     else:
         text = controls.choose_text()

@@ -37,6 +37,7 @@ SCOPE_HELP = N_(
     "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen layer's weights are "
     "recomputed from the standard run's queries and keys; other layers and the predictions do not change."
 )
+OWN_TEXT = N_("Your text")
 SIDES = {"left": N_("left"), "right": N_("right")}
 BY = {"tokens": N_("Tokens"), "words": N_("Words"), "sentences": N_("Sentences")}
 MERGING = ("Explore", "Export", "Compare", "Across layers")  # not shown: pages whose positions count merged tokens
@@ -180,21 +181,26 @@ def choose_text() -> str:
     show_all = dict.fromkeys(("begin", "end", "zoom", "span"))
     take = st.session_state.update
     st.text_area(say("Text, one sequence per line"), key="text", height=140, on_change=take, kwargs=show_all)
-    choose_example(EXAMPLES, "example", lambda text: take(show_all, text=text, row=1))
+    choose_example(EXAMPLES, "example", "text", lambda text: take(show_all, text=text, row=1))
     return read(st.session_state.text)
 
 
-def choose_example(examples: Mapping[str, str], key: str, take: Callable[[str], object]) -> None:
-    """Let the user choose an example text by its name; take is called with the text."""
+def choose_example(examples: Mapping[str, str], key: str, text: str, take: Callable[[str], object]) -> None:
+    """Let the user choose an example text by its name, or the last typed text that one replaced; take is called with
+    it. text: the key of the text that is replaced."""
     state = st.session_state
+    own = state.get(f"own_{text}")
+    offered = {**examples, OWN_TEXT: own} if own and own != state[text] else examples
     look: Any = {"placeholder": say("Examples"), "label_visibility": "collapsed"}
 
     def taken() -> None:
-        if state[key] in examples:
-            take(examples[state[key]])
+        if state[key] in offered:
+            if state[text].strip() and state[text] not in examples.values():
+                state[f"own_{text}"] = state[text]
+            take(offered[state[key]])
             state[key] = None
 
-    st.selectbox(say("Examples"), examples, format_func=say, index=None, key=key, on_change=taken, **look)
+    st.selectbox(say("Examples"), offered, format_func=say, index=None, key=key, on_change=taken, **look)
 
 
 def read(text: str) -> str:

@@ -17,6 +17,7 @@ from tests.apptest import charts
 from tests.pages.explore import LINES, Explore, array, same
 from ui import streamlit_internals
 from ui.heads import head, overview
+from ui.controls import OWN_TEXT
 from ui.sidebar.models import EXAMPLES, FIRST
 from viz.heads.overview import BLOCKED
 from viz.heatmap import MOST_TICKS
@@ -147,6 +148,18 @@ class TestChoices:
             assert page["example"] is None, "the box is ready for the next"
             assert not page.notes()
         assert same(page.weights(), Explore(text=text).weights())
+
+    def test_a_typed_text_that_an_example_replaced_can_be_chosen_again(self) -> None:
+        page = Explore()
+        page.set(example="A list")
+        assert OWN_TEXT not in page.app.selectbox(key="example").options, "an example replaced an example"
+        page.type("Something of my own").set(example="A pronoun")
+        assert OWN_TEXT in page.app.selectbox(key="example").options
+        assert page.set(example=OWN_TEXT)["text"] == "Something of my own"
+        assert OWN_TEXT not in page.app.selectbox(key="example").options, "it is shown already"
+        page.set(example="A list").type("Something else").set(example=OWN_TEXT)
+        assert page["text"] == "Something of my own"
+        assert page.set(example=OWN_TEXT)["text"] == "Something else"
 
     def test_part_of_a_long_text_is_shown_large_and_the_numbers_are_of_all_of_it(self) -> None:
         text = "the old mill by the river and " * 15
