@@ -16,8 +16,8 @@ from model.trace import Trace
 from tests.apptest import charts
 from tests.pages.explore import LINES, Explore, array, same
 from ui import streamlit_internals
-from ui.heads import head, overview
 from ui.controls import OWN_TEXT
+from ui.heads import head, overview
 from ui.sidebar.models import EXAMPLES, FIRST
 from viz.heads.overview import BLOCKED
 from viz.heatmap import MOST_TICKS
