@@ -125,9 +125,6 @@ class LossPerTarget:
             adds += close[:1] if first and last else []
         return bool(adds) and all(adds)
 
-    def _alone(self, row: Row, place: int) -> float:
-        return self._kept(row, [place])
-
     def _kept(self, row: Row, places: list[int]) -> float:
         """The mean loss with all targets but these ignored."""
         targets = torch.full_like(row[self.row.which], IGNORED)
@@ -142,7 +139,7 @@ class LossPerTarget:
     def of(self, row: Row) -> Tensor:
         """The loss at each of `places`, float64."""
         if self.is_mean:
-            return torch.tensor([self._alone(row, place) for place in self.places], dtype=torch.float64)
+            return torch.tensor([self._kept(row, [place]) for place in self.places], dtype=torch.float64)
         losses = self.row.returned(row).losses
         assert losses is not None
         return as_many(losses.double(), self._many)[[self._index[place] for place in self.places]].cpu()
@@ -152,7 +149,7 @@ class LossPerTarget:
         row, which = (self.row.cut(place + 1) if cut else self.row).tensors, self.row.which
         if self.is_mean:
             rows = ({which: _with_id(row[which], place, one)} for one in ids.split(1))
-            return torch.tensor([self._alone(row | one, place) for one in rows], dtype=torch.float64)
+            return torch.tensor([self._kept(row | one, [place]) for one in rows], dtype=torch.float64)
         found = []
         for some in ids.split(AT_ONCE):
             wide = {

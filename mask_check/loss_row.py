@@ -273,7 +273,8 @@ def _is_whole(one: Tensor) -> bool:
 
 
 def _are_ids(name: Any, one: Tensor) -> bool:
-    return _is_whole(one) and one.ndim == 2 and one.shape[1] > 2 and looks_like_ids(name)
+    named_so = not any(part in str(name).lower() for part in NO_IDS)
+    return named_so and _is_whole(one) and one.ndim == 2 and one.shape[1] > 2
 
 
 def _are_targets(ids: Any, ones: Any) -> bool:
@@ -304,10 +305,6 @@ def as_many(losses: Tensor, many: int) -> Tensor:
         words = N_("the function returns {many} losses, and {got} with other targets: return one for each token.")
         raise NotPerTarget(msg(words, many=many, got=losses.numel()))
     return losses.flatten()
-
-
-def looks_like_ids(name: Any) -> bool:
-    return not any(part in str(name).lower() for part in NO_IDS)
 
 
 def _floats(one: Any) -> bool:

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_all
 from mask_check.findings import BROKEN, Finding, skipped, unknown, worst
-from mask_check.subject import CheckedModule, TookTooLong, apart
+from mask_check.subject import CheckedModule, TookTooLong, apart, class_in
 from mask_check.trial import CheckTrial, OperationObserver, first_above
 
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
@@ -106,7 +105,7 @@ def explicit_form(trial: CheckTrial) -> Form | None:
     alike = all(torch.equal(layer, layers[0]) for layer in layers)
     if not (alike and subject.takes_mask and subject.takes_positions) or has_state(subject.config):
         return None
-    source = _source(subject.inner)  # its mask functions hand a mask of four axes on as it is
+    source = _source(subject)  # its mask functions hand a mask of four axes on as it is
     hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
     if subject.kind == "encoder-decoder" or (subject.is_transformers_model and not hands_on):
         return None
@@ -157,7 +156,7 @@ def rows_of_positions(subject: CheckedModule) -> int:
         return 1
     text = ""
     with suppress(OSError, TypeError):  # no source, or no module of transformers'
-        text = inspect.getsource(_source(subject.inner))  # type: ignore[arg-type]
+        text = inspect.getsource(_source(subject))  # type: ignore[arg-type]
     if subject.kind != "decoder":  # a mask that is not causal is made without them; a pair's documents need sources
         return 0
     given = set(GIVEN.findall(text))
@@ -166,10 +165,9 @@ def rows_of_positions(subject: CheckedModule) -> int:
     return 4 if "text_position_ids" in given and "position_ids.shape[0] == 4" in text else 0
 
 
-def _source(module: Any) -> ModuleType | None:
+def _source(subject: CheckedModule) -> ModuleType | None:
     """The module of transformers' that its class, or the one it is derived from, stands in."""
-    names = (one.__module__ for one in type(module).__mro__)
-    return next((sys.modules.get(name) for name in names if name.startswith("transformers.models.")), None)
+    return inspect.getmodule(class_in("transformers.models.", subject.inner))
 
 
 def has_state(config: Any) -> bool:

@@ -119,8 +119,7 @@ def reads_images(name: str, settings: Settings) -> bool:
     from model.huggingface import checkpoint_files, fetching
 
     try:
-        is_path = checkpoint_files.is_path(name)
-        folder = checkpoint_files.allowed_folder(name, settings) if is_path else fetching.cached(name)
+        folder = fetching.local_folder(name, settings)
     except CheckpointError:
         return False
     return folder is not None and any((folder / file).is_file() for file in checkpoint_files.PROCESSORS)
@@ -163,9 +162,8 @@ def inspect(name: str, settings: Settings) -> None:
     check_offered(name, settings)
     from model.huggingface import checkpoint_files, fetching
 
-    is_path = checkpoint_files.is_path(name)
-    folder = checkpoint_files.allowed_folder(name, settings) if is_path else fetching.cached(name)
-    if is_path and folder is not None and _is_ours(name, folder):
+    folder = fetching.local_folder(name, settings)
+    if folder is not None and checkpoint_files.is_path(name) and _is_ours(name, folder):
         checkpoint_files.check_limits(name, folder, settings)
         fetching.check_tokenizer(name, _tokenizer(checkpoint_files.tokenizer_folder(name, folder)))
     elif folder is not None:
@@ -250,12 +248,9 @@ def check_name(name: str, settings: Settings) -> None:
     network."""
     check_offered(name, settings)
     if _entry(name) is None:
-        from model.huggingface import checkpoint_files, fetching
+        from model.huggingface import fetching
 
-        if checkpoint_files.is_path(name):
-            checkpoint_files.allowed_folder(name, settings)
-        else:
-            fetching.cached(name)
+        fetching.local_folder(name, settings)
 
 
 def induction_steps() -> dict[str, int]:

@@ -21,7 +21,7 @@ from model.base import CachedCall, Model
 from model.blocks import Heads, KeysValues, positions_of
 from model.decoder import DecoderModel
 from model.masks import MaskContext, MaskSpec
-from model.text import PAD_PIECE, TokenBatch, padded
+from model.text import TokenBatch, labelled_batch
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer, TransformerConfig
 
@@ -55,12 +55,7 @@ def network_of(model: Model) -> Transformer | None:
 
 def batch_of(model: Model, *rows: Sequence[int], pad_side: str = "right") -> TokenBatch:
     """Rows of ids as a batch, padded on one side to the longest."""
-    ids, keep = padded(rows, 0, pad_side)
-    pieces = [
-        tuple(model.label(token) if real else PAD_PIECE for token, real in zip(*row, strict=True))
-        for row in zip(ids.tolist(), keep.tolist(), strict=True)
-    ]
-    return TokenBatch(ids, keep, tuple(pieces), pad_side, cut=("",) * len(rows))
+    return labelled_batch(rows, model.label, 0, pad_side)
 
 
 def cache_of(trace: Trace, length: int | None = None) -> list[KeysValues]:

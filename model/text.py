@@ -134,6 +134,18 @@ def padded(rows: Sequence[Sequence[int]], pad: int, pad_side: str = "right") -> 
     return pad_sequence(ids, True, pad, pad_side), keep
 
 
+def labelled_batch(
+    rows: Sequence[Sequence[int]], label: Callable[[int], str], pad: int, pad_side: str, cut: tuple[str, ...] = ()
+) -> TokenBatch:
+    """Rows of ids, padded on one side to the longest, with what to show for each."""
+    ids, keep = padded(rows, pad, pad_side)
+    pieces = [
+        tuple(label(token) if real else PAD_PIECE for token, real in zip(*row, strict=True))
+        for row in zip(ids.tolist(), keep.tolist(), strict=True)
+    ]
+    return TokenBatch(ids, keep, tuple(pieces), pad_side, cut or ("",) * len(rows))
+
+
 class BatchTokenizer:
     """A tokenizer with a model's limits. Holds nothing of any text; safe to share between threads."""
 
@@ -174,7 +186,7 @@ class BatchTokenizer:
         if empty:
             raise ValueError(msg("expected text in every row, got none in row {row}", row=empty[0]))
         rows = [[*self.start, *ids, *self.end] for ids, _, _ in encoded]
-        batch = self._batch(rows, pad_side, tuple(cut for _, _, cut in encoded))
+        batch = labelled_batch(rows, self.label, self.pad, pad_side, tuple(cut for _, _, cut in encoded))
         return self._with_texts(batch, texts, [ends for _, ends, _ in encoded])
 
     def written(self, rows: list[list[int]], pad_side: str) -> TokenBatch:
@@ -183,17 +195,8 @@ class BatchTokenizer:
         lengths = [[len(decode(row[:last])) for last in range(1, len(row) + 1)] for row in rows]
         # of a character of several tokens, or before a full stop, a beginning may be longer than what goes on with it
         ends = [np.minimum.accumulate(some[::-1])[::-1].tolist() for some in lengths]
-        batch = self._batch([[*self.start, *row] for row in rows], pad_side, ("",) * len(rows))
+        batch = labelled_batch([[*self.start, *row] for row in rows], self.label, self.pad, pad_side)
         return self._with_texts(batch, [decode(row) for row in rows], ends)
-
-    def _batch(self, rows: list[list[int]], pad_side: str, cut: tuple[str, ...]) -> TokenBatch:
-        """Rows of ids, padded on one side to the longest, with what to show for each."""
-        ids, keep = padded(rows, self.pad, pad_side)
-        pieces = []
-        for row in rows:
-            padding, shown = [PAD_PIECE] * (ids.shape[1] - len(row)), [self.label(token) for token in row]
-            pieces.append(tuple(padding + shown if pad_side == "left" else shown + padding))
-        return TokenBatch(ids, keep, tuple(pieces), pad_side, cut)
 
     def _with_texts(self, batch: TokenBatch, texts: list[str], ends: list[list[int]]) -> TokenBatch:
         """ends: of each text's own tokens; 0 before them, its end behind them."""

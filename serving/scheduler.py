@@ -208,13 +208,12 @@ class Worker:
 class Done:
     """What observers get of a job that has ended; nothing of its user or text.
 
-    job: its function's name. waited, took: seconds in the queue and in a worker. waiting: jobs in the queue then.
+    job: its function's name. waited, took: seconds in the queue and in a worker.
     """
 
     job: str
     waited: float
     took: float
-    waiting: int
     outcome: Outcome
 
 
@@ -308,7 +307,7 @@ class Scheduler:
             ticket.answer.set_exception(error)
         took = monotonic() - began
         self._queue.done(ticket, took)
-        done = Done(ticket.job.name, began - ticket.entered, took, self._queue.waiting(), outcome)
+        done = Done(ticket.job.name, began - ticket.entered, took, outcome)
         for observer in self.observers:
             try:
                 observer(done)

@@ -32,17 +32,13 @@ START = 120.0  # seconds that importing torch may take on a machine that is busy
 
 
 class WorkerProcess(Worker):
-    """A worker. busy: whether it does a job. models_in_memory, trace_bytes: of its engine. memory_bytes: that the
-    process may take for itself, where the system can limit it; it ends when it takes more."""
+    """A worker. models_in_memory, trace_bytes: of its engine. memory_bytes: that the process may take for itself,
+    where the system can limit it; it ends when it takes more."""
 
     def __init__(self, models_in_memory: int, trace_bytes: int, *, memory_bytes: int | None = None) -> None:
         self._arguments, self._memory_bytes = (str(models_in_memory), str(trace_bytes)), memory_bytes
-        self._closed, self._ready, self.busy = False, False, False
+        self._closed = self._ready = False
         self._process, self._connection = self._started()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def wait_until_ready(self) -> None:
         if self._ready:
@@ -57,7 +53,7 @@ class WorkerProcess(Worker):
         if self._process.poll() is not None:  # it ended while it had nothing to do: no job was lost with it
             self._replace()
             self.wait_until_ready()
-        message, self.busy = pickle.dumps(job, pickle.HIGHEST_PROTOCOL), True
+        message = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
         try:
             # should it stop in the middle of a word, nothing else would end the waiting for the rest
             timer = Timer(seconds + SPARE, self._process.kill)
@@ -73,8 +69,6 @@ class WorkerProcess(Worker):
         except (EOFError, OSError):
             self._replace()
             raise WorkerLost from None
-        finally:
-            self.busy = False
         return result_in(answer)
 
     def close(self) -> None:

@@ -131,15 +131,18 @@ def check_config_is_there(name: str, files: Collection[str]) -> None:
 
 def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
     """The files that a tokenizer is read from. Raises CheckpointError for none."""
-    for tokenizer in TOKENIZERS:
-        if all(part in files for part in tokenizer):
-            return tokenizer
-    if gguf := formats.gguf_file(name, files):
-        return (gguf,)
+    if found := _tokenizer_in(name, files):
+        return found
     if "source.spm" in files or "target.spm" in files:
         lacking = [part for part in MARIAN if part not in files]
         raise CheckpointError(msg(MARIAN_LACKS, model=name, files=msg_all(lacking), all=", ".join(MARIAN)))
     raise CheckpointError(msg(NO_TOKENIZER, model=name))
+
+
+def _tokenizer_in(name: str, files: Collection[str]) -> tuple[str, ...]:
+    """The files that a tokenizer is read from; none where there is none."""
+    gguf = formats.gguf_file(name, files)
+    return next((one for one in TOKENIZERS if all(part in files for part in one)), (gguf,) if gguf else ())
 
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
@@ -251,13 +254,9 @@ def logged_losses(name: str, settings: Settings) -> dict[str, list[tuple[int, fl
 
 def tokenizer_folder(name: str, folder: Path) -> Path:
     """Where a model's tokenizer is: in its folder, or, of a Trainer's checkpoint without one, in the folder above."""
-
-    def has_one(place: Path) -> bool:
-        files = local_files(place)
-        return bool(formats.gguf_file(name, files)) or any(all(part in files for part in each) for each in TOKENIZERS)
-
     above = folder.parent
-    if has_one(folder) or not STEP.fullmatch(folder.name) or not has_one(above):
+    here = _tokenizer_in(name, local_files(folder))
+    if here or not STEP.fullmatch(folder.name) or not _tokenizer_in(name, local_files(above)):
         return folder
     check_small_files(name, {file: size for file, size in local_files(above).items() if file in SMALL})
     return above

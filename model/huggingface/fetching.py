@@ -38,9 +38,7 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     progress may raise to stop. Raises NotAvailable if the files cannot be downloaded, CheckpointError for a name that
     means nothing or files that make no model, TooLarge for too many weights.
     """
-    if checkpoint_files.is_path(name):
-        return checkpoint_files.allowed_folder(name, settings)
-    if folder := cached(name):
+    if folder := local_folder(name, settings):
         return folder
     repository, listed = _repository(name)[0], _judged(name, settings, progress)
 
@@ -57,10 +55,12 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
 def download_size(name: str, settings: Settings, progress: hub.Progress | None = None) -> int:
     """The bytes that `fetch` would download, 0 if all is on this machine. Raises what fetch raises. Config and
     tokenizer are downloaded to know."""
-    if checkpoint_files.is_path(name):
-        checkpoint_files.allowed_folder(name, settings)
-        return 0
-    return 0 if cached(name) else sum(_judged(name, settings, progress).values())
+    return 0 if local_folder(name, settings) else sum(_judged(name, settings, progress).values())
+
+
+def local_folder(name: str, settings: Settings) -> Path | None:
+    """The folder that a name is a path to, else as `cached`. Raises CheckpointError as allowed_folder and `cached`."""
+    return checkpoint_files.allowed_folder(name, settings) if checkpoint_files.is_path(name) else cached(name)
 
 
 def cached(name: str) -> Path | None:

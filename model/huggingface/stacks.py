@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel, cache_utils
+from transformers import PreTrainedModel, cache_utils
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from i18n import msg
@@ -289,7 +289,8 @@ def _most_positions(stack: PreTrainedModel, first: int = 0) -> int:
     given = getattr(config, "rope_parameters", None) or {}
     kinds = [rope for rope in (given, *given.values()) if isinstance(rope, dict)]  # one, or one for each layer type
     longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
-    stated = _stated(config)
+    limits = (getattr(config, name, None) for name in LIMITS)
+    stated = next((one for one in limits if isinstance(one, int) and one > 0), USUAL_CONTEXT)  # XLNet has -1
     limit: int = min([stated, *longest, getattr(config, "keep_window_size", None) or stated])
     embeddings = (one for name, one in stack.named_modules() if name.endswith("position_embeddings"))
     tables = [getattr(one, "weight", None) for one in embeddings]  # I-BERT's are not nn.Embedding
@@ -314,11 +315,6 @@ def _takes_positions(stack: PreTrainedModel) -> bool:
 
 def _positions(stack: PreTrainedModel, run: AttentionRun) -> dict[str, Any]:
     return {"position_ids": run.positions} if _takes_positions(stack) else {}
-
-
-def _stated(config: PreTrainedConfig) -> int:
-    limits = (getattr(config, name, None) for name in LIMITS)
-    return next((one for one in limits if isinstance(one, int) and one > 0), USUAL_CONTEXT)  # XLNet has -1
 
 
 def _takes(module: nn.Module, name: str) -> bool:

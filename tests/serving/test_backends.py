@@ -170,15 +170,15 @@ class TestWorkers:
         firsts = [their_home.ask(Job(jobs.process_of, (run_of(tiny, spec),))) for spec in specs]
         for _ in range(3):
             assert [their_home.ask(Job(jobs.process_of, (run_of(tiny, spec),))) for spec in specs] == firsts
-        assert set(firsts) <= {worker.pid for worker in workers}
+        assert set(firsts) <= {worker._process.pid for worker in workers}
 
     @pytest.mark.parametrize("way", [jobs.die, jobs.stop])
     def test_a_worker_that_is_lost_or_stuck_is_replaced_and_its_job_tried_once_more(
         self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path, way: Callable
     ) -> None:
-        pids = {worker.pid for worker in workers}
+        pids = {worker._process.pid for worker in workers}
         assert their_home.ask(Job(way, (str(tmp_path), 1))) == 2
-        assert len({worker.pid for worker in workers} - pids) == 1
+        assert len({worker._process.pid for worker in workers} - pids) == 1
 
     def test_a_job_that_ends_two_workers_is_not_tried_again(self, their_home: Scheduler, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="ended twice"):
@@ -190,7 +190,7 @@ class TestWorkers:
         self, their_home: Scheduler, workers: list[WorkerProcess]
     ) -> None:
         for worker in workers:
-            os.kill(worker.pid, signal.SIGKILL)
+            os.kill(worker._process.pid, signal.SIGKILL)
             worker._process.wait(SECONDS)
         assert [their_home.ask(Job(jobs.wait, (0.0,))) for _ in workers] == ["done"] * len(workers)
 
@@ -200,7 +200,7 @@ class TestWorkers:
         asker = Thread(target=lambda: answers.append(their_home.ask(job)))
         asker.start()
         begun(tmp_path / "begun")
-        os.kill(next(worker for worker in workers if worker.busy).pid, signal.SIGKILL)
+        os.kill(workers[their_home._states.index("busy")]._process.pid, signal.SIGKILL)
         asker.join(SECONDS)
         assert answers == ["done"]
 
@@ -221,7 +221,7 @@ class TestWorkers:
 
         worker = WorkerProcess(2, 10**7)
         monkeypatch.setattr(worker, "_started", no_room)
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(worker._process.pid, signal.SIGKILL)
         for _ in range(2):
             with pytest.raises(WorkerLost):
                 worker.wait_until_ready()
