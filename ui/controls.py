@@ -22,7 +22,7 @@ from model.transformer import Transformer
 from serving.settings import Settings
 from ui import explain, link, page, run_view, widgets
 from ui.guard import guarded
-from ui.sidebar import chat, models, training_steps
+from ui.sidebar import chat, models, positions, training_steps
 from ui.sidebar.models import EXAMPLES, FIRST, model_found
 from ui.widgets import bound, deferred, download, one_of
 from viz.heads.cells import merged_words
@@ -40,8 +40,6 @@ SCOPE_HELP = N_(
 OWN_TEXT = N_("Your text")
 SIDES = {"left": N_("left"), "right": N_("right")}
 BY = {"tokens": N_("Tokens"), "words": N_("Words"), "sentences": N_("Sentences")}
-MERGING = ("Explore", "Export", "Compare", "Across layers")  # not shown: pages whose positions count merged tokens
-POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")  # choices that hold positions of merged tokens
 OF_THE_MODEL = ("layer", "head", "attention", "training_step", *NATIVE)  # choices that are reset for another model
 
 
@@ -63,7 +61,7 @@ def open_model(*own: Callable[[], None]) -> Model:
     widgets.restore("kept", _from_link, (*link.View.TYPED, "text", "other"))
     for restore in own:
         restore()
-    _count_positions()
+    positions.of_this_page()
     with st.sidebar:
         name = choose_model()
     with st.container():  # so that what follows keeps its position whatever is said here
@@ -75,7 +73,7 @@ def open_model(*own: Callable[[], None]) -> Model:
 def keep() -> Model:
     """Do what `open_model` does in a fragment, which runs again without the rest of the page."""
     widgets.keep("kept")
-    _count_positions()
+    positions.of_this_page()
     return models.kept()  # no model is passed to a fragment: that would keep it in memory while the page is open
 
 
@@ -85,6 +83,7 @@ def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[Tokenize
     ask_for_text(text)
     if model.chats and st.sidebar.toggle(say("Chat messages"), key="chat", help=say(chat.HELP)):
         reading = chat.open_messages(model, text)
+        positions.follow(model, reading, 0)
         widgets.show_notes(explain.limits(model, reading) if limits else [])
         return reading, 0
     with st.sidebar:
@@ -94,6 +93,7 @@ def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[Tokenize
         reading = run_view.tokenize(model, text, pad_side, targets)
     with row_place:
         row = choose_row(reading.rows)
+    positions.follow(model, reading, row)
     widgets.show_notes(explain.limits(model, reading) if limits else [])
     return reading, row
 
@@ -116,22 +116,11 @@ def _end(words: str) -> NoReturn:
     st.stop()
 
 
-def _count_positions() -> None:
-    """Forget positions that count other units (tokens, words, sentences) than this page's."""
-    state = st.session_state
-    if state.positions_count != _counted(state.by):
-        state.update(dict.fromkeys(POSITIONS), positions_count=_counted(state.by))
-
-
-def _counted(by: By) -> By:
-    """The unit of this page's positions. by: what its tokens are merged into."""
-    return by if st.session_state.page in MERGING else "tokens"
-
-
 def _from_link() -> dict[str, Any]:
     """The choices that the link holds; if it holds no text, texts that the user typed stay."""
     view, settings = link.View.read(), models.settings()
     models.forget_failure()  # of another link's model
+    st.session_state.positions_of = None
     known = view.model in catalog.offered(settings)
     kept = st.session_state.get("kept", {})
     named = settings.models and not known and "model" in view.model_fields_set
@@ -144,7 +133,7 @@ def _from_link() -> dict[str, Any]:
     chosen |= {
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
-        "positions_count": _counted(chosen["by"]),
+        "positions_count": positions.unit(chosen["by"]),
     }
     of_link = None if view.text is None else {"text": view.text, "target": view.target}
     now = {name: kept[name] for name in ("text", "target")} if kept else None
@@ -179,9 +168,9 @@ def chosen_model(copy: Mapping[str, Any] | None = None) -> str:
 
 def choose_text() -> str:
     show_all = dict.fromkeys(("begin", "end", "zoom", "span"))
-    take = st.session_state.update
+    anew, take = dict.fromkeys(positions.POSITIONS), st.session_state.update
     st.text_area(say("Text, one sequence per line"), key="text", height=140, on_change=take, kwargs=show_all)
-    choose_example(EXAMPLES, "example", "text", lambda text: take(show_all, text=text, row=1))
+    choose_example(EXAMPLES, "example", "text", lambda text: take(anew, text=text, row=1))
     return read(st.session_state.text)
 
 
@@ -274,7 +263,7 @@ def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpe
     left.markdown(page.heading(title, explain.title_of(model), explain.size(batch, row)))
     look: Any = {"horizontal": True, "horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
     with right, st.container(**look):
-        if st.session_state.page in MERGING:
+        if st.session_state.page in positions.MERGING:
             choose_by(width="content")
         return switch_masks(model, switches(model))
 
