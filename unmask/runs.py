@@ -101,6 +101,9 @@ class Run(Analyses, Checkable):
         """What each head does, in shares of its attention, 0 to 1, [L,H]: "previous", "first", "induction" …"""
         return self.survey.shares
 
+    def marks(self) -> dict[str, np.ndarray]:
+        return self.survey.marked
+
     def attention(self, name: str) -> "Run":
         """The same run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""
         return self._shown(trace=self.trace.select(name))

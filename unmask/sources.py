@@ -89,7 +89,11 @@ class HeadSource(ABC):
         return []
 
     def measures(self) -> dict[str, np.ndarray]:
-        """Shares of each head's attention by their names, [L,H], by which an overview can be dimmed and sorted."""
+        """Shares of each head's attention by their names, [L,H]."""
+        return {}
+
+    def marks(self) -> dict[str, np.ndarray]:
+        """Those of them by which an overview marks, dims and sorts heads."""
         return {}
 
     def head(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
@@ -133,7 +137,7 @@ class HeadSource(ABC):
 
         cells: the most cells of all heads in full; tokens: the most queries and keys, those around the framed one.
         """
-        about: dict[str, Any] = {"notes": self.notes(), "measures": self.measures()}
+        about: dict[str, Any] = {"notes": self.notes(), "measures": self.marks()}
         about |= {"numbers": self.numbers, "across": self.across, "size": self.size}
         return all_heads(self.shown_view, *self.glance(), chosen, self.query, cells=cells, tokens=tokens, **about)
 

@@ -22,6 +22,7 @@ from model.trace import Thumbnails, Trace
 
 HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # across texts all but "first" are NaN
 SHARES = (*HEAD_PATTERNS, "future", "padding")
+LEAST_QUERIES = 3  # that a head needs to be marked with a pattern
 
 
 class AttentionShares:
@@ -62,6 +63,11 @@ class AttentionShares:
         values = torch.cat([self._patterns(queries, weights), self._leak(layer, queries, weights)])
         self._sums[:, layer] += (values * asked).sum(-1)
         self._counts[:, layer] += asked.sum(-1)
+
+    def rare(self) -> frozenset[str]:
+        """The patterns that fewer than LEAST_QUERIES queries of the row are asked about."""
+        counts = self._asked.sum(-1).tolist()
+        return frozenset(name for name, count in zip(HEAD_PATTERNS, counts, strict=False) if count < LEAST_QUERIES)
 
     def means(self) -> dict[str, np.ndarray]:
         """float32 [L,H] each; NaN where no query is asked about; "future" also where there is no later and earlier."""
@@ -107,12 +113,19 @@ LARGEST, SMALLEST = 64, 4  # sides of a thumbnail
 @dataclass(frozen=True, eq=False)
 class Survey:
     """thumbnails: float32 [L,H,S,S'], the largest weight of each patch. blocked: bool [L, H or 1, S, S'], patches that
-    are blocked as a whole. shares: by SHARES, float32 [L,H], see AttentionShares.
+    are blocked as a whole. shares: by SHARES, float32 [L,H], see AttentionShares. rare: those of too few queries to
+    mark a head with.
     """
 
     thumbnails: np.ndarray
     blocked: np.ndarray
     shares: dict[str, np.ndarray]
+    rare: frozenset[str] = frozenset()
+
+    @property
+    def marked(self) -> dict[str, np.ndarray]:
+        """The shares that heads are marked with."""
+        return {name: share for name, share in self.shares.items() if name not in self.rare}
 
     @property
     def future(self) -> np.ndarray:
@@ -131,7 +144,7 @@ class Survey:
             return mixed
 
         shares = {name: pick(own, other.shares[name]) for name, own in self.shares.items()}
-        return Survey(pick(self.thumbnails, other.thumbnails), pick(self.blocked, other.blocked), shares)
+        return Survey(pick(self.thumbnails, other.thumbnails), pick(self.blocked, other.blocked), shares, self.rare)
 
 
 def thumbnail_size(layers: int, heads: int) -> int:
@@ -153,7 +166,7 @@ def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None, by: By = "
         thumbnails.add(layer, *merge.add(some, weights))
         shares.add(layer, some, weights.cpu())
     blocked = _blocked(trace, row, masks, groups, *thumbnails.result.shape[2:])
-    return Survey(thumbnails.result.numpy(), blocked, shares.means())
+    return Survey(thumbnails.result.numpy(), blocked, shares.means(), shares.rare())
 
 
 def blocked_thumbnail(blocked: np.ndarray, tall: int, wide: int) -> np.ndarray:

@@ -153,6 +153,14 @@ def test_the_overview_has_the_shares_that_the_library_measures(open_page: Open) 
                 page.keyboard.press("ArrowDown" if head == 5 else "ArrowRight" if layer % 2 == 0 else "ArrowLeft")
 
 
+def test_one_query_marks_no_head(open_page: Open) -> None:  # noqa: F811
+    page = open_page()
+    show(page, "The moon rose over the hill and the boat went home")  # "the" comes twice
+    options = page.locator("[data-part=overview] select option").evaluate_all("some => some.map(one => one.value)")
+    assert {"previous", "first", "itself"} <= {*options}
+    assert not {"duplicate", "induction"} & {*options}
+
+
 def test_other_masks_and_a_drawing(open_page: Open) -> None:  # noqa: F811
     page = open_page()
     page.get_by_text("More masks").click()

@@ -149,7 +149,7 @@ def report_of(subject: ExportSubject, link: str) -> str:
         tokens=MOST_TOKENS,
         numbers=found.layer_numbers.get(now.run.attention, ()),
         notes=leak_notes(survey.future, survey.padding),
-        measures=survey.shares,
+        measures=survey.marked,
         across=now.run.attention == "cross",
     )
     view = ReportView(

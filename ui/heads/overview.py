@@ -39,7 +39,7 @@ def show(
     """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
     rerun, what dims heads to .dim and .dim_sorted. by: as overview_packet's."""
     numbers = now.model.describe().layer_numbers.get(now.run.attention, ())
-    heads: Any = {"layer": layer, "head": head, "numbers": numbers, "measures": found.shares, "by": by}
+    heads: Any = {"layer": layer, "head": head, "numbers": numbers, "measures": found.marked, "by": by}
     packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
 
     def picked() -> None:
@@ -50,5 +50,5 @@ def show(
             st.session_state.dim, st.session_state.dim_sorted = by[0] or None, bool(by[1])
 
     layers = partial(run_view.layer_names, now.model, now.run.attention)
-    tables = lambda: measures_tables(found.thumbnails, found.shares, layers())  # noqa: E731
+    tables = lambda: measures_tables(found.thumbnails, found.marked, layers())  # noqa: E731
     _component(data=packet, key=key, tables=tables, on_pick_change=picked, on_by_change=picked)

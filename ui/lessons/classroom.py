@@ -315,7 +315,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
     if step.show == "overview":
         found, (layer, head) = now.survey(), step.head
         heads: Any = {"layer": layer, "head": head}
-        heads["measures"] = found.shares
+        heads["measures"] = found.marked
         heads["numbers"] = now.model.describe().layer_numbers.get(now.run.attention, ())
         packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
         return Drawn(canvases=[(now.model.name, Canvas("overview", packet))], hatched=bool(found.blocked.any()))

@@ -17,6 +17,8 @@ function listed(items) {
 
 const at3 = (plane, head, rows) => plane.subarray(head * rows * rows, (head + 1) * rows * rows);
 
+const LEAST_QUERIES = 3; // as in model/heads/survey.py
+
 // The shares of a head's attention, as in model/heads/survey.py: means over the real queries that attend to something and to
 // which the share applies; NaN if there is none.
 function sharesOf(weights, { ids, keep }) {
@@ -43,7 +45,11 @@ function sharesOf(weights, { ids, keep }) {
     if (last >= 0) add("duplicate", duplicate);
     if (last >= 0 && last < query - 2) add("induction", row[last + 1]);
   }
-  return Object.fromEntries(template.overview.header.measures.map(({ name }) => [name, sums[name] ? sums[name][0] / sums[name][1] : NaN]));
+  const mean = ({ name, tag }) => { // a pattern of few queries marks no head
+    const [sum, count] = sums[name] ?? [NaN, 0];
+    return [name, tag && count < LEAST_QUERIES ? NaN : sum / count];
+  };
+  return Object.fromEntries(template.overview.header.measures.map(mean));
 }
 
 // All heads as thumbnails: a pixel is the largest weight of a patch, 0 to 254, or 255 if all of it is blocked. masksOf(layer).

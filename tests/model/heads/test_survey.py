@@ -90,3 +90,17 @@ def test_padding_is_no_earlier_copy_of_a_token_whatever_fills_it(tiny: Model, ba
     padded = survey(tiny.run(replace(batch, ids=ids)), row).shares
     for name in ("duplicate", "induction"):
         np.testing.assert_allclose(padded[name], alone[name], atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("text", "rare"),
+    [
+        ("the moon rose over the hill", {"duplicate", "induction"}),
+        ("the moon rose over the hill, the moon rose over the hill", set()),
+        ("so it", {"previous", "first", "itself", "duplicate", "induction"}),
+    ],
+)
+def test_a_pattern_of_few_queries_marks_no_head(story: Model, text: str, rare: set[str]) -> None:
+    found = survey(story.run(story.encode([text])))
+    assert found.rare == rare
+    assert {*found.marked} == {*SHARES} - rare
