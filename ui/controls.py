@@ -120,7 +120,6 @@ def _from_link() -> dict[str, Any]:
     """The choices that the link holds; if it holds no text, texts that the user typed stay."""
     view, settings = link.View.read(), models.settings()
     models.forget_failure()  # of another link's model
-    st.session_state.positions_of = None
     known = view.model in catalog.offered(settings)
     kept = st.session_state.get("kept", {})
     named = settings.models and not known and "model" in view.model_fields_set
@@ -134,6 +133,7 @@ def _from_link() -> dict[str, Any]:
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
         "positions_count": positions.unit(chosen["by"]),
+        "positions_of": None,
     }
     of_link = None if view.text is None else {"text": view.text, "target": view.target}
     now = {name: kept[name] for name in ("text", "target")} if kept else None

@@ -41,6 +41,11 @@ class TestPadding:
         page.set(pad="left")
         assert page.url["pins"] == "12,13"
 
+    def test_the_next_page_has_the_same_token(self) -> None:
+        page = Explore(text=f"{DOG}\n{KING}", query="12").set(pad="right").go("pages/mask_lab.py")
+        assert page["query"] == 2
+        assert page.set(pad="left").go("app.py")["query"] == 12
+
     def test_another_row_has_the_query_where_it_has_a_token(self) -> None:
         page = Explore(text=f"{KING}\n{DOG}", pad="right", query="3")
         assert token(page) == "·king"

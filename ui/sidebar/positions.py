@@ -1,7 +1,7 @@
 """Choices that hold positions of a text's tokens: cells of a row, padding included, so they move when that changes."""
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import streamlit as st
 
@@ -10,6 +10,17 @@ from model.heads.merging import By
 
 MERGING = ("Explore", "Export", "Compare", "Across layers")  # not shown: pages whose positions count merged tokens
 POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")
+
+
+class Place(NamedTuple):
+    """Which tokens the positions are of, and where in their row these are: from begin up to, without, end."""
+
+    model: str
+    tokens: tuple[str, ...]
+    row: int
+    side: str
+    begin: int
+    end: int
 
 
 def unit(by: By) -> By:
@@ -27,18 +38,17 @@ def of_this_page() -> None:
 def follow(model: Model, reading: TokenizedText, row: int) -> None:
     """Move the positions with the row's real tokens. Forget those that are padding since the text, the row or the pad
     side changed, and all of them for tokens of another model. A link that was read holds them as they are."""
-    state, batch = st.session_state, reading.batch
-    real = batch.real(row)
-    given = {"model": model.name, "tokens": batch.pieces[row][real], "row": row, "side": batch.pad_side, "real": real}
-    before, state.positions_of = state.get("positions_of"), given
+    state, batch, real = st.session_state, reading.batch, reading.batch.real(row)
+    given = Place(model.name, batch.pieces[row][real], row, batch.pad_side, real.start, real.stop)
+    before, state.positions_of = state.positions_of, given
     if before in (None, given):
         return
-    other_tokens = before["model"] != given["model"] and before["tokens"] != given["tokens"]
-    merged = unit(state.by) != "tokens" and any(before[name] != given[name] for name in ("row", "side"))
+    other_tokens = before.model != given.model and before.tokens != given.tokens
+    merged = unit(state.by) != "tokens" and (before.row, before.side) != (given.row, given.side)
     if other_tokens or merged or model.kind == "encoder-decoder":  # whose positions are of a target, too
         state.update(dict.fromkeys(POSITIONS))
     elif unit(state.by) == "tokens":
-        by = real.start - before["real"].start
+        by = given.begin - before.begin
         state.update({name: _moved(state.get(name), by, real, ends=name == "end") for name in POSITIONS})
 
 
