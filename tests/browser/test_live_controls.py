@@ -157,8 +157,7 @@ def test_one_query_marks_no_head(open_page: Open) -> None:  # noqa: F811
     page = open_page()
     show(page, "The moon rose over the hill and the boat went home")  # "the" comes twice
     options = page.locator("[data-part=overview] select option").evaluate_all("some => some.map(one => one.value)")
-    assert {"previous", "first", "itself"} <= {*options}
-    assert not {"duplicate", "induction"} & {*options}
+    assert options == ["", "previous", "first", "itself"]
 
 
 def test_other_masks_and_a_drawing(open_page: Open) -> None:  # noqa: F811

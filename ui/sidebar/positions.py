@@ -12,7 +12,7 @@ MERGING = ("Explore", "Export", "Compare", "Across layers")  # not shown: pages 
 POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")
 
 
-class Place(NamedTuple):
+class RowTokens(NamedTuple):
     """Which tokens the positions are of, and where in their row these are: from begin up to, without, end."""
 
     model: str
@@ -39,7 +39,7 @@ def follow(model: Model, reading: TokenizedText, row: int) -> None:
     """Move the positions with the row's real tokens. Forget those that are padding since the text, the row or the pad
     side changed, and all of them for tokens of another model. A link that was read holds them as they are."""
     state, batch, real = st.session_state, reading.batch, reading.batch.real(row)
-    given = Place(model.name, batch.pieces[row][real], row, batch.pad_side, real.start, real.stop)
+    given = RowTokens(model.name, batch.pieces[row][real], row, batch.pad_side, real.start, real.stop)
     before, state.positions_of = state.positions_of, given
     if before in (None, given):
         return
