@@ -239,7 +239,7 @@ def opened() -> None:
         try:
             st.session_state[OPENED] = data.read(file.getvalue())
         except ValueError as error:
-            problem, words = escaped(problem_in(error) or ""), N_("{file} was not opened: {problem}.")
+            problem, words = escaped(problem_in(error)), N_("{file} was not opened: {problem}.")
             st.session_state[OPENED] = say(words, file=escaped(file.name), problem=problem)
 
     label, most = say("An NPZ or safetensors file saved by this page"), most_opened() // 2**20

@@ -14,7 +14,7 @@ from lessons.image_steps import pictured
 from lessons.lesson import Lesson, Step
 from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer
 from ui import explain, page, results
-from ui.guard import guarded, problem_in
+from ui.guard import MAY_BE_TOLD, guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
 from ui.lessons import choices, classroom, steps
@@ -111,11 +111,8 @@ def _found(step: Step) -> Answer | str:
     """The answer to a step's question, or why there is none: a mistake in one step leaves the others."""
     try:
         return steps.answered(step, *steps.pair(step))
-    except Exception as error:
-        problem = problem_in(error)
-        if problem is None:
-            raise
-        return say("{problem}.", problem=problem)
+    except MAY_BE_TOLD as error:
+        return say("{problem}.", problem=problem_in(error))
 
 
 def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
