@@ -13,7 +13,6 @@ from i18n import N_, say, say_count, together
 from lessons.glossary import glossary
 from model.base import Model, TokenizedText
 from model.heads import measures
-from model.heads.survey import Survey
 from model.heads.view import HeadView, coarser_words, mask_changes_cells
 from model.text import TokenBatch, beginning
 from serving.settings import Settings
@@ -26,7 +25,7 @@ from viz.heatmap import CachedFigure
 from viz.html import join, named, signed, tag
 from viz.lessons.glossary import card
 from viz.mask_styles import mask_names
-from viz.numbers import LeakShares, mean_share, percent, token_count
+from viz.numbers import LeakShares, percent, token_count
 from viz.sentence import HeadScene, loss_words, prediction_words
 
 NOT_COUNTED = N_("Only attention is counted, although other parts of the network may pass information on.")
@@ -190,11 +189,6 @@ def what_moved(
     both = standard.candidates[0], now.candidates[0]
     after = "" if {one.label for one in both} == {known} else prediction_words(pieces[position], position, *both)
     return together(filter(None, [losses, after]))
-
-
-def leaks(survey: Survey, layer: int, head: int) -> tuple[LeakShares, LeakShares]:
-    one = LeakShares(float(survey.future[layer, head]), float(survey.padding[layer, head]))
-    return one, LeakShares(mean_share(survey.future), mean_share(survey.padding))
 
 
 def sharing(look: RunView, layer: int, head: int) -> str:

@@ -12,6 +12,7 @@ from i18n import N_, Message, msg, say, translated
 from ui.markdown import lines
 
 TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model may raise; OSError: missing files
+MAY_BE_TOLD = (*TROUBLE, RuntimeError)  # torch's errors of memory are RuntimeErrors
 NO_MEMORY = N_("There was not enough memory for this. Try a shorter text, fewer lines or a smaller model")
 ALLOCATOR = (  # what torch's RuntimeErrors say when memory runs out
     "can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory",  # not shown
@@ -20,14 +21,16 @@ ALLOCATOR = (  # what torch's RuntimeErrors say when memory runs out
 _words: ContextVar[str] = ContextVar("_words", default="")
 
 
-def problem_in(error: Exception) -> Message | None:
-    """What to tell the reader, one sentence without its full stop; None for an error that is ours to mend."""
+def problem_in(error: Exception) -> Message:
+    """What to tell the reader, one sentence without its full stop. Raises an error that is ours to mend."""
     words = str(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(sign in words for sign in ALLOCATOR)
     ):
         return msg(NO_MEMORY)
-    return Message(partial(_without_stop, words or type(error).__name__)) if isinstance(error, TROUBLE) else None
+    if not isinstance(error, TROUBLE):
+        raise error
+    return Message(partial(_without_stop, words or type(error).__name__))
 
 
 def _without_stop(words: str) -> str:
@@ -38,11 +41,8 @@ def problem_of(work: Callable[[], object]) -> Message | None:
     """Do the work, and return what to tell the reader if it fails, else None."""
     try:
         work()
-    except Exception as error:
-        problem = problem_in(error)
-        if problem is None:
-            raise
-        return problem
+    except MAY_BE_TOLD as error:
+        return problem_in(error)
     return None
 
 
@@ -60,10 +60,8 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
     before = _words.set(words)
     try:
         yield
-    except Exception as error:
+    except MAY_BE_TOLD as error:
         problem = problem_in(error)
-        if problem is None:
-            raise
         on_trouble()
         tell(problem)
         st.stop()

@@ -27,10 +27,8 @@ def at_most(length: int) -> BeforeValidator:
     return BeforeValidator(lambda value: None if value is None else str(value)[:length])
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: Any) -> int:
     """The nearest number from 0 to 10,000. Raises ValueError for what is no finite number."""
-    if value is None:
-        return None
     number = float(str(value)[:20])
     if not math.isfinite(number):
         raise ValueError("expected a finite number")  # not shown

@@ -253,19 +253,21 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
         true = int(now.levels[now.pixel])
         st.html(pictures.level_table(now.chances, standard.chances, true, what, changed=changed))
         here = pictures.name_of(now.pixel + 1, "")
-        rows: list[tuple[str, Callable[[PixelView], str]]] = [
-            (say("{head} from here: on later pixels", head=name), lambda one: percent(float(one.leak[layer, head]))),
-            (say("{head}, mean of all queries", head=name), lambda one: percent(float(one.mean_leak[layer, head]))),
-            (say("all heads, all queries"), lambda one: percent(float(one.mean_leak.mean()))),
-            (say("writing {pixel}: on the answer", pixel=here), lambda one: percent(one.answer)),
-            (
-                say("true level {level} of {pixel}", level=true, pixel=here),
-                lambda one: chance(float(one.chances[true])),
-            ),
-            (say("loss, nats/pixel"), lambda one: f"{one.losses.mean():.3f}"),
+
+        def measured(one: PixelView) -> list[str]:
+            leaks = one.leak[layer, head], one.mean_leak[layer, head], one.mean_leak.mean(), one.answer
+            return [*map(percent, map(float, leaks)), chance(float(one.chances[true])), f"{one.losses.mean():.3f}"]
+
+        names = [
+            say("{head} from here: on later pixels", head=name),
+            say("{head}, mean of all queries", head=name),
+            say("all heads, all queries"),
+            say("writing {pixel}: on the answer", pixel=here),
+            say("true level {level} of {pixel}", level=true, pixel=here),
+            say("loss, nats/pixel"),
         ]
-        shares = [(what, value(now), value(standard)) for what, value in rows]
-        st.html(share_table(say("measured"), shares, changed=changed))
+        rows = list(zip(names, measured(now), measured(standard), strict=True))
+        st.html(share_table(say("measured"), rows, changed=changed))
     with middle if changed else left:
         st.caption(say("Loss of every pixel: how much each surprises the model"))
         of = now.losses, standard.losses, tuple(now.levels.tolist())

@@ -103,6 +103,11 @@ class RunView:
         """The layer's number in the network, which also counts layers without attention."""
         return self.model.describe().layer_number(self.run.attention, layer)
 
+    @property
+    def layer_numbers(self) -> tuple[int, ...]:
+        """Each layer's number in the network, where these are not 0, 1, 2 …; else empty."""
+        return self.model.describe().layer_numbers.get(self.run.attention, ())
+
     def survey(self) -> Survey:
         """Survey all heads; masks for one layer only apply to that layer's heads, the run's own to all others."""
         if self.masks == self.run.spec or len(self.masks.layers) != 1:

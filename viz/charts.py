@@ -170,14 +170,10 @@ def mask_figure(allowed: np.ndarray, labels: Sequence[str]) -> CachedFigure:
 
 def labelled(labels: Sequence[str], title: str) -> Part:
     """An axis of tokens that labels at most MOST_TICKS of them, evenly spaced."""
-    step = -(-len(labels) // MOST_TICKS)
-    places = list(range(0, len(labels), step))
-    return {
-        "tickvals": places,
-        "ticktext": [escaped(shortened(labels[place], LONGEST_TICK)) for place in places],
-        "title": {"text": say(title)},
-        "categoryarray": list(labels),  # all of them, for a CSV: numbers on an axis are no categories
-    }
+    axis = token_axis(labels, MOST_TICKS)
+    ticks = {name: axis[name] for name in ("tickvals", "ticktext")}
+    # all labels, for a CSV: numbers on an axis are no categories
+    return ticks | {"title": {"text": say(title)}, "categoryarray": list(labels)}
 
 
 def of_tokens(labels: Sequence[str]) -> tuple[Part, Part]:

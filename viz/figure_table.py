@@ -85,7 +85,7 @@ def grid(
     empty: what is written for NaN."""
     part = numbers[:MOST_ROWS, :MOST_COLUMNS]
     cells = [[_number(one) or empty for one in row] for row in part.tolist()]
-    return _table(title, cells, rows, columns, (len(rows), len(columns)))
+    return _table(title, cells, rows, columns)
 
 
 def head_table(view: HeadView, title: str) -> FigureTable:
@@ -118,19 +118,18 @@ def _columns(traces: list[Part], layout: Part) -> FigureTable:
     each = [values(trace.get("y", [])) for trace in traces]
     names = [_plain(str(trace.get("name") or number)) for number, trace in enumerate(traces)]
     cells = [[_number(column[row]) if row < len(column) else "" for column in each] for row in range(len(x))]
-    shown = [row[:MOST_COLUMNS] for row in cells[:MOST_ROWS]]
-    return _table("", shown, x, names, (len(x), len(names)))
+    return _table("", [row[:MOST_COLUMNS] for row in cells[:MOST_ROWS]], x, names)
 
 
-def _table(title: str, cells: list[list[str]], rows: Any, columns: Any, size: tuple[int, ...]) -> FigureTable:
+def _table(title: str, cells: list[list[str]], rows: Sequence[str], columns: Sequence[str]) -> FigureTable:
+    """cells: of the first rows and columns, of which there may be more."""
     import pandas as pd
 
-    shown = len(cells), min(size[1], MOST_COLUMNS)
-    index, found = list(rows)[: shown[0]], list(columns)[: shown[1]]
+    index, found = list(rows[:MOST_ROWS]), list(columns[:MOST_COLUMNS])
     names = [name if name not in found[:place] else f"{name} ({place})" for place, name in enumerate(found)]
-    sizes = {"rows": shown[0], "columns": shown[1], "all_rows": size[0], "all_columns": size[1]}
+    shown, every = {"rows": len(index), "columns": len(found)}, {"all_rows": len(rows), "all_columns": len(columns)}
     words = N_("{rows} of {all_rows:,} rows and {columns} of {all_columns:,} columns are shown.")
-    left_out = "" if shown == size else say(words, **sizes)
+    left_out = "" if [*shown.values()] == [*every.values()] else say(words, **shown, **every)
     return FigureTable(_plain(title), pd.DataFrame(cells, index=pd.Index(index), columns=names), left_out)
 
 

@@ -15,8 +15,9 @@ from viz.numbers import chance as chance_words
 from viz.numbers import number, percent
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
 
-if TYPE_CHECKING:  # it imports torch
+if TYPE_CHECKING:  # they import torch
     from model.kv_cache import Cost
+    from model.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class WritingScene:
 
     query, key: position and label of the chosen row and of the key with its largest weight, `weight`, in the head
     `name`, one of `heads`. place: the index of the chosen generated token, from 0; None for the next one. chosen: that
-    token. left: how many tokens of the `vocabulary` may be drawn. settings: as `settings` gives them.
+    token. left: how many tokens of the `vocabulary` may be drawn. sampling: how it is drawn.
     """
 
     name: str
@@ -57,17 +58,15 @@ class WritingScene:
     chosen: Chance
     left: int
     vocabulary: int
-    temperature: float
-    settings: tuple[str, ...]
-    seed: int
+    sampling: "Sampling"
 
 
-def settings(temperature: float, top_k: int, top_p: float) -> tuple[str, ...]:
+def settings(sampling: "Sampling") -> tuple[str, ...]:
     """The sampling settings that change the model's probabilities, in words."""
     on = (
-        (N_("temperature {value:g}"), temperature, 1),
-        (N_("top-k {value:g}"), top_k, 0),
-        (N_("top-p {value:g}"), top_p, 1),
+        (N_("temperature {value:g}"), sampling.temperature, 1),
+        (N_("top-k {value:g}"), sampling.top_k, 0),
+        (N_("top-p {value:g}"), sampling.top_p, 1),
     )
     return tuple(say(words, value=value) for words, value, off in on if value != off)
 
@@ -90,11 +89,12 @@ def sentence(scene: WritingScene) -> Markup:
     row = filled(say(ROW), share=percent(scene.weight), **about)
     before, after = chance_words(scene.chosen.before), percent(scene.chosen.after)
     chances = say("{before} by the model", before=before)
-    if scene.settings:  # these change the probabilities
+    if how := settings(scene.sampling):
         left = {"left": scene.left, "vocabulary": scene.vocabulary}
-        chances = say(SAMPLED, before=before, after=after, how=say_all(scene.settings), **left)
+        chances = say(SAMPLED, before=before, after=after, how=say_all(how), **left)
     greedy, by_chance = N_("temperature 0 gives"), N_("temperature {temperature:g} and seed {seed} give")
-    drawn = say(by_chance if scene.temperature else greedy, seed=scene.seed, temperature=scene.temperature)
+    temperature, seed = scene.sampling.temperature, scene.sampling.seed
+    drawn = say(by_chance if temperature else greedy, seed=seed, temperature=temperature)
     told = say(NEXT_TOKEN if scene.place is None else CHOSEN)
     named = {"heads": scene.heads, "drawn": drawn, "token": scene.chosen.label, "chances": chances}
     return Markup(together([row, filled(told, **named)]))

@@ -107,6 +107,10 @@ def blocking(view: HeadView) -> list[tuple[list[str], np.ndarray]]:
 
 def empty_runs(view: HeadView) -> list[tuple[int, int]]:
     """The first and the last row of each run of rows that have no key to attend to."""
-    empty = view.empty_rows()
-    edges = np.flatnonzero(np.diff(np.r_[False, empty, False]))
-    return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
+    return [(first, end - 1) for _, first, end in runs(view.empty_rows()[None])]
+
+
+def runs(mask: np.ndarray) -> list[tuple[int, int, int]]:
+    """Find the runs of True in each row of [R,C]: row, first column, and the column after the last."""
+    edges = np.argwhere(np.diff(np.pad(mask, ((0, 0), (1, 1))), axis=1)).reshape(-1, 2, 2)
+    return [(row, begin, end) for (row, begin), (_, end) in edges.tolist()]

@@ -97,11 +97,6 @@ def _plain(part: Any) -> Any:
     return {"dtype": part.dtype.str[1:], "bdata": base64.b64encode(part.tobytes()).decode()} | shape
 
 
-def finished(drawn: go.Figure) -> CachedFigure:
-    """Turn a plotly figure that is complete into a CachedFigure."""
-    return figure([trace.to_plotly_json() for trace in drawn.data], drawn.layout.to_plotly_json())
-
-
 def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
     """The figure with text `size` pixels tall, margins and colour bars to fit, and lines 3 pixels wide."""
     plain, font = drawn.to_dict(), {"size": size}

@@ -60,6 +60,12 @@ class LeakShares:
     padding: float
 
 
+def leak_shares(future: np.ndarray, padding: np.ndarray, layer: int, head: int) -> tuple[LeakShares, LeakShares]:
+    """The leaks of one head, of shares [L,H], and their means over all heads."""
+    one = LeakShares(float(future[layer, head]), float(padding[layer, head]))
+    return one, LeakShares(mean_share(future), mean_share(padding))
+
+
 def leak_table(
     head: tuple[LeakShares, LeakShares], model: tuple[LeakShares, LeakShares], name: str, *, changed: bool
 ) -> str:

@@ -25,9 +25,7 @@ class AttributedDict(dict):
 
 SHARES = dict.fromkeys(survey.SHARES, np.zeros((1, 1), np.float32))
 SURVEY = Survey(np.zeros((1, 1, 2, 2), np.float32), np.zeros((1, 2, 2), bool), SHARES)
-NOW: Any = SimpleNamespace(
-    model=SimpleNamespace(describe=lambda: SimpleNamespace(layer_numbers={})), run=SimpleNamespace(attention="self")
-)
+NOW: Any = SimpleNamespace(model=None, run=SimpleNamespace(attention="self"), layer_numbers=())
 
 VIEW: Any = None  # of the numbers in its table, which nobody asks for
 

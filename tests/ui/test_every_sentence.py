@@ -177,9 +177,7 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
             yield words, True, replace(facts, how=how, told=told)
     found = now.ask(reach_of, *place)
     names = run_view.layer_names(now.model, "self")
-    masks = facts.layer, found.blocked
-    reach = ReachView(found.first, found.window, found.seen, *masks, list(pieces), at, names, facts.keep)
-    yield reach_sentence(reach), True, facts
+    yield reach_sentence(ReachView(found, facts.layer, list(pieces), at, names, facts.keep)), True, facts
     if not lab:
         scope = "layer" if only else "model"
         yield sentence(explain.scene(now, scope, now.name(*place), whole, *place)), True, facts

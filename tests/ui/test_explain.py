@@ -9,13 +9,13 @@ from transformers import Gemma4TextConfig, MistralConfig
 
 from model import catalog
 from model.base import tokenize
-from model.heads.survey import Survey
 from model.heads.view import HeadView
 from model.text import cut_words
 from serving.settings import Settings
 from tests.model.huggingface import families, more_families
 from ui import explain, run_view
 from ui.sidebar.models import model_found
+from viz.numbers import leak_shares
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,7 @@ def test_what_was_found_in_our_own_model() -> None:
 
 def test_the_mean_leak_is_that_of_the_heads_that_have_one_as_in_the_report() -> None:
     future = np.array([[0.25, np.nan, 0.5]], np.float32)  # the second head's rows look at nothing
-    nothing = np.zeros((1, 3, 0), np.float32)
-    found = Survey(nothing, nothing > 0, {"future": future, "padding": np.full_like(future, np.nan)})
-    one, every = explain.leaks(found, 0, 2)
+    one, every = leak_shares(future, np.full_like(future, np.nan), 0, 2)
     assert (one.future, every.future) == (0.5, 0.375)
     assert np.isnan(every.padding)
 

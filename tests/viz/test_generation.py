@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from model.kv_cache import Cost
+from model.sampling import Sampling
 from viz.generation import (
     Chance,
     Costs,
@@ -36,9 +37,7 @@ SCENE = WritingScene(
     chosen=Chance(9, "·cat", 0.25, 0.5),
     left=3,
     vocabulary=4096,
-    temperature=0.8,
-    settings=("temperature 0.8", "top-k 40", "top-p 0.95"),
-    seed=5,
+    sampling=Sampling(0.8, 40, 0.95, seed=5),
 )
 
 
@@ -57,19 +56,18 @@ class TestTheSentence:
         )
 
     def test_is_silent_about_a_sampling_that_changes_nothing(self) -> None:
-        assert settings(1.0, 0, 1.0) == ()
-        words = sentence(scene(settings=(), left=4096, chosen=Chance(9, "·cat", 0.25, 0.25)))
+        assert settings(Sampling()) == ()
+        words = sentence(scene(sampling=Sampling(seed=5), left=4096, chosen=Chance(9, "·cat", 0.25, 0.25)))
         assert re.sub("<.*?>", "", words).endswith("seed 5 give “·cat”, 25.0% by the model.")
 
     def test_names_what_changes_the_probabilities_and_calls_no_temperature_a_filter(self) -> None:
-        assert settings(0.7, 0, 1.0) == ("temperature 0.7",)
-        assert settings(0.0, 9, 0.5) == ("temperature 0", "top-k 9", "top-p 0.5")
-        words = sentence(scene(settings=("temperature 0.7",), left=4096))
+        assert settings(Sampling(0.0, 9, 0.5)) == ("temperature 0", "top-k 9", "top-p 0.5")
+        words = sentence(scene(sampling=Sampling(0.7), left=4096))
         assert "50.0% with temperature 0.7 as set now" in words
         assert "filter" not in words + chance_html(SCENE.chosen, drawn=True) + chances_head("next")
 
     def test_says_that_a_token_taken_before_is_now_left_out(self) -> None:
-        words = sentence(scene(place=1, chosen=Chance(9, "·cat", 0.25, 0.0), settings=("top-k 1",)))
+        words = sentence(scene(place=1, chosen=Chance(9, "·cat", 0.25, 0.0), sampling=Sampling(top_k=1)))
         assert "25.0% by the model, 0% with top-k 1 as set now" in words
 
     def test_is_about_the_choice_that_is_looked_at(self) -> None:

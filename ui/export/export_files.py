@@ -130,7 +130,7 @@ class ExportSubject:
             text_sha256=hash_of(self.text), masks=asdict(self.now.masks), scope="layer" if self.layer_only else "model",
             queries=queries, keys=keys, query_ids=query_ids, key_ids=key_ids, by=self.now.by,
             target_sha256=self.target and hash_of(self.target),
-            layer_numbers=self.now.model.describe().layer_numbers.get(attention, ()),
+            layer_numbers=self.now.layer_numbers,
         )  # fmt: skip
         return Export(about, {chosen: self.now.head(*chosen) for chosen in which})
 
@@ -147,7 +147,7 @@ def report_of(subject: ExportSubject, link: str) -> str:
         [subject.chosen],
         now.real.stop - 1,
         tokens=MOST_TOKENS,
-        numbers=found.layer_numbers.get(now.run.attention, ()),
+        numbers=now.layer_numbers,
         notes=leak_notes(survey.future, survey.padding),
         measures=survey.marked,
         across=now.run.attention == "cross",
@@ -239,7 +239,7 @@ def opened() -> None:
         try:
             st.session_state[OPENED] = data.read(file.getvalue())
         except ValueError as error:
-            problem, words = escaped(problem_in(error) or ""), N_("{file} was not opened: {problem}.")
+            problem, words = escaped(problem_in(error)), N_("{file} was not opened: {problem}.")
             st.session_state[OPENED] = say(words, file=escaped(file.name), problem=problem)
 
     label, most = say("An NPZ or safetensors file saved by this page"), most_opened() // 2**20

@@ -64,9 +64,8 @@ def _head(subject: ExportSubject, part: Part) -> PrintedPicture | None:
 
 
 def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
-    found, run = subject.now.survey(), subject.now.run
+    found = subject.now.survey()
     layers, heads = found.thumbnails.shape[:2]
-    numbers = subject.now.model.describe().layer_numbers.get(run.attention, ())
 
     def caption() -> str:
         sentence = N_("Attention of all {layers} × {heads} heads of {model}.")
@@ -74,7 +73,7 @@ def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
         size = len(subject.now.tokens), len(subject.now.key_tokens)
         return subject.caption(what, words.of_every(size, found.blocked))
 
-    of = found.thumbnails, found.blocked, numbers
+    of = found.thumbnails, found.blocked, subject.now.layer_numbers
     title = lambda: say("{model} · all heads", model=subject.model_and_attention)  # noqa: E731
     return PrintedPicture(every_picture, of, title, caption, [])
 

@@ -20,7 +20,7 @@ from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css
 from viz.figure_table import head_table
-from viz.generation import Chance, Token, WritingScene, chance_html, chances_head, sentence, settings, text_html
+from viz.generation import Chance, Token, WritingScene, chance_html, chances_head, sentence, text_html
 from viz.heads.cells import growing_packet
 from viz.html import signs
 from viz.numbers import TOP
@@ -109,9 +109,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         chosen=_chance(model, choice, choice.token),
         left=choice.left,
         vocabulary=len(choice.before),
-        temperature=sampling.temperature,
-        settings=settings(sampling.temperature, sampling.top_k, sampling.top_p),
-        seed=sampling.seed,
+        sampling=sampling,
     )
     written = zip(writing.path.written, writing.chances, writing.path.by_hand, strict=True)
     tokens = [Token(model.label(token)) for token in writing.path.prompt]

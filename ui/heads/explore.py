@@ -21,7 +21,7 @@ from ui.run_view import RunView
 from ui.sidebar import training_steps
 from viz.head import comparison_figure, head_figure
 from viz.html import signs
-from viz.numbers import leak_table, loss_figure, next_token_table
+from viz.numbers import leak_shares, leak_table, loss_figure, next_token_table
 from viz.palette import WIDE
 from viz.sentence import loss_words, misled, prediction_words, sentence
 
@@ -67,7 +67,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         _show_head(now, views, layer, head, name)
 
     surveys = surveys or show_all()
-    one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
+    one, every = zip(*(leak_shares(survey.future, survey.padding, layer, head) for survey in surveys), strict=True)
     leaking = changed or any(shares != 0 for shares in (every[0].future, every[0].padding))
     tokens, losses, *leaks = st.columns([1.35, 1.25, 1] if leaking else [1.35, 2.25])
     more = _show_predictions(now, standard, tokens, losses)

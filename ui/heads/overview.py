@@ -38,9 +38,6 @@ def show(
 ) -> None:
     """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
     rerun, what dims heads to .dim and .dim_sorted. by: as overview_packet's."""
-    numbers = now.model.describe().layer_numbers.get(now.run.attention, ())
-    heads: Any = {"layer": layer, "head": head, "numbers": numbers, "measures": found.marked, "by": by}
-    packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
 
     def picked() -> None:
         pick, by = wholes(component_value(key).get("pick"), 2), component_value(key).get("by")
@@ -51,4 +48,11 @@ def show(
 
     layers = partial(run_view.layer_names, now.model, now.run.attention)
     tables = lambda: measures_tables(found.thumbnails, found.marked, layers())  # noqa: E731
-    _component(data=packet, key=key, tables=tables, on_pick_change=picked, on_by_change=picked)
+    data = packet(now, found, layer, head, by)
+    _component(data=data, key=key, tables=tables, on_pick_change=picked, on_by_change=picked)
+
+
+def packet(now: RunView, found: Survey, layer: int, head: int, by: tuple[str, bool] | None = None) -> bytes:
+    """Every head for the component; arguments as `show`'s."""
+    heads: Any = {"layer": layer, "head": head, "numbers": now.layer_numbers, "measures": found.marked, "by": by}
+    return cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)

@@ -91,8 +91,8 @@ def choose(now: RunView) -> int:
 
 def picked() -> int | None:
     """The query that the user picked, whose row is framed; None until then."""
-    chosen = st.session_state.get("query")
-    return chosen if isinstance(chosen, int) else None
+    chosen: int | None = st.session_state.get("query")
+    return chosen
 
 
 def token(now: RunView) -> int | None:

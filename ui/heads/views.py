@@ -43,15 +43,6 @@ from viz.heatmap import margin
 from viz.html import paragraph, signed
 from viz.palette import WIDE
 
-VIEWS = {
-    "tokens": N_("Tokens"),
-    "arcs": N_("Arcs"),
-    "bars": N_("Bars"),
-    "carried": N_("Value × weight"),
-    "why": N_("Why this cell"),
-    "numbers": N_("Numbers"),
-    "span": N_("Several queries"),
-}
 OF_TOKENS = ("carried", "why")  # these views show single tokens
 
 
@@ -116,13 +107,12 @@ def hearing(name: str) -> Callable[[], None]:
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
     """Draw the row of views, and the chosen one. views: the whole head now and, if it differs, as standard; if it does
     not, the tokens may stand beside the heatmap, in whose column this is called."""
-    offered = {view: words for view, words in VIEWS.items() if now.by == "tokens" or view not in OF_TOKENS}
+    offered = {view: words for view, (words, _) in VIEWS.items() if now.by == "tokens" or view not in OF_TOKENS}
     if st.session_state.view not in offered:
         st.session_state.view = "tokens"
     shown = one_of(say("This head as"), offered, "view", label_visibility="collapsed")
-    chosen = ChosenHead(now, views[0], views[-1], layer, head, name, part, query.moves(now, part))
-    draw = (show_tokens, show_arcs, show_bars, show_carried, show_why, show_numbers, show_span)
-    dict(zip(VIEWS, draw, strict=True))[shown](chosen)
+    _, draw = VIEWS[shown]
+    draw(ChosenHead(now, views[0], views[-1], layer, head, name, part, query.moves(now, part)))
 
 
 def colours() -> Colours:
@@ -365,3 +355,14 @@ def show_span(chosen: ChosenHead) -> None:
     page.chart(figure, "span_bars", say(about, **words))
     if st.session_state.sorted and rest_words(of_means, MOST_SORTED):
         st.caption(rest_words(of_means, MOST_SORTED))
+
+
+VIEWS: dict[str, tuple[str, Callable[[ChosenHead], None]]] = {
+    "tokens": (N_("Tokens"), show_tokens),
+    "arcs": (N_("Arcs"), show_arcs),
+    "bars": (N_("Bars"), show_bars),
+    "carried": (N_("Value × weight"), show_carried),
+    "why": (N_("Why this cell"), show_why),
+    "numbers": (N_("Numbers"), show_numbers),
+    "span": (N_("Several queries"), show_span),
+}

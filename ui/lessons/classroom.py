@@ -26,6 +26,7 @@ from serving.job import digest
 from serving.rooms import PhonePage, RoomKey
 from ui import results
 from ui.guard import guarded
+from ui.heads import overview
 from ui.lessons import choices, steps
 from ui.markdown import escaped
 from ui.results import cached_figure
@@ -35,14 +36,12 @@ from ui.widgets import deferred, download
 from viz.export.data import cell
 from viz.head import head_range, named_alike
 from viz.heads.cells import changed, difference_packet, picture_packet
-from viz.heads.overview import overview_packet
 from viz.html import join, tag
 from viz.lessons import phone, pictures
 from viz.lessons.phone import Drawn, PhoneStep, losses_table
-from viz.lessons.pictures import image_and_words, lit_picture, scene_image
-from viz.lessons.screen import plain, question, row_tokens, run_names
+from viz.lessons.pictures import lit_picture, scene_image
+from viz.lessons.screen import plain, question, run_names
 from viz.saved.standalone import Canvas
-from viz.sentence import comparable
 from viz.why_causal.charts import Curve
 
 LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
@@ -297,7 +296,7 @@ def _csv(key: RoomKey) -> str:
 
 def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
     """As the screen shows the step: while hidden, nothing that answers its question."""
-    query = now.real.stop - 1 if step.query is None else step.query
+    query = steps.query_of(step, now)
     if not hidden:
         return _shown(step, now, beside if step.compares else None, query)
     if step.numbers is not None:
@@ -307,18 +306,15 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
         return _shown(step, beside, None, query, run_names(now.model.name, beside.model.name)[1:])
     if BEFORE.get(kind) == "now":  # its masks are asked for
         return _elsewhere()
-    return _tokens(step, now, query if kind in ABOUT_A_QUERY else None)
+    return Drawn(steps.tokens(step, now, query if kind in ABOUT_A_QUERY else None))
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: Sequence[str] = ()) -> Drawn:
     names = names or run_names(now.model.name, (beside or now).model.name)  # of losses
     if step.show == "overview":
-        found, (layer, head) = now.survey(), step.head
-        heads: Any = {"layer": layer, "head": head}
-        heads["measures"] = found.marked
-        heads["numbers"] = now.model.describe().layer_numbers.get(now.run.attention, ())
-        packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
-        return Drawn(canvases=[(now.model.name, Canvas("overview", packet))], hatched=bool(found.blocked.any()))
+        found = now.survey()
+        every = Canvas("overview", overview.packet(now, found, *step.head))
+        return Drawn(canvases=[(now.model.name, every)], hatched=bool(found.blocked.any()))
     if step.show == "losses":
         one, other = now.predictions(), beside.predictions() if beside else None
         compared, title = other.losses if other else None, say("loss, nats/token")
@@ -328,7 +324,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
         means = [results.ask(mean_losses, view.run) for view in (now, beside) if view]
         return Drawn(losses_table(texts, means[0], means[-1] if len(means) > 1 else None, names, title))
     if step.show == "tokens":
-        return _tokens(step, now, step.query)
+        return Drawn(steps.tokens(step, now, step.query))
     if step.show == "image":
         (layer, head), image = step.head, pictured(step.image or "")
         title, uri = cached_figure(lit_picture, now.head(layer, head), now.name(layer, head), image, query)
@@ -344,19 +340,8 @@ def _elsewhere() -> Drawn:
     return Drawn(tag("p", say(ELSEWHERE), class_="note"))
 
 
-def _tokens(step: Step, now: RunView, query: int | None) -> Drawn:
-    if step.image:
-        return Drawn(image_and_words(pictured(step.image), now.tokens, query))
-    queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
-    return Drawn(row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
-
-
 def _phone_head(step: Step, now: RunView, beside: RunView | None) -> Drawn:
-    layer, head = step.head
-    name, view = now.name(layer, head), now.head(layer, head)
-    other = beside.head(layer, head) if beside else None
-    if other is not None and not comparable(view, other):
-        other = None
+    name, (view, other) = now.name(*step.head), steps.heads(step, now, beside)
     look: dict[str, Any] = {"name": name, "query": -1 if step.query is None else step.query}
     most = head_range(view) if other is None else head_range(view, other)
 

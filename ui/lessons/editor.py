@@ -10,7 +10,7 @@ from lessons.lesson import Lesson
 from lessons.reading import FOLDER, GALLERY, MOST_BYTES, Mistakes, Shelved, read, shelf, written
 from model import catalog
 from serving.loaded_models import OF_PAGES
-from ui.guard import guarded, problem_in
+from ui.guard import MAY_BE_TOLD, guarded, problem_in
 from ui.lessons import screen, shelves, steps
 from ui.lessons.choices import DRAFT, forget
 from ui.markdown import escaped
@@ -128,11 +128,8 @@ def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
             if step.ask:
                 steps.answered(step, now, beside)
             ran += 1
-        except Exception as error:
-            problem = problem_in(error)
-            if problem is None:
-                raise
-            said = say(problem)
+        except MAY_BE_TOLD as error:
+            said = say(problem_in(error))
             problems.append(said if re.search(r"\d", said[:8]) else str(step.wrong(setting, said)))
     return ran, list(missing), list(dict.fromkeys(problems))  # of the front matter's model, each step has the same
 

@@ -8,13 +8,13 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from i18n import N_, say, say_count, together
+from i18n import N_, say, together
 from lessons.answer import mean_losses
 from lessons.image_steps import pictured
 from lessons.lesson import Lesson, Step
 from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer
 from ui import explain, page, results
-from ui.guard import guarded, problem_in
+from ui.guard import MAY_BE_TOLD, guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
 from ui.lessons import choices, classroom, steps
@@ -30,10 +30,9 @@ from viz.html import tag
 from viz.images import lit_packet, weights_tables
 from viz.lessons import pictures, screen
 from viz.lessons.glossary import prose
-from viz.lessons.pictures import image_and_words, lit_step
+from viz.lessons.pictures import lit_step
 from viz.lessons.screen import QuestionSummary, summary_page, verdict_on
 from viz.numbers import loss_figure
-from viz.sentence import comparable
 
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
 KEY = 4 * 1.7  # presented, the height of the four lines below the picture, in sizes of their letters
@@ -71,39 +70,28 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 def show_end(lesson: Lesson, name: str) -> None:
     """The lesson's summary, and each question with this user's answer and the right one, computed from its run: not in
     a class, whose answers are on the phones."""
-    asked = {number: step for number, step in enumerate(lesson.steps, 1) if step.ask and not classroom.is_open()}
+    asked, lines = [], []
+    for number, step in enumerate(() if classroom.is_open() else lesson.steps, 1):
+        if not step.ask:
+            continue
+        found = _found(step)
+        answer, words = (found, say("Not answered yet.")) if isinstance(found, Answer) else (None, found)
+        one = QuestionSummary(number, step.title, screen.question(step.ask), answer, choices.given(name, number))
+        asked.append(one)
+        lines.append((one.kind, one.title, words if answer is None or one.kind == "open" else screen.plain(answer.why)))
     left, right = st.columns([1, 1.3], gap="large") if lesson.summary and asked else (st.container(), st.container())
-    given = {number: choices.given(name, number) for number in asked}
-    found = {number: _found(step) for number, step in asked.items()}
-    answers = {number: answer for number, answer in found.items() if isinstance(answer, Answer)}
     with left:
         st.markdown("#### " + say("Summary"))
         st.html(cached_figure(prose, lesson.summary or lesson.aim, "summary"))
     with right:
         if asked:
             st.markdown("#### " + say("Your answers"))
-        lines = []
-        for number, step in asked.items():
-            answer, choice = found[number], given[number]
-            kind, words = "open", answer if isinstance(answer, str) else say("Not answered yet.")
-            if isinstance(answer, Answer) and choice is not None:
-                kind = "told" if choice == choices.SHOWN else "right" if choice in answer.right else "wrong"
-                words = screen.plain(answer.why)
-            lines.append((kind, step.title, words))
         st.html(screen.seen(lines))
-        chosen = {number: given[number] for number in answers if given[number] not in (None, choices.SHOWN)}
-        if chosen:
-            score = {"right": sum(choice in answers[number].right for number, choice in chosen.items())}
-            words = say_count(
-                "{right} of {count} answer correct.", "{right} of {count} answers correct.", len(chosen), **score
-            )
-            st.html(f'<p class="aim">{words}</p>')
-        summaries = [
-            QuestionSummary(number, step.title, screen.question(step.ask), answers.get(number), given[number])
-            for number, step in asked.items()
-            if step.ask
-        ]
-        summary = deferred(partial(summary_page, lesson, summaries))
+        right_ones, wrong_ones = (sum(one.kind == kind for one in asked) for kind in ("right", "wrong"))
+        if count := right_ones + wrong_ones:
+            score = screen.scores(count)[-1].format(right=right_ones)
+            st.html(f'<p class="aim">{score}</p>')
+        summary = deferred(partial(summary_page, lesson, asked))
         download(say("Summary to print"), summary, "summary.html", "text/html", key="lesson_summary")
 
 
@@ -111,11 +99,8 @@ def _found(step: Step) -> Answer | str:
     """The answer to a step's question, or why there is none: a mistake in one step leaves the others."""
     try:
         return steps.answered(step, *steps.pair(step))
-    except Exception as error:
-        problem = problem_in(error)
-        if problem is None:
-            raise
-        return say("{problem}.", problem=problem)
+    except MAY_BE_TOLD as error:
+        return say("{problem}.", problem=problem_in(error))
 
 
 def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
@@ -172,8 +157,8 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
     elif shown == "beside" and not same:
         _shown(step, beside, None, screen.run_names(now.model.name, beside.model.name)[1])
     else:
-        query = now.real.stop - 1 if step.query is None else step.query
-        _tokens(step, now, query if step.ask and step.ask.kind in ABOUT_A_QUERY else None)
+        about_query = step.ask is not None and step.ask.kind in ABOUT_A_QUERY
+        st.html(steps.tokens(step, now, steps.query_of(step, now) if about_query else None))
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> None:
@@ -195,10 +180,10 @@ def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> 
     elif step.show in ("losses", "texts"):
         _losses(step, now, beside, name)
     elif step.show == "tokens":
-        _tokens(step, now, step.query)
+        st.html(steps.tokens(step, now, step.query))
     elif step.show == "image":
         # what each word attends to in the step's image, first the query
-        (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
+        (layer, head), query = step.head, steps.query_of(step, now)
         lit = cached_figure(lit_step, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query)
         zoom = (text_size() or LEAST_TEXT) / LEAST_TEXT
         room = f"calc((74vh - var(--strip, 0px)) / {zoom:.3f})"  # of the window's height, for the image
@@ -210,20 +195,9 @@ def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> 
         _head(step, now, beside if step.show == "pair" else None)
 
 
-def _tokens(step: Step, now: RunView, query: int | None) -> None:
-    if step.image:
-        st.html(image_and_words(pictured(step.image), now.tokens, query))
-        return
-    queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
-    st.html(screen.row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
-
-
 def _head(step: Step, now: RunView, beside: RunView | None) -> None:
-    layer, head = step.head
-    name, view, dark = now.name(layer, head), now.head(layer, head), page.is_dark()
-    other = None if beside is None else beside.head(layer, head)
-    if other is not None and not comparable(view, other):
-        other = None
+    name, dark = now.name(*step.head), page.is_dark()
+    view, other = steps.heads(step, now, beside)
     views = [view] if other is None else [view, other]
     titles = (*screen.run_names(now.model.name, (beside or now).model.name), say("difference"))
     alts = [cached_figure(explain.head_alt, name, one, False) for one in views]

@@ -12,7 +12,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from i18n import N_, say
-from lessons.image_steps import encoded
+from lessons.image_steps import encoded, pictured
 from lessons.lesson import Step
 from lessons.picture_data import picture_data
 from lessons.questions import Answer, answer
@@ -20,6 +20,7 @@ from model import catalog
 from model.base import MOST_ROWS, TokenizedText
 from model.errors import CheckpointError
 from model.heads.vectors import FOUR_TOKENS, MOST_NUMBER, Added, Precision, RunScores, four_token_steps, run_scores
+from model.heads.view import HeadView
 from model.masks import NATIVE, MaskSpec
 from serving.job import ModelRef, RunRef
 from serving.loaded_models import OF_PAGES
@@ -29,6 +30,8 @@ from ui.markdown import escaped
 from ui.run_view import RunView
 from ui.sidebar import models, speech
 from viz.lessons import pictures
+from viz.lessons.screen import row_tokens
+from viz.sentence import comparable
 
 PAGE_NAMES = {
     "explore": ("app.py", N_("Explore")),
@@ -90,6 +93,24 @@ def _view(step: Step, name: str, text: str, masks: MaskSpec | None, image: str |
     return RunView(model, RunRef(ModelRef.of(model), read.batch, spec, step.attention), spec, step.row - 1)
 
 
+def query_of(step: Step, now: RunView) -> int:
+    """The position of the step's query, the row's last real token where it names none."""
+    return now.real.stop - 1 if step.query is None else step.query
+
+
+def heads(step: Step, now: RunView, beside: RunView | None) -> tuple[HeadView, HeadView | None]:
+    """The step's head, and the one that it is compared with: None without one, or where no difference can be drawn."""
+    view, other = now.head(*step.head), beside and beside.head(*step.head)
+    return view, other if other and comparable(view, other) else None
+
+
+def tokens(step: Step, now: RunView, query: int | None) -> Markup:
+    """The row's tokens, among them an image if the step has one; the query's is highlighted."""
+    if step.image:
+        return pictures.image_and_words(pictured(step.image), now.tokens, query)
+    return row_tokens(now.tokens, query, now.key_tokens if now.run.attention == "cross" else ())
+
+
 def show(step: Step, now: RunView) -> None:
     """The step's picture; of a row of four tokens with every stage, and all of its numbers to be changed."""
     if step.numbers is None:
@@ -130,7 +151,7 @@ def still(step: Step, now: RunView) -> Markup:
     if found:
         numbers, scores = zip(*found, strict=True)
         return pictures.training(numbers, scores, numbers.index(checkpoint(step)))
-    (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
+    (layer, head), query = step.head, query_of(step, now)
     data = results.ask(picture_data, now.run.model, now.run, step.show, now.row, layer, head, query)
     keys = now.key_tokens if step.attention == "cross" else ()
     return pictures.picture(step.show, data, now.tokens, query, keys)

@@ -176,11 +176,8 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
     with st.spinner(say("Computing reach layer by layer …")):
         found = now.ask(reach_of, layer, head)
     view = effects.ReachView(
-        first=found.first,
-        window=found.window,
-        seen=found.seen,
-        layer=layer,
-        blocked=found.blocked,
+        found,
+        layer,
         tokens=list(now.run.keys.pieces[now.row]),
         query=chosen,
         names=layer_names(now.model, now.run.attention),
@@ -193,7 +190,7 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
     parts = [
         say("Left, yellow: the query may attend to the key. Right, colour: after how many layers it can depend on it.")
     ]
-    if (view.first == 0).any():
+    if (found.first == 0).any():
         parts.append(say("Grey: never."))
     if now.masks.heads:
         parts.append(say("The heads' masks differ: a cell of a layer is open if at least one head may attend."))

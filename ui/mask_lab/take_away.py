@@ -107,9 +107,7 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
         return spec, together([found, follow, kept])
     try:
         spec = MaskSpec.from_json(data)
-        attention = now.run.attention
-        numbers = now.model.describe().layer_numbers.get(attention, ())
-        spec.check_scope(*run_view.shape(now.model, attention), numbers)
+        spec.check_scope(*run_view.shape_of(now), now.layer_numbers)
     except ValueError as error:
         raise ValueError(say("{problem}; the JSON button saves a mask that can be loaded", problem=error)) from None
     return spec, say("Loaded {file}: the masks in it that this model has are now on.", file=escaped(name))

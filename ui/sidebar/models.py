@@ -25,7 +25,7 @@ from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
 from ui import results
 from ui.explain import ATTENTIONS, title_of
-from ui.guard import TROUBLE, problem_in
+from ui.guard import MAY_BE_TOLD, TROUBLE, problem_in
 from ui.markdown import escaped
 from viz.mask_styles import mask_name
 
@@ -173,11 +173,8 @@ def get_or_keep(name: str) -> Model:
                 model = _get(name)
                 st.session_state.kept_model = name
                 return model
-        except Exception as error:
-            problem = problem_in(error)
-            if problem is None:
-                raise
-            st.session_state.failure = problem
+        except MAY_BE_TOLD as error:
+            problem = st.session_state.failure = problem_in(error)
         else:
             shown = kept()
             _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(shown.name)))

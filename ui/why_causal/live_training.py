@@ -117,7 +117,7 @@ def _look(phase: str) -> None:
             st.markdown(_status(training, now))
         lines.append(_line(_next_number(), training, faint=False))
     steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
-    figure = loss_curves(lines, unit=say("nats/character"), height=300, steps=steps)
+    figure = loss_curves(lines, unit=say("nats/character"), steps=steps)
     end = N_("{name}, from {first} to {last}")
     ends = [say(end, name=line.name, first=nats(line.y[0]), last=nats(line.y[-1])) for line in lines if len(line.y)]
     about = say("Training loss in nats/character over the steps."), say("; ").join(ends)

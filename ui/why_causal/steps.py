@@ -168,7 +168,7 @@ def trained(training: Curves) -> Beginning:
         ends = [say(end, name=line.name, first=line.y[0], last=line.y[-1]) for line in lines]
         words = N_("Loss in nats/token over {steps:,.0f} training steps: {ends}.")
         alt = say(words, steps=training.steps[-1], ends=say(", ").join(ends))
-        figure = cached_figure(loss_curves, lines, unit=say("nats/token"), height=300)
+        figure = cached_figure(loss_curves, lines, unit=say("nats/token"))
         page.chart(figure, "training_figure", alt)
         caption = st.empty()
     return Beginning(sentence, caption, right)

@@ -20,16 +20,10 @@ function stepAt(text, cursor) {
 }
 
 function build(root) {
-  const make = (name, className) => root.appendChild(Object.assign(document.createElement(name), { className }));
-  const frame = make("div", "source");
-  const lines = frame.appendChild(document.createElement("div"));
-  const area = frame.appendChild(document.createElement("textarea"));
-  const below = make("div", "below");
-  const found = below.appendChild(Object.assign(document.createElement("div"), { className: "problems" }));
-  const save = below.appendChild(Object.assign(document.createElement("button"), { className: "save", type: "button" }));
-  Object.assign(lines, { className: "lines", ariaHidden: "true" });
-  Object.assign(area, { spellcheck: false, wrap: "off", autocapitalize: "off" });
-  found.setAttribute("role", "status");
+  root.innerHTML = `
+    <div class="source"><div class="lines" aria-hidden="true"></div><textarea spellcheck="false" wrap="off" autocapitalize="off"></textarea></div>
+    <div class="below"><div class="problems" role="status"></div><button class="save" type="button"></button></div>`;
+  const [lines, area, found, save] = [".lines", "textarea", ".problems", ".save"].map((part) => root.querySelector(part));
   return { lines, area, found, save, version: null, sent: "", later: 0 };
 }
 

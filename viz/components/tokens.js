@@ -156,20 +156,14 @@ function show(element, cells, own, onPick) {
     event.preventDefault();
     togglePin(toPin());
   });
-  for (const one of ways.children) {
-    one.onclick = () => {
-      own.towards = one.dataset.way;
-      refresh();
-      paintPins();
-      tell(own, "towards", own.towards, onPick);
-    };
-  }
-  values.onclick = () => {
-    own.values = !own.values;
+  const change = (choice, value) => {
+    own[choice] = value;
     refresh();
     paintPins();
-    tell(own, "values", own.values, onPick);
+    tell(own, choice, value, onPick);
   };
+  for (const one of ways.children) one.onclick = () => change("towards", one.dataset.way);
+  values.onclick = () => change("values", !own.values);
   pin.onclick = () => togglePin(toPin());
 
   replaceParts(element, tools, ...texts.map((text) => text.list), said, pinned);

@@ -30,7 +30,7 @@ from i18n import language, say, spoken
 from model.atlas.result import Atlas
 from model.heads.view import head_name
 from viz.export.fonts import drawable, families, width, wrapped
-from viz.hatch import picture_uri
+from viz.hatch import picture_uri, runs
 from viz.heads.atlas import GREY, axis_range, axis_title, even_at, labelled, measured
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
 from viz.mask_styles import STYLES, mask_name
@@ -189,13 +189,6 @@ def hatch_ink(name: str) -> dict[str, Any]:
     """The colour and the hatch of a mask, as matplotlib's patches take them."""
     style = STYLES.get(name)  # None for ANY
     return {"edgecolor": style.colour, "hatch": style.hatch} if style else {"edgecolor": "#8c929e", "hatch": "////"}
-
-
-def runs(mask: np.ndarray) -> list[tuple[int, int, int]]:
-    """Find the runs of True in each row: row, first column, and the column after the last."""
-    edges = np.diff(np.pad(mask.astype(np.int8), ((0, 0), (1, 1))), axis=1)
-    begins, ends = np.argwhere(edges == 1), np.argwhere(edges == -1)
-    return [(int(row), int(begin), int(end)) for (row, begin), (_, end) in zip(begins, ends, strict=True)]
 
 
 LEFT, WIDE, TALL, BAR = 0.7, 5.6, 4.2, 0.9  # inches: left of the picture, the picture, and its colour bar with its name

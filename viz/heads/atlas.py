@@ -43,14 +43,11 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
     }
     named = [(f"<b>{atlas.name(place)}</b>", called(atlas, place)) for place in places]
     names = [say("{head}, {called}", head=name, called=kind) if kind else name for name, kind in named]
-    plain = {"marker": {"opacity": 1}}
     hover = f"%{{text}}<br>{titles[0]} %{{x:.3f}}<br>{titles[1]} %{{y:.3f}}"
     marker = colours | {"size": 11, "line": {"width": 1, "color": GREY}}
     dots = _points("heads", places, across, up, marker, hover) | {
         "customdata": [list(place) for place in places],
         "text": names,
-        "selected": plain,
-        "unselected": plain,
     }
     beside = labelled(places, across, up, chosen)
     labels = _points("labels", beside, across, up, {"size": 15, "opacity": 0}) | {

@@ -151,7 +151,7 @@ PRESENTED = """
   .katex { font-size: max(1.25rem, 2vw); }
   .katex-display { margin: 0; padding: .2em; }
   [class*="st-key-lesson_training"] p { font-size: max(14px, 1.1vw); }
-  $main :is(button, summary, a, label, .st-key-lesson_nav, [data-baseweb], [role=slider]) :is(p, kbd, div), $main kbd {
+  $main :is(button, summary, a, label, .st-key-lesson_nav) :is(p, kbd, div), $main kbd {
     font-size: max(14px, 1.1vw); }
   p.key, $caption p { font-size: max(14px, 1.2vw); }
   ol.tokens li { font-size: max(1.1rem, 1.5vw); }

@@ -21,7 +21,7 @@ from viz.palette import MARK, stops
 from viz.sentence import NOTICED, count_words, loss_words, named, prediction_words
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
-    from model.heads.reach import PathStep
+    from model.heads.reach import PathStep, Reach
 
 
 MOST_LOOKS = 3  # steps of a path that a sentence spells out
@@ -173,19 +173,12 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ReachView:
-    """What T tokens can depend on in L layers.
-
-    first: int [T,T], after how many layers, 1 to L, the query can depend on the key; 0 = never.
-    window, seen: int [L,T], how many keys a query may attend to in each layer alone, and can depend on after it.
-    layer, blocked: one layer, and for each mask that is on in it bool [T,T], True = it blocks the cell in all heads.
-    tokens: a label for each position. query: the picked one. names: of all layers. keep: bool [T], False = padding.
+    """What T tokens can depend on in L layers. layer: the one that reach.blocked is of. tokens: a label for each
+    position. query: the picked one. names: of all layers. keep: bool [T], False = padding.
     """
 
-    first: np.ndarray
-    window: np.ndarray
-    seen: np.ndarray
+    reach: "Reach"
     layer: int
-    blocked: dict[str, np.ndarray]
     tokens: list[str]
     query: int
     names: Sequence[str]
@@ -194,9 +187,9 @@ class ReachView:
 
 def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
     """Draw the mask of one layer and, on the right, after how many layers a token can depend on another."""
-    mask = coarser(unweighted(view.blocked, view.tokens), MOST_CELLS)
+    mask = coarser(unweighted(view.reach.blocked, view.tokens), MOST_CELLS)
     alone = say("layer {layer} alone: what a token may attend to", layer=view.names[view.layer])
-    stacked = say("stacked: after how many layers (of {count}) it can depend on it", count=len(view.window))
+    stacked = say("stacked: after how many layers (of {count}) it can depend on it", count=len(view.reach.window))
     layout = two_masks(mask)
     layout["margin"]["t"] = 2 * TITLE_LINE
     lines = [(f"<b>{'<br>'.join(wrap(text, TITLE_LETTERS))}</b>", x) for text, x in ((alone, 0), (stacked, RIGHT[0]))]
@@ -213,8 +206,8 @@ def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
 def reach_table(view: ReachView) -> Markup:
     """A table of the picked query's numbers after each layer; layers that change nothing share a row."""
     titles = headings([say("layers")], (say("may attend to in that layer"), say("can depend on")))
-    rows, reached = [[*titles, th(), th(say("farthest back"))]], view.first[view.query]
-    counts = np.stack([view.window[:, view.query], view.seen[:, view.query]], axis=1).tolist()
+    rows, reached = [[*titles, th(), th(say("farthest back"))]], view.reach.first[view.query]
+    counts = np.stack([view.reach.window[:, view.query], view.reach.seen[:, view.query]], axis=1).tolist()
     for (alone, seen), layers in groupby(range(len(counts)), counts.__getitem__):
         begin, *others = layers
         end = others[-1] if others else begin
@@ -230,11 +223,11 @@ def reach_table(view: ReachView) -> Markup:
 
 def reach_sentence(view: ReachView) -> Markup:
     """Say what to notice about the picked query, as HTML."""
-    seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
+    seen, alone = int(view.reach.seen[-1, view.query]), int(view.reach.window[view.layer, view.query])
     about = {"layer": view.names[view.layer], "token": view.tokens[view.query], "position": view.query}
     about |= {"alone": alone, "seen": seen}
-    reached = view.first[view.query]
-    about |= {"ahead": int(((reached > 0) & view.keep)[view.query + 1 :].sum()), "layers": len(view.window)}
+    reached = view.reach.first[view.query]
+    about |= {"ahead": int(((reached > 0) & view.keep)[view.query + 1 :].sum()), "layers": len(view.reach.window)}
     settled = int(np.delete(reached, view.query).max(initial=0))  # it depends on itself before any layer
     parts = [filled(say(STACKED), settled=settled, **about)]
     if padding := int((reached[~view.keep] > 0).sum()):
@@ -251,7 +244,7 @@ def soonest(first: np.ndarray, step: int) -> np.ndarray:
 
 
 def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
-    numbers = soonest(view.first, mask.step)
+    numbers = soonest(view.reach.first, mask.step)
     most = int(numbers.max())
     ticks = list(range(1, most + 1, -(-most // 12)))  # at most 12 numbers at the colour bar
     steps = enumerate(_colours(most))

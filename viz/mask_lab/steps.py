@@ -127,9 +127,8 @@ def _where(place: str) -> heatmap.Part:
 
 def largest(values: np.ndarray, down: int, across: int) -> np.ndarray:
     """[R,C] -> the largest of each patch of down × across."""
-    rows, columns = -values.shape[0] % down, -values.shape[1] % across
-    full = np.pad(values, ((0, rows), (0, columns)), constant_values=-np.inf)
-    return full.reshape(full.shape[0] // down, down, full.shape[1] // across, across).max((1, 3))
+    rows, columns = (range(0, size, step) for size, step in zip(values.shape, (down, across), strict=True))
+    return np.maximum.reduceat(np.maximum.reduceat(values, rows, 0), columns, 1)
 
 
 def _reach_of(values: np.ndarray) -> float:

@@ -30,7 +30,7 @@ from viz.heads.overview import overview_packet
 from viz.heads.tokens import brightest, light_words
 from viz.heatmap import axis_titles
 from viz.html import join, signs, table, tag, td, th
-from viz.numbers import Candidate, LeakShares, head_count, layer_count, leak_table, mean_share, next_token_table
+from viz.numbers import Candidate, head_count, layer_count, leak_shares, leak_table, next_token_table
 from viz.palette import NOW, rgba
 from viz.saved.standalone import document, inlined
 from viz.sentence import LAYER_ONLY, loss_words
@@ -295,11 +295,9 @@ def _numbers(view: ReportView) -> list[str]:
         parts.append(tag("p", words))
         for name, some in ((say("now"), now), (say("standard"), standard))[: 2 if rerun else 1]:
             parts.append(_loss_strip(some.losses, view.labels, name if rerun else ""))
-    one = [LeakShares(float(some.future[layer, head]), float(some.padding[layer, head])) for some in (now, standard)]
-    every = [LeakShares(mean_share(some.future), mean_share(some.padding)) for some in (now, standard)]
-    name = view.heads.names[layer][head]
-    leaks = leak_table((one[0], one[1]), (every[0], every[1]), name, changed=changed)
-    return [*parts, tag("h2", say("Leak")), Markup(leaks)]
+    one, every = zip(*(leak_shares(some.future, some.padding, layer, head) for some in (now, standard)), strict=True)
+    shares = leak_table(one, every, view.heads.names[layer][head], changed=changed)
+    return [*parts, tag("h2", say("Leak")), Markup(shares)]
 
 
 def _loss_strip(losses: np.ndarray, labels: Sequence[str], name: str) -> Markup:

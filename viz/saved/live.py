@@ -23,7 +23,7 @@ from viz.mask_lab.canvas import ALT, canvas_packet
 from viz.mask_styles import STYLES
 from viz.numbers import head_count, layer_count
 from viz.palette import NOW, STANDARD
-from viz.saved.explorer import WORST
+from viz.saved.explorer import WEIGHTS, WORST
 from viz.saved.standalone import document, inlined
 from viz.sentence import LAYER_ONLY, SCOPES
 
@@ -209,9 +209,8 @@ def _more(masks: dict[str, Any]) -> Markup:
 
 
 def _pictures(masks: dict[str, Any]) -> Iterator[Markup]:
-    caption = say("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use the arrow "
-                  "keys and Enter.")  # fmt: skip
-    yield tag("div", join((tag("p", caption, class_="note"), _view("overview", data_part="overview"), _more(masks))))
+    caption = tag("p", say(WEIGHTS.caption), class_="note")
+    yield tag("div", join((caption, _view("overview", data_part="overview"), _more(masks))))
     heatmaps = [
         tag("figure", tag("figcaption", "") + _view("heatmap"), data_part=part)
         for part in ("now", "standard", "difference")

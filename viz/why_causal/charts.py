@@ -36,11 +36,11 @@ class Curve:
     faint: bool = False
 
 
-def loss_curves(lines: Sequence[Curve], *, unit: str, height: int = 330, steps: int | None = None) -> CachedFigure:
+def loss_curves(lines: Sequence[Curve], *, unit: str, steps: int | None = None) -> CachedFigure:
     """Draw losses over the steps of a training. unit: of the losses. steps: the end of the axis."""
     across: Part = {"title": {"text": say("training step")}, "rangemode": "tozero"}
     across |= {"range": [0, steps]} if steps else {}
-    return _curves(lines, unit, {"height": height, "xaxis": across, "legend": BELOW})
+    return _curves(lines, unit, {"height": 300, "xaxis": across, "legend": BELOW})
 
 
 def token_losses(lines: Sequence[Curve], pieces: Sequence[str]) -> CachedFigure:

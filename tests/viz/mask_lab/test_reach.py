@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from model.heads.reach import Reach
 from tests.viz.markup import cells_of
 from tests.viz.test_palette import APART, SIGHT, lab
 from viz.charts import NEVER
@@ -26,7 +27,8 @@ def windowed(tokens: int, size: int, layers: int = LAYERS, query: int = 0) -> Re
     window = np.stack([((back >= 0) & (back < size)).sum(1)] * layers)
     blocked = {"causal": back < 0, "sliding": np.abs(back) >= size}
     labels, names = [f"t{place}" for place in range(tokens)], [f"L{layer}" for layer in range(layers)]
-    return ReachView(first.astype(np.int16), window, seen, 2, blocked, labels, query, names, np.ones(tokens, bool))
+    reach = Reach(first.astype(np.int16), window, seen, blocked)
+    return ReachView(reach, 2, labels, query, names, np.ones(tokens, bool))
 
 
 def trace_of(figure: go.Figure, name: str) -> Any:
@@ -41,20 +43,12 @@ class TestFigure:
         view = windowed(23, size)
         figure = reach_figure(view, dark=dark)
         z = trace_of(figure, "reach").z
-        np.testing.assert_array_equal(np.nan_to_num(z), view.first)
-        np.testing.assert_array_equal(np.isnan(trace_of(figure, "never").z), view.first > 0)
+        np.testing.assert_array_equal(np.nan_to_num(z), view.reach.first)
+        np.testing.assert_array_equal(np.isnan(trace_of(figure, "never").z), view.reach.first > 0)
 
     def test_where_everything_is_reached_nothing_is_never(self) -> None:
-        view = ReachView(
-            *(np.ones(shape, int) for shape in [(3, 3), (2, 3)]),
-            np.full((2, 3), 3),
-            0,
-            {},
-            list("abc"),
-            1,
-            ["L0", "L1"],
-            np.ones(3, bool),
-        )
+        reach = Reach(*(np.ones(shape, int) for shape in [(3, 3), (2, 3)]), np.full((2, 3), 3), {})
+        view = ReachView(reach, 0, list("abc"), 1, ["L0", "L1"], np.ones(3, bool))
         figure = reach_figure(view, dark=False)
         assert [trace.name for trace in figure.data] == ["may look", "reach"]
         assert not figure.layout.images
@@ -62,13 +56,13 @@ class TestFigure:
     def test_beside_it_the_one_layer_hatched_where_it_blocks(self) -> None:
         view = windowed(11, 3)
         figure = reach_figure(view, dark=False)
-        shut = np.any(list(view.blocked.values()), axis=0)
+        shut = np.any(list(view.reach.blocked.values()), axis=0)
         np.testing.assert_array_equal(np.isnan(trace_of(figure, "may look").z), shut)
         blocked = trace_of(figure, "blocked")
         assert [trace.name for trace in figure.data][:2] == ["blocked", "may look"], "the last one has the tooltip"
         assert "%{text}" in blocked.hovertemplate
         text = np.array(blocked.text)
-        for name, mask in view.blocked.items():
+        for name, mask in view.reach.blocked.items():
             np.testing.assert_array_equal(np.char.find(text.astype(str), name) >= 0, mask)
         go.Figure(figure.to_dict())  # raises ValueError for a property that plotly does not know
         (image,) = figure.layout.images
@@ -102,7 +96,7 @@ class TestFigure:
         assert max(z.shape) <= MOST_CELLS
         assert len(figure.to_json()) < 1_500_000
         step = -(-tokens // MOST_CELLS)
-        np.testing.assert_array_equal(z, soonest(view.first, step))
+        np.testing.assert_array_equal(z, soonest(view.reach.first, step))
         assert figure.layout.shapes[0].y0 == (tokens - 1) // step - 0.5
 
     def test_many_layers_get_few_numbers_at_the_colour_bar(self) -> None:
@@ -111,7 +105,7 @@ class TestFigure:
 
     def test_tokens_that_look_like_markup_are_escaped(self) -> None:
         numbers = np.eye(2, dtype=int), np.ones((1, 2), int), np.ones((1, 2), int)
-        view = ReachView(*numbers, 0, {}, ["<s>", "<b>"], 1, ["L0"], np.ones(2, bool))
+        view = ReachView(Reach(*numbers, {}), 0, ["<s>", "<b>"], 1, ["L0"], np.ones(2, bool))
         assert list(reach_figure(view, dark=False).layout.xaxis.ticktext) == ["&lt;s&gt;", "&lt;b&gt;"]
         assert "&lt;b&gt;" in reach_sentence(view)
         assert "<s>" not in reach_table(view)
@@ -145,7 +139,7 @@ class TestTable:
 
     def test_layers_with_other_masks_keep_their_own_row(self) -> None:
         view = windowed(23, 4, query=20)
-        view.window[3] = 9
+        view.reach.window[3] = 9
         assert [row[1] for row in cells_of(reach_table(view))] == ["4", "4", "4", "9", "4"]
 
 
@@ -153,7 +147,7 @@ class TestSentence:
     def test_padding_is_not_later_in_the_text(self) -> None:
         """Three tokens of text and two of padding, every one of which looks at all."""
         every, keep = np.full((1, 5), 5), np.array([True, True, True, False, False])
-        view = ReachView(np.ones((5, 5), int), every, every, 0, {}, list("abcpp"), 1, ["L0"], keep)
+        view = ReachView(Reach(np.ones((5, 5), int), every, every, {}), 0, list("abcpp"), 1, ["L0"], keep)
         words = reach_sentence(view).striptags()
         assert "After the last layer it can depend on 5 (1 of them later in the text)" in words
         assert words.endswith("Of the tokens it can depend on, 2 are padding.")
