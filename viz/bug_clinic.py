@@ -9,7 +9,7 @@ from markupsafe import Markup
 from i18n import N_, say
 from model.heads.view import HeadView
 from viz.head import comparison_figure
-from viz.heatmap import CachedFigure
+from viz.heatmap import CachedFigure, figure
 from viz.html import join, paragraph, swatch, table, tag, td, th
 from viz.numbers import number, percent
 
@@ -61,11 +61,10 @@ def amount_text(finding: "Verdict") -> str:
 
 def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> CachedFigure:
     """Draw weights with the bug, without it, and the difference. nan: the bug makes rows without a key NaN, not 0."""
-    figure = comparison_figure(wrong, right, dark=dark, titles=(say(WITH_BUG), say(RIGHT), say("bug − correct")))
-    for note in figure.layout.annotations if nan else ():
-        if note.xref == "x":
-            note.text = "NaN"
-    return figure
+    drawn = comparison_figure(wrong, right, dark=dark, titles=(say(WITH_BUG), say(RIGHT), say("bug − correct")))
+    plain = drawn.to_dict()
+    notes = [note | {"text": "NaN"} if nan and note["xref"] == "x" else note for note in plain["layout"]["annotations"]]
+    return figure(plain["data"], plain["layout"] | {"annotations": notes})
 
 
 def _named(law: "Law") -> Markup:

@@ -10,7 +10,7 @@ import pytest
 from model.bug_clinic import spot
 from model.bug_clinic.laws import Law, Verdict
 from model.heads.view import HeadView
-from viz.bug_clinic import FEATURES, amount_text, law_table, law_told, told_apart
+from viz.bug_clinic import FEATURES, amount_text, bug_figure, law_table, law_told, told_apart
 from viz.numbers import number
 
 
@@ -97,3 +97,13 @@ def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
     assert said == "query 12 (“t12”) gives key 3 (“t3”) a weight of 0.98 right, and 0.12 here."
     said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here", view, same_tokens=False)
     assert said == "the weight in row 12 and column 3 (“t12” and “t3” here) is 0.98 right, and 0.12 here."
+
+
+@pytest.mark.parametrize("nan", [True, False])
+def test_rows_that_a_bug_makes_nan_say_so(nan: bool) -> None:
+    labels, blocked = ["a", "b", "c"], np.triu(np.ones((3, 3), bool), 0)
+    weights = np.tril(np.ones((3, 3), np.float32), -1) / 2
+    view = HeadView(weights, weights, {"causal": blocked}, labels, labels)
+    plain = bug_figure(view, view, dark=False, nan=nan).to_dict()
+    notes = {(note["xref"], note["text"]) for note in plain["layout"]["annotations"] if note["xref"] != "paper"}
+    assert notes == {("x", "NaN" if nan else "nothing to attend to"), ("x2", "nothing to attend to")}
