@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from i18n import LANGUAGES
+from lessons.reading import FOLDER, read
 from model import catalog
 from model.base import Model
 from model.cross_attention import dates
@@ -49,6 +51,7 @@ DATES = [
     "the 8th of May 1963",
     "1 October 2031",
 ]
+PETER = "Peter blew his silver whistle twice, and Peter blew his silver"
 PAIRS = [f"{first[0].upper() + first[1:]} {second}" for first, second in pairwise(TEXTS)]
 
 
@@ -142,6 +145,25 @@ def test_from_text_to_next_token(story: Model) -> None:
         shares = survey(run(story, twice), 0).shares
         assert shares["induction"][4, 0] > 10 * shares["duplicate"][4, 0]  # what followed it, not the word
         assert shares["previous"].argmax() == 3  # L0 H3
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_formulas_of_from_text_to_next_token_give_what_it_shows(story: Model, language: str) -> None:
+    _, qkv, _, output, prediction, _ = read((FOLDER / language / "text_to_next_token.md").read_bytes()).steps
+    assert r"\hat x = \operatorname{LN}(x), \; q = W_Q \hat x, \; k = W_K \hat x" in qkv.formula
+    assert r"W_U \operatorname{LN}(x)" in prediction.formula
+    found, network = run(story, PETER), story.network
+    streams, attention = story.residuals(found.batch, MaskSpec()).streams, network.blocks[4].attention
+    with torch.inference_mode():
+        normalized = network.blocks[4].attention_norm(streams[4][0])
+        q, k = (normalized @ projection.weight[:32].T for projection in (attention.query, attention.key))
+        weights = (q[output.query] @ k.T / 32**0.5).softmax(-1)
+        chances = (network.unembedding.weight @ network.norm(streams[-1][0, -1])).softmax(-1)
+    assert weights.numpy() == pytest.approx(found.weights(4, 0, 0)[13].numpy(), abs=0.001)  # without the biases too
+    assert chances.numpy() == pytest.approx(found.logits[0, -1].softmax(-1).numpy(), abs=1e-5)
+    assert network.unembedding.weight is network.token_embedding.weight
+    assert f"{len(attention.output.weight)}" in output.prose
+    assert f"{head_vectors(found, 0, 4, 0).output.shape[1]}" in output.prose
 
 
 def test_masks_in_serving(story: Model) -> None:
