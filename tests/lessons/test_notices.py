@@ -5,6 +5,7 @@ tokens is checked in test_number_questions.py.
 """
 
 import random
+import re
 import string
 from collections.abc import Callable
 from itertools import pairwise
@@ -166,6 +167,16 @@ def test_the_formulas_of_from_text_to_next_token_give_what_it_shows(story: Model
     assert f"{head_vectors(found, 0, 4, 0).output.shape[1]}" in output.prose
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", ["what_attention_is", "text_to_next_token"])
+def test_a_token_that_is_said_to_come_twice_does(story: Model, language: str, name: str) -> None:
+    """“Peter” begins the text without a space, and so is another token than “·Peter”."""
+    pieces = story.encode([PETER]).pieces[0]
+    said = (FOLDER / language / f"{name}.md").read_text("utf-8")
+    quoted = set(re.findall("“(·?(?:Peter|blew|his|silver))”", said))
+    assert {one for one in quoted if pieces.count(one) != 2} == {"Peter", "·Peter"}
+
+
 def test_masks_in_serving(story: Model) -> None:
     for text, other in zip(PAIRS, PAIRS[1:] + PAIRS[:1], strict=True):
         packed = run(story, text, MaskSpec(documents="."))
@@ -212,8 +223,12 @@ def test_the_masks_of_the_older_lessons(story: Model) -> None:
 
 
 def test_what_attention_is(story: Model) -> None:
-    phrase = run(story, "Peter blew his silver whistle twice, and Peter blew his silver")
-    assert phrase.weights(4, 0, 0)[10:13].argmax(-1).tolist() == [2, 3, 4]  # of “Peter blew his”, what followed
+    phrase = run(story, PETER)
+    ids, rows = phrase.batch.ids[0], phrase.weights(4, 0, 0)
+    assert ids[11:13].tolist() == ids[2:4].tolist()  # “·blew” and “·his” come again
+    assert rows[10:13].argmax(-1).tolist() == [2, 3, 4]  # what followed, of “·Peter” too
+    assert ids[10] != ids[1]
+    assert float(rows[10, 2]) > 0.5
     for text in TEXTS:
         assert float(run(story, text).weights(0, 3, 0).diagonal(-1).min()) > 0.5  # one position to the left
         first = survey(run(story, text), 0).shares["first"]
