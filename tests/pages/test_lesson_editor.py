@@ -25,6 +25,9 @@ ask: sees
 
 ## Two
 
+```run
+```
+
 Words.
 """
 
