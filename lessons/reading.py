@@ -51,7 +51,7 @@ class Section:
     prose: list[str] = field(default_factory=list)
     settings: list[str] | None = None
     settings_line: int = 0
-    other: tuple[int, str] = 0, ""  # the line and language of a block that is no `run`, and holds settings
+    other: tuple[int, str] = 0, msg("nothing there")  # line and beginning of a block that is no `run`, with settings
 
 
 class Mistakes(ValueError):
@@ -130,7 +130,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
     """The steps; first: the number of the first of these lines in the file. wrong: gets what can be read past."""
     found: list[Section] = []
     inside: list[str] | None = None  # the block `run` that is open
-    closing, opened = "", (0, "")  # what ends the fence that is open; its line and language
+    closing, opened = "", (0, "")  # what ends the fence that is open; its line and beginning
     for number, line in enumerate(lines, first):
         fence = FENCE.match(line)
         if not closing or inside is not None:
@@ -154,7 +154,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
             if line.strip():
                 raise _wrong(number, say("`## ` and the title of the first step"), line)
         elif fence:
-            closing, opened = fence[1], (number, fence[2])
+            closing, opened = fence[1], (number, f"```{fence[2]}")
             if fence[2] != "run":
                 found[-1].prose.append(line)
             elif found[-1].settings is not None:
@@ -172,9 +172,10 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
 
 def _step(section: Section, common: dict[str, Any], given: dict[str, int]) -> Step:
     """common: what the front matter gives to all steps. given: the lines of what can be wrong of it alone."""
-    if section.settings is None and section.other[0]:
-        raise _wrong(section.other[0], say("a block that begins with ```run"), f"```{section.other[1]}")
-    settings = _settings(section.settings or [], section.settings_line or section.line)
+    if section.settings is None:
+        line, got = section.other
+        raise _wrong(line or section.line, say("a block that begins with ```run"), got)
+    settings = _settings(section.settings, section.settings_line)
     settings.heading = section.line
     written = {name: settings.line_of((name,)) for name in settings.values}
     settings.values = common | settings.values

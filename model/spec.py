@@ -147,9 +147,9 @@ class MaskSpec(_Kinds):
             why = str(error)[:100]
             raise ValueError(msg("expected a mask as JSON, got invalid JSON ({why})", why=why)) from None
         _expect(isinstance(data, dict), N_("a mask"), N_("a JSON object"), data)
-        names = {field.name for field in fields(cls)}
-        unknown = sorted(set(data) - names)
-        _expect(not unknown, N_("a mask"), N_("no fields but {most}"), unknown, ", ".join(sorted(names)))
+        names = sorted(field.name for field in fields(cls))
+        if unknown := ", ".join(map(repr, sorted(set(data).difference(names)))):
+            raise ValueError(msg("expected one of {names}, got {got}", names=", ".join(names), got=unknown[:80]))
         for name in {"layers", "heads", "drawn"} & set(data):
             _expect(isinstance(data[name], list), name, N_("a list"), data[name])
             data[name] = tuple(data[name])

@@ -42,6 +42,7 @@ ALIGN = {"bottom-right": N_("bottom right"), "top-left": N_("top left (wrong)"),
 ORDER = {"depth": N_("depth first"), "breadth": N_("breadth first")}
 POSITION = {"depth": N_("by depth"), "row": N_("by row (wrong)")}
 DOCUMENTS = {"separator": N_("by separator"), "lengths": N_("by length")}
+REST = N_("Separated by commas; the rest of the text is one more document.")
 SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left")}
 BLOCK_SIZES = ("16", "32", "64", "128", "256")
 HEAD_SIZE = 64  # the width of the head whose operations are counted
@@ -69,7 +70,7 @@ class ServingLink(link.View):
     stand: Literal[*POSITIONS] = "depth"  # type: ignore[valid-type]
     documents_by: Literal[*DOCUMENTS] = "separator"  # type: ignore[valid-type]
     separator: Annotated[str, link.at_most(40)] = ","
-    lengths: Annotated[str, link.at_most(400)] = "8"
+    lengths: Annotated[str, link.at_most(400)] = ""
     stream_text: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
     stream_tokens: link.Whole = 512
     stream_window: link.Whole = 60
@@ -276,9 +277,9 @@ def show_packing(row: Row) -> SectionView:
         if one_of(say("Documents"), DOCUMENTS, "documents_by", width="content") == "separator":
             documents: Any = st.text_input(say("Documents end at"), key="separator", width=180)
         else:
-            st.text_input(say("Tokens of each document"), key="lengths", width=260,
-                          help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
-            documents = tuple(whole_numbers(state.lengths))
+            half = str(len(row.labels) // 2 or 1)
+            st.text_input(say("Tokens of each document"), key="lengths", width=260, placeholder=half, help=say(REST))
+            documents = tuple(whole_numbers(state.lengths.strip() or half))
     found: PackedLosses = row.ask(pack, row.batch, documents)
     sentence = lambda: row.with_other_layers(inference.packing_sentence(found))  # noqa: E731
     figures = _chart(N_("Loss of each document"), "packing", partial(inference.packing_figure, found), sentence())
@@ -381,8 +382,7 @@ def show_cost() -> SectionView:
             else:  # a size beyond the longest text is the same mask
                 bind = bound(f"cost_{name}", min(value, MOST_TOKENS), partial(take, name))
                 st.number_input(label, 0, MOST_TOKENS, help=words, width=120, **bind)
-        st.text_input(say("Tokens of each document"), key="cost_documents", width=200,
-                      help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
+        st.text_input(say("Tokens of each document"), key="cost_documents", width=200, help=say(REST))
     documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
     if spec.documents and not documents:
         st.caption(say("The mask's documents depend on a text. To include them, type how many tokens each has."))

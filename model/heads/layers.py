@@ -71,7 +71,7 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "toke
     most = int((MOST_BYTES / (4 * trace.num_layers)) ** 0.5)
     length = trace.queries.ids.shape[1]
     if length > most:
-        words = N_("expected at most {most:,} tokens over all {layers} layers, got {length:,}")
+        words = N_("expected at most {most:,} tokens over all {layers} layers, got {length:,}: shorten the text")
         raise ValueError(msg(words, most=most, layers=trace.num_layers, length=length))
     groups, labels = merge_groups(trace, row, by), list(trace.queries.pieces[row])
     if how == "rollout":
@@ -100,7 +100,10 @@ def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarra
     layers, length = trace.num_layers, trace.queries.ids.shape[1]
     most = int((MOST_FLOW / layers**2) ** (1 / 3))
     if length > most:
-        words = N_("expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}")
+        words = N_(
+            "expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}: shorten the "
+            "text, or take attention rollout, which allows longer texts"
+        )
         raise ValueError(msg(words, most=most, layers=layers, length=length))
     return flow(over_heads(trace, row, masks, "mean"), query)
 

@@ -351,7 +351,7 @@ def test_a_draft_too_long_for_a_link_outlives_a_reload_and_gives_way_to_a_link(o
     expect(said).to_have_text("2 steps run, no mistakes.")
     short, draw = source.input_value(), random.Random(0)
     words = [" ".join("".join(draw.choices(ascii_letters, k=7)) for _ in range(500)) for _ in range(4)]
-    long = short + "".join(f"\n## Step {number}\n\n{one}\n" for number, one in enumerate(words, 3))
+    long = short + "".join(f"\n## Step {number}\n\n```run\n```\n\n{one}\n" for number, one in enumerate(words, 3))
     source.fill(long)
     expect(said).to_have_text("6 steps run, no mistakes.")
     expect(page).not_to_have_url(re.compile("packed="))  # written at the end of the run

@@ -178,6 +178,9 @@ one
 
 ## Two
 
+```run
+```
+
 ````
 ``` python
 ## no step

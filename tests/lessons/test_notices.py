@@ -5,6 +5,7 @@ tokens is checked in test_number_questions.py.
 """
 
 import random
+import re
 import string
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from i18n import LANGUAGES
+from lessons.reading import FOLDER, read
 from model import catalog
 from model.base import Model
 from model.cross_attention import dates
@@ -49,6 +52,7 @@ DATES = [
     "the 8th of May 1963",
     "1 October 2031",
 ]
+PETER = "Peter blew his silver whistle twice, and Peter blew his silver"
 PAIRS = [f"{first[0].upper() + first[1:]} {second}" for first, second in pairwise(TEXTS)]
 
 
@@ -144,6 +148,35 @@ def test_from_text_to_next_token(story: Model) -> None:
         assert shares["previous"].argmax() == 3  # L0 H3
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_formulas_of_from_text_to_next_token_give_what_it_shows(story: Model, language: str) -> None:
+    _, qkv, _, output, prediction, _ = read((FOLDER / language / "text_to_next_token.md").read_bytes()).steps
+    assert r"\hat x = \operatorname{LN}(x), \; q = W_Q \hat x, \; k = W_K \hat x" in qkv.formula
+    assert r"W_U \operatorname{LN}(x)" in prediction.formula
+    found, network = run(story, PETER), story.network
+    streams, attention = story.residuals(found.batch, MaskSpec()).streams, network.blocks[4].attention
+    with torch.inference_mode():
+        normalized = network.blocks[4].attention_norm(streams[4][0])
+        q, k = (normalized @ projection.weight[:32].T for projection in (attention.query, attention.key))
+        weights = (q[output.query] @ k.T / 32**0.5).softmax(-1)
+        chances = (network.unembedding.weight @ network.norm(streams[-1][0, -1])).softmax(-1)
+    assert weights.numpy() == pytest.approx(found.weights(4, 0, 0)[13].numpy(), abs=0.001)  # without the biases too
+    assert chances.numpy() == pytest.approx(found.logits[0, -1].softmax(-1).numpy(), abs=1e-5)
+    assert network.unembedding.weight is network.token_embedding.weight
+    assert f"{len(attention.output.weight)}" in output.prose
+    assert f"{head_vectors(found, 0, 4, 0).output.shape[1]}" in output.prose
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", ["what_attention_is", "text_to_next_token"])
+def test_a_token_that_is_said_to_come_twice_does(story: Model, language: str, name: str) -> None:
+    """“Peter” begins the text without a space, and so is another token than “·Peter”."""
+    pieces = story.encode([PETER]).pieces[0]
+    said = (FOLDER / language / f"{name}.md").read_text("utf-8")
+    quoted = set(re.findall("“(·?(?:Peter|blew|his|silver))”", said))
+    assert {one for one in quoted if pieces.count(one) != 2} == {"Peter", "·Peter"}
+
+
 def test_masks_in_serving(story: Model) -> None:
     for text, other in zip(PAIRS, PAIRS[1:] + PAIRS[:1], strict=True):
         packed = run(story, text, MaskSpec(documents="."))
@@ -190,8 +223,12 @@ def test_the_masks_of_the_older_lessons(story: Model) -> None:
 
 
 def test_what_attention_is(story: Model) -> None:
-    phrase = run(story, "Peter blew his silver whistle twice, and Peter blew his silver")
-    assert phrase.weights(4, 0, 0)[10:13].argmax(-1).tolist() == [2, 3, 4]  # of “Peter blew his”, what followed
+    phrase = run(story, PETER)
+    ids, rows = phrase.batch.ids[0], phrase.weights(4, 0, 0)
+    assert ids[11:13].tolist() == ids[2:4].tolist()  # “·blew” and “·his” come again
+    assert rows[10:13].argmax(-1).tolist() == [2, 3, 4]  # what followed, of “·Peter” too
+    assert ids[10] != ids[1]
+    assert float(rows[10, 2]) > 0.5
     for text in TEXTS:
         assert float(run(story, text).weights(0, 3, 0).diagonal(-1).min()) > 0.5  # one position to the left
         first = survey(run(story, text), 0).shares["first"]

@@ -81,11 +81,13 @@ def test_a_lesson_is_what_its_file_says() -> None:
             29,
             "expected a block that begins with ```run, got '```python'",
         ),
+        ("```run\ntext: 2021-03-03\nask: loss\n```\n", "", 27, "begins with ```run, got nothing there"),
         ("```run\ntext: 2021-03-03", "```\ntext: 2021-03-03", 29, "begins with ```run, got '```'"),
         ("## First", "## " + "A window " * 20, 8, "expected title, a title"),
         ("head: L4 H1", "head: 4", 11, "a head as the pages write it: L4 H0, got '4'"),
         ('"sliding": 3}\nq', '"sliding": -3}\nq', 12, "expected a whole number from 0"),
-        ('{"causal": false,', '{"casual": false,', 12, "casual"),
+        ('{"causal": false,', '{"casual": false,', 12, "masks: expected one of block_causal, causal, "),
+        ('{"causal": false,', '{"casual": false,', 12, "got 'casual'"),
         ("query: 2", "query: 2\nquery2: 3", 14, "got 'query2'"),
         ("query: 2", "show: numbers", 13, "show: `numbers` goes with show: numbers, and only with it"),
         ("query: 2", "numbers: {query: [1, 2, 3]}", 13, "numbers.query"),
@@ -260,7 +262,7 @@ def test_what_is_nested_deep_is_refused_before_it_is_parsed(monkeypatch: pytest.
 def test_links_without_an_end_are_read_in_linear_time() -> None:
     """With the time quadratic in the line, this would take half an hour."""
     with pytest.raises(ValueError, match=r"line 7: expected .* 5,000 characters"):
-        read("---\ntitle: a\naim: b\nminutes: 1\ntext: c\n---\n## A\n" + "](word:" * 140_000)
+        read("---\ntitle: a\naim: b\nminutes: 1\ntext: c\n---\n## A\n```run\n```\n" + "](word:" * 140_000)
 
 
 def test_a_lesson_of_more_than_a_megabyte_is_not_looked_at() -> None:

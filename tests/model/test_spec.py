@@ -161,8 +161,8 @@ class TestJson:
 
     def test_a_field_that_no_mask_has_is_refused_by_its_name(self) -> None:
         message = refuses(lambda: MaskSpec.from_json('{"causal": true, "Sinks": 3, "__class__": 1}'))
-        assert message.startswith("a mask: expected no fields but block_causal, causal, ")
-        assert message.endswith("got ['Sinks', '__class__']")
+        assert message.startswith("expected one of block_causal, causal, ")
+        assert message.endswith("got 'Sinks', '__class__'")
 
     def test_more_than_the_most_is_refused_before_it_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(specs.json, "loads", lambda _: pytest.fail("was read"))

@@ -144,7 +144,9 @@ def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
 
 def test_a_text_too_long_for_flow_is_a_sentence() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 30, across="token", over="flow")
-    assert "expected at most 140 tokens for attention flow over 6 layers" in " ".join(page.said("error"))
+    (error,) = page.said("error")
+    assert "expected at most 140 tokens for attention flow over 6 layers" in error
+    assert "shorten the text, or take attention rollout" in error
     page.set(over="rollout")
     assert not page.said("error")
 

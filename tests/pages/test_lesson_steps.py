@@ -92,7 +92,8 @@ def test_a_text_that_is_not_read_whole_is_a_mistake(text: str, said: str) -> Non
 def test_a_lesson_of_a_folder_with_the_name_of_one_that_ships_is_not_left_out_silently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "padding.en.md").write_text("---\ntitle: T\naim: A\nminutes: 1\ntext: A king.\n---\n## One\n")
+    own = "---\ntitle: T\naim: A\nminutes: 1\n---\n\n## One\n\n```run\ntext: A king.\n```\n"
+    (tmp_path / "padding.en.md").write_text(own)
     (tmp_path / "causal_mask.en.md").write_text("no lesson")
     monkeypatch.setenv("UNMASK_LESSONS", str(tmp_path))
     page = Lessons()

@@ -321,6 +321,18 @@ def test_masks_too_long_for_a_link_are_said_to_be_left_out() -> None:
     assert any("too long for a link" in one.value for one in page.app.caption)
 
 
+@pytest.mark.parametrize("text", [TEXT, "Once upon a time there was a", "Once upon a", "Once"])
+def test_two_documents_by_length_are_halves_of_the_text_until_lengths_are_typed(text: str) -> None:
+    page = Serving(serving="packing", documents_by="lengths", text=text)
+    assert not page.said("error")
+    page.app.session_state["serving_files"] = True
+    page.run()
+    count = catalog.load("story").encode([text]).ids.shape[1]
+    assert page.app.text_input(key="lengths").placeholder == str(count // 2)
+    assert page.app.code[0].value.endswith(f"run.packed(({count // 2},))")
+    assert "lengths" not in page.url
+
+
 def test_a_document_of_one_token_has_no_loss() -> None:
     packing = {"serving": "packing", "documents_by": "lengths"}
     assert "Document 2 has one token, and so no loss." in Serving(**packing, lengths="3, 1, 5").sentence()

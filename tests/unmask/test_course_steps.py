@@ -64,6 +64,16 @@ def test_a_run_that_needs_the_app_is_not_said_to_be_of_a_model_that_does(models:
     assert "This run needs the app." in page
 
 
+def test_links_to_pages_of_the_app_are_text(models: CourseModels) -> None:
+    settings = "text: The king\nask: looks\nnotice: See [Bug clinic](bug_clinic)."
+    lesson = read(
+        LESSON.format(settings).replace("minutes: 1", "minutes: 1\nsummary: '[Lab](mask_lab)'") + "[Serving](serving)"
+    )
+    page = lesson_page("mine", lesson, [models.step(lesson.steps[0])], {})
+    assert all(name in page for name in ("See Bug clinic.", "<p>Lab</p>", "Serving"))
+    assert not re.search('href="(bug_clinic|mask_lab|serving)"', page)
+
+
 @pytest.mark.parametrize("run", ["text: {}", "text: The cat sat.\nbeside: {{text: {}}}"])
 def test_a_text_that_is_not_read_whole_is_a_mistake(models: CourseModels, run: str) -> None:
     with pytest.raises(ValueError, match=rf"line {9 + run.count(chr(10))}: The model reads at most 256 tokens"):

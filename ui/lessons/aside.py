@@ -24,8 +24,7 @@ INTRO = N_(
 )
 OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. docs/lessons.md describes the format.")
 TOO_LONG = N_(
-    "This lesson is too long for a link: {length:,} characters, and the limit is {most:,}. A reload loses it: save it, "
-    "or put it into the folder set by UNMASK_LESSONS."
+    "This lesson is too long for a link. A reload loses it: save it, or put it into the folder set by UNMASK_LESSONS."
 )
 
 
@@ -50,7 +49,7 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
     own = st.session_state.get("lesson_draft", "") if st.session_state.lesson_edit else opened.own if opened else ""
     if own:
         words = N_("The link contains the whole lesson.") if shelves.packed(own) else TOO_LONG
-        st.caption(escaped(say(words, length=len(own), most=shelves.LONGEST_LINK)))
+        st.caption(escaped(say(words)))
 
 
 def show_list(found: list[Shelved]) -> None:

@@ -100,6 +100,8 @@ PICTURES: Mapping[str, Callable[[], Markup]] = {
 
 
 WORD = "word:"  # the link [heads](word:head) opens the word's card in place
+# addresses that open without the app: of the web, and of a course's pages
+WITHOUT_APP = re.compile(r"[a-z][a-z\d+.-]*:|//|#|[^?#]*\.html", re.IGNORECASE)
 
 BUTTON = Markup('<span class="whole"><button type="button" class="word" popovertarget="{}">')
 CLOSING = re.compile(r"[,.;:!?)\]”’…，。；：！？）、】」』]*")  # stays on the line of the word before it
@@ -110,13 +112,14 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
 
-def prose(markdown: str, name: str) -> Markup:
-    """Render a lesson's Markdown; words of the glossary open as cards. name: unique on the page, for the cards' ids."""
+def prose(markdown: str, name: str, *, app: bool = True) -> Markup:
+    """Render a lesson's Markdown; words of the glossary open as cards. name: unique on the page, for the cards' ids.
+    app: whether links can open pages of the app; where they cannot, they become text."""
     tokens = _parser().parse(markdown)
     used: dict[str, Term] = {}
     for token in tokens:
         if token.children:
-            _link_words(token.children, name, used)
+            _link_words(token.children, name, used, app)
     text = Markup(_parser().renderer.render(tokens, _parser().options, {}))
     cards = (
         tag("div", card(word, term), id=f"{name}_{word}", class_="card", popover="auto") for word, term in used.items()
@@ -130,13 +133,15 @@ def card(word: str, term: Term) -> Markup:
     return join([PICTURES[word](), tag("div", join([title, tag("p", term.meaning)]))])
 
 
-def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
-    """Turn links to words into buttons that open their cards; links to unknown words become text."""
+def _link_words(tokens: list[Token], name: str, used: dict[str, Term], app: bool) -> None:
+    """Turn links to words into buttons that open their cards; links to what is not there become text."""
     known, closing = glossary(), []
     for token, after in zip_longest(tokens, tokens[1:]):
         if token.type == "link_open":
             address = str(token.attrGet("href"))
-            word = address.removeprefix(WORD) if address.startswith(WORD) else None
+            word = None if app or WITHOUT_APP.match(address) else ""
+            if address.startswith(WORD):
+                word = address.removeprefix(WORD)
             closing.append(word)
             if word in known:
                 used[str(word)] = known[str(word)]

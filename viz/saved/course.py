@@ -79,7 +79,7 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
     body = LESSON.format(
         all=say("All lessons"), languages=_languages(f"{name}.html"), title=lesson.title, previous=say("Previous"),
         sections=join(_step(number, one) for number, one in numbered), last=len(steps) + 1, summary=say("Summary"),
-        prose=prose(lesson.summary or lesson.aim, "summary"), answers=say("Your answers"),
+        prose=prose(lesson.summary or lesson.aim, "summary", app=False), answers=say("Your answers"),
         shown=join(_given(number, one) for number, one in numbered), live=join(live_body("", MaskSpec())),
     )  # fmt: skip
     said = words("course")
@@ -106,7 +106,7 @@ def _languages(file: str) -> Markup:
 
 
 def _step(number: int, one: CourseStep) -> Markup:
-    step, parts = one.step, [tag("h2", one.step.title), prose(one.step.prose, f"prose{number}")]
+    step, parts = one.step, [tag("h2", one.step.title), prose(one.step.prose, f"prose{number}", app=False)]
     parts += [formula(step.formula)] if step.formula else []
     if one.answer and step.ask:
         asked = [tag("p", tag("b", screen.question(step.ask)))]
@@ -117,7 +117,7 @@ def _step(number: int, one: CourseStep) -> Markup:
         asked.append(tag("button", shown, type="button", data_answer=SHOWN, class_="link"))
         parts += [tag("div", join(asked), class_="question"), tag("div", class_="answered said")]  # not shown
     if step.notice:
-        notice = prose("**" + say("What to notice.") + f"** {step.notice}", f"notice{number}")
+        notice = prose("**" + say("What to notice.") + f"** {step.notice}", f"notice{number}", app=False)
         parts.append(tag("div", notice, class_="answered"))
     return tag("section", join(parts), data_step=number)
 

@@ -169,7 +169,7 @@ def test_blocks_drawn_over_are_not_counted_cell_by_cell(monkeypatch: pytest.Monk
         ({"tokens": 0}, "expected a number of tokens"),
         ({"block": 15}, "expected a block size from 16 to 256, got 15"),
         ({"masks": {"sliding": "4"}}, "sliding: expected a whole number"),
-        ({"masks": {"nothing": 4}}, "expected no fields but"),
+        ({"masks": {"nothing": 4}}, "expected one of block_causal"),
     ],
 )
 def test_what_it_refuses(arguments: dict[str, Any], words: str) -> None:

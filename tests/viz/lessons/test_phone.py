@@ -37,6 +37,9 @@ Look.
 
 ## Second
 
+```run
+```
+
 More.
 """
 ANSWER = Answer(tuple(map(Statement, ("two", "three <x>", "five"))), frozenset({1}), Statement("Count them: 3."))
