@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
+from threading import Thread
 
 import streamlit as st
 from starlette.middleware import Middleware
@@ -15,7 +16,7 @@ from model import catalog
 from serving import health, logs, machine
 from serving.headers import Headers
 from serving.room_routes import ending, routes
-from serving.rooms import rooms
+from serving.rooms import report_problem, rooms
 from serving.settings import Settings
 from ui import results
 from viz.lessons.phone import language_of, phone_page
@@ -32,6 +33,7 @@ async def started(_: st.App) -> AsyncIterator[None]:
     for name in settings.models:
         if not catalog.is_here(name):
             print(f"UNMASK_MODELS: {name} is neither built in nor on this machine", file=sys.stderr, flush=True)
+    Thread(target=report_problem, daemon=True).start()  # which may take seconds, and no reader waits for it
     health.expect_free_port(settings)
     machine.before_end(ending.set)
     try:

@@ -38,7 +38,7 @@ def judge(trial: CheckTrial) -> Finding:
     """
     subject = trial.subject
     if not (subject.takes("past_key_values") and subject.takes("use_cache")):
-        return skipped(msg("its forward takes no past_key_values."))
+        return skipped(msg("its forward takes no argument named past_key_values, or none named use_cache."))
     if trial.length < 4:
         return skipped(msg("the text is too short for steps."))
     if bool(trial.declared.reach.triu(1).any()):
@@ -127,7 +127,7 @@ def judge_last(trial: CheckTrial) -> Finding:
     """
     subject = trial.subject
     if not subject.takes("logits_to_keep"):
-        return skipped(msg("its forward takes no logits_to_keep."))
+        return skipped(msg("its forward takes no argument named logits_to_keep."))
     ids = torch.stack([trial.ids, trial.other(trial.ids, trial.generator(16))])[: 1 if subject.one_row else 2]
     whole, most = subject.outputs(ids), 0.0
     for count in (1, min(3, ids.shape[1])):

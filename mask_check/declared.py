@@ -216,8 +216,15 @@ def cause_of(
                 "(True means may attend in scaled_dot_product_attention, blocked in nn.MultiheadAttention)."
             )
         return msg(
-            "All later tokens are read. Likely cause: no causal mask (is_causal is not set, or attn_mask is None), "
-            "or an operation over the whole row, such as a mean, a norm or a softmax before the mask."
+            "All later tokens are read. Likely cause: no causal mask (is_causal is not set, or attn_mask is None); "
+            "blocked scores too close to 0, such as -10; a row in which every key is blocked with a finite value, "
+            "whose softmax is uniform; or an operation over the whole row, such as a mean, a norm or a softmax before "
+            "the mask."
+        )
+    if short and length > 2 and set(pairs) == {(0, token) for token in range(1, length)}:
+        return msg(
+            "Output 0 reads all later tokens, and no other output reads a later one. Likely cause: every key of its "
+            "row is blocked, its own too (diagonal=0 in torch.triu), with a finite value: its softmax is uniform."
         )
     diagonal = all(len(set(one)) > 1 for one in zip(*pairs, strict=True))  # several outputs, and several tokens
     nearest = {(token - 1, token) for token in tried or range(length) if token and not declared.reach[token - 1, token]}

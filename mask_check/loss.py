@@ -108,7 +108,8 @@ def check_loss(
     vocabulary: int | None = None,
     seed: int = 0,
 ) -> Finding:
-    """fn: called with a batch, returns the loss of each token [B,T] or their mean, or logits [B,T,V] with it.
+    """fn: called with the batch alone (`lambda batch: model(**batch)`), returns the loss of each token [B,T] or their
+    mean, or logits [B,T,V] with it.
 
     batch: tensors [B,T] by name or in a row. targets: which of them; unless given "labels", "targets", "target", "y" or
     the one name with "label" or "target" in it, the second of two ids in a row if it holds the tokens of the first

@@ -1,5 +1,6 @@
 """A row of a batch for a loss function: which of its tensors hold its tokens, and the same row with other tokens."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +68,16 @@ class LossRow:
     tensors: Row
     which: Any
     count: int
+
+    def __post_init__(self) -> None:
+        """Raises CannotCheck for a function that its signature shows to need other arguments than a batch."""
+        try:
+            inspect.signature(self.fn).bind(self.tensors)
+        except ValueError:  # it has none
+            return
+        except TypeError as error:
+            wanted = "a function called with the batch alone, such as `lambda batch: model(**batch)`"  # not shown
+            raise CannotCheck(f"expected {wanted}, got another: {error}") from None  # not shown
 
     @property
     def targets(self) -> Tensor:

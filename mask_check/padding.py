@@ -20,10 +20,14 @@ SHIFTED = N_(
     "positions are counted from the row's first cell and it takes no position_ids, so a row shifted to the right "
     "has other positions, whatever its pads contain. Pad on the right."
 )
-
+NO_MASK = N_(
+    "its forward takes no argument named attention_mask: if its padding mask has another name, check a wrapper that "
+    "passes it on."
+)
 COUNTED = N_(
     "What reaches what is the same there, and what the pads contain changes nothing: its mask is obeyed, but it takes "
-    "no position_ids and counts positions over pads. Count them over attention_mask, or pad on the right."
+    "no argument named position_ids and counts positions over pads. Count them over attention_mask, or pad on the "
+    "right."
 )
 
 
@@ -93,10 +97,10 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
     fault: they expect position_ids.
     """
     subject = trial.subject
-    if not (subject.takes_mask and subject.names_positions) or subject.kind == "encoder-decoder":
-        return skipped(msg("it takes no attention_mask, or no position_ids that could be left out."))
     if why := _why_not(trial):
         return skipped(why)
+    if not subject.names_positions:
+        return skipped(msg("its forward takes no argument named position_ids that could be left out."))
     ids, keep, real = padded(trial, "left")
     broken = N_("padded on the left without position_ids, output {where} differs by {amount}.")
     kept = msg("padded on the left without position_ids, the row gives the same outputs as alone.")
@@ -115,7 +119,7 @@ def judge_positions(trial: CheckTrial) -> Finding:
     """
     subject = trial.subject
     if not subject.names_positions:
-        return skipped(msg("its forward takes no position_ids."))
+        return skipped(msg("its forward takes no argument named position_ids."))
     others = None if trial.mask is None else trial.mask.reaches & ~np.eye(trial.length, dtype=bool)
     if trial.found["reach"].verdict == CANNOT_TELL and (others is None or not others.any()):
         return unknown(trial.found["reach"].words)  # output projections of 0, as some are initialized
@@ -184,7 +188,7 @@ def _why_not(trial: CheckTrial) -> str:
         return msg("an encoder-decoder's padding is in its source: see the check of the source's padding.")
     if trial.subject.takes_mask:
         return ""
-    return msg("its forward takes no attention_mask, so it cannot know which tokens are padding.")
+    return msg(NO_MASK)
 
 
 def _two_contents(trial: CheckTrial, side: str) -> list[Tensor]:

@@ -170,7 +170,11 @@ def _vocabulary(subject: CheckedModule, length: int) -> int:
     if subject.table is not None:
         return subject.table.num_embeddings
     if not sizes or max(sizes) < 2:
-        raise CannotCheck(msg("no embedding was found that reads its ids: give it a config with vocab_size"))
+        words = N_(
+            "no embedding was found that reads its ids [B,T]: give it a config with vocab_size or, if its forward "
+            "takes [T,B], pass one that takes [B,T]"
+        )
+        raise CannotCheck(msg(words))
     return max(sizes)
 
 

@@ -100,7 +100,7 @@ def judge_cross(trial: CheckTrial) -> Finding:
     if subject.kind != "encoder-decoder" or source is None:
         return skipped(msg("it has no cross-attention."))
     if not subject.takes_mask:
-        return skipped(msg("its forward takes no attention_mask for the source."))
+        return skipped(msg("its forward takes no argument named attention_mask for the source."))
     own, length = subject.ids_name, len(source)
     pads = source.new_full((PADS,), trial.pad)
     keep = torch.ones(1, length + PADS, dtype=torch.long, device=source.device)

@@ -108,6 +108,8 @@ def _same_part(cells: Cells, separator: str) -> "Tensor | None":
     if cells.split is None:
         return None
     part = cells.split(separator).to(cells.key.device)
+    if bool((part == part[:, :1]).all()):
+        return None
     return part[:, None, cells.query[0, 0, :, 0], None] == part[:, None, None, :]
 
 
@@ -174,7 +176,7 @@ KINDS: dict[str, Kind] = {
         N_("stride of {size}"), first=2, least=2, borders=None,
     ),
     "block_causal": Kind(  # block diffusion, arXiv:2503.09573
-        lambda cells, size: cells.query_token // size >= cells.key_token // size,
+        lambda cells, size: cells.query_token // size >= cells.key_token // size if size < cells.span else None,
         lambda names, size: f"{names.query} // {size} >= {names.key} // {size}",
         "block-causal: a token sees its own block and the blocks before it",
         N_("block-causal mask of {size}"), first=4, borders=_multiples, once=True,

@@ -13,6 +13,7 @@ import hmac
 import json
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -166,6 +167,17 @@ class RedisHashes:
     def drop(self, *names: str) -> None:
         self._do(*(("delete", name) for name in names))
 
+    def problem(self) -> str:
+        """Why the server cannot be used, for a log; "" if it answers. Not the error's words: a password may be quoted
+        in them."""
+        try:
+            self._redis.ping()
+        except self._error as error:
+            at = self._redis.get_connection_kwargs()
+            where = f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"  # not shown
+            return f"the Redis at {where} cannot be used ({type(error).__name__})"  # not shown
+        return ""
+
     def _do(self, *commands: tuple[Any, ...]) -> list[Any]:
         """The answers to commands (method, name, arguments …), sent as one."""
         try:
@@ -305,6 +317,14 @@ def rooms() -> Rooms:
     """The rooms of this server."""
     url = Settings.from_environment().rooms
     return Rooms(RedisHashes(url) if url else MemoryHashes())
+
+
+def report_problem() -> None:
+    """Print why the Redis of this server's rooms cannot be used, if it cannot."""
+    hashes = rooms().hashes
+    if isinstance(hashes, RedisHashes) and (problem := hashes.problem()):
+        words = "class sessions fail until it can: start it, or correct the address"  # not shown
+        print(f"UNMASK_ROOMS: {problem}; {words}", file=sys.stderr, flush=True)
 
 
 def _digest(secret: str) -> bytes:

@@ -77,20 +77,17 @@ class Analyses(HeadSource):
 
     @property
     def logits(self) -> np.ndarray:
-        """float32 [T,V] of the row."""
+        """float32 [T,V] of the row. Raises ValueError for an encoder's attention."""
         self._expect_same_weights()
+        self._expect_target("logits")
         return self.trace.logits[self.row].cpu().numpy()
 
     def residual(self, layer: int) -> np.ndarray:
         """The residual stream, float32 [T,W], of an encoder-decoder its decoder's: 0 is what enters the first layer, n
-        what leaves the n-th, before any final norm.
-
-        Raises ValueError for a layer that is not there, for an encoder's attention, and (NotSupported) where the
-        model's stream is not known.
-        """
+        what leaves the n-th, before any final norm. Raises ValueError for a layer that is not there, for an encoder's
+        attention, and (NotSupported) where the model's stream is not known."""
         self._expect_same_weights()
-        if self.trace.name == "encoder":
-            raise ValueError("expected the decoder's or cross attention for its residual stream, got the encoder's")
+        self._expect_target("residual stream")
         streams = self.model.residuals(self.trace.batch.rows([self.row]), self.trace.spec).streams
         return streams[index("layer", layer, len(streams))][0].float().cpu().numpy()
 
@@ -317,6 +314,11 @@ class Analyses(HeadSource):
         self._expect_same_weights()
         if not self.predicts:
             raise ValueError(f"expected a model that predicts next tokens, got {self.model.name}, {self.model.kind}")
+
+    def _expect_target(self, what: str) -> None:
+        """Raises ValueError for an encoder's attention: its tokens are the source's, these numbers the target's."""
+        if self.trace.name == "encoder":
+            raise ValueError(f"expected the decoder's or cross attention for its {what}, got the encoder's")
 
     def _query(self, query: int | None) -> int:
         return self.last if query is None else index("query", query, len(self.labels))

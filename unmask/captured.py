@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 from unittest.mock import patch
 
@@ -63,13 +64,15 @@ def capture(
     """Run one forward pass, module(*inputs, **named), and capture what each call of F.scaled_dot_product_attention
     computes: a layer for each call, in order; those inside nn.MultiheadAttention are among them.
 
-    The module runs in eval mode and without gradients, and is left as it was. tokens: a label for each position, by
-    default its number. row: the row of the batch. Calls of other shapes than the most common one are left
-    out, as the title says. Raises ValueError for anything but a module, if it makes no such call, and for more than
-    1 GB of weights.
+    The module runs in eval mode and without gradients, and is left as it was. inputs: what it takes; a list of ids
+    alone is read as one row, [1,T]. tokens: a label for each position, by default its number. row: the row of the
+    batch. Calls of other shapes than the most common one are left out, as the title says. Raises ValueError for
+    anything but a module, if it makes no such call, and for more than 1 GB of weights.
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"expected a torch.nn.Module, got {module!r:.80}")
+    if len(inputs) == 1 and isinstance(inputs[0], list) and all(isinstance(one, Integral) for one in inputs[0]):
+        inputs = (torch.tensor(inputs, dtype=torch.long),)
     calls, fast = _Calls(row), torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a fused kernel for a whole layer makes no such call
     try:

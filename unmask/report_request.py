@@ -95,7 +95,10 @@ def _standard(run: Run) -> Run | None:
 
 def _numbers(run: Run) -> ReportNumbers:
     shares = run.survey.future, run.survey.padding
-    return ReportNumbers(*shares, run.next_token().candidates, run.losses) if run.predicts else ReportNumbers(*shares)
+    if not run.predicts:
+        return ReportNumbers(*shares)
+    run = run.attention(run.trace.attentions[-1])  # an encoder's has no predictions
+    return ReportNumbers(*shares, run.next_token().candidates, run.losses)
 
 
 def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:

@@ -225,7 +225,9 @@ class Run(Analyses, Checkable):
     @property
     def losses(self) -> np.ndarray:
         """float32 [T], nats: -log of the probability of each token, NaN where there is none, as for the first. Raises
-        ValueError for a model that predicts no next token, and for one that was trained since the run."""
+        ValueError for a model that predicts no next token, one that was trained since the run, and an encoder's
+        attention."""
+        self._expect_target("losses")
         return self._losses.copy()
 
     @cached_property
@@ -235,8 +237,10 @@ class Run(Analyses, Checkable):
 
     def next_token(self, query: int | None = None, most: int = TOP) -> Predicted:
         """The `most` most likely tokens after the one at position query, by default the row's last one. Raises
-        ValueError for a position that is not there, fewer than one token, and a model that predicts none."""
+        ValueError for a position that is not there, fewer than one token, a model that predicts none, and an encoder's
+        attention."""
         self._expect_predictions()
+        self._expect_target("next token")
         labels = self.trace.batch.pieces[self.row]
         here = self.trace.batch.real(self.row).stop - 1 if query is None else index("query", query, len(labels))
         most = index("number of tokens", most, MOST_PREDICTED + 1, first=1)
@@ -349,7 +353,7 @@ class Run(Analyses, Checkable):
             notes=(),
             measures={},
         )
-        words = loss_words(self.losses, other.losses, self._predicting) if self.predicts and other.predicts else ""
+        words = loss_words(self._losses, other._losses, self._predicting) if self.predicts and other.predicts else ""
         change = f"{drawn.names[layer][head]} changes most, a weight by {weight_text(found.largest[layer, head])}"
         titles = [self.title, other.title]
         if titles[0] == titles[1]:  # which have no parameters, nor masks of an encoder-decoder's other attentions

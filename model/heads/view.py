@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from i18n import N_, msg
-from model.mask_kinds import KINDS
+from model.spec import OFF
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,9 +105,10 @@ def head_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int
 
 
 def mask_changes_cells(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int, name: str) -> bool:
-    """Whether the mask of this name, switched off in masks, or on if it is off and has no parameter, changes a cell of
-    the head that a real token of the row has: with another, or with padding where no mask blocks that."""
-    switched = masks.replace(**{name: KINDS[name].off if getattr(masks, name) else True})
+    """Whether the mask of this name, or "drawn", switched off in masks, or on if it is off and has no parameter,
+    changes a cell of the head that a real token of the row has: with another, or with padding where no mask blocks
+    that."""
+    switched = masks.replace(**{name: getattr(OFF, name) if getattr(masks, name) else True})
     one, other = (trace.allowed(layer, row, some, head=head) for some in (masks, switched))
     seen = trace.keys.keep[row] | (not masks.padding)
     return bool((one != other)[trace.queries.keep[row]][:, seen].any())

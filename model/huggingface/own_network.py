@@ -10,12 +10,14 @@ from transformers import CONFIG_MAPPING, AutoModel, PreTrainedModel
 
 from i18n import N_, msg
 from model import catalog
+from model.cross_attention.dates import MODEL_TYPE
 from model.errors import CheckpointError, NotAvailable, NotSupported
 from model.huggingface import checkpoint_files, fetching, hub, loading
 from serving.settings import Settings
 
 NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: choose one that reads tokens alone")
 CUSTOM_CODE = N_("{model}: its architecture ({kind}) needs custom code, which is never run here. Choose another model")
+OURS = N_("{model}: it is a network of Unmask's own, and a check runs those of transformers. Choose another model")
 UNKNOWN = N_("{model}: its architecture ({kind}) is unknown to transformers. Choose another model")
 
 
@@ -23,13 +25,14 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
     """The folder of a model by its catalog name, its hub id or as a folder.
 
     Nothing is downloaded unless `download` says so. Raises NotAvailable with the size of what would be;
-    CheckpointError for a name that means nothing.
+    CheckpointError for a name that means nothing, is not offered here, or is a model of another page.
     """
-    entry = catalog.ENTRIES.get(name)
-    if entry is not None and entry.repo is None:
+    if catalog.ships(name):
         return catalog.fetch(name, None, settings)
+    catalog.check_offered(name, settings)
     if checkpoint_files.is_path(name):
         return checkpoint_files.allowed_folder(name, settings)
+    entry = catalog.ENTRIES.get(name)
     repo = name if entry is None or entry.repo is None else entry.repo
     if found := fetching.cached(name) or fetching.cached(repo):
         return found
@@ -54,7 +57,7 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     config = checkpoint_files.check_folder(name, folder, settings)
     model_type = config["model_type"]
     if model_type not in CONFIG_MAPPING:
-        words = CUSTOM_CODE if "auto_map" in config else UNKNOWN
+        words = OURS if model_type == MODEL_TYPE else CUSTOM_CODE if "auto_map" in config else UNKNOWN
         raise NotSupported(msg(words, model=name, kind=model_type[:60]))
     try:
         network: PreTrainedModel

@@ -175,6 +175,18 @@ def test_a_dict_without_logits_is_said_with_its_names() -> None:
         check(Elsewhere())
 
 
+class Transposing(SmallAttention):
+    """Reads [T,B]."""
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return super().forward(input_ids.t()).transpose(0, 1)
+
+
+def test_a_module_that_reads_positions_first_is_told_to_read_rows_first() -> None:
+    with pytest.raises(CannotCheck, match=r"if its forward takes \[T,B\], pass one that takes \[B,T\]$"):
+        check(Transposing())
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("made", ["scripted", "traced"])
 def test_a_module_of_torch_jit_is_said_to_be_one(made: str) -> None:

@@ -236,6 +236,35 @@ def test_causes(mask: str, shift: int, words: str) -> None:
     assert bool(words) == bool(cause_of(leaks, declared))
 
 
+class Filled(SmallAttention):
+    """As many layers of it; the scores of keys from `ahead` positions after the query on are `fill`."""
+
+    def __init__(self, ahead: int, fill: float, layers: int) -> None:
+        super().__init__()
+        self.ahead, self.fill, self.layers = ahead, fill, layers
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        x, length = self.embed(input_ids), input_ids.shape[1]
+        later = torch.ones(length, length, dtype=torch.bool).triu(self.ahead)
+        for _ in range(self.layers):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            x = x + self.out((q @ k.mT / 32**0.5).masked_fill(later, self.fill).softmax(-1) @ v)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "fill", "layers", "words"),
+    [
+        (1, -10.0, 1, "blocked scores too close to 0, such as -10"),
+        (0, -1e9, 2, "a row in which every key is blocked with a finite value"),
+        (0, -1e9, 1, "no other output reads a later one. Likely cause: every key of its row is blocked"),
+    ],
+)
+def test_causes_of_finite_values_in_blocked_cells(ahead: int, fill: float, layers: int, words: str) -> None:
+    assert words in check(Filled(ahead, fill, layers)).finding("reach").words
+    assert check(Filled(1, -1e9, layers)).obeys
+
+
 class OneOutput(ReadsAhead):
     """In rows of more than 100 tokens, output 63 reads the tokens up to 100 too, and that one most."""
 

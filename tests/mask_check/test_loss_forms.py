@@ -93,6 +93,12 @@ def test_tensors_inside_another_part_of_the_batch(batch: Any) -> None:
     refuses(lambda given: Decoder(T)(X[:1]), batch, "by name or in a row, and a function that nests or converts them")
 
 
+@pytest.mark.parametrize("fn", [lambda x, y: x, lambda: X, lambda *, x, y: x])
+def test_a_function_of_other_arguments_is_told_what_it_is_called_with(fn: Any) -> None:
+    refuses(fn, {"x": X, "y": Y}, r"expected a function called with the batch alone, such as `lambda batch: model\(")
+    assert unmask.check_loss(lambda *given: reads("x", "y", 0, "each")(*given), {"x": X, "y": Y}, vocabulary=V).obeys
+
+
 def test_what_is_not_tensors_in_a_batch_stays() -> None:
     batch = {"x": X, "y": Y, "texts": ["one", "two", "three"], "info": {"epoch": 3}, "names": []}
     assert unmask.check_loss(reads("x", "y", 0, "each"), batch, vocabulary=V).obeys

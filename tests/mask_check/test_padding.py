@@ -127,3 +127,18 @@ def test_positions_counted_over_pads_are_no_leak_and_a_token_left_out_is_one(lea
     assert [finding.law for finding in report.broken] == ["padding-left"]
     assert verdict_of(report).startswith(verdict)
     assert ("counts positions over pads" in report.broken[0].words) is not leaves_out
+
+
+class RenamedMask(Masked):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return super().forward(x, mask)
+
+
+def test_arguments_under_other_names_are_not_said_to_be_missing() -> None:
+    report = check(RenamedMask(leaves_out=False))
+    for law in ("padding-left", "padding-right", "pad-content", "unpositioned"):
+        words = report.finding(law).words
+        assert words.startswith("its forward takes no argument named attention_mask: if its padding mask has another")
+    assert report.finding("positions").words == "its forward takes no argument named position_ids."
+    pair = check(random_network("bart"), ids=IDS, tokens=len(IDS))
+    assert "an encoder-decoder's padding is in its source" in pair.finding("unpositioned").words

@@ -154,7 +154,7 @@ def test_what_is_declared_is_there_first(name: str, folders: dict[str, str], mon
 @pytest.mark.usefixtures("checked_here")
 def test_what_cannot_be_checked_is_a_sentence() -> None:
     page = MaskCheckPage(model="dates", text="the 3rd of March 2021")
-    assert "unknown to transformers" in page.app.error[0].value
+    assert "a check runs those of transformers" in page.app.error[0].value
     assert not page.figures()
 
 

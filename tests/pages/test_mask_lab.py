@@ -76,6 +76,9 @@ def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, a
         ({"block_causal": 4, "stride": 2}, "block-causal mask of 4"),
         ({"sliding": 1, "stride": 99}, "window of 1"),  # one does what the other does
         ({"prefix": 2, "sinks": 2}, "prefix of 2"),
+        ({"drawn": (Stroke("block", 70, 1, 70, 1),), "sliding": 99}, "window of 99, drawing"),
+        ({"drawn": (Stroke("block", 1, 2, 1, 3), Stroke("erase", 0, 0, 9, 9))}, "drawing"),
+        ({"drawn": (Stroke("block", 2, 1, 2, 1),)}, ""),
         ({"sliding": 99, "layers": (2,)}, ""),  # of another layer than that on screen
     ],
 )

@@ -271,6 +271,18 @@ def test_a_port_of_metrics_in_use_ends_it_with_a_sentence_after_a_model_that_is_
     ]
 
 
+def test_a_redis_that_does_not_answer_is_told_in_the_log(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "log"
+    with running("serve.py", log, UNMASK_ROOMS=f"redis://me:{TOKEN}@127.0.0.1:{port}"):
+        ends = time.monotonic() + READY_SECONDS
+        while "UNMASK_ROOMS" not in log.read_text() and time.monotonic() < ends:
+            time.sleep(0.1)
+    (said,) = (line for line in log.read_text().splitlines() if "UNMASK_ROOMS" in line)
+    begins = f"UNMASK_ROOMS: the Redis at 127.0.0.1:{port} cannot be used (ConnectionError); class sessions fail"
+    assert said == f"{begins} until it can: start it, or correct the address"
+    assert TOKEN not in log.read_text()
+
+
 def test_by_default_only_its_own_pages_may_frame_it_and_no_port_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {})
     settings = Settings.from_environment()

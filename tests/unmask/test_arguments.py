@@ -106,11 +106,23 @@ def test_the_logit_lens_ends_at_the_last_token(story: LoadedModel) -> None:
     assert ends == [[*range(last - 128, last)], [*range(3, 9)], [*range(250, last)], [*range(12, 140)]]
 
 
-def test_an_encoder_s_attention_has_no_residual_stream_of_the_decoder_s(tmp_path: Path) -> None:
+def test_an_encoder_s_attention_has_no_numbers_of_the_decoder_s(tmp_path: Path) -> None:
     run = unmask.load(save("t5", tmp_path)).run("the cat sat on a mat", target="a big ball")
     assert len(run.attention("cross").residual(0)) == len(run.attention("cross").labels)
     with pytest.raises(ValueError, match="got the encoder's"):
         run.attention("encoder").residual(0)
+    for name in ("decoder", "cross"):
+        same = run.attention(name)
+        assert len(same.labels) == len(same.losses) == len(same.logits)
+        assert repr(same.next_token()) == repr(run.next_token())
+    for numbers in (lambda shown: shown.losses, lambda shown: shown.logits, lambda shown: shown.next_token()):
+        with pytest.raises(
+            ValueError, match=r"expected the decoder's or cross attention for its .*, got the encoder's"
+        ):
+            numbers(run.attention("encoder"))
+    assert "nats" in str(unmask.report(run.attention("encoder"))._repr_html_())
+    both = [run.attention("encoder"), run.under({"padding": False}).attention("encoder")]
+    assert repr(both[0].difference(both[1]))
 
 
 def test_a_finding_alone_prints_its_sentence() -> None:

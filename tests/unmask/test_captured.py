@@ -56,6 +56,7 @@ def test_what_every_call_computed() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
     assert "<iframe" in found._repr_html_()
     assert found.head(0, 0, by="words").view.keys == list("abcde")
+    np.testing.assert_allclose(unmask.capture(net, ids[1].tolist()).numpy(), found.numpy(), atol=1e-6)
 
 
 def test_grouped_queries_and_calls_of_another_shape() -> None:

@@ -18,7 +18,7 @@ from torch import nn
 import unmask
 from mask_check.findings import VERDICTS
 from mask_check.samples import SAMPLES
-from model.errors import NotAvailable
+from model.errors import CheckpointError, NotAvailable
 from model.huggingface import own_network
 from tests.model.huggingface.families import save
 from unmask import command
@@ -214,6 +214,24 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert not asked
     assert main(["check", "some/model", "--download"]) == 0
     assert asked == ["some/model"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("digits", "digits is not a language model: it is on the page Pixels"),
+        ("captioner", "captioner is not a language model: it is on the page Images"),
+        ("twins-with_mask", "twins-with_mask is not a language model: it is on the page Why causal"),
+        ("dates", "dates: it is a network of Unmask's own, and a check runs those of transformers"),
+    ],
+)
+def test_what_ships_and_is_not_checked_says_why(name: str, words: str) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        unmask.check(name)
+
+
+def test_the_steps_of_the_induction_model_are_checked_as_it_is() -> None:
+    assert unmask.check("induction-0", length=8, tokens=8).name.startswith("induction-0 ")
 
 
 def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

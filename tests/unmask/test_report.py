@@ -4,6 +4,7 @@ import html
 import json
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -81,6 +82,13 @@ def test_the_masks_of_every_attention_count(tmp_path: Path) -> None:
 def test_masks_of_some_layers_are_named_there() -> None:
     lifted = unmask.load("story").run(TEXT, masks={"causal": False, "layers": [1]})
     assert "<td>none in L1; causal elsewhere; it was trained with causal</td>" in unmask.report(lifted).page()
+
+
+@pytest.mark.parametrize("masks", [{"documents": "zzz"}, {"documents": "n."}, {"sliding": 99}, {"block_causal": 99}])
+def test_a_title_leaves_out_a_mask_that_blocks_nothing(masks: dict[str, Any]) -> None:
+    run = unmask.load("story").run("The cat sat. The dog ran.", masks=masks)
+    assert run.title.endswith(" tokens, causal mask")
+    assert run.view(0, 0).blocked.keys() == {"causal"}
 
 
 def test_a_title_says_where_masks_are_lifted(tmp_path: Path) -> None:

@@ -28,16 +28,20 @@ def notes(now: RunView, layer: int, head: int, mask: MaskView, view: HeadView) -
 
 
 def _idle(now: RunView, layer: int, head: int) -> list[str]:
-    """A note on the masks that the reader has turned on and that change nothing in this row, whatever their kind.
-    Each is judged without those already found idle: of two that block the same cells, either is idle, but not both."""
-    chosen = now.masks.on() if now.masks.holds_in(layer, head) else {}
-    found = []
+    """A note on the masks that the reader has turned on and that change nothing in this row, whatever their kind, the
+    drawing among them. Each is judged without those already found idle: of two that block the same cells, either is
+    idle, but not both."""
+    if not now.masks.holds_in(layer, head):
+        return []
+    chosen, found = now.masks.on(), []
     for name, value in chosen.items():
         if value == getattr(now.model.standard, name) or KINDS[name].joins:  # padding's rows are not looked at
             continue
         if not now.ask(mask_changes_cells, layer, head, name):
             found.append(say(KINDS[name].phrase, size=escaped(value) if isinstance(value, str) else value))
             now = replace(now, masks=now.masks.replace(**{name: KINDS[name].off}))
+    if now.masks.drawn and not now.ask(mask_changes_cells, layer, head, "drawn"):
+        found.append(say("drawing"))
     words = N_("On, but changing no cell of {head} in this row: {masks}.")
     return [say(words, head=now.name(layer, head), masks=listed(found))] if found else []
 

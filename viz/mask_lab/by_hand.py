@@ -15,7 +15,7 @@ from viz.html import headings, join, paragraph, rounded, table, tag, td, th
 from viz.numbers import number, percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
-    from model.mask_lab.fills import ByHand, Damage, FillComparison, Result
+    from model.mask_lab.fills import ByHand, Damage, FillComparison, Result, RowFate
 
 
 BLOCKED = "−∞"
@@ -77,10 +77,13 @@ RENORMALISED = N_(
     "Renormalized to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 "
     "({nans:,} of {rows:,} rows here)."
 )
+WHOLE = 0.98  # a smaller sum is not 1 with rounding
+OF_THE_ROW = N_("{fill} ({share} in all)")
 FATES = {  # what a row that is blocked as a whole becomes
     "NaN": "<b>NaN</b>",
     "zero": N_("0 everywhere"),
     "uniform": N_("<b>uniform</b>: {weight} on every key ({keys:,})"),
+    "part": N_("<b>uniform</b>: {share} on every key ({keys:,}), {sum} in all"),  # the rest goes to the head's sink
     "sum": N_("<b>weights that sum to {total:.4f}</b>"),
 }
 
@@ -110,7 +113,7 @@ def fills_sentence(found: "FillComparison") -> Markup:
     """Say what to notice about the values written into blocked cells."""
     plain = [result for result in found.fills if result.dtype == "float32"]
     nans, spread = (
-        listed(result.name for result in plain if result.empty and result.empty.kind == kind)
+        listed(_in_all(result.name, result.empty) for result in plain if result.empty and result.empty.kind == kind)
         for kind in ("NaN", "uniform")
     )
     parts = []
@@ -125,6 +128,11 @@ def fills_sentence(found: "FillComparison") -> Markup:
         refused = listed(result.name for result in found.fills if result.dtype == dtype and result.overflow)
         parts += [say("What does not fit {dtype}: {fills}.", fills=refused, dtype=dtype)] if refused else []
     return paragraph(together(parts))
+
+
+def _in_all(name: str, empty: "RowFate") -> str:
+    """A fill's name and, where a sink takes part of the fully blocked row, what is left for its keys."""
+    return say(OF_THE_ROW, fill=name, share=percent(empty.total)) if empty.total < WHOLE else name
 
 
 def order_sentence(found: "FillComparison") -> Markup:
@@ -160,8 +168,10 @@ def _rows(
             words = say("<b>does not fit</b>: {problem}", problem=escape(translated(one.overflow)))
             rows.append([*begin, td(Markup(words), colspan=columns)])
             continue
+        kind = "part" if empty.kind == "uniform" and empty.total < WHOLE else empty.kind
         places = {"weight": weight_text(empty.largest), "keys": keys, "total": empty.total}
-        fate = td(Markup(say(FATES.get(empty.kind, FATES["sum"]), **places)))
+        places |= {"share": escape(percent(empty.largest)), "sum": escape(percent(empty.total))}
+        fate = td(Markup(say(FATES.get(kind, FATES["sum"]), **places)))
         nans = say_count(", <b>{count} row NaN</b>", ", <b>{count} rows NaN</b>", damage.nans)
         error = td(_small(damage.difference) + (Markup(nans) if damage.nans else ""), "number")
         rows.append([*begin, *cells(one.value, damage, fate, error)])
@@ -177,7 +187,7 @@ def _fill_cells(value: float | None, damage: "Damage", fate: Markup, error: Mark
 def _order_cells(_: float | None, damage: "Damage", fate: Markup, error: Markup) -> list[Markup]:
     least, most = damage.least_total, damage.most_total
     sums = say("{least:.4f} to {most:.4f}", least=least, most=most) if least == least else "–"
-    return [td(tag("b", sums) if least < 0.98 else sums, "number"), error, fate]
+    return [td(tag("b", sums) if least < WHOLE else sums, "number"), error, fate]
 
 
 def _value(value: float | None) -> str:

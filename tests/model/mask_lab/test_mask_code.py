@@ -200,9 +200,10 @@ class TestCode:
 
     @pytest.mark.parametrize("separator", SEPARATORS)
     @pytest.mark.parametrize("kind", mask_code.KINDS)
-    def test_holds_typed_text_in_a_comment(self, separator: str, kind: str, traces: dict[str, Trace]) -> None:
-        without = program(kind, traces["one text"], MaskSpec(documents="zzz"), 0).splitlines()
-        with_it = program(kind, traces["one text"], MaskSpec(documents=separator), 0).splitlines()
+    def test_holds_typed_text_in_a_comment(self, separator: str, kind: str, tiny: Model) -> None:
+        trace = tiny.run(tiny.encode([f"a cat{separator} sat"]), MaskSpec())
+        without = program(kind, trace, MaskSpec(documents="cat"), 0).splitlines()
+        with_it = program(kind, trace, MaskSpec(documents=separator), 0).splitlines()
         if not separator:
             return
         assert len(with_it) == len(without)

@@ -117,3 +117,11 @@ class TestSentences:
     def test_a_sink_leaves_no_nan(self) -> None:
         words = fills_sentence(compared(sink=0.5))
         assert "becomes NaN with: none;" in words
+
+    def test_what_a_sink_leaves_a_fully_blocked_row_is_told_in_all(self) -> None:
+        found = compared(sink=0.006)
+        (empty,) = [one.empty for one in found.fills if (one.name, one.dtype) == ("−10", "float32")]
+        assert "uniform: <0.1% on every key (13), 0.1% in all" in unescape(fills_table(found).striptags())
+        assert "over all 13 keys with: −10 (0.1% in all)." in unescape(fills_sentence(found))
+        assert empty.total == pytest.approx(13 / (13 + 2.718281828**10.006), rel=1e-3)
+        assert "with: −10 (81.7% in all)." in fills_sentence(compared(sink=-8.93))
