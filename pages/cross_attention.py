@@ -77,7 +77,6 @@ else:
     with guarded():
         ours.losses(parts["decoder"], changed=changed)
 if isinstance(model, DatesModel):
-    usual = {"cross_beside": None} if st.session_state.cross_beside == ours.long_enough(text) else {}
-    controls.share(ours.DatesLink, model, text=None, target="", **usual)
+    controls.share(ours.DatesLink, model, text=None, target="")
 else:
     controls.share(ours.CrossLink, model)

@@ -106,11 +106,10 @@ def choose_beside(model: Model, text: str) -> str | None:
         return None
     if not isinstance(model, DatesModel):
         return f"{rows[0]} {' '.join(rows[0].split()[:MORE])}"
-    if st.session_state.cross_beside is None:
-        st.session_state.cross_beside = long_enough(text)
     about = say("The shorter of the two lines is padded to the length of the longer one.")
     look: Any = {"format_func": lambda line: say("{line} (length: {count})", line=line, count=len(line)), "help": about}
-    return st.selectbox(say("Second line of the batch (added)"), LONGER, key="cross_beside", **look)
+    look |= bound("cross_beside", st.session_state.cross_beside or long_enough(text))
+    return st.selectbox(say("Second line of the batch (added)"), LONGER, **look)
 
 
 def choose_head(model: Model, part: str) -> tuple[int, int | None]:

@@ -220,6 +220,7 @@ class TestTexts:
             page.set(date_example=example)
             assert page.app.text_area(key="date_text").value == text
             assert "writes" in page.sentence()
+            assert "it has no padding" not in page.words(), "the line beside is long enough for each text"
 
     def test_several_lines_are_one_batch_without_one_of_ours(self) -> None:
         page = CrossAttention().type("3 March 2021\nWednesday, the 5th of May 1999\n\n1/2/33").set(cross_row=2)

@@ -95,6 +95,15 @@ def test_a_position_stays_the_same_token_where_the_other_run_is_patched() -> Non
     assert not page.said("error")
 
 
+def test_a_position_that_the_text_has_no_more_is_left_out() -> None:
+    pair = {"text": "The bird sang in the wood", "b_text": "The king sang in the wood", "differs": "text"}
+    page = Patching(patching="true", patch_of="positions", patches="p1.5", **pair)
+    assert page.value("patches_chosen")
+    page.type("The bird sang").set(b_text="The king sang")
+    assert not page.said("error")
+    assert page.effects().shape[1] == 4
+
+
 def test_which_tokens_are_measured_is_said() -> None:
     several = "Of an answer of several tokens, only the first is measured."
     page = Patching(patching="true", **TEXTS)

@@ -103,6 +103,11 @@ class Direction:
         """A token's position in the run that is patched, less that in B, which a link holds: padding may differ."""
         return 0 if self.names[1] == "B" else self.taking.real.start - self.given.real.start
 
+    def together(self) -> list[Patch]:
+        """The chosen patches that this text has: it may be shorter, or padded otherwise, than when they were chosen."""
+        real = range(self.taking.real.start, self.taking.real.stop)
+        return [one for one in _patches(self.shift) if one.kind != "position" or one.number in real]
+
     def layer_names(self) -> list[str]:
         return run_view.layer_names(self.taking.model, "self")
 
@@ -198,7 +203,7 @@ def _show_map(chosen: Direction, head: Head, metric: PatchMetric, of: str) -> No
         return chosen.effects(metric, grid[layer])
 
     values, both = np.stack(by_layer(rows, measure)), chosen.ask("measured", metric)
-    patches = [] if of in INPUTS else _patches(chosen.shift)  # a path is not the patch of its head
+    patches = [] if of in INPUTS else chosen.together()  # a path is not the patch of its head
     framed = {(row, column) for row, some in enumerate(grid) for column, one in enumerate(some) if one in patches}
     columns = [_column(taking, one) for one in grid[0]]
     left_out, first = "", grid[0][0].number
@@ -227,8 +232,7 @@ def _show(view: PatchView, pick: Callable[[int, int | None], None] | None = None
 
 def _show_together(chosen: Direction, metric: PatchMetric) -> None:
     """Draw one run with all chosen patches together."""
-    shift = chosen.shift
-    patches = _patches(shift)
+    shift, patches = chosen.shift, chosen.together()
     st.caption(say("Click cells to patch them together in one run."))
     if not patches:
         return

@@ -20,6 +20,7 @@ from ui.guard import guarded
 from ui.head_atlas import controls as atlas_controls
 from ui.markdown import escaped
 from ui.results import cached_figure
+from ui.sidebar.positions import POSITIONS
 from ui.widgets import bound, download
 from viz.export.words import version
 from viz.heads.atlas import called, deciles_html, ranked_table
@@ -102,8 +103,8 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         chosen = st.selectbox(label, options, key="atlas_example")
         if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
             one = with_text[options.index(chosen)]
-            own = {"text": one.text, "chat": False, "row": 1, "query": one.query, "by": "tokens"}
-            own |= dict.fromkeys(("begin", "end", "zoom"))
+            own = dict.fromkeys((*POSITIONS, "positions_of"))
+            own |= {"text": one.text, "chat": False, "row": 1, "query": one.query, "by": "tokens"}
             st.session_state.kept |= own  # a newly opened page takes its choices from here
             st.switch_page("app.py")
 
