@@ -133,7 +133,7 @@ def _from_link() -> dict[str, Any]:
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
         "positions_count": positions.unit(chosen["by"]),
-        "positions_of": None,
+        "positions_of": positions.BY_BACK if "kept" in st.session_state.to_reread and view.text is None else None,
     }
     of_link = None if view.text is None else {"text": view.text, "target": view.target}
     now = {name: kept[name] for name in ("text", "target")} if kept else None

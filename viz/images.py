@@ -29,7 +29,10 @@ MASKS = {
 }  # fmt: skip
 HINTS = {
     "look": N_("Point at a word or at a patch; click a word to keep it."),
-    "place": N_("Click to set the centre of the shape. Keys: arrows and Enter."),
+    "place": N_(
+        "Click to set the centre of the shape. It replaces the shapes that it touches, or the first of three. "
+        "Keys: arrows and Enter."
+    ),
     "remove": N_("Click a patch to remove it, or to bring it back. Keys: arrows and Enter."),
 }
 

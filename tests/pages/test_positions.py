@@ -1,7 +1,10 @@
 """What is picked in a text stays the same token when its padding changes, and is forgotten once there is none."""
 
+from pathlib import Path
+
 import pytest
 
+from tests.model.huggingface.families import save
 from tests.pages.explore import Explore
 
 DOG = "The small dog ran home"
@@ -82,6 +85,40 @@ def test_merged_positions_are_forgotten_with_the_row(by: str) -> None:
     assert "query" in page.url
     page.set(row=2)
     assert "query" not in page.url
+
+
+def test_words_are_forgotten_where_padding_comes_before_them() -> None:
+    page = Explore(text=f"{DOG}\nA cat", by="words", query="2")
+    assert token(page) == "·small"
+    page.type(f"{DOG}\n{KING}")
+    assert "query" not in page.url
+
+
+def test_a_source_that_is_padded_otherwise_has_no_query_of_the_old_one() -> None:
+    dates = {"model": "dates", "attention": "encoder", "target": "2021-03-03\n2020-01-05"}
+    page = Explore(text="the 3rd of March 2021\n5/1/20", row="2", query="15", **dates)
+    assert token(page) != "<pad>"
+    page.type("the 3rd of March 2021, a Wednesday\n5/1/20")
+    assert "query" not in page.url
+
+
+def test_messages_are_other_tokens(tmp_path: Path) -> None:
+    folder = save("llama", tmp_path / "llama")
+    (folder / "chat_template.jinja").write_text("{% for one in messages %}{{ one.content }} so {% endfor %}")
+    page = Explore(model=str(folder), text="the cat sat on a mat\nit ran", row="2", query="4")
+    assert "query" not in page.set(chat=True).url
+
+
+def test_back_leaves_no_query_on_padding_that_came_since() -> None:
+    page = Explore().type(f"{DOG}\nA cat ran").set(row=2).set(query=4)
+    assert token(page) == "·cat"
+    before = page.url
+    page.type(f"{KING}\nA cat ran")
+    assert token(page) == "·cat"
+    page.app.query_params.clear()
+    page.app.query_params.update(before)  # as the browser reruns the page when it goes back
+    page.run()
+    assert token(page) == "·ran"
 
 
 def test_tokens_of_another_model_are_not_what_was_picked() -> None:

@@ -9,14 +9,18 @@ from model.base import Model, TokenizedText
 from model.heads.merging import By
 
 MERGING = ("Explore", "Export", "Compare", "Across layers")  # not shown: pages whose positions count merged tokens
+BY_BACK = "back"  # whose link was written when a text that stays had other padding, perhaps
 POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")
 
 
 class RowTokens(NamedTuple):
-    """Which tokens the positions are of, and where in their row these are: from begin up to, without, end."""
+    """Which tokens the positions are of, and where in their row these are: from begin up to, without, end. source: of
+    an encoder-decoder, what its source holds, padding included. chat: whether the text is messages."""
 
     model: str
+    chat: bool
     tokens: tuple[str, ...]
+    source: tuple[str, ...]
     row: int
     side: str
     begin: int
@@ -37,19 +41,31 @@ def of_this_page() -> None:
 
 def follow(model: Model, reading: TokenizedText, row: int) -> None:
     """Move the positions with the row's real tokens. Forget those that are padding since the text, the row or the pad
-    side changed, and all of them for tokens of another model. A link that was read holds them as they are."""
+    side changed, and all of them where the tokens are others. A link that was read holds them as they are."""
     state, batch, real = st.session_state, reading.batch, reading.batch.real(row)
-    given = RowTokens(model.name, batch.pieces[row][real], row, batch.pad_side, real.start, real.stop)
+    source = batch.source.pieces[row] if batch.source else ()
+    where = row, batch.pad_side, real.start, real.stop
+    given = RowTokens(model.name, state.chat and model.chats, batch.pieces[row][real], source, *where)
     before, state.positions_of = state.positions_of, given
     if before in (None, given):
         return
-    other_tokens = before.model != given.model and before.tokens != given.tokens
-    merged = unit(state.by) != "tokens" and (before.row, before.side) != (given.row, given.side)
-    if other_tokens or merged or model.kind == "encoder-decoder":  # whose positions are of a target, too
+    by = 0 if before == BY_BACK else given.begin - before.begin
+    if before != BY_BACK and _others(before, given, merged=unit(state.by) != "tokens"):
         state.update(dict.fromkeys(POSITIONS))
     elif unit(state.by) == "tokens":
-        by = given.begin - before.begin
         state.update({name: _moved(state.get(name), by, real, ends=name == "end") for name in POSITIONS})
+
+
+def _others(before: RowTokens, now: RowTokens, *, merged: bool) -> bool:
+    """Whether a position means another token now, which moving it cannot mend. merged: it counts words or sentences,
+    among which all padding is one."""
+    if merged and (before.row, before.side, before.begin > 0) != (now.row, now.side, now.begin > 0):
+        return True
+    return (
+        before.chat != now.chat
+        or before.source != now.source
+        or (before.model != now.model and before.tokens != now.tokens)
+    )
 
 
 def _moved(value: Any, by: int, real: slice, *, ends: bool) -> Any:
