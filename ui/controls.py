@@ -82,20 +82,23 @@ def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[Tokenize
     limits: whether to say what of it is not read; False for a page that reads more than one context."""
     ask_for_text(text)
     if model.chats and st.sidebar.toggle(say("Chat messages"), key="chat", help=say(chat.HELP)):
-        reading = chat.open_messages(model, text)
-        positions.follow(model, reading, 0)
-        widgets.show_notes(explain.limits(model, reading) if limits else [])
-        return reading, 0
+        reading, row = chat.open_messages(model, text), 0
+    else:
+        reading, row = _open_rows(model, text)
+    positions.follow(model, reading, row)
+    widgets.show_notes(explain.limits(model, reading) if limits else [])
+    return reading, row
+
+
+def _open_rows(model: Model, text: str) -> tuple[TokenizedText, int]:
+    """The text as rows, and the index of the one to show."""
     with st.sidebar:
         targets, row_place = choose_target(model, text), st.container()
         pad_side = choose_pad_side(text)
     with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
         reading = run_view.tokenize(model, text, pad_side, targets)
     with row_place:
-        row = choose_row(reading.rows)
-    positions.follow(model, reading, row)
-    widgets.show_notes(explain.limits(model, reading) if limits else [])
-    return reading, row
+        return reading, choose_row(reading.rows)
 
 
 def ask_for_text(text: str, words: str = A_LINE_EACH) -> None:

@@ -44,6 +44,7 @@ LONGER = (  # the lines that can stand beside the user's, each about five charac
 )
 MORE = 5  # characters of padding, or words, that the user's line gets at first: few enough to be looked at one by one
 EXAMPLES = {
+    N_("A short date"): FIRST,
     N_("In a sentence, with the time"): "I was born on 14 February 1968, at 5:40 pm.",  # not shown in other languages
     N_("Two readings: day or month first?"): "3/4/97",
     N_("Month first, because the day cannot come first"): "12/25/2020",

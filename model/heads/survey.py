@@ -22,7 +22,7 @@ from model.trace import Thumbnails, Trace
 
 HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # across texts all but "first" are NaN
 SHARES = (*HEAD_PATTERNS, "future", "padding")
-LEAST_QUERIES = 3  # that a head needs to be marked with a pattern
+LEAST_TO_MARK = 3  # that a head needs to be marked with a pattern
 
 
 class AttentionShares:
@@ -65,9 +65,9 @@ class AttentionShares:
         self._counts[:, layer] += asked.sum(-1)
 
     def rare(self) -> frozenset[str]:
-        """The patterns that fewer than LEAST_QUERIES queries of the row are asked about."""
+        """The patterns that fewer than LEAST_TO_MARK queries of the row are asked about."""
         counts = self._asked.sum(-1).tolist()
-        return frozenset(name for name, count in zip(HEAD_PATTERNS, counts, strict=False) if count < LEAST_QUERIES)
+        return frozenset(name for name, count in zip(HEAD_PATTERNS, counts, strict=False) if count < LEAST_TO_MARK)
 
     def means(self) -> dict[str, np.ndarray]:
         """float32 [L,H] each; NaN where no query is asked about; "future" also where there is no later and earlier."""

@@ -15,6 +15,7 @@ from model.masks import MaskSpec
 from serving.loaded_models import LoadedModels
 from tests.apptest import charts
 from tests.pages.page import Page, array
+from ui.controls import OWN_TEXT
 from ui.cross_attention import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
 from viz.html import signed
 from viz.numbers import chance, percent
@@ -221,6 +222,7 @@ class TestTexts:
             assert page.app.text_area(key="date_text").value == text
             assert "writes" in page.sentence()
             assert "it has no padding" not in page.words(), "the line beside is long enough for each text"
+            assert OWN_TEXT not in page.widget("date_example").options, "nothing was typed"
 
     def test_several_lines_are_one_batch_without_one_of_ours(self) -> None:
         page = CrossAttention().type("3 March 2021\nWednesday, the 5th of May 1999\n\n1/2/33").set(cross_row=2)

@@ -17,7 +17,7 @@ function listed(items) {
 
 const at3 = (plane, head, rows) => plane.subarray(head * rows * rows, (head + 1) * rows * rows);
 
-const LEAST_QUERIES = 3; // as in model/heads/survey.py
+const LEAST_TO_MARK = 3; // as in model/heads/survey.py
 
 // The shares of a head's attention, as in model/heads/survey.py: means over the real queries that attend to something and to
 // which the share applies; NaN if there is none.
@@ -47,7 +47,7 @@ function sharesOf(weights, { ids, keep }) {
   }
   const mean = ({ name, tag }) => { // a pattern of few queries marks no head
     const [sum, count] = sums[name] ?? [NaN, 0];
-    return [name, tag && count < LEAST_QUERIES ? NaN : sum / count];
+    return [name, tag && count < LEAST_TO_MARK ? NaN : sum / count];
   };
   return Object.fromEntries(template.overview.header.measures.map(mean));
 }
