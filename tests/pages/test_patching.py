@@ -104,6 +104,14 @@ def test_a_position_that_the_text_has_no_more_is_left_out() -> None:
     assert page.effects().shape[1] == 4
 
 
+def test_heads_and_layers_that_another_model_lacks_are_left_out() -> None:
+    answers = {"patch_answer": "b", "patch_instead": "h"}
+    page = Patching(patching="true", patches="h0.3,h5.3,a5.0,h0.9,a1.0", **TEXTS | answers)
+    page.set(model="induction")
+    assert not page.said("error")
+    assert page.value("patches_chosen") == [Patch("head", 0, 3), Patch("layer", 1, 0)]
+
+
 def test_which_tokens_are_measured_is_said() -> None:
     several = "Of an answer of several tokens, only the first is measured."
     page = Patching(patching="true", **TEXTS)
@@ -115,8 +123,7 @@ def test_which_tokens_are_measured_is_said() -> None:
 
 
 def test_several_patches_run_together(story: Model) -> None:
-    page = Patching(patching="true", patches="h0.3,p1.5,a9.9", patch_metric="probability", **TEXTS)
-    assert any("expected a layer from 0 to 5, got 9" in said for said in page.said("error"))
+    page = Patching(patching="true", patches="h0.3,p1.5,a0.0", patch_metric="probability", **TEXTS)
     page.set(patches_chosen=page.value("patches_chosen")[:2])
     traces, metric = pair(story)
     found, _ = traces.patched(PatchMetric(metric.query, metric.answer), [Patch("head", 0, 3), Patch("position", 1, 5)])

@@ -104,9 +104,11 @@ class Direction:
         return 0 if self.names[1] == "B" else self.taking.real.start - self.given.real.start
 
     def together(self) -> list[Patch]:
-        """The chosen patches that this text has: it may be shorter, or padded otherwise, than when they were chosen."""
+        """The chosen patches that this run has: they may have been chosen with another text, padding or model."""
+        layers, heads = run_view.shape_of(self.taking)
         real = range(self.taking.real.start, self.taking.real.stop)
-        return [one for one in _patches(self.shift) if one.kind != "position" or one.number in real]
+        has = lambda one: one.layer < layers and one.number in (real if one.kind == "position" else range(heads))  # noqa: E731
+        return list(filter(has, _patches(self.shift)))
 
     def layer_names(self) -> list[str]:
         return run_view.layer_names(self.taking.model, "self")
