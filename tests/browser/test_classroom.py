@@ -146,7 +146,8 @@ def test_the_room_goes_on_in_a_new_session_and_ends_when_it_is_ended(open_page: 
     teacher.locator(".st-key-teach button").first.click()
     expect(teacher.locator("img.qr")).to_be_visible()
     assert accessible(teacher) == []
-    teacher.locator(".st-key-room_end button").click()
+    teacher.get_by_role("button", name="End the session").click()
+    teacher.get_by_role("button", name="End and delete the answers").click()
     expect(phone.locator("#status")).to_contain_text("This class session has ended")
     expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
     teacher.evaluate("""() => localStorage.setItem("unmask lessons", JSON.stringify(
@@ -317,7 +318,8 @@ def test_tabs_of_one_browser_keep_each_others_answers_and_the_class(open_page: O
     other.keyboard.press("ArrowRight")
     answer(other, {"causal_mask": "1-1,3-1"})  # not what was forgotten
     other.locator(".st-key-teach button").first.click()
-    other.locator(".st-key-room_end button").click()
+    other.get_by_role("button", name="End the session").click()
+    other.get_by_role("button", name="End and delete the answers").click()
     teacher.bring_to_front()
     expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
     expect(teacher.locator(".st-key-lesson_room")).to_have_count(0)

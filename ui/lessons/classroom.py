@@ -272,11 +272,13 @@ def _invitation() -> None:
         st.caption(escaped(say(KEPT)))
         with st.container(horizontal=True):
             download(say("Answers as CSV"), deferred(lambda: _csv(key)), "answers.csv", "text/csv", key="room_csv")
-            if st.button(say("End the session"), key="room_end", icon=":material/close:"):
-                with guarded():
-                    rooms.rooms().close(key)
-                st.session_state.update(lesson_room=None, lesson_room_joined=None)
-                st.rerun()  # the whole page, without the dialog
+            with st.popover(say("End the session"), icon=":material/close:", key="room_end_asked"):
+                st.caption(say("All answers are deleted. To keep them, download them first."))
+                if st.button(say("End and delete the answers"), key="room_end", type="primary"):
+                    with guarded():
+                        rooms.rooms().close(key)
+                    st.session_state.update(lesson_room=None, lesson_room_joined=None)
+                    st.rerun()  # the whole page, without the dialog
 
 
 def _csv(key: RoomKey) -> str:
