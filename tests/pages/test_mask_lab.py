@@ -85,7 +85,7 @@ def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, a
 def test_masks_that_change_nothing_are_noted_in_one_way(given: dict, idle: str) -> None:
     said = [note for note in Lab(masks=MaskSpec(**given).to_json()).notes() if "changing no cell" in note]
     assert [note.removeprefix(":material/info: ") for note in said] == (
-        [f"On, but changing no cell of L4 H0 in this row: {idle}."] if idle else []
+        [f"On, but changing no cell of this row's real tokens in L4 H0: {idle}."] if idle else []
     )
 
 

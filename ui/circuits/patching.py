@@ -53,7 +53,7 @@ PATHS = N_(
 )
 KNOCKOUT = N_(
     "Attention knockout, which blocks one query from one key, is not a patch but a mask drawn for one head. This opens "
-    "the Mask Lab with the key that {head} attends to most blocked."
+    "the Mask Lab with the key that {head} attends to most blocked, instead of the masks composed there."
 )
 ELSEWHERE = N_("A's other masks are kept in that head only: all other heads get the model's own.")
 SAME = N_("A and B are the same run, so there is nothing to patch: choose other masks or another text for B.")

@@ -42,7 +42,7 @@ def _idle(now: RunView, layer: int, head: int) -> list[str]:
             now = replace(now, masks=now.masks.replace(**{name: KINDS[name].off}))
     if now.masks.drawn and not now.ask(mask_changes_cells, layer, head, "drawn"):
         found.append(say("drawing"))
-    words = N_("On, but changing no cell of {head} in this row: {masks}.")
+    words = N_("On, but changing no cell of this row's real tokens in {head}: {masks}.")
     return [say(words, head=now.name(layer, head), masks=listed(found))] if found else []
 
 
