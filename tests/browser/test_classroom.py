@@ -229,6 +229,13 @@ def test_a_presented_chart_leaves_room_for_the_answers_of_the_class(open_page: O
         )
         below, top = numbers.bounding_box(), strip.bounding_box()
         assert below["y"] + below["height"] <= top["y"]
+    teacher.set_viewport_size({"width": 1280, "height": 720})
+    teacher.goto(teacher.url.split("?")[0] + "?lesson=text_to_next_token&step=2&present=true")
+    last = teacher.get_by_role("button", name="Show the answer")  # as long a text as fits: it is scrolled to
+    expect(last).to_be_visible()
+    teacher.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 9999)")
+    below, top = last.bounding_box(), strip.bounding_box()
+    assert below["y"] + below["height"] <= top["y"]
 
 
 def test_the_qr_code_has_the_keys_and_stays_when_the_window_changes(open_page: Open) -> None:

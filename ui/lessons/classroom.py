@@ -46,7 +46,7 @@ from viz.why_causal.charts import Curve
 
 LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
 CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
-STRIP = 60  # pixels of the strip at the bottom of the window
+STRIP = 70  # pixels of the strip at the bottom of the window, with answers of two lines
 ELSEWHERE = N_("The picture is on the teacher's screen.")
 TOO_LARGE = N_("This picture is too large for phones: they show the step without it.")
 LOCAL = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")

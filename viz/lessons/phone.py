@@ -186,13 +186,17 @@ def _sent(told: dict[str, Any]) -> bytes:
 STRIP = """<style>
   :root { --strip: max(3.9rem, 5.4vw); }
   $sidebar_content { padding-bottom: 4rem; }
+  @media (min-width: 641px) { /* the page's end can be scrolled above it */
+    $main $block_container { padding-bottom: var(--strip); } }
   .st-key-lesson_room { position: fixed; left: 0; right: 0; bottom: 0; z-index: 999995; padding: .4rem 1.2rem;
     background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.4); }
   .st-key-lesson_room div:has(> p) { display: flex; flex-wrap: wrap; gap: .1rem 1.6rem; align-items: center; }
   .st-key-lesson_room p { margin: 0; white-space: nowrap; font-variant-numeric: tabular-nums; }
   .st-key-lesson_room :is(p, ol.bars li) { font-size: max(14px, 1.5vw); }
   .st-key-lesson_room ol.bars { display: flex; gap: .2rem 1.4rem; flex: 1; margin: 0; }
-  .st-key-lesson_room ol.bars li { flex: 1; max-width: 18em; margin: 0; }
+  .st-key-lesson_room ol.bars li { flex: 1; max-width: 18em; margin: 0; line-height: 1.15; }
+  .st-key-lesson_room ol.bars span { /* the whole answer stands on the page */
+    display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; overflow: hidden; }
   .qr { width: min(100%, max(12rem, 100dvh - 23rem)); display: block; margin: auto; }
   [role=dialog] code { font-size: max(13px, 1.05vw); }
   @media (max-width: 640px) {
