@@ -152,7 +152,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
             found.append(Section(line[3:].strip(), number))
         elif not found:
             if line.strip():
-                raise _wrong(number, say("`## ` and the title of the first step"), line)
+                wrong += _wrong(number, say("`## ` and the title of the first step"), line).problems
         elif fence:
             closing, opened = fence[1], (number, f"```{fence[2]}")
             if fence[2] != "run":
