@@ -282,17 +282,17 @@ def _invitation() -> None:
 
 
 def _csv(key: RoomKey) -> str:
-    """A line for each answer of each step that was shown."""
+    """A line for each answer of each step that was shown. Steps are numbered as shown: an edited one is another."""
     file, found = io.StringIO(), rooms.rooms().tally(key.id)
     lines = csv.writer(file)
-    lines.writerow(["lesson", "step", "question", "answer", "right", "count", "share"])  # not shown
-    for name, asked in found.asked.items():
+    lines.writerow(["number", "lesson", "step", "question", "answer", "right", "count", "share"])  # not shown
+    for shown, (name, asked) in enumerate(found.asked.items(), 1):
         counts = found.counts.get(name, {})
         total = sum(counts.values())
         for number, choice in enumerate(asked["choices"]):
             count, right = counts.get(number, 0), "yes" if number in asked["right"] else "no"  # not shown
             texts = [cell(one) for one in (asked["lesson"], asked["step"], asked["question"], choice)]
-            lines.writerow([*texts, right, count, f"{count / total:.3f}" if total else ""])
+            lines.writerow([shown, *texts, right, count, f"{count / total:.3f}" if total else ""])
     return "\ufeff" + file.getvalue()  # so that spreadsheets read it as UTF-8
 
 
