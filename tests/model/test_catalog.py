@@ -33,6 +33,10 @@ def files(tiny_folder: Path) -> dict[str, bytes]:
 
 
 class TestLoading:
+    def test_a_setting_limits_what_is_read_and_not_what_it_was_made_for(self, tiny_folder: Path) -> None:
+        model = catalog.load(str(tiny_folder), settings=Settings(tokens=16))
+        assert (model.context, model.describe().context) == (16, 151)
+
     def test_what_a_page_says_of_it(self, tiny: Model) -> None:
         described = tiny.describe()
         assert (described.kind, described.layers, described.heads, described.context) == (
