@@ -250,7 +250,7 @@ class HuggingFaceModel(Model):
     def _inputs(self, batch: TokenBatch) -> Inputs:
         count = batch.ids.shape[1]
         if count > self.context:
-            words = N_("expected at most {most} tokens (the context), got {count}")
+            words = N_("expected at most {most} tokens, got {count}")
             raise ValueError(msg(words, most=self.context, count=count))
         source = None if batch.source is None else self._inputs(batch.source)
         image = on_device(batch.inputs, self.network) if isinstance(batch, ImageBatch) else None
