@@ -341,7 +341,9 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
     return model
 
 
-def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
+def from_network(
+    network: Any, tokenizer: Any, name: str | None = None, settings: Settings | None = None
+) -> HuggingFaceModel:
     """A model of transformers in memory, with its tokenizer, of transformers or tokenizers, or its processor.
 
     The network is not changed: a copy that shares its weights uses our attention. Raises CheckpointError and its kinds.
@@ -364,7 +366,8 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
     kept |= {id(one): one.detach() for one in made if not one.is_leaf}  # as pruning makes anew in each forward
     shared = copy.deepcopy(network, kept).eval()
     shared.set_attn_implementation("eager")
-    model = _examined(name, shared, (own, own), head, Settings().tokens, processor=processor)
+    tokens = (settings or Settings.from_environment()).tokens
+    model = _examined(name, shared, (own, own), head, tokens, processor=processor)
     model.chats = model.kind == "decoder" and bool(getattr(tokenizer, "chat_template", None))
     return model
 
