@@ -351,7 +351,8 @@ def from_network(
     if not isinstance(network, PreTrainedModel):
         kind = type(network).__name__
         why = f"expected a model of transformers (a PreTrainedModel), got {kind}"  # not shown
-        raise CheckpointError(f"{why}: unmask.capture shows the attention of any module")  # not shown
+        within = "pass the one that torch.compile (its ._orig_mod) or DataParallel (its .module) wraps"  # not shown
+        raise CheckpointError(f"{why}: {within}; unmask.capture shows the attention of any module")  # not shown
     name = name or Path(network.name_or_path or type(network).__name__).name
     head = head_of(name, network)
     check_known(name, network.config.to_dict())
