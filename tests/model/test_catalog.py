@@ -110,8 +110,11 @@ class TestLoading:
     def test_a_model_of_a_page_is_no_repository(self, name: str, page: str) -> None:
         assert (catalog.CHECKPOINTS / name.split("-")[0]).is_dir()
         for ask in (catalog.load, catalog.download_size):
-            with pytest.raises(CheckpointError, match=f"{name} is not a language model: it is on the page {page}"):
+            said = f"^{name} has a page of its own, {page}. Choose another model, such as story.$"
+            with pytest.raises(CheckpointError, match=said):
                 ask(name)
+        with pytest.raises(CheckpointError, match=r"such as gpt2\.$"):
+            catalog.load(name, settings=Settings(models=("gpt2",)))
 
     def test_entries_are_found_under_their_own_names(self) -> None:
         assert [entry.name for entry in ENTRIES.values()] == list(ENTRIES)
