@@ -235,12 +235,12 @@ def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer, and for a model of another page."""
     page = OF_A_PAGE.get(name.split("-")[0])
     if page and CHECKPOINTS.joinpath(*name.split("-")).is_dir():
-        words = N_("{name} is not a language model: it is on the page {page}")
-        raise CheckpointError(msg(words, name=name, page=msg(page)))
-    offered = {*settings.models, *(induction_steps() if "induction" in settings.models else ())}
-    if settings.models and name not in offered:
-        names = ", ".join(settings.models)
-        raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=names))
+        words = N_("{name} has a page of its own, {page}. Choose another model, such as {other}.")
+        raise CheckpointError(msg(words, name=name, page=msg(page), other=offered(settings)[0]))
+    names = {*settings.models, *(induction_steps() if "induction" in settings.models else ())}
+    if settings.models and name not in names:
+        listed = ", ".join(settings.models)
+        raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=listed))
 
 
 def check_name(name: str, settings: Settings) -> None:

@@ -75,8 +75,8 @@ class DecoderModel(Model):
         return self.network.config.vocabulary
 
     def describe(self) -> Description:
-        precision = said(self.hardware)
-        return self.described(architecture="GPT-2", masks=("causal", "padding"), precision=precision)
+        how = {"precision": said(self.hardware), "context": self.network.config.context}  # which may read more
+        return self.described(architecture="GPT-2", masks=("causal", "padding"), **how)
 
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:

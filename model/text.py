@@ -116,12 +116,13 @@ def beginning(text: str) -> str:
 
 
 def cut_words(cut: str, most: int) -> str:
-    """In a sentence: what of a text did not fit into `most` tokens; "" where nothing was cut."""
+    """In a sentence: what of a text did not fit into `most` tokens; "" where nothing was cut. "Here", for it is not
+    always the model that takes no more: `Settings.tokens` or what a run may keep may be less."""
     if not cut:
         return ""
     return msg_count(
-        "The model reads at most {most:,} tokens: the last character of the text is cut: “{beginning}”.",
-        "The model reads at most {most:,} tokens: the last {count} characters of the text are cut, from "
+        "The model reads at most {most:,} tokens here: the last character of the text is cut: “{beginning}”.",
+        "The model reads at most {most:,} tokens here: the last {count} characters of the text are cut, from "
         "“{beginning}” on.",
         len(cut), most=most, beginning=beginning(cut),
     )  # fmt: skip

@@ -89,10 +89,10 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
     about = {"model": title_of(model), "most": model.context}
     notes = [
         say_count(
-            "{model} reads at most {most:,} tokens. {where} shows the first {most:,}; its last character is cut: "
+            "{model} reads at most {most:,} tokens here. {where} shows the first {most:,}; its last character is cut: "
             "“{beginning}”.",
-            "{model} reads at most {most:,} tokens. {where} shows the first {most:,}; its last {count} characters are "
-            "cut, from “{beginning}” on.",
+            "{model} reads at most {most:,} tokens here. {where} shows the first {most:,}; its last {count} characters "
+            "are cut, from “{beginning}” on.",
             len(cut),
             **about,
             where=say(ROWS[name], row=row),

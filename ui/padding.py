@@ -120,7 +120,7 @@ def padded_texts(model: Model, text: str) -> PaddedTexts:
         limits = {"most": padding.MOST_TOKENS, "model": explain.title_of(model), "context": model.context}
         cut = N_(
             "Sentence {number} is cut to its first {kept:,} tokens: this page compares at most {most} per sentence, "
-            "and {model} reads at most {context:,}."
+            "and {model} reads at most {context:,} here."
         )
         notes = [
             say(cut, number=number + 1, kept=int(batch.keep[number].sum()), **limits)

@@ -19,9 +19,9 @@ from mask_check.check import check as measure
 from mask_check.check import explain
 from model.base import CHECKPOINTS
 from model.files import to_stdout, write
-from model.text import cut_words
 from serving.settings import Settings
 from unmask.checking import PREFIXES, SAMPLES, network_of
+from unmask.limits import cut_sentence
 
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
 COULD_NOT = 2
@@ -110,7 +110,7 @@ def _report(asked: argparse.Namespace) -> None:
     size = report_request.report(run, heads, link=link).save(asked.output).stat().st_size
     to_stdout(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
     if run.cut:
-        print(cut_words(run.cut, run.model.context), file=sys.stderr)
+        print(cut_sentence(run), file=sys.stderr)
 
 
 def _page(asked: argparse.Namespace) -> None:

@@ -27,7 +27,7 @@ from model.kv_cache import batch_of
 from model.mask_lab.recognize import name_mask as name_mask
 from model.masks import MaskSpec
 from model.network_state import NetworkState, hooks_and_parameters, weights_in
-from model.text import TokenBatch, cut_words
+from model.text import TokenBatch
 from serving import backends
 from serving.job import Job
 from serving.result_cache import once
@@ -35,6 +35,7 @@ from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
 from unmask.analyses import Circuits
 from unmask.checking import Checkable
+from unmask.limits import check_lengths, cut_sentence
 from unmask.masks import expect_text, spec_of
 from unmask.pictures import Picture, printed_file
 from unmask.runs import Run
@@ -70,7 +71,7 @@ def load(
 ) -> "LoadedModel":
     """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or a model of transformers
     in memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what
-    such a network is called. The other arguments are for names and folders; models that ship take step and tokens.
+    such a network is called. The others but tokens are for names and folders; models that ship take step too.
 
     step: of a folder of training checkpoints, by default the last. gguf_file: of a repository or folder. device:
     "cpu", "cuda", "cuda:1" or "mps"; precision (transformers' dtype): "float32", "float16" or "bfloat16"; "auto" is a
@@ -79,6 +80,7 @@ def load(
 
     Raises NotAvailable (an OSError) if its files are not available, ValueError if they, or the network, cannot be used.
     """
+    given = Settings.from_environment().model_dump() | ({} if tokens is None else {"tokens": tokens})
     if isinstance(model, str | Path):
         if tokenizer is not None:
             raise ValueError(f"expected a tokenizer with a network alone, got one with the name {str(model)!r}")
@@ -91,8 +93,7 @@ def load(
         unset = {"device": "auto", "precision": "auto", "device_map": ""}
         chosen: dict[str, Any] = {name: value for name, value in own.items() if value != unset[name]}
         others = [name for name, value in chosen.items() if value not in ("cpu", "float32")]
-        chosen |= {} if tokens is None else {"tokens": tokens}
-        settings = Settings.of(Settings.from_environment().model_dump() | chosen)
+        settings = Settings.of(given | chosen)
         if others and catalog.ships(asked):
             raise ValueError(f"expected no {others[0]} for {asked!r}, which is small: it runs in float32 on the CPU")
         if (classifier := _classifier(asked)) and (others or tokens):
@@ -101,11 +102,11 @@ def load(
     if tokenizer is None:
         got = type(model).__name__
         raise ValueError(f"expected a name, a folder, or a network with its tokenizer, got {got} alone")
-    if (step, gguf_file, device, precision, device_map, tokens) != (None, None, "auto", "auto", "", None):
-        raise ValueError("expected a step, file, device, precision or tokens with a name alone, got one with a network")
+    if (step, gguf_file, device, precision, device_map) != (None, None, "auto", "auto", ""):
+        raise ValueError("expected a step, file, device or precision with a name alone, got one with a network")
     from model.huggingface import adapter  # takes seconds to import
 
-    return LoadedModel(adapter.from_network(model, tokenizer, name), model, tokenizer)
+    return LoadedModel(adapter.from_network(model, tokenizer, name, Settings.of(given)), model, tokenizer)
 
 
 class RunOptions(TypedDict, total=False):
@@ -159,9 +160,9 @@ class LoadedModel(Checkable, Circuits):
         others as in training: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
         without, it writes its own, of at most 40 tokens. image: of an image-text model, a path, an image of Pillow or
         an array; it stands where the text has the processor's token for it, or at its beginning. Warns where the
-        network was given hooks or other weights since it was loaded, which the run does not have, and where the
-        model's context has no room for all of the row's text: `Run.cut` is the rest. Raises ValueError for invalid
-        arguments, OSError for an image that cannot be read.
+        network was given hooks or other weights since it was loaded, which the run does not have, and where the row's
+        text has too many tokens: `Run.cut` is what was not read. Raises ValueError for invalid arguments, OSError for
+        an image that cannot be read.
         """
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")
@@ -190,7 +191,7 @@ class LoadedModel(Checkable, Circuits):
             check_finite(self.model.name, self.model.network)  # it may have diverged in a training since it was loaded
         run = kind(self.model, trace, row, network=self.network, weights=weights)
         if run.cut:
-            warnings.warn(cut_words(run.cut, self.model.context), stacklevel=3)
+            warnings.warn(cut_sentence(run), stacklevel=3)
         return run
 
     def _encoded(self, text: Any, target: Any, image: Any, pad_side: str) -> TokenBatch:
@@ -289,7 +290,7 @@ class Checkpoints:
                 run = model.run(text, masks=masks)
             found.append(step_measures(run.trace, run.row, run.masks, run.predicts))
         if run.cut:
-            warnings.warn(cut_words(run.cut, model.model.context), stacklevel=2)
+            warnings.warn(cut_sentence(run), stacklevel=2)
         sizes = list(dict.fromkeys(one.shares["first"].shape for one in found))
         if len(sizes) > 1:
             raise ValueError(f"expected checkpoints of as many layers and heads, got {sizes}")
@@ -387,8 +388,7 @@ def _rows_of_ids(model: Model, ids: Any) -> list[list[int]]:
     rows = [items("token ids", row) for row in ([given] if flat else given)]
     if model.kind == "encoder-decoder" or not model.vocabulary:
         raise ValueError(f"expected a model that reads one text for ids, got {model.name}")
-    if not all(0 < len(row) <= model.context for row in rows):
-        raise ValueError(f"expected 1 to {model.context:,} ids in each row, got {list(map(len, rows))!s:.80}")
+    check_lengths(model, [*map(len, rows)])
     return [[index("token id", one, model.num_ids) for one in row] for row in rows]
 
 

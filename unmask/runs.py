@@ -205,7 +205,7 @@ class Run(Analyses, Checkable):
 
     @property
     def cut(self) -> str:
-        """The end of the row's text, which did not fit into the model's context; "" if all of it was read."""
+        """The end of the row's text that was not read, for it has too many tokens; "" if all of it was read."""
         return "\n→ ".join(one.cut[self.row] for one in self._batches if one.cut and one.cut[self.row])
 
     @property

@@ -304,7 +304,8 @@ def _steps(attentions: Any) -> tuple[Sequence[Sequence[Tensor | np.ndarray]], bo
             f"keys=…) or encoder_attentions, got {type(attentions).__name__}"  # not shown
         )
     if getattr(attentions, "beam_indices", None) is not None:
-        raise ValueError("expected greedy or sampled steps, got those of a beam search (num_beams=1)")  # not shown
+        wanted = "expected greedy or sampled steps, got those of a beam search: generate with num_beams=1"  # not shown
+        raise ValueError(wanted)
     generated = _is_tuple(found) and all(map(_is_tuple, found))
     steps = found if generated else [found]
     if not all(_is_tuple(step) and all(isinstance(one, Tensor | np.ndarray) for one in step) for step in steps):

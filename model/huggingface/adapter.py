@@ -250,7 +250,7 @@ class HuggingFaceModel(Model):
     def _inputs(self, batch: TokenBatch) -> Inputs:
         count = batch.ids.shape[1]
         if count > self.context:
-            words = N_("expected at most {most} tokens (the context), got {count}")
+            words = N_("expected at most {most} tokens, got {count}")
             raise ValueError(msg(words, most=self.context, count=count))
         source = None if batch.source is None else self._inputs(batch.source)
         image = on_device(batch.inputs, self.network) if isinstance(batch, ImageBatch) else None
@@ -341,7 +341,9 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
     return model
 
 
-def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
+def from_network(
+    network: Any, tokenizer: Any, name: str | None = None, settings: Settings | None = None
+) -> HuggingFaceModel:
     """A model of transformers in memory, with its tokenizer, of transformers or tokenizers, or its processor.
 
     The network is not changed: a copy that shares its weights uses our attention. Raises CheckpointError and its kinds.
@@ -349,7 +351,8 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
     if not isinstance(network, PreTrainedModel):
         kind = type(network).__name__
         why = f"expected a model of transformers (a PreTrainedModel), got {kind}"  # not shown
-        raise CheckpointError(f"{why}: unmask.capture shows the attention of any module")  # not shown
+        within = "pass the one that torch.compile (its ._orig_mod) or DataParallel (its .module) wraps"  # not shown
+        raise CheckpointError(f"{why}: {within}; unmask.capture shows the attention of any module")  # not shown
     name = name or Path(network.name_or_path or type(network).__name__).name
     head = head_of(name, network)
     check_known(name, network.config.to_dict())
@@ -364,7 +367,8 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
     kept |= {id(one): one.detach() for one in made if not one.is_leaf}  # as pruning makes anew in each forward
     shared = copy.deepcopy(network, kept).eval()
     shared.set_attn_implementation("eager")
-    model = _examined(name, shared, (own, own), head, Settings().tokens, processor=processor)
+    tokens = (settings or Settings.from_environment()).tokens
+    model = _examined(name, shared, (own, own), head, tokens, processor=processor)
     model.chats = model.kind == "decoder" and bool(getattr(tokenizer, "chat_template", None))
     return model
 

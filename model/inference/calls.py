@@ -157,7 +157,10 @@ def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[i
     if isinstance(chunks, int):
         chunks = [min(chunks, rest - start) for start in range(0, rest, chunks)]
     if sum(chunks) != rest:
-        words = N_("expected chunks of {count} tokens together, after a cached prefix of {prefix}, got {sizes} = {sum}")
+        words = N_(
+            "expected chunks of {count} tokens together, after a cached prefix of {prefix}, or one size for all, got "
+            "{sizes} = {sum}"
+        )
         sizes = " + ".join(map(str, chunks))
         raise ValueError(msg(words, count=rest, prefix=prefix, sizes=sizes, sum=sum(chunks)))
     return [end for end in np.cumsum([prefix, *chunks]).tolist() if end]

@@ -307,7 +307,7 @@ def test_a_run_can_be_cancelled_and_what_is_wrong_is_said(open_page: Open) -> No
     expect(page.locator("#status")).to_have_text("Cancelled.")
     page.get_by_role("button", name="Run").click()
     expect(page.locator("#status")).to_contain_text("Tokens: 256;")
-    assert "The model reads at most 256 tokens: the text is cut from “" in page.locator("#status").inner_text()
+    assert "The model reads at most 256 tokens here: the text is cut from “" in page.locator("#status").inner_text()
     show(page, "\n".join([f"{'o' * 39}😀", *(f"line {number}" for number in range(20))]))
     assert page.locator("#row option").first.inner_text() == f"1: {'o' * 39}😀"
     assert "Only the first 16 lines are read." in page.locator("#status").inner_text()

@@ -33,6 +33,10 @@ def files(tiny_folder: Path) -> dict[str, bytes]:
 
 
 class TestLoading:
+    def test_a_setting_limits_what_is_read_and_not_what_it_was_made_for(self, tiny_folder: Path) -> None:
+        model = catalog.load(str(tiny_folder), settings=Settings(tokens=16))
+        assert (model.context, model.describe().context) == (16, 151)
+
     def test_what_a_page_says_of_it(self, tiny: Model) -> None:
         described = tiny.describe()
         assert (described.kind, described.layers, described.heads, described.context) == (
@@ -106,8 +110,11 @@ class TestLoading:
     def test_a_model_of_a_page_is_no_repository(self, name: str, page: str) -> None:
         assert (catalog.CHECKPOINTS / name.split("-")[0]).is_dir()
         for ask in (catalog.load, catalog.download_size):
-            with pytest.raises(CheckpointError, match=f"{name} is not a language model: it is on the page {page}"):
+            said = f"^{name} has a page of its own, {page}. Choose another model, such as story.$"
+            with pytest.raises(CheckpointError, match=said):
                 ask(name)
+        with pytest.raises(CheckpointError, match=r"such as gpt2\.$"):
+            catalog.load(name, settings=Settings(models=("gpt2",)))
 
     def test_entries_are_found_under_their_own_names(self) -> None:
         assert [entry.name for entry in ENTRIES.values()] == list(ENTRIES)

@@ -97,7 +97,7 @@ def test_two_texts(story: Model) -> None:
     page.set(b_text="the cat sat\nthe dog")
     assert ":material/info: B: Only the first line of B's text is read." in page.said("caption")
     page.set(b_text="the cat sat " * 100)
-    assert any("B: story reads at most 256 tokens. Row 1" in one for one in page.said("caption"))
+    assert any("B: story reads at most 256 tokens here. Row 1" in one for one in page.said("caption"))
     page.set(b_text=" ")
     assert "expected a text for B, got none" in " ".join(page.said("error"))
 

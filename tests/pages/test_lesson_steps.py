@@ -77,7 +77,7 @@ def test_the_rows_that_a_server_allows_readers_leave_a_lesson_s_text_whole(monke
     ("text", "said"),
     [
         ("|\n  " + "\n  ".join(["The cat sat."] * 20), "expected at most 16 lines, got 20"),
-        ("The cat sat. " * 100, "The model reads at most 256 tokens: the last"),
+        ("The cat sat. " * 100, "The model reads at most 256 tokens here: the last"),
     ],
 )
 def test_a_text_that_is_not_read_whole_is_a_mistake(text: str, said: str) -> None:

@@ -11,7 +11,7 @@ import torch
 import unmask
 from model.inference.calls import continuation_ids
 from model.masks import MaskSpec
-from tests.model.huggingface.families import save
+from tests.model.huggingface.families import random_network, save, word_tokenizer
 from unmask import analyses
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
@@ -87,9 +87,16 @@ def test_another_mask_is_a_dict_too(run: Run) -> None:
         run.ablate((4, 0))  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.compile's own
 def test_a_module_of_another_kind_is_captured_and_not_loaded() -> None:
-    with pytest.raises(ValueError, match=r"got Linear: unmask\.capture"):
+    with pytest.raises(ValueError, match=r"got Linear: .*; unmask\.capture"):
         unmask.load(torch.nn.Linear(2, 3), object())
+    network = random_network("llama")
+    for wrapped, inside in ((torch.compile(network), "_orig_mod"), (torch.nn.DataParallel(network), "module")):
+        with pytest.raises(ValueError, match=rf"got {type(wrapped).__name__}: pass the one that .*\(its \.{inside}\)"):
+            unmask.load(wrapped, word_tokenizer())
+        within = unmask.load(getattr(wrapped, inside), word_tokenizer()).run("the cat")
+        np.testing.assert_array_equal(within.losses, unmask.load(network, word_tokenizer()).run("the cat").losses)
 
 
 def test_a_picture_is_an_array(run: Run) -> None:

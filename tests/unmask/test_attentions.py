@@ -68,7 +68,7 @@ def test_what_generate_gives(family: str, use_cache: bool) -> None:
     with pytest.raises(ValueError, match=r"expected a label for each token, 10 for the queries .*, got 12"):
         unmask.attentions(found, [*tokens, "more"])
     beams = network.generate(ids, **how, num_beams=2, output_attentions=True, return_dict_in_generate=True)
-    with pytest.raises(ValueError, match="got those of a beam search"):
+    with pytest.raises(ValueError, match=r"got those of a beam search: generate with num_beams=1$"):
         unmask.attentions(beams, tokens)
 
 

@@ -219,9 +219,9 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("digits", "digits is not a language model: it is on the page Pixels"),
-        ("captioner", "captioner is not a language model: it is on the page Images"),
-        ("twins-with_mask", "twins-with_mask is not a language model: it is on the page Why causal"),
+        ("digits", "digits has a page of its own, Pixels"),
+        ("captioner", "captioner has a page of its own, Images"),
+        ("twins-with_mask", "twins-with_mask has a page of its own, Why causal"),
         ("dates", "dates: it is a network of Unmask's own, and a check runs those of transformers"),
     ],
 )

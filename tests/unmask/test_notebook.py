@@ -268,7 +268,7 @@ def test_what_cannot_be_loaded_is_a_sentence(story: LoadedModel) -> None:
             unmask.load(alone)
     with pytest.raises(ValueError, match="expected a name for a network alone, got 'mine' for 'story'"):
         unmask.load("story", name="mine")
-    with pytest.raises(ValueError, match=r"expected a step, .* or tokens with a name alone, got one with a network"):
+    with pytest.raises(ValueError, match=r"expected a step, .* or precision with a name alone, got one with a network"):
         unmask.load(random_network("gpt2"), word_tokenizer(), device="cpu")
     with pytest.raises(ValueError, match="expected no step, 'story' having none, got 5"):
         unmask.load("story", step=5)

@@ -126,7 +126,7 @@ def test_a_written_target_without_an_end_is_said_to_go_on(tmp_path: Path) -> Non
 
 def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model, text = unmask.load("story"), "hello world " * 200
-    with pytest.warns(UserWarning, match=r"reads at most 256 tokens: the last \d[\d,]* characters .* “.*hello world"):
+    with pytest.warns(UserWarning, match=r"at most 256 tokens here: the last \d[\d,]* characters .* “.*hello world"):
         run = model.run(text)
     assert run.text + run.cut == text
     assert len(run.cut) > 500

@@ -128,28 +128,29 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         st.rerun()
 
 
+FULL = N_("The context is full: {model} reads at most {context:,} tokens here.")
 # of our own Transformers, whose positions are learned: where distances alone count, nothing changes
-FULL = N_(
-    "The context is full: {model} reads at most {context:,} tokens here. Dropping the oldest token would make room, "
-    "but all others would change position, and all keys and values would have to be recomputed."
+DROPPING = N_(
+    "Dropping the oldest token would make room, but all others would change position, and all keys and values would "
+    "have to be recomputed."
 )
 
 
 def _say(model: Model, writing: Writing) -> None:
     path, context = writing.path, model.context
     lengths = say_count(
-        "**{count} prompt token + {written} generated**, {tokens:,} of a context of {context:,}; this page generates "
-        "up to {room:,} more.",
-        "**{count} prompt tokens + {written} generated**, {tokens:,} of a context of {context:,}; this page generates "
-        "up to {room:,} more.",
+        "**{count} prompt token + {written} generated**, {tokens:,} of at most {context:,}; this page generates up to "
+        "{room:,} more.",
+        "**{count} prompt tokens + {written} generated**, {tokens:,} of at most {context:,}; this page generates up to "
+        "{room:,} more.",
         len(path.prompt), written=len(path.written), tokens=len(path.ids), context=context, room=path.room(context),
     )  # fmt: skip
     st.markdown(lengths)
     if len(path.ids) >= context:
         todo = say("Go back, or start over.") if path.written else say("Shorten the text on the left.")
-        learned, title = network_of(model) is not None, explain.title_of(model)
-        full = say(FULL, model=title, context=context) if learned else say("The context is full.")
-        st.warning(together([full, todo]))
+        full = say(FULL, model=explain.title_of(model), context=context)
+        dropping = [say(DROPPING)] if network_of(model) is not None else []
+        st.warning(together([full, *dropping, todo]))
     elif not path.room(context):
         most = say("{count} tokens are generated, the maximum on this page.", count=MOST_WRITTEN)
         st.warning(together([most, say("Go back, or start over.")]))

@@ -93,10 +93,10 @@ def begin(model: Model, text: str) -> list[str]:
         notes.append(escaped(translated(cut_words(batch.cut[0], model.context))))
     elif cut:
         full = say_count(
-            "The prompt fills the context, {context:,} tokens; its last character is cut. There is no room to "
-            "generate: shorten it.",
-            "The prompt fills the context, {context:,} tokens; its last {count} characters are cut. There is no room "
-            "to generate: shorten it.",
+            "The prompt takes all {context:,} tokens that the model reads here; its last character is cut. There is no "
+            "room to generate: shorten it.",
+            "The prompt takes all {context:,} tokens that the model reads here; its last {count} characters are cut. "
+            "There is no room to generate: shorten it.",
             cut,
             context=model.context,
         )

@@ -117,7 +117,7 @@ def test_a_chat_is_streamed_as_its_template_wrote_it(folder: Path) -> None:
 
 def test_a_chat_warns_as_a_run_does(folder: Path) -> None:
     asked = [{"role": "user", "content": "the cat " * 400}]
-    with pytest.warns(UserWarning, match="reads at most .* tokens: the last "):
+    with pytest.warns(UserWarning, match="reads at most .* tokens here: the last "):
         run = unmask.load(str(folder)).chat(asked)
     assert run.cut
     network = families.random_network("llama")

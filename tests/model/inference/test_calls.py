@@ -142,7 +142,7 @@ def test_a_wrong_mask_in_later_layers_alone_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("chunks", "prefix", "words"),
-    [([8, 8], 4, r"chunks of 20 tokens together, after a cached prefix of 4, got 8 \+ 8 = 16"),
+    [([8, 8], 4, r"chunks of 20 tokens together, after a cached prefix of 4, or one size for all, got 8 \+ 8 = 16"),
      ([24, 0], 0, "at least 1 token, got 0"), (0, 0, "at least 1 token"), (4, 24, "a prefix from 0 to 23, got 24")],
 )  # fmt: skip
 def test_sizes_that_do_not_fit(chunks: list[int] | int, prefix: int, words: str) -> None:
