@@ -1,21 +1,17 @@
-"""A class in a browser: a teacher's page and phones, in one room of a real server; and the lesson editor."""
+"""A class in a browser: a teacher's page and phones, in one room of a real server."""
 
 import json
-import random
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from string import ascii_letters
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.explore import TIMEOUT
 from tests.browser.running import running
 from tests.browser.test_restart import CONNECTED, LOSE
-from ui.lessons.shelves import packed
 
 pytestmark = pytest.mark.slow  # starts a server
 
@@ -330,69 +326,3 @@ def test_tabs_of_one_browser_keep_each_others_answers_and_the_class(open_page: O
     teacher.bring_to_front()
     expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
     expect(teacher.locator(".st-key-lesson_room")).to_have_count(0)
-
-
-def test_mistakes_are_said_while_one_types_and_the_step_at_the_cursor_is_shown(open_page: Open) -> None:
-    page = open_page("lessons?edit=true", viewport={"width": 1280, "height": 800})
-    source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
-    expect(said).to_have_text("2 steps run, no mistakes.")
-    written = source.input_value()
-    source.fill(written.replace("query: 4", "query: 99", 1))
-    expect(said).to_have_text("line 12: expected a query from 0 to 18, got 99")
-    assert page.locator(".lesson_editor .wrong").all_inner_texts() == ["12"]
-    said.locator("button").click()
-    assert selected(source) == "query: 99"
-    page.keyboard.type("query: 5")
-    expect(said).to_have_text("2 steps run, no mistakes.")
-    expect(page.locator(".st-key-lesson_preview h4").first).to_have_text("Your first step")
-    source.press("Control+End")
-    expect(page.locator(".st-key-lesson_preview h4").first).to_have_text("Another mask")
-    assert accessible(page) == []
-    with page.expect_download() as saved:
-        page.locator(".lesson_editor .save").click()
-    assert saved.value.suggested_filename == "write_a_lesson.en.md"
-    assert Path(saved.value.path()).read_text(encoding="utf-8") == written.replace("query: 4", "query: 5", 1)
-
-
-def test_a_draft_too_long_for_a_link_outlives_a_reload_and_gives_way_to_a_link(open_page: Open) -> None:
-    page = open_page("lessons?edit=true")
-    source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
-    expect(said).to_have_text("2 steps run, no mistakes.")
-    short, draw = source.input_value(), random.Random(0)
-    words = [" ".join("".join(draw.choices(ascii_letters, k=7)) for _ in range(500)) for _ in range(4)]
-    long = short + "".join(f"\n## Step {number}\n\n```run\n```\n\n{one}\n" for number, one in enumerate(words, 3))
-    source.fill(long)
-    expect(said).to_have_text("6 steps run, no mistakes.")
-    expect(page).not_to_have_url(re.compile("packed="))  # written at the end of the run
-    page.reload()
-    expect(said).to_have_count(1)  # while the page is drawn anew there may be two
-    expect(source).to_have_value(long)
-    expect(said).to_have_text("6 steps run, no mistakes.")
-    page.goto(f"{page.url.split('?')[0]}?edit=true&packed={packed(short)}")
-    expect(source).to_have_value(short)
-
-
-def test_what_was_just_typed_is_in_the_file_the_lesson_that_is_opened_and_after_a_reload(open_page: Open) -> None:
-    page = open_page("lessons?edit=true")
-    source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
-    expect(said).to_have_text("2 steps run, no mistakes.")
-    source.press("Control+End")
-    source.press_sequentially("\nJust")
-    with page.expect_download() as saved:
-        source.press("Control+s")
-    assert Path(saved.value.path()).read_text(encoding="utf-8").endswith("\nJust")
-    source.press_sequentially(" typed.")
-    page.locator(".st-key-lesson_use button").click()
-    expect(page.get_by_text("Another mask")).to_be_visible()
-    expect(page.get_by_text("Just typed.")).to_be_visible()
-    page.go_back()
-    expect(source).to_have_value(re.compile("Just typed\\.$"))
-    source.press("Control+End")
-    source.press_sequentially(" And more")
-    page.reload()
-    expect(source).to_have_value(re.compile("And more$"))
-
-
-def selected(area: Locator) -> str:
-    text: str = area.evaluate("area => area.value.slice(area.selectionStart, area.selectionEnd)")
-    return text
