@@ -77,6 +77,21 @@ def test_what_was_just_typed_is_in_the_file_the_lesson_that_is_opened_and_after_
     expect(source).to_have_value(re.compile("And more$"))
 
 
+def test_what_is_written_goes_on_after_the_editor_is_closed_and_after_a_reload(open_page: Open) -> None:
+    page = open_page("lessons?edit=true")
+    source = page.locator(".lesson_editor textarea")
+    source.press("Control+End")
+    source.press_sequentially("\nMine.")
+    for again in (False, True):
+        page.locator(".st-key-lesson_close button").first.click()
+        expect(source).to_have_count(0)
+        if again:
+            page.reload()
+        page.get_by_text("Your own lesson").first.click()
+        page.locator(".st-key-lesson_editor button").click()
+        expect(source).to_have_value(re.compile("Mine\\.$"))
+
+
 def selected(area: Locator) -> str:
     text: str = area.evaluate("area => area.value.slice(area.selectionStart, area.selectionEnd)")
     return text

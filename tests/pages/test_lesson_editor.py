@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.pages.page import Page
+from ui.controls import OWN_TEXT
 from ui.lessons import editor
 
 OWN = """---
@@ -127,6 +128,32 @@ def test_a_template_replaces_what_was_written() -> None:
     assert "Mask Lab" in page["lesson_draft"]
     page.press("lesson_close")
     assert [one.value for one in page.app.markdown if one.value == "### Lessons"]
+
+
+def test_what_is_written_goes_on_where_the_editor_is_opened_again() -> None:
+    page = Lessons(edit="true")
+    page.app.session_state["lesson_draft"] = OWN
+    page.run().press("lesson_close").press("Write a lesson")
+    assert (page["lesson_edit"], page["lesson_draft"]) == (True, OWN)
+    page.press("lesson_close").press("open_padding").press("Edit a copy of this lesson")
+    assert page["lesson_draft"] != OWN
+    assert page.set(lesson_template=OWN_TEXT)["lesson_draft"] == OWN
+
+
+def test_a_written_text_that_was_replaced_can_be_chosen_again() -> None:
+    page = Lessons(edit="true")
+    page.set(lesson_template="mask_lab").set(lesson_template="lessons")
+    assert OWN_TEXT not in page.widget("lesson_template").options, "a template replaced a template"
+    page.app.session_state["lesson_draft"] = OWN
+    page.run().set(lesson_template="mask_lab").set(lesson_template="lessons")
+    assert page.set(lesson_template=OWN_TEXT)["lesson_draft"] == OWN
+    assert OWN_TEXT not in page.widget("lesson_template").options, "it is in the editor"
+    page.app.file_uploader(key="lesson_file").upload("mine.md", b"a file", "text/markdown")
+    assert page.run()["lesson_draft"] == "a file"
+    assert page.set(lesson_template=OWN_TEXT)["lesson_draft"] == OWN
+    assert page.set(lesson_template=OWN_TEXT)["lesson_draft"] == "a file"
+    linked = Lessons(**page.url).set(lesson_template="mask_lab")
+    assert linked.set(lesson_template=OWN_TEXT)["lesson_draft"] == "a file", "a link's text is no template"
 
 
 def test_a_source_that_no_version_could_be_read_of_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:

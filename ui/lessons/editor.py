@@ -10,6 +10,7 @@ from lessons.lesson import Lesson
 from lessons.reading import FOLDER, GALLERY, MOST_BYTES, Mistakes, Shelved, read, shelf, written
 from model import catalog
 from serving.loaded_models import OF_PAGES
+from ui.controls import OWN_TEXT
 from ui.guard import MAY_BE_TOLD, guarded, problem_in
 from ui.lessons import screen, shelves, steps
 from ui.lessons.choices import DRAFT, forget
@@ -22,7 +23,10 @@ from viz.lessons.pictures import DRAWN
 
 USUAL = "lessons"  # the template to begin with
 SOURCE = "lesson_source"
-HELP = N_("Start from a built-in lesson, or from the short lesson of a page. It replaces the text in the editor.")
+HELP = N_(
+    "Start from a built-in lesson, or from the short lesson of a page. It replaces the text in the editor; text of "
+    "your own that it replaces can be chosen here again."
+)
 
 _source = st.components.v2.component(
     "unmask_lesson_editor",
@@ -32,20 +36,27 @@ _source = st.components.v2.component(
 )
 
 
-def open_with(text: str) -> None:
-    """Edit this source."""
+def open_with(text: str, *, template: bool = False) -> None:
+    """Edit this source. What it replaces is kept, unless that is an unchanged template. template: whether this is one,
+    which is no text of the reader's."""
     state = st.session_state
+    before = state.get("lesson_draft", "")
+    if before not in ("", text, state.get("lesson_template_text")):
+        state.lesson_replaced = before
+    state.lesson_template_text = text if template else ""
     version = max(state.get("lesson_draft_version", 0), 0) + 1
     state.update(lesson_edit=True, lesson_draft=text, lesson_draft_version=version, lesson_step=1, lesson_readable="")
     forget(DRAFT)
 
 
 def offer(opened: shelves.Open | None) -> None:
-    """A button: to edit the lesson that is open, else to write one."""
+    """A button: to edit the lesson that is open, else to write one, or go on with what is written."""
     label = say("Edit a copy of this lesson") if opened else say("Write a lesson")
 
     def start() -> None:
-        open_with((opened and opened.own) or _templates()[opened.key if opened else USUAL][1])
+        if opened:
+            open_with(opened.own or _templates()[opened.key][1], template=not opened.own)
+        st.session_state.lesson_edit = True
 
     st.button(label, key="lesson_editor", icon=":material/edit:", on_click=start)
 
@@ -55,8 +66,9 @@ def show(found: list[Shelved]) -> None:
     state = st.session_state
     with guarded():
         if "lesson_draft" not in state:
-            open_with(shelves.unpacked(state.lesson_packed) if state.lesson_packed else _templates()[USUAL][1])
-            state.lesson_draft_version = -1 if state.lesson_packed else 0  # 0: the browser's draft wins
+            linked = shelves.unpacked(state.lesson_packed) if state.lesson_packed else ""
+            open_with(linked or _templates()[USUAL][1], template=not linked)
+            state.lesson_draft_version = -1 if linked else 0  # 0: the browser's draft wins
         text = state.lesson_draft
     names = [one.name for one in found]
     lesson, problems = _read(text, names)
@@ -144,7 +156,13 @@ def _buttons(lesson: Lesson | None) -> None:
     title.markdown("### " + say("Lesson editor"))
     with row, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
         templates, state = _templates(), st.session_state
-        take = lambda name: open_with(templates[name][1]) if name in templates else None  # noqa: E731
+        if state.get("lesson_replaced", state.lesson_draft) != state.lesson_draft:
+            templates[OWN_TEXT] = say(OWN_TEXT), state.lesson_replaced
+
+        def take(name: str | None) -> None:
+            if name in templates:
+                open_with(templates[name][1], template=name != OWN_TEXT)
+
         look: Any = {"format_func": lambda name: templates[name][0], "placeholder": say("Begin with …"), "width": 260}
         look |= {"index": None, "help": say(HELP), "label_visibility": "collapsed"}
         st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, take), **look)
