@@ -365,6 +365,7 @@ def test_a_folder_of_lessons_comes_after_those_that_ship(tmp_path: Path, monkeyp
     assert ["wrong.en.md, line 2: expected a second ---" in box.value for box in page.app.warning] == [True]
     page.press("open_mine")
     assert page.choices() == ["2", "3", "4"]
+    assert page.press("Edit a copy of this lesson")["lesson_draft"] == OWN
 
 
 @pytest.fixture

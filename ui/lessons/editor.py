@@ -55,7 +55,7 @@ def offer(opened: shelves.Open | None) -> None:
 
     def start() -> None:
         if opened:
-            open_with(opened.own or _templates()[opened.key][1], template=not opened.own)
+            open_with(opened.own or shelves.source_of(opened.key), template=not opened.own)
         st.session_state.lesson_edit = True
 
     st.button(label, key="lesson_editor", icon=":material/edit:", on_click=start)

@@ -12,7 +12,7 @@ import streamlit as st
 
 from i18n import N_, language, say
 from lessons.lesson import Lesson
-from lessons.reading import FOLDER, MOST_BYTES, Shelved, read, shelf
+from lessons.reading import FOLDER, MOST_BYTES, Shelved, read, shelf, written
 from serving.job import digest
 from serving.settings import Settings
 from ui import page
@@ -45,6 +45,13 @@ def shelved() -> list[Shelved]:
     except ValueError:  # its words name the server's folder
         own = [Shelved("", None, say("This server's own lessons cannot be opened."))]
     return found + [one if one.name not in names else _taken(one) for one in own]
+
+
+def source_of(name: str) -> str:
+    """What is written in the file of a lesson on the shelf."""
+    ships = name in [one.name for one in _shelf(str(FOLDER), language())]
+    own = None if ships else Settings.from_environment().lessons
+    return written(own or FOLDER, name, language())
 
 
 def _taken(one: Shelved) -> Shelved:
