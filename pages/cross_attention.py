@@ -24,8 +24,10 @@ if model is not chosen:
     tell(together([say(ours.NO_SOURCE, model=explain.title_of(chosen)), *more]))
 with st.sidebar:
     if isinstance(model, DatesModel):
-        st.text_area(say("Dates in English, one per line"), key="date_text", height=100)
-        take = lambda example: st.session_state.update(date_text=example)  # noqa: E731
+        state = st.session_state
+        typed = lambda: state.update(written_date_text=state.date_text)  # noqa: E731
+        st.text_area(say("Dates in English, one per line"), key="date_text", height=100, on_change=typed)
+        take = lambda example: state.update(date_text=example)  # noqa: E731
         controls.choose_example(ours.EXAMPLES, "date_example", "date_text", take)
         text, targets = controls.read(st.session_state.date_text), None
     else:

@@ -171,25 +171,30 @@ def chosen_model(copy: Mapping[str, Any] | None = None) -> str:
 
 def choose_text() -> str:
     show_all = dict.fromkeys(("begin", "end", "zoom", "span"))
-    anew, take = dict.fromkeys(positions.POSITIONS), st.session_state.update
-    st.text_area(say("Text, one sequence per line"), key="text", height=140, on_change=take, kwargs=show_all)
-    choose_example(EXAMPLES, "example", "text", lambda text: take(anew, text=text, row=1))
-    return read(st.session_state.text)
+    anew, state = dict.fromkeys(positions.POSITIONS), st.session_state
+    typed = lambda: state.update(show_all, written_text=state.text)  # noqa: E731
+    st.text_area(say("Text, one sequence per line"), key="text", height=140, on_change=typed)
+    choose_example(EXAMPLES, "example", "text", lambda text: state.update(anew, text=text, row=1))
+    return read(state.text)
 
 
 def choose_example(examples: Mapping[str, str], key: str, text: str, take: Callable[[str], object]) -> None:
-    """Let the user choose an example text by its name, or the last typed text that one replaced; take is called with
-    it. text: the key of the text that is replaced."""
+    """Let the user choose an example text by its name, or the last typed text that an example, a link or a page
+    replaced; take is called with it. text: the key of the text. What the user types has to be in
+    st.session_state[f"written_{text}"] too: that is how a typed text differs from others."""
     state = st.session_state
+    written = state.setdefault(f"written_{text}", "")
+    if written.strip() and written not in (state[text], *examples.values()):
+        state[f"own_{text}"], state[f"written_{text}"] = written, ""
     own = state.get(f"own_{text}")
     offered = {**examples, OWN_TEXT: own} if own and own != state[text] else examples
     look: Any = {"placeholder": say("Examples"), "label_visibility": "collapsed"}
 
     def taken() -> None:
         if state[key] in offered:
-            if state[text].strip() and state[text] not in examples.values():
-                state[f"own_{text}"] = state[text]
             take(offered[state[key]])
+            if state[key] == OWN_TEXT:
+                state[f"own_{text}"], state[f"written_{text}"] = state[f"written_{text}"], own
             state[key] = None
 
     st.selectbox(say("Examples"), offered, format_func=say, index=None, key=key, on_change=taken, **look)

@@ -275,7 +275,10 @@ def brought_text(key: str, otherwise: str) -> str:
 
 def _text_in(sent: Sequence[Any], key: str, otherwise: str) -> str:
     """The text that was sent for the widget of this key, else `otherwise`. sent: states of widgets."""
-    return next((one.string_value for one in sent if streamlit_internals.key_of(one) == key), otherwise)
+    text = next((one.string_value for one in sent if streamlit_internals.key_of(one) == key), otherwise)
+    if text != otherwise:
+        st.session_state[f"written_{key}"] = text  # no callback is called for it
+    return text
 
 
 def end_page() -> None:

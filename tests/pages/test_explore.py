@@ -161,6 +161,23 @@ class TestChoices:
         assert page["text"] == "Something of my own"
         assert page.set(example=OWN_TEXT)["text"] == "Something else"
 
+    def test_a_typed_text_that_a_lesson_another_page_or_back_replaced_can_be_chosen_again(self) -> None:
+        page = Explore(text="A link's").type("Something of my own").go("pages/lessons.py")
+        page.app.query_params.update(text="A lesson's")
+        assert page.go("app.py")["text"] == "A lesson's"
+        page.set(example="A list")
+        assert page.set(example=OWN_TEXT)["text"] == "Something of my own", "neither a lesson nor an example is"
+        page.press("start_padding")
+        assert page.set(example=OWN_TEXT)["text"] == "Something of my own"
+        page.go("pages/head_atlas.py").press("atlas_open").go("app.py")
+        assert page.set(example=OWN_TEXT)["text"] == "Something of my own"
+        page.go("pages/compare.py").press("patch").set(b_causal=True).press("patch_pair")
+        assert page.set(example=OWN_TEXT)["text"] == "Something of my own"
+        page = Explore(text="A link's").type("Something else")
+        page.app.query_params.update(text="A link's")  # as the browser reruns the page: Back
+        page.run()
+        assert page.set(example=OWN_TEXT)["text"] == "Something else"
+
     def test_part_of_a_long_text_is_shown_large_and_the_numbers_are_of_all_of_it(self) -> None:
         text = "the old mill by the river and " * 15
         page = Explore(text=text)
@@ -308,5 +325,7 @@ def test_the_text_of_a_lost_session_is_there_from_the_first(monkeypatch: pytest.
     monkeypatch.setattr(streamlit_internals, "sent_widgets", lambda: sent)
     after: list[list[WidgetState]] = []
     monkeypatch.setattr(streamlit_internals, "rerun_with", after.append)
-    assert Explore()["text"] == "Peter lost his hat"
+    page = Explore()
+    assert page["text"] == "Peter lost his hat"
     assert after == [sent], "the browser's message again, once all is drawn"
+    assert page.set(example="A list").set(example=OWN_TEXT)["text"] == "Peter lost his hat"
