@@ -157,7 +157,7 @@ def test_a_written_text_that_was_replaced_can_be_chosen_again() -> None:
 
 
 def test_a_source_that_no_version_could_be_read_of_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(editor, "_templates", lambda: {"mask_lab": ("Broken", "no lesson"), "lessons": ("", OWN)})
+    monkeypatch.setattr(editor, "_templates", lambda _: {"mask_lab": ("Broken", "no lesson"), "lessons": ("", OWN)})
     page = Lessons(edit="true")
     readable = "The last version that could be read:"
     page.app.session_state["lesson_draft"] = "no lesson"

@@ -1,6 +1,7 @@
 """The lesson editor: a lesson's source beside its screens. Every step is run; each mistake is said with its line."""
 
 import re
+from functools import cache
 from typing import Any
 
 import streamlit as st
@@ -67,7 +68,7 @@ def show(found: list[Shelved]) -> None:
     with guarded():
         if "lesson_draft" not in state:
             linked = shelves.unpacked(state.lesson_packed) if state.lesson_packed else ""
-            open_with(linked or _templates()[USUAL][1], template=not linked)
+            open_with(linked or _templates(language())[USUAL][1], template=not linked)
             state.lesson_draft_version = -1 if linked else 0  # 0: the browser's draft wins
         text = state.lesson_draft
     names = [one.name for one in found]
@@ -98,13 +99,14 @@ def show(found: list[Shelved]) -> None:
             st.info(say("The screen of each step appears here once the source can be read."))
 
 
-def _templates() -> dict[str, tuple[str, str]]:
-    """The title and the source of each, by name."""
+@cache
+def _templates(language: str) -> dict[str, tuple[str, str]]:
+    """The title and the source of each, by name. Read-only."""
     found = {}
     for folder in (GALLERY, FOLDER):
-        for one in shelf(folder, language()):
+        for one in shelf(folder, language):
             if one.lesson:
-                found[one.name] = one.lesson.title, written(folder, one.name, language())
+                found[one.name] = one.lesson.title, written(folder, one.name, language)
     return found
 
 
@@ -155,7 +157,7 @@ def _buttons(lesson: Lesson | None) -> None:
     title, row = st.columns([1, 2], vertical_alignment="bottom")
     title.markdown("### " + say("Lesson editor"))
     with row, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
-        templates, state = _templates(), st.session_state
+        templates, state = {**_templates(language())}, st.session_state
         if state.get("lesson_replaced", state.lesson_draft) != state.lesson_draft:
             templates[OWN_TEXT] = say(OWN_TEXT), state.lesson_replaced
 
