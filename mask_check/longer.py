@@ -344,19 +344,23 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
     leaks = torch.where(closed, moved, 0.0)[:-1]
     amount = float(leaks.max())
     if amount > tolerance:
-        places = (leaks > tolerance).nonzero().tolist()
-        ahead = [place for place, _ in places if parts[place].start]
-        place = max(ahead) if ahead else places[0][0]  # the nearest to what leaks
-        row, part = first_above(leaks[place], tolerance), parts[place]
+        row = int(leaks.amax(0).argmax())
+        as_far = (leaks[:, row] >= amount / 2).nonzero().flatten().tolist()
+        ahead = [place for place in as_far if parts[place].start]
+        place = max(ahead) if ahead else as_far[0]  # the nearest to what leaks
+        part = parts[place]
         words = N_("output {row} changes by {size} if the tokens from {column} on are changed, which its mask blocks.")
         if not part.start:
             words = N_(
                 "output {row} changes by {size} if the tokens up to {column} are changed, which its mask blocks."
             )
+        places = (leaks > tolerance).nonzero().tolist()
         pairs = [(at, parts[one].start or parts[one].stop - 1) for one, at in places]
         column, size = part.start or part.stop - 1, written(float(leaks[place, row]))
         leak = Finding.at((row, column), words, amount, tolerance, size=size)
-        return leak.because(cause_of(pairs, declared, tried=[one.start or one.stop - 1 for one in parts[:-1]]))
+        tried = [one.start or one.stop - 1 for one in parts[:-1]]
+        earlier = bool((moved[-1][others] > repeated).any())
+        return leak.because(cause_of(pairs, declared, tried=tried, earlier_read=earlier))
     words = N_("no output changed when tokens that its mask blocks from it were changed.")
     found = Finding(OBEYS, msg(words), amount, tolerance)
     if not bool((moved[-1][others if bool(others.any()) else parts[-1]] > repeated).any()):
