@@ -121,7 +121,7 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     leaks = trial.mask is not None and bool(trial.mask.leaks.any())
     short = leaks or trial.by_hand  # then no longer row is read
     found = [(LAWS["length"], words)] if longest < context and not more_asked and not short else []
-    if longest < wide + 2 <= context and not short:
+    if longest < wide + 2 <= context and not (short or trial.refused):
         needed = min(wide + 8, context)
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)
         found.append((LAWS["length"], words))

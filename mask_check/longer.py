@@ -89,7 +89,7 @@ def judge(trial: CheckTrial) -> Finding:
         try:
             finding = _judge(row, trial.length)
         except (TookTooLong, MemoryError) as error:
-            why = str(error) or msg("not enough memory")
+            why, trial.refused = str(error) or msg("not enough memory"), True
             break
         except Exception as error:  # noqa: BLE001 - its context may end before
             values = {"length": length, "error": type(error).__name__, "words": first_line(error)}

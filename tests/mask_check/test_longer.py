@@ -204,6 +204,18 @@ def test_more_tokens_are_suggested_up_to_the_context(tokens: int | None, said: l
     assert [words for name, words in report.not_checked if name == "Longer rows"] == said
 
 
+@pytest.mark.parametrize("stopped", [TookTooLong("stopped"), MemoryError("stopped")])
+def test_more_tokens_are_not_suggested_where_time_or_memory_did_not_suffice(
+    stopped: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(*_: object) -> None:
+        raise stopped
+
+    monkeypatch.setattr(longer, "_judge", judge)
+    report = check(SmallDecoder(SmallConfig(sliding_window=30)), length=24)
+    assert [words for name, words in report.not_checked if name == "Longer rows"] == ["stopped"]
+
+
 def test_every_token_is_changed_by_itself() -> None:
     for thorough, alone in ((False, set(longer.CUTS) - {256, 511}), (True, set(range(130)))):
         module, seen = ReadsAhead(above=9999), []
