@@ -14,7 +14,18 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
-from mask_check.findings import BROKEN, DECISIVE, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
+from mask_check.findings import (
+    BROKEN,
+    DECISIVE,
+    DOES_NOT_APPLY,
+    LAWS,
+    PRESUMES,
+    CannotCheck,
+    CheckReport,
+    Finding,
+    skipped,
+    unknown,
+)
 from mask_check.prepare import check_seconds, context_of, prepare
 from mask_check.subject import CheckedModule, leaving_as_it_was, text_config
 from mask_check.trial import CheckOptions, CheckTrial
@@ -94,7 +105,7 @@ def check(
         trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)
         for law, judge in JUDGES.items():
             subject.before_forward = partial(report, LAWS[law], (1 + len(trial.found)) / (1 + len(JUDGES)))
-            trial.found[law] = _timed(law, partial(judge, trial), trial.found)
+            trial.found[law] = _timed(law, partial(judge, trial), trial)
     return CheckReport(
         name=name or type(module).__name__,
         declared=trial.declared.words,
@@ -149,17 +160,36 @@ def explain(law: str) -> str:
     return "\n\n".join([f"{law}: {LAWS[law]}", about, *[ROUNDING_IS] * (": rounding" in about)])
 
 
-def _timed(law: str, judge: Callable[[], Finding], found: dict[str, Finding]) -> Finding:
+def _timed(law: str, judge: Callable[[], Finding], trial: CheckTrial) -> Finding:
     """The law's finding with its key and seconds; a forward that raises under it is a finding too."""
-    started = time.monotonic()
+    started, found = time.monotonic(), trial.found
     try:
         before = [one for one in PRESUMES.get(law, ()) if one in found and found[one].verdict == BROKEN]
-        finding = skipped(msg("{law} is broken already.", law=msg(LAWS[before[0]]))) if before else judge()
+        finding = _unless_it_applies(judge, trial.subject) if before else judge()
+        finding = finding or skipped(msg("{law} is broken already.", law=msg(LAWS[before[0]])))
     except (CannotCheck, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
         finding = unknown(msg("it raised {error}: {words}", error=type(error).__name__, words=first_line(error)))
     return replace(finding, law=law, seconds=time.monotonic() - started)
+
+
+class _Needed(BaseException):
+    """A forward is. No Exception, which a judge may catch."""
+
+
+def _unless_it_applies(judge: Callable[[], Finding], subject: CheckedModule) -> Finding | None:
+    """The finding of a law that does not apply to this module, if that can be said without a forward."""
+
+    def needed() -> None:
+        raise _Needed
+
+    subject.before_forward = needed
+    try:
+        finding = judge()
+    except (_Needed, Exception):  # noqa: BLE001 - time may be up, or no memory left for a copy
+        return None
+    return finding if finding.verdict == DOES_NOT_APPLY else None
 
 
 def check_checkpoint(

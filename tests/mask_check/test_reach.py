@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mask_check import reach
 from mask_check.check import check
 from mask_check.declared import LayerMask
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, as_text
+from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, as_text
 from mask_check.prepare import prepare
 from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.samples import SAMPLES
@@ -214,3 +214,13 @@ def test_pairs_whose_gradient_passes_by_the_embeddings_are_not_called_shut() -> 
     report = check(MovedIds(), mask="window:3")
     assert "45 of 45 open pairs" in report.finding("reach").words
     assert report.finding("gradients").verdict == OBEYS
+
+
+def test_what_does_not_apply_to_a_broken_module_is_said_of_it_as_of_a_sound_one() -> None:
+    reasons = {}
+    for module in (ReadsAgain(), SmallAttention()):
+        report = check(module)
+        reasons[report.obeys] = {one.law: one.words for one in report.findings if one.verdict == DOES_NOT_APPLY}
+    for law in ("cross-reach", "images", "tree", "checkpointing", "compile"):
+        assert reasons[False][law] == reasons[True][law]
+    assert reasons[False]["parameters"] == "Influence between tokens is broken already."
