@@ -344,10 +344,7 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
     leaks = torch.where(closed, moved, 0.0)[:-1]
     amount = float(leaks.max())
     if amount > tolerance:
-        row = int(leaks.amax(0).argmax())
-        as_far = (leaks[:, row] >= amount / 2).nonzero().flatten().tolist()
-        ahead = [place for place in as_far if parts[place].start]
-        place = max(ahead) if ahead else as_far[0]  # the nearest to what leaks
+        place, row = divmod(int(leaks.argmax()), leaks.shape[1])
         part = parts[place]
         words = N_("output {row} changes by {size} if the tokens from {column} on are changed, which its mask blocks.")
         if not part.start:
@@ -356,8 +353,7 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
             )
         places = (leaks > tolerance).nonzero().tolist()
         pairs = [(at, parts[one].start or parts[one].stop - 1) for one, at in places]
-        column, size = part.start or part.stop - 1, written(float(leaks[place, row]))
-        leak = Finding.at((row, column), words, amount, tolerance, size=size)
+        leak = Finding.at((row, part.start or part.stop - 1), words, amount, tolerance)
         tried = [one.start or one.stop - 1 for one in parts[:-1]]
         earlier = bool((moved[-1][others] > repeated).any())
         return leak.because(cause_of(pairs, declared, tried=tried, earlier_read=earlier))
