@@ -109,6 +109,7 @@ def check(
     return CheckReport(
         name=name or type(module).__name__,
         declared=trial.declared.words,
+        assumed=trial.declared.assumed,
         length=trial.length,
         longer=tuple(trial.longer),
         limits=limits(trial),
@@ -136,7 +137,7 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
         needed = min(wide + 8, context)
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)
         found.append((LAWS["length"], words))
-    if trial.longer and trial.found["length"].obeys and not trial.asked.thorough:
+    if trial.longer and trial.found["length"].verdict != BROKEN and not trial.asked.thorough:
         words = msg("leaks in a longer row between tokens that no position tried separates: use --thorough.")
         found.append((LAWS["length"], words))
     if trial.subject.is_pretrained_model:

@@ -69,12 +69,13 @@ class LayerMask:
 @dataclass(frozen=True, eq=False)
 class Declared:
     """The masks of all layers, bool [T,T] each. words: what they are. exact: whether to allow less would be a mistake
-    too. masks: each layer's for any length, if known."""
+    too. masks: each layer's for any length, if known. assumed: whether they are causal because nothing declares any."""
 
     layers: tuple[Tensor, ...]
     words: str
     exact: bool = True
     masks: tuple[LayerMask, ...] = ()
+    assumed: bool = False
 
     @property
     def reach(self) -> Tensor:
@@ -115,7 +116,7 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
         raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])  # not shown
     layers = layers_of(config, kind)
     own = any(getattr(config, name, None) is not None for name in OWN_PATTERNS)
-    return _declared(layers, length, exact=not own)
+    return replace(_declared(layers, length, exact=not own), assumed=config is None)
 
 
 def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:

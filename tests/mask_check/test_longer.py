@@ -122,7 +122,11 @@ def test_quick_names_blocks_whose_borders_were_tried() -> None:
 
 
 def test_a_window_that_is_not_declared() -> None:
-    report = check(ReadsAhead(above=9999, past=100))
+    unsaid = check(ReadsAhead(above=9999, past=100))
+    words = "rows of 130 and 520 tokens: no leak across 11 and 13 of their positions (all: --thorough). Outputs read no"
+    assert unsaid.finding("length").words.startswith(words)
+    assert (unsaid.longer, ("Longer rows", UNSEEN) in unsaid.limits) == ((130, 520), True)
+    report = check(ReadsAhead(above=9999, past=100), mask="causal")
     assert broken(report) == ["length"]
     assert report.finding("length").pair == (128, 28)
     assert check(ReadsAhead(above=9999, past=100), mask="window:100").obeys
