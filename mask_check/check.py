@@ -14,7 +14,18 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
-from mask_check.findings import BROKEN, DECISIVE, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
+from mask_check.findings import (
+    BROKEN,
+    DECISIVE,
+    DOES_NOT_APPLY,
+    LAWS,
+    PRESUMES,
+    CannotCheck,
+    CheckReport,
+    Finding,
+    skipped,
+    unknown,
+)
 from mask_check.prepare import check_seconds, context_of, prepare
 from mask_check.subject import CheckedModule, leaving_as_it_was, text_config
 from mask_check.trial import CheckOptions, CheckTrial
@@ -94,10 +105,11 @@ def check(
         trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)
         for law, judge in JUDGES.items():
             subject.before_forward = partial(report, LAWS[law], (1 + len(trial.found)) / (1 + len(JUDGES)))
-            trial.found[law] = _timed(law, partial(judge, trial), trial.found)
+            trial.found[law] = _timed(law, partial(judge, trial), trial)
     return CheckReport(
         name=name or type(module).__name__,
         declared=trial.declared.words,
+        assumed=trial.declared.assumed,
         length=trial.length,
         longer=tuple(trial.longer),
         limits=limits(trial),
@@ -121,11 +133,11 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     leaks = trial.mask is not None and bool(trial.mask.leaks.any())
     short = leaks or trial.by_hand  # then no longer row is read
     found = [(LAWS["length"], words)] if longest < context and not more_asked and not short else []
-    if longest < wide + 2 <= context and not short:
+    if longest < wide + 2 <= context and not (short or trial.refused):
         needed = min(wide + 8, context)
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)
         found.append((LAWS["length"], words))
-    if trial.longer and trial.found["length"].obeys and not trial.asked.thorough:
+    if trial.longer and trial.found["length"].verdict != BROKEN and not trial.asked.thorough:
         words = msg("leaks in a longer row between tokens that no position tried separates: use --thorough.")
         found.append((LAWS["length"], words))
     if trial.subject.is_pretrained_model:
@@ -149,17 +161,36 @@ def explain(law: str) -> str:
     return "\n\n".join([f"{law}: {LAWS[law]}", about, *[ROUNDING_IS] * (": rounding" in about)])
 
 
-def _timed(law: str, judge: Callable[[], Finding], found: dict[str, Finding]) -> Finding:
+def _timed(law: str, judge: Callable[[], Finding], trial: CheckTrial) -> Finding:
     """The law's finding with its key and seconds; a forward that raises under it is a finding too."""
-    started = time.monotonic()
+    started, found = time.monotonic(), trial.found
     try:
         before = [one for one in PRESUMES.get(law, ()) if one in found and found[one].verdict == BROKEN]
-        finding = skipped(msg("{law} is broken already.", law=msg(LAWS[before[0]]))) if before else judge()
+        finding = _unless_it_applies(judge, trial.subject) if before else judge()
+        finding = finding or skipped(msg("{law} is broken already.", law=msg(LAWS[before[0]])))
     except (CannotCheck, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
         finding = unknown(msg("it raised {error}: {words}", error=type(error).__name__, words=first_line(error)))
     return replace(finding, law=law, seconds=time.monotonic() - started)
+
+
+class _Needed(BaseException):
+    """A forward is. No Exception, which a judge may catch."""
+
+
+def _unless_it_applies(judge: Callable[[], Finding], subject: CheckedModule) -> Finding | None:
+    """The finding of a law that does not apply to this module, if that can be said without a forward."""
+
+    def needed() -> None:
+        raise _Needed
+
+    subject.before_forward = needed
+    try:
+        finding = judge()
+    except (_Needed, Exception):  # noqa: BLE001 - time may be up, or no memory left for a copy
+        return None
+    return finding if finding.verdict == DOES_NOT_APPLY else None
 
 
 def check_checkpoint(

@@ -6,6 +6,7 @@ a window of w in each of L layers reaches L·(w−1) back.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ DECODER_COUNTS = ("decoder_layers", "num_decoder_layers")  # beside those of an 
 NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
 ONE_LAYER = N_("{mask} of the whole module (of several layers, give one mask for each, with commas between them)")
 BLOCKS = tuple(2**power for power in range(2, 10))
+MOST_MISSING = 0.05  # of a pattern's pairs: what they move may be less than rounding
 OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radius", "num_hash_functions", "index_topk")
 
 
@@ -67,12 +69,13 @@ class LayerMask:
 @dataclass(frozen=True, eq=False)
 class Declared:
     """The masks of all layers, bool [T,T] each. words: what they are. exact: whether to allow less would be a mistake
-    too. masks: each layer's for any length, if known."""
+    too. masks: each layer's for any length, if known. assumed: whether they are causal because nothing declares any."""
 
     layers: tuple[Tensor, ...]
     words: str
     exact: bool = True
     masks: tuple[LayerMask, ...] = ()
+    assumed: bool = False
 
     @property
     def reach(self) -> Tensor:
@@ -113,7 +116,7 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
         raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])  # not shown
     layers = layers_of(config, kind)
     own = any(getattr(config, name, None) is not None for name in OWN_PATTERNS)
-    return _declared(layers, length, exact=not own)
+    return replace(_declared(layers, length, exact=not own), assumed=config is None)
 
 
 def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
@@ -208,8 +211,21 @@ def cause_of(
     ahead = [token - output for output, token in pairs]
     if not ahead:
         return ""
-    closed_ahead, short = int((~declared.reach).triu(1).sum()), not tried
-    if short and length > 2 and closed_ahead and sum(one > 0 for one in ahead) == closed_ahead:
+    short, leaks, most = not tried, {*pairs}, max(ahead)
+    closed = (~declared.reach).triu(1).nonzero().tolist()
+    later = {(output, token) for output, token in closed if short or token in tried}
+
+    def nearly_all(expected: set[tuple[int, int]]) -> bool:
+        return bool(expected) and len(expected - leaks) <= MOST_MISSING * len(expected)
+
+    to_the_end = short or length - 1 in tried  # else the tokens tried may lie within one block
+    but_first = {one for one in later if one[0]}
+    if length > 3 and to_the_end and earlier_read and leaks <= but_first < later and nearly_all(but_first):
+        return msg(
+            "All outputs but the first read all later tokens. Likely cause: a causal mask after an operation over the "
+            "whole row, such as a mean or a norm of its queries or keys."
+        )
+    if length > 2 and to_the_end and nearly_all(later):
         if not earlier_read:
             return msg(
                 "All later tokens are read, and no earlier one. Likely cause: the mask is transposed, or inverted "
@@ -228,15 +244,16 @@ def cause_of(
         )
     diagonal = all(len(set(one)) > 1 for one in zip(*pairs, strict=True))  # several outputs, and several tokens
     nearest = {(token - 1, token) for token in tried or range(length) if token and not declared.reach[token - 1, token]}
-    if diagonal and min(ahead) > 0 and max(ahead) <= layers and nearest <= {*pairs}:
+    if diagonal and min(ahead) > 0 and most <= layers and nearest <= leaks:
         return msg(
             "Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1), or a "
             "convolution is padded on both sides."
         )
-    most = max(ahead)
-    if short and min(ahead) > 0 and most > 1 and len(pairs) == sum(length - one for one in range(1, most + 1)):
+    band = {(output, token) for output, token in later if token - output <= most}
+    past = [token for token in tried or range(length) if token > most]  # of blocks their distances are multiples
+    if min(ahead) > 0 and most > 1 and 0 < gcd(*(token - past[0] for token in past)) <= most and nearly_all(band):
         words = N_(
-            "Each output reads the next {count} tokens, and none after them. Likely cause: over all layers, the masks' "
+            "Outputs read the next {count} tokens, and none after them. Likely cause: over all layers, the masks' "
             "diagonals lie {count} positions too far right, or convolutions are padded on both sides."
         )
         return msg(words, count=most)
@@ -244,7 +261,7 @@ def cause_of(
         same = [size for size in BLOCKS if all(output // size == token // size for output, token in pairs)]
         border = short or any(same and token and token % same[0] == 0 for token in tried)  # else none could cross it
         several = same and border and len({token // same[0] for _, token in pairs}) > 1
-        if several and same[0] < length and max(ahead) > layers:
+        if several and same[0] < length and most > layers:
             return msg("All of them lie within blocks of {size} tokens: what is shared in a block?", size=same[0])
     farthest = max((output - token for output, token in declared.reach.nonzero().tolist()), default=0)
     if diagonal and max(ahead) < 0 and farthest < -max(ahead) and farthest + layers >= -min(ahead):

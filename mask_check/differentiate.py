@@ -38,6 +38,10 @@ TOP_K = ("index_topk", "sparse_topk", "top_k_keys")
 WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) blocks.")
 NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) allows.")
 CUT = N_("layer {layer}: no output reads a token more than {distance} before it, which its mask ({mask}) allows.")
+NEARBY = N_(
+    "layer {layer}: outputs read no token more than {distance} before them, and nothing declares a window. If that is "
+    'meant, pass a mask for each layer, "window:{size}" for this one; if not, mask="causal" counts it as a violation.'
+)
 NO_DERIVATIVE = N_("the gradient for {name} is not the derivative of the outputs: a wrong backward, or a detach()?")
 TOO_MANY = N_("layer {layer}: output {row} reads {count} other tokens, where the {top} highest are declared.")
 
@@ -146,6 +150,8 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
         return None
     if mask.window is None and (any(at[shut[0] :]) or at[shut[0] - 1] < ABRUPT * max(at)):
         return None  # what it reads depends on its ids, or decays
+    if declared.assumed:
+        return unknown(msg(NEARBY, layer=number, distance=shut[0] - 1, size=shut[0]))
     words, pair = CUT if mask.window is None else NARROWER, (length - 1, length - 1 - shut[0])
     return Finding.at(pair, words, **values, distance=shut[0] - (mask.window is None), silent=len(shut))
 

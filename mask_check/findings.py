@@ -24,7 +24,7 @@ SAFETY = 2.0  # times the largest noise seen: two runs are compared, each with i
 DECISIVE = "reach"  # a check in which this law cannot tell has found nothing out
 LAWS = {  # their titles by their keys; check.py has what judges each
     "reach": N_("Influence between tokens"),
-    "gradients": N_("Gradients of blocked tokens"),
+    "gradients": N_("Gradients between tokens"),
     "batch": N_("Batch independence"),
     "positions": N_("Position ids"),
     "padding-right": N_("Padding on the right"),
@@ -62,7 +62,8 @@ OTHERS = frozenset(  # laws that a module may break although it obeys its mask i
      "checkpointing", "compile")
 )  # fmt: skip
 SCHEMA_VERSION = 1  # of docs/mask-check.schema.json: one more where a field is taken away or means something else
-ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "longer", "dtype", "kernel", "parameters", "seed")
+ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "assumed", "length", "longer", "dtype", "kernel",
+         "parameters", "seed")  # fmt: skip
 FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
 KEY = (
@@ -210,10 +211,11 @@ class MeasuredMask:
 class CheckReport:
     """A check of one module.
 
-    declared: its masks in words. length: T. longer: the lengths of the other rows that were tried. pieces: a label for
-    each position. dtype, kernel, parameters: of the module. seed: of all that was drawn at random. noise: what moves
-    its outputs though no mask is to blame. forwards: how often it was called. mask: what reaches what; None where that
-    could not be measured. limits: what no law has tested, by title.
+    declared: its masks in words. assumed: whether they are causal because nothing declares any. length: T. longer: the
+    lengths of the other rows that were tried. pieces: a label for each position. dtype, kernel, parameters: of the
+    module. seed: of all that was drawn at random. noise: what moves its outputs though no mask is to blame. forwards:
+    how often it was called. mask: what reaches what; None where that could not be measured. limits: what no law has
+    tested, by title.
     """
 
     name: str
@@ -228,6 +230,7 @@ class CheckReport:
     noise: Noise
     findings: tuple[Finding, ...]
     mask: MeasuredMask | None
+    assumed: bool = False
     longer: tuple[int, ...] = ()
     limits: tuple[tuple[str, str], ...] = ()
     forwards: int = 0
@@ -263,9 +266,10 @@ class CheckReport:
 def as_text(report: CheckReport, *, picture: bool = False) -> str:
     """Lines for a terminal; with a picture of the measured mask where asked."""
     size = f"{report.parameters / 1e6:.3g} M parameters"
+    source = "assumed" if report.assumed else "declared"  # not shown
     lines = [
         f"{report.name}: {report.kind}, {report.dtype}, kernel {report.kernel}, {size}",
-        f"declared: {report.declared}; {report.length} tokens, seed {report.seed}",  # not shown
+        f"{source}: {report.declared}; {report.length} tokens, seed {report.seed}",  # not shown
         "",
     ]
     shown = [finding for finding in report.findings if finding.verdict not in (CANNOT_TELL, DOES_NOT_APPLY)]

@@ -54,7 +54,7 @@ LEAK_OF_SEVERAL = N_(
 )
 SHUT = N_(
     "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
-    "where the mask is declared open."
+    "where its mask is open."
 )
 CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
 WORK = 2.5e11  # parameters · tokens · rows that one length may cost where none was asked for
@@ -82,14 +82,14 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("the short row leaks already."))
     if (trial.asked.tokens or MOST_POSITIONS) <= trial.length:
         return skipped(msg("no row of more than {length} tokens was asked for.", length=trial.length))
-    most, why, tried = 0.0, "", list[str]()
+    most, why, near, tried = 0.0, "", "", list[str]()
     wanted = [*_lengths(trial, trial.most_tokens)]
     for length in wanted:
         row = trial.at(length)
         try:
             finding = _judge(row, trial.length)
         except (TookTooLong, MemoryError) as error:
-            why = str(error) or msg("not enough memory")
+            why, trial.refused = str(error) or msg("not enough memory"), True
             break
         except Exception as error:  # noqa: BLE001 - its context may end before
             values = {"length": length, "error": type(error).__name__, "words": first_line(error)}
@@ -101,7 +101,7 @@ def judge(trial: CheckTrial) -> Finding:
             trial.longer.append(length)
         if finding.verdict != OBEYS:
             return finding
-        most = max(most, finding.amount or 0.0)
+        most, near = max(most, finding.amount or 0.0), finding.words or near
         tried.append(str(len({one.start or one.stop for one in changes(row)})))
     if not trial.longer:
         return skipped(why or msg("its context is too short, or it is too large to check without --tokens."))
@@ -111,7 +111,8 @@ def judge(trial: CheckTrial) -> Finding:
         across = N_("rows of {lengths} tokens: no leak across {tried} of their positions (all: --thorough).")
         words = msg(across, lengths=lengths, tried=msg_all(tried))
     words = msg_together([words, msg("{problem}.", problem=why)]) if why else words
-    return Finding(OBEYS, words, most, trial.tolerance)
+    found = Finding(OBEYS, words, most, trial.tolerance)
+    return unknown(msg_together([words, near]), found) if near else found
 
 
 def _lengths(trial: CheckTrial, context: int) -> Iterator[int]:
@@ -161,7 +162,7 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
     if not alive:
         still = N_("in a row of {length} tokens no changed token changed an output by more than rounding.")
         return unknown(msg(still, length=trial.length))
-    return _shut(trial) or Finding(OBEYS, "", most, trial.tolerance)
+    return _shut(trial, short, most) or Finding(OBEYS, "", most, trial.tolerance)
 
 
 def _moved(trial: CheckTrial, changed: Tensor, change: slice) -> Tensor:
@@ -208,8 +209,9 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
     return False
 
 
-def _shut(trial: CheckTrial) -> Finding | None:
-    """The finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask allows."""
+def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
+    """The finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask allows. It
+    obeys, in words that say so, if nothing declares a mask and the short row does not reach as far."""
     large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.asked.tokens is None
     if large or not trial.declared.exact or trial.found["gradients"].verdict != OBEYS:
         return None
@@ -224,8 +226,11 @@ def _shut(trial: CheckTrial) -> Finding | None:
     shut, least = reach.shut_pair(trial, gradients, others, rows), differentiate.ABRUPT * float(gradients.max())
     if shut is None or not float(gradients[rows.index(shut[0]), shut[1] + 1]) > least:
         return None
-    silent = int((gradients[others] == 0).sum())
-    return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=shut[0] - shut[1])
+    silent, distance = int((gradients[others] == 0).sum()), shut[0] - shut[1]
+    near = reach.reads_nearby(trial, gradients, others, rows, distance) if distance >= short - 1 else ""
+    if near:
+        return Finding(OBEYS, near, most, trial.tolerance)
+    return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=distance)
 
 
 def quick(
@@ -304,6 +309,7 @@ def _of_one_row(
     return CheckReport(
         name=type(subject.inner).__name__,
         declared=declared.words,
+        assumed=declared.assumed,
         length=len(row),
         pieces=tuple(map(str, row.tolist())),
         seed=seed,
@@ -344,19 +350,19 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
     leaks = torch.where(closed, moved, 0.0)[:-1]
     amount = float(leaks.max())
     if amount > tolerance:
-        places = (leaks > tolerance).nonzero().tolist()
-        ahead = [place for place, _ in places if parts[place].start]
-        place = max(ahead) if ahead else places[0][0]  # the nearest to what leaks
-        row, part = first_above(leaks[place], tolerance), parts[place]
+        place, row = divmod(int(leaks.argmax()), leaks.shape[1])
+        part = parts[place]
         words = N_("output {row} changes by {size} if the tokens from {column} on are changed, which its mask blocks.")
         if not part.start:
             words = N_(
                 "output {row} changes by {size} if the tokens up to {column} are changed, which its mask blocks."
             )
+        places = (leaks > tolerance).nonzero().tolist()
         pairs = [(at, parts[one].start or parts[one].stop - 1) for one, at in places]
-        column, size = part.start or part.stop - 1, written(float(leaks[place, row]))
-        leak = Finding.at((row, column), words, amount, tolerance, size=size)
-        return leak.because(cause_of(pairs, declared, tried=[one.start or one.stop - 1 for one in parts[:-1]]))
+        leak = Finding.at((row, part.start or part.stop - 1), words, amount, tolerance)
+        tried = [one.start or one.stop - 1 for one in parts[:-1]]
+        earlier = bool((moved[-1][others] > repeated).any())
+        return leak.because(cause_of(pairs, declared, tried=tried, earlier_read=earlier))
     words = N_("no output changed when tokens that its mask blocks from it were changed.")
     found = Finding(OBEYS, msg(words), amount, tolerance)
     if not bool((moved[-1][others if bool(others.any()) else parts[-1]] > repeated).any()):

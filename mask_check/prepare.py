@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, msg, msg_together
+from i18n import N_, msg, msg_all, msg_together
 from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
@@ -127,6 +127,11 @@ def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
     except (CannotCheck, MemoryError):
         raise
     except Exception as error:
+        if isinstance(error, TypeError) and any(repr(name) in str(error) for name in subject.needs):
+            words = N_(
+                "its forward needs more than {ids}: check a wrapper that takes {ids} alone and passes on {needed}"
+            )
+            raise CannotCheck(msg(words, ids=subject.ids_name, needed=msg_all(subject.needs))) from error
         why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), what_mixes_rows(subject.module)
         longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
         several = N_("its forward raised {error} on several rows of {count} tokens, and none on one of them: {words}")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg, msg_count, msg_together
-from mask_check.declared import Declared, cause_of
+from mask_check.declared import Declared, LayerMask, cause_of
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask, skipped, unknown, written
 from mask_check.rounding import SMALLER, in_float64, outputs_and_coarsest
 from mask_check.subject import CheckedModule, apart, hooked
@@ -27,11 +27,15 @@ LEAK = N_(
 )
 SHUT = N_(
     "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where "
-    "the mask is declared open. Open pairs without a gradient: {silent:,} of {count:,}."
+    "its mask is open. Open pairs without a gradient: {silent:,} of {count:,}."
 )
 UNREAD = N_(
     "output {row} has no gradient with respect to token {column}, nor has any other output before that token, where "
-    "the mask is declared open. Open pairs without a gradient: {silent:,} of {count:,}."
+    "its mask is open. Open pairs without a gradient: {silent:,} of {count:,}."
+)
+NEARBY = N_(
+    "Outputs read no token more than {distance} before them, and nothing declares a window. If that is meant, pass "
+    'mask="{mask}" (--mask {mask}), or a mask for each layer; if not, mask="causal" counts it as a violation.'
 )
 IN_FLOAT64 = N_("Blocked tokens change outputs by at most {size}, in float64 by {less}.")
 BY_GRADIENT = N_("Blocked tokens change outputs by at most {size}; the gradients of these pairs are at most {less}.")
@@ -141,7 +145,8 @@ def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, 
 
 def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     """The gradient of outputs with respect to the embedding of a token that the mask blocks is 0; at every
-    distance that the mask allows, some output's is not.
+    distance that the mask allows, some output's is not. Of a module that declares no mask and reads only what is near,
+    the check cannot tell whether that is meant.
 
     Tolerated: the dtype's epsilon of the largest gradient, and more where it is a thousand times smaller in
     float64. Limits: one row; fewer outputs of a large module; no gradient is taken for an
@@ -176,10 +181,12 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
         return unknown(msg("no output has a gradient with respect to another token, not even where the mask is open."))
+    near = ""
     if trial.declared.exact:
         shut = shut_pair(trial, gradients, others, rows, None if surely is None else surely[rows])
         numbers = {"silent": int((gradients[others] == 0).sum()), "count": int(others.sum())}
-        if shut:
+        near = reads_nearby(trial, gradients, others, rows, shut[0] - shut[1]) if shut else ""
+        if shut and not near:
             return Finding.at(shut, SHUT, **numbers)
         unread = shut_pair(trial, gradients, others, rows, find=_first_unread)
         if unread:
@@ -196,7 +203,20 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
         words = msg_together([words, rest, msg(ROUNDED)])
     if not closed_pairs:
         words = msg("its mask blocks no pair.")
-    return Finding(OBEYS, words, amount, tolerance)
+    found = Finding(OBEYS, words, amount, tolerance)
+    return unknown(msg_together([words, near]), found) if near else found
+
+
+def reads_nearby(trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows: list[int], distance: int) -> str:
+    """A sentence on a module that declares no mask and reads no token from `distance` before an output on; else ""."""
+
+    def obeys(mask: LayerMask) -> bool:
+        return not bool(gradients[open_cells & ~mask.allowed(trial.length)[rows]].any())
+
+    if not trial.declared.assumed or not obeys(LayerMask(window=distance)):
+        return ""
+    name = "chunk" if obeys(LayerMask(chunk=distance)) else "window"
+    return msg(NEARBY, distance=distance - 1, mask=f"{name}:{distance}")
 
 
 def _in_float64(trial: CheckTrial, rows: list[int], declared: Tensor, amount: float, tolerance: float) -> float | None:

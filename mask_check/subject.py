@@ -44,6 +44,7 @@ class CheckedModule:
     kind: "decoder", "encoder" or "encoder-decoder"; for the last, ids are the decoder's and `source` [S] is read by
     its encoder. forwards counts the calls; before_forward is called before each, and may raise to end them.
     one_row: whether `outputs` runs each row of a batch by itself, for a module whose rows change each other.
+    needs: required arguments that nothing fills.
     """
 
     def __init__(self, module: nn.Module, *, seconds: float | None = None) -> None:
@@ -78,6 +79,11 @@ class CheckedModule:
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
         if not self.ids_name:
             raise CannotCheck(msg(NO_IDS))
+        filled = (self.ids_name, "attention_mask", "decoder_input_ids")
+        named = (
+            (name, one) for name, one in signature.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        )
+        self.needs = [name for name, one in named if one.default is one.empty and name not in filled]
         said = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_pretrained_model  # its half too
         pair = said or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"

@@ -66,8 +66,8 @@ class CheckTrial:
     """ids [T]: the row. pool [N]: ids that may stand in for others. pad: the id of padding.
 
     most_tokens: that it is known to read, 0 for unknown. mask: what reaches what, once it is measured. longer: the
-    lengths of the longer rows that were tried. refused: whether one raised. found: what earlier laws found, by their
-    keys.
+    lengths of the longer rows that were tried. refused: whether one raised, or time or memory did not suffice for it.
+    found: what earlier laws found, by their keys.
     """
 
     subject: CheckedModule

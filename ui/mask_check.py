@@ -157,7 +157,8 @@ def _with_progress(
 def show(report: CheckReport, notes: str) -> None:
     """Draw a report. notes: Markdown, below the sentence."""
     length, mask = token_count(report.length), report.mask
-    declared = say("declared: {mask}", mask=report.declared)
+    words = N_("assumed: {mask}") if report.assumed else N_("declared: {mask}")
+    declared = say(words, mask=report.declared)
     facts = listed([report.name, say(report.kind), report.dtype, report.kernel, length, declared], " · ")
     st.markdown(page.heading(say("Mask check"), escaped(facts)))
     st.html(sentence(report))

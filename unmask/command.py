@@ -5,10 +5,12 @@ import os
 import runpy
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from unmask.limits import cut_sentence
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
 COULD_NOT = 2
 OPTIONS = ("mask", "length", "seed", "seconds", "tokens", "thorough", "packing")  # the options of a check
-GRACE = 5.0  # seconds after the limit in which one forward may still come to its end
+GRACE = 5.0  # seconds after the limit, beside as many as the slowest took, in which a forward may come to its end
 
 
 def open_app(_asked: argparse.Namespace) -> int:
@@ -78,8 +80,11 @@ def _measured(asked: argparse.Namespace) -> findings.CheckReport:
     kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
     options = {name: getattr(asked, name) for name in OPTIONS}
     title = f"{Path(asked.model).name} ({type(module).__name__})"
-    with stopped_after(asked.seconds + GRACE):
-        return measure(module, name=title, kernels=kernels, **options)
+    begun: list[float] = []  # when each forward began
+    with stopped_after(asked.seconds + GRACE, begun):
+        return measure(
+            module, name=title, kernels=kernels, progress=lambda *_: begun.append(time.monotonic()), **options
+        )
 
 
 def _writes(what: str, make: Callable[[Any], None], asked: Any) -> int:
@@ -148,21 +153,28 @@ def samples(_asked: argparse.Namespace) -> int:
 
 
 @contextmanager
-def stopped_after(seconds: float) -> Iterator[None]:
-    """End the program with a sentence should what is inside still be running: a forward cannot be interrupted."""
+def stopped_after(seconds: float, begun: Sequence[float] = ()) -> Iterator[None]:
+    """End the program with a sentence should what is inside still be running: a forward cannot be interrupted. begun:
+    when each forward began; the last may take as long again as the slowest before it."""
+    ended = threading.Event()
 
     def stop() -> None:
-        print(f"It could not be checked: one forward was still running after {seconds:.0f} s.", file=sys.stderr)
+        if ended.wait(seconds):
+            return
+        slowest = max((later - one for one, later in pairwise([*begun])), default=0.0)
+        if ended.wait(slowest):
+            return
+        remedy = "allow more time with --seconds, or shorter rows with --tokens or --length"
+        running = f"one forward was still running after {seconds + slowest:.0f} s"
+        print(f"It could not be checked: {running}; {remedy}.", file=sys.stderr)
         sys.stderr.flush()
         os._exit(COULD_NOT)
 
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=stop, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()
 
 
 def _quiet() -> None:

@@ -247,3 +247,25 @@ def test_position_ids_that_are_refused_are_not_given() -> None:
     report = check(Refuses())
     assert report.obeys
     assert report.finding("positions").words == "it raised ValueError: position_ids are not supported"
+
+
+class Started(SmallAttention):
+    """As Llama's first code was called: with the position of the first token, and a flag."""
+
+    def forward(self, tokens: Tensor, start_pos: int, *, cached: bool) -> Tensor:  # type: ignore[override]
+        return super().forward(tokens)
+
+
+@pytest.mark.parametrize("judge", [check, unmask.assert_causal])
+def test_a_wrapper_is_suggested_for_what_a_forward_needs_besides_ids(judge: Any) -> None:
+    with pytest.raises(CannotCheck) as refused:
+        judge(Started())
+    words = (
+        "its forward needs more than tokens: check a wrapper that takes tokens alone and passes on start_pos and cached"
+    )
+    assert str(refused.value) == words
+    filled = Started()
+    filled.register_forward_pre_hook(
+        lambda _, given, named: (given, named | {"start_pos": 0, "cached": False}), with_kwargs=True
+    )
+    assert check(filled).obeys

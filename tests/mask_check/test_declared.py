@@ -9,7 +9,7 @@ import transformers as hf
 
 from mask_check.check import check
 from mask_check.declared import LayerMask, declare, farthest, layers_of
-from mask_check.findings import BROKEN, OBEYS, CannotCheck
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck
 from tests.mask_check.test_loss import ENCODER_DECODERS
 
 
@@ -151,14 +151,15 @@ def test_an_encoder_decoder_has_the_layers_of_its_decoder(name: str) -> None:
 class Undeclared(torch.nn.Module):
     """A layer by itself, 64 positions, and nothing that says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = 64) -> None:
         super().__init__()
+        self.window = window
         self.embedding, self.position = torch.nn.Embedding(31, 16), torch.nn.Embedding(64, 16)
         self.layers = torch.nn.ModuleList([torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)])
         self.head = torch.nn.Linear(16, 31)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mask = torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        mask = ~LayerMask(window=self.window).allowed(x.shape[1])
         h = self.embedding(x) + self.position(torch.arange(x.shape[1]))
         return self.head(self.layers[0](h, src_mask=mask))  # type: ignore[no-any-return]
 
@@ -170,6 +171,9 @@ def test_the_row_that_layers_read_fits() -> None:
     for module, length in ((network, 121), (Undeclared(), 64)):
         verdict, words = words_of(check(module), "layers")
         assert (verdict, f"in {length} tokens" in words) == (OBEYS, True), words
+    verdict, words = words_of(check(Undeclared(9)), "layers")
+    assert (verdict, 'a mask for each layer, "window:9" for this one' in words) == (CANNOT_TELL, True), words
+    assert words_of(check(Undeclared(9), mask="causal"), "layers")[0] == "does not apply"  # its gradients are broken
     near = mistral(sliding_window=40)
     near.config.max_position_embeddings = 47  # of which 37 are read where no window needs more
     assert "in 47 tokens" in words_of(check(near, length=12), "layers")[1]

@@ -122,7 +122,11 @@ def test_quick_names_blocks_whose_borders_were_tried() -> None:
 
 
 def test_a_window_that_is_not_declared() -> None:
-    report = check(ReadsAhead(above=9999, past=100))
+    unsaid = check(ReadsAhead(above=9999, past=100))
+    words = "rows of 130 and 520 tokens: no leak across 11 and 13 of their positions (all: --thorough). Outputs read no"
+    assert unsaid.finding("length").words.startswith(words)
+    assert (unsaid.longer, ("Longer rows", UNSEEN) in unsaid.limits) == ((130, 520), True)
+    report = check(ReadsAhead(above=9999, past=100), mask="causal")
     assert broken(report) == ["length"]
     assert report.finding("length").pair == (128, 28)
     assert check(ReadsAhead(above=9999, past=100), mask="window:100").obeys
@@ -202,6 +206,18 @@ def test_a_row_as_long_as_it_takes_is_read_where_a_longer_one_is_refused(most: i
 def test_more_tokens_are_suggested_up_to_the_context(tokens: int | None, said: list[str]) -> None:
     report = check(SmallDecoder(SmallConfig(max_position_embeddings=140)), tokens=tokens)
     assert [words for name, words in report.not_checked if name == "Longer rows"] == said
+
+
+@pytest.mark.parametrize("stopped", [TookTooLong("stopped"), MemoryError("stopped")])
+def test_more_tokens_are_not_suggested_where_time_or_memory_did_not_suffice(
+    stopped: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(*_: object) -> None:
+        raise stopped
+
+    monkeypatch.setattr(longer, "_judge", judge)
+    report = check(SmallDecoder(SmallConfig(sliding_window=30)), length=24)
+    assert [words for name, words in report.not_checked if name == "Longer rows"] == ["stopped"]
 
 
 def test_every_token_is_changed_by_itself() -> None:
@@ -290,9 +306,42 @@ def test_a_leak_of_one_output_is_narrowed_to_what_moves_it_most_and_is_no_diagon
 
 def test_diagonals_of_several_layers_are_named_together() -> None:
     words = check(ReadsTwoAhead(24)).finding("reach").words
-    assert "Each output reads the next 4 tokens, and none after them. Likely cause" in words
-    all_but_one = [(row, column) for row in range(24) for column in range(row + 1, min(row + 5, 24))][:-1]
-    assert not cause_of(all_but_one, declare(None, 24, "causal"))
+    assert "Outputs read the next 4 tokens, and none after them. Likely cause" in words
+    assert "Outputs read the next 4 tokens" in longer.quick(ReadsTwoAhead(130)).findings[0].words
+    band = [(row, column) for row in range(24) for column in range(row + 1, min(row + 5, 24))]  # of 86 pairs
+    declared = declare(None, 24, "causal")
+    assert "next 4 tokens" in cause_of(band[:-4], declared)  # what they move may be less than rounding
+    assert not cause_of(band[:-5], declared)
+
+
+@pytest.mark.parametrize("size", [20, 32, 64, 512])
+def test_blocks_are_not_taken_for_diagonals(size: int) -> None:
+    tried = [token for token in (1, 3, 7, 15, 31, 63, 127, 511) if (token + 1) % size == 0 or token < size]
+    pairs = [(row, token) for token in tried for row in range(token // size * size, token)]
+    assert "diagonals" not in cause_of(pairs, declare(None, 520, "causal"), tried=tried)
+
+
+class Centred(SmallAttention):
+    """The scores are centred over the queries, the later ones too."""
+
+    def weights(self, scores: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+        return super().weights(scores - scores.mean(1, keepdim=True), allowed)
+
+
+@pytest.mark.parametrize("judge", [check, longer.quick])
+def test_an_operation_over_the_row_before_the_mask_is_named(judge: Callable) -> None:
+    """The first output reads one key, whose weight is 1 whatever its score."""
+    assert "such as a mean or a norm of its queries or keys" in judge(Centred()).finding("reach").words
+    assert "no causal mask (is_causal is not set" in judge(Filled(200, 0.0, 1)).finding("reach").words
+
+
+def test_quick_shows_the_largest_violation() -> None:
+    finding = longer.quick(OneOutput()).findings[0]
+    assert finding.pair == (63, 65)  # the last half of the row begins there
+    assert f"output 63 changes by {finding.amount:.3g} if the tokens from 65 on" in finding.words
+    without_number = torch.full((2, 4), torch.inf)
+    parts, declared = [slice(1, 4), slice(0, 2)], declare(None, 4, "causal")
+    assert longer._judge_quick(without_number, parts, declared, 0.1, 0.0).pair == (0, 1)
 
 
 def test_pairs_of_tokens_that_see_each_other_are_no_diagonal() -> None:

@@ -1,5 +1,7 @@
 """What reaches what: measured on modules whose answer is known, cell for cell."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torch import Tensor, nn
 from mask_check import reach
 from mask_check.check import check
 from mask_check.declared import LayerMask
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, as_text
+from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, as_text
 from mask_check.prepare import prepare
 from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.samples import SAMPLES
@@ -116,7 +118,7 @@ def test_tokens_that_never_meet_prove_nothing() -> None:
 
 def test_a_whole_distance_that_is_shut_is_a_mask_narrower_than_declared() -> None:
     mix = torch.ones(7, 7).tril() - torch.ones(7, 7).tril(-3)
-    found = check(Mixer(mix), ids=[3, 4, 7, 1, 2, 5, 6]).finding("gradients")
+    found = check(Mixer(mix), ids=[3, 4, 7, 1, 2, 5, 6], mask="causal").finding("gradients")
     assert (found.verdict, found.pair) == (BROKEN, (3, 0))
     assert "with respect to token 0" in found.words
     closed = int((mix.tril() == 0).sum()) - 21  # 21: above the diagonal
@@ -214,3 +216,60 @@ def test_pairs_whose_gradient_passes_by_the_embeddings_are_not_called_shut() -> 
     report = check(MovedIds(), mask="window:3")
     assert "45 of 45 open pairs" in report.finding("reach").words
     assert report.finding("gradients").verdict == OBEYS
+
+
+def test_what_does_not_apply_to_a_broken_module_is_said_of_it_as_of_a_sound_one() -> None:
+    reasons = {}
+    for module in (ReadsAgain(), SmallAttention()):
+        report = check(module)
+        reasons[report.obeys] = {one.law: one.words for one in report.findings if one.verdict == DOES_NOT_APPLY}
+    for law in ("cross-reach", "images", "tree", "checkpointing", "compile"):
+        assert reasons[False][law] == reasons[True][law]
+    assert reasons[False]["parameters"] == "Influence between tokens is broken already."
+
+
+class Nearby(SmallAttention):
+    """As many layers of it, each of which reads what this mask allows."""
+
+    def __init__(self, mask: LayerMask, *, layers: int = 1, config: object = None) -> None:
+        super().__init__()
+        self.mask, self.layers, self.config = mask, layers, config
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x, allowed = self.embed(input_ids), self.mask.allowed(input_ids.shape[1])
+        for _ in range(self.layers):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            x = x + self.out(self.weights(q @ k.mT / 32**0.5, allowed) @ v)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    ("module", "law", "far", "mask"),
+    [
+        (Nearby(LayerMask(window=8)), "gradients", 7, "window:8"),
+        (Nearby(LayerMask(window=8), layers=2), "gradients", 14, "window:15"),
+        (Nearby(LayerMask(window=4), layers=3), "gradients", 9, "window:10"),
+        (Nearby(LayerMask(chunk=6)), "gradients", 5, "chunk:6"),
+        (Nearby(LayerMask(window=40)), "length", 39, "window:40"),
+    ],
+)
+def test_whether_a_module_is_to_read_only_what_is_near_cannot_be_told_unless_it_is_declared(
+    module: Nearby, law: str, far: int, mask: str
+) -> None:
+    report = check(module)
+    finding = report.finding(law)
+    assert (finding.verdict, report.obeys, report.exit_code) == (CANNOT_TELL, True, 0)
+    assert f"Outputs read no token more than {far} before them, and nothing declares a window." in finding.words
+    assert f'pass mask="{mask}" (--mask {mask}), or a mask for each layer' in finding.words
+    assert "\nassumed: causal; 24 tokens" in as_text(report)
+    assert check(module, mask=mask).finding(law).verdict == OBEYS
+    declared = check(module, mask="causal")
+    assert declared.finding(law).verdict == BROKEN
+    assert "\ndeclared: causal; 24 tokens" in as_text(declared)
+
+
+def test_only_what_ends_at_a_distance_is_taken_for_a_window() -> None:
+    mix = torch.ones(7, 7).tril() - torch.ones(7, 7).tril(-3) + torch.ones(7, 7).tril(-4)
+    for module in (Mixer(mix), Nearby(LayerMask(window=8), config=SimpleNamespace(n_layer=1))):
+        ids = [3, 4, 7, 1, 2, 5, 6] if isinstance(module, Mixer) else None
+        assert check(module, ids=ids).finding("gradients").verdict == BROKEN

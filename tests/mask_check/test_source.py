@@ -128,7 +128,7 @@ def test_what_reaches_what_in_the_source(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_causal_encoder_is_caught_by_this_law_alone() -> None:
     report = check(SAMPLES["encoder-causal"].make())
     assert [finding.law for finding in report.broken] == ["encoder"]
-    assert "where the mask is declared open" in report.finding("encoder").words
+    assert "where its mask is open" in report.finding("encoder").words
 
 
 class Unconfigured(nn.Module):

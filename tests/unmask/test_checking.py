@@ -70,7 +70,7 @@ def test_a_module_that_somebody_writes() -> None:
 
 def test_assert_causal() -> None:
     assert unmask.assert_causal(Written(masked=True)).obeys
-    with pytest.raises(AssertionError, match=r"output 0 changes by .* which its mask blocks"):
+    with pytest.raises(AssertionError, match=r"output \d+ changes by .* which its mask blocks"):
         unmask.assert_causal(SAMPLES["future"].make())
 
 
