@@ -1,7 +1,5 @@
 """Explore: a text in, every head out, masks on and off."""
 
-import streamlit as st
-
 from ui import page
 
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
@@ -12,5 +10,4 @@ from ui.lessons import shelves
 
 model, text = controls.open_page()
 shelves.show(model.name)
-# what a mask or a head changes runs again alone: neither the sidebar nor the text is read, sent and drawn anew
-st.fragment(explore.show)(text, *controls.open_text(model, text))
+page.runs_alone(explore.show)(text, *controls.open_text(model, text))

@@ -1,7 +1,5 @@
 """Compare: one head of two models, of two texts, or under two masks, side by side."""
 
-import streamlit as st
-
 from i18n import N_
 from ui import page
 
@@ -10,5 +8,4 @@ page.set_up(N_("Compare"))  # first, so that the browser has something to fetch 
 from ui import compare, controls
 
 model, text = controls.open_page(compare.CompareLink.restore)
-# what a mask or a head changes runs again alone: the sidebar and the text are not read, sent and drawn anew
-st.fragment(compare.show)(text, *controls.open_text(model, text))
+page.runs_alone(compare.show)(text, *controls.open_text(model, text))

@@ -301,6 +301,18 @@ def chart(
         _chart(data=data, key=key, **heard)
 
 
+def runs_alone(part: Callable[..., None]) -> Callable[..., None]:
+    """The part of a page that what a mask or a head changes runs again alone: neither the sidebar nor the text is read,
+    sent and drawn anew. Such a run may write into the sidebar only if it did so when the whole page ran, which failed
+    perhaps before it came to that."""
+
+    def shown(*arguments: Any) -> None:
+        st.sidebar.empty()
+        part(*arguments)
+
+    return st.fragment(shown)
+
+
 @contextmanager
 def with_tables(key: str, tables: "Tables", alt: str = "") -> Iterator[None]:
     """Around a picture of this key: its numbers as tables, made once they are opened. alt: a chart in words."""

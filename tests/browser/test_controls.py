@@ -5,7 +5,7 @@ them. What it ignores is in its log, at which the fixture `server` looks in the 
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.test_every_page import KINDS, PATHS, Visit
 
@@ -64,6 +64,21 @@ def test_controls_do_what_the_page_sends(visit: Visit, address: str) -> None:
                 page.page.wait_for_timeout(100)
                 page.page.wait_for_function(STILL)
                 assert not page.page.get_by_test_id("stException").count(), selector
+
+
+def test_a_page_goes_on_after_a_run_that_ended_early(visit: Visit) -> None:
+    """Its part that runs again alone draws what the whole page could not, the links in the sidebar too."""
+    page = visit("differs=text", kind=KINDS["compare"]).page
+    for key, text, seen in (
+        ("b_text", "", page.get_by_text("expected a text for B")),
+        ("text", "A cat sat down.", page.get_by_text("expected a text for B")),
+        ("b_text", "A dog sat down.", page.locator(".js-plotly-plot").first),
+    ):
+        page.locator(f".st-key-{key} textarea").fill(text)
+        page.locator(f".st-key-{key} textarea").press("Control+Enter")
+        page.wait_for_timeout(300)
+        page.wait_for_function(STILL)
+        expect(seen).to_be_visible()
 
 
 def usable(page: Page, selector: str, place: int) -> Locator | None:

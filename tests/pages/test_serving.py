@@ -285,7 +285,7 @@ def test_a_printed_legend_names_all_calls_of_a_colour_inside_the_sheet() -> None
     ("query", "words"),
     [
         ({"chunks": "8,,3"}, "expected whole numbers separated by commas"),
-        ({"chunks": "3, 3"}, "together, after a cached prefix of 0, got 3 + 3 = 6"),
+        ({"chunks": "3, 3"}, "together, after a cached prefix of 0, or one size for all, got 3 + 3 = 6"),
         ({"serving": "packing", "documents_by": "lengths", "lengths": "5, 0"}, "expected documents of 1 to 15 tokens"),
         ({"serving": "cost", "cost_documents": "0"}, "expected documents of 1 to 4,096 tokens, got 0"),
         ({"serving": "packing", "documents_by": "lengths", "lengths": "9, 9"}, "at most 15 tokens together, got 18"),

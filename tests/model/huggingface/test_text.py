@@ -102,7 +102,7 @@ class TestWhatIsAdded:
     def test_more_tokens_than_the_context_are_refused_by_a_run(self, models: dict[str, HuggingFaceModel]) -> None:
         batch = models["gpt2"].encode(["the " * 47])
         longer = dataclasses.replace(batch, ids=batch.ids.repeat(1, 2), keep=batch.keep.repeat(1, 2))
-        with pytest.raises(ValueError, match=r"expected at most 47 tokens \(the context\), got 94"):
+        with pytest.raises(ValueError, match="expected at most 47 tokens, got 94"):
             models["gpt2"].run(longer)
 
     def test_positions_that_would_change_the_network_for_everybody_are_not_reached(self, tmp_path: Path) -> None:
