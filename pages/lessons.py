@@ -10,7 +10,7 @@ from ui import page
 page.set_up(N_("Lessons"))  # first, so that the browser has something to fetch while torch is imported
 
 from ui import link
-from ui.guard import guarded
+from ui.guard import MAY_BE_TOLD, guarded, problem_in, tell
 from ui.lessons import aside, choices, classroom, editor, screen, shelves
 from ui.markdown import escaped, lines
 from ui.streamlit_internals import css
@@ -29,9 +29,13 @@ with guarded():
     found = shelves.shelved()
 with st.sidebar:
     sidebar = st.container()
-with guarded():
+opened = None
+try:
     opened = None if state.lesson_edit else shelves.opened(found)
+except MAY_BE_TOLD as error:  # told above the list, until a lesson is opened
+    state.update(lesson="", lesson_own="", lesson_packed="", lesson_unread=problem_in(error))
 if opened:
+    state.lesson_unread = None
     choices.take_linked(opened.key)
     classroom.begin(opened.key)
 choices.listen()  # after what may forget answers
@@ -42,6 +46,8 @@ if opened is None:
 if state.lesson_edit:
     editor.show(found)
 elif opened is None:
+    if state.get("lesson_unread"):
+        tell(state.lesson_unread)
     aside.show_list(found)
 else:
     lesson, last = opened.lesson, len(opened.lesson.steps) + 1

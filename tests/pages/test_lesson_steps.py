@@ -140,3 +140,14 @@ def test_a_step_opens_its_own_model_and_head_on_a_server_or_has_no_link(
     assert (page["model"], page["layer"], page["head"]) == (model, *head)
     sliders = [one.value for one in page.app.select_slider if one.key == "training_step"]
     assert sliders == ([] if at is None else [at])
+
+
+@pytest.mark.parametrize("query", [{"lesson": "no_such"}, {"packed": "AAAA"}])
+def test_after_a_lesson_that_is_not_there_the_list_is_offered(query: dict[str, str]) -> None:
+    page = Lessons(**query)
+    assert not page.url
+    page.run()  # as a phone does, once it has told its width
+    assert page.app.error
+    page.press("open_padding")
+    assert page.url == {"lesson": "padding"}
+    assert not page.app.error
