@@ -77,14 +77,13 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
             return None
 
     if not lines or lines[0].strip() != "---":
-        got = lines[0] if lines else msg("an empty file")
-        raise _wrong(1, say("--- and then the lesson's title, aim and minutes"), got)
+        raise _wrong(1, say("--- and then the lesson's title, aim and minutes"), [*lines, msg("an empty file")][0])
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
         raise _wrong(len(lines), say("a second --- that ends the front matter"), msg("the end of the file"))
     front = tried(lambda: _front(lines[1:end], names, wrong))
     sections = tried(lambda: _sections(lines[end + 1 :], end + 2, wrong)) or []
-    if not sections and not wrong:
+    if not (sections or wrong):
         raise _wrong(len(lines), say("`## ` and the title of the first step"), msg("the end of the file"))
     common = front.model_dump(include=set(SHARED), exclude_none=True) if front else {"text": "-"}
     given = {"model": front._lines["model"]} if front and front.model else {}
@@ -131,6 +130,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
     found: list[Section] = []
     inside: list[str] | None = None  # the block `run` that is open
     closing, opened = "", (0, "")  # what ends the fence that is open; its line and beginning
+    early = next((number for number, line in enumerate(lines, first) if line.strip()), 0)
     for number, line in enumerate(lines, first):
         fence = FENCE.match(line)
         if not closing or inside is not None:
@@ -151,7 +151,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
                 raise _wrong(number, say("at most {most} steps", most=MOST_STEPS), msg("one more"))
             found.append(Section(line[3:].strip(), number))
         elif not found:
-            if line.strip():
+            if number == early:
                 wrong += _wrong(number, say("`## ` and the title of the first step"), line).problems
         elif fence:
             closing, opened = fence[1], (number, f"```{fence[2]}")

@@ -90,6 +90,13 @@ def test_what_is_written_goes_on_after_the_editor_is_closed_and_after_a_reload(o
         page.get_by_text("Your own lesson").first.click()
         page.locator(".st-key-lesson_editor button").click()
         expect(source).to_have_value(re.compile("Mine\\.$"))
+    page.goto(f"{page.url.split('?')[0]}?lesson=padding")  # a new session, which knows nothing of it
+    page.get_by_text("Your own lesson").first.click()
+    page.locator(".st-key-lesson_editor button").click()
+    expect(source).to_have_value(re.compile("^---\ntitle: Padding"))
+    page.get_by_role("combobox", name="Begin with").fill("Your")
+    page.get_by_role("option", name="Your text").click()
+    expect(source).to_have_value(re.compile("Mine\\.$"))
 
 
 def selected(area: Locator) -> str:

@@ -193,7 +193,7 @@ def test_all_mistakes_are_said_at_once_in_the_order_of_their_lines() -> None:
 
 
 def test_what_stands_before_the_first_step_hides_no_mistake_of_a_step() -> None:
-    wrong = LESSON.replace("## ", "# Introduction\n\n## ", 1).replace("head: L4 H1", "head: 4")
+    wrong = LESSON.replace("## ", "# Introduction\n\nIt begins.\n\n## ", 1).replace("head: L4 H1", "head: 4")
     with pytest.raises(ValueError, match=r"the title of the first step[^\n]*\nline \d+: expected head"):
         read(wrong)
 

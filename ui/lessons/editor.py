@@ -39,7 +39,7 @@ _source = st.components.v2.component(
 
 def open_with(text: str, *, template: bool = False) -> None:
     """Edit this source. What it replaces is kept, unless that is an unchanged template. template: whether this is one,
-    which is no text of the reader's."""
+    or another text that is somewhere else too."""
     state = st.session_state
     before = state.get("lesson_draft", "")
     if before not in ("", text, state.get("lesson_template_text")):
@@ -56,7 +56,7 @@ def offer(opened: shelves.Open | None) -> None:
 
     def start() -> None:
         if opened:
-            open_with(opened.own or shelves.source_of(opened.key), template=not opened.own)
+            open_with(opened.own or shelves.source_of(opened.key), template=True)
         st.session_state.lesson_edit = True
 
     st.button(label, key="lesson_editor", icon=":material/edit:", on_click=start)
@@ -189,6 +189,14 @@ def _take_typed() -> None:
         state.update(lesson_draft=text, lesson_step=max(step or 1, 1))
 
 
+def _take_replaced() -> None:
+    """For a callback: what this tab had stored, and this session, which is a new one, does not know."""
+    state, before = st.session_state, component_value(SOURCE).get("replaced")
+    fits = isinstance(before, str) and len(before) <= MOST_BYTES
+    if fits and not state.get("lesson_replaced") and before not in dict(_templates(language()).values()).values():
+        state.lesson_replaced = before
+
+
 def _show_source(text: str, lesson: Lesson | None, problems: list[str], fine: str) -> None:
     state = st.session_state
     told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MOST_BYTES}
@@ -197,4 +205,4 @@ def _show_source(text: str, lesson: Lesson | None, problems: list[str], fine: st
     told |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}
     name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""
     told |= {"save": say("Save"), "file": f"{name or 'lesson'}.{language()}.md"}
-    _source(data=told, key=SOURCE, on_typed_change=_take_typed)
+    _source(data=told, key=SOURCE, on_typed_change=_take_typed, on_replaced_change=_take_replaced)

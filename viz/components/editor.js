@@ -91,7 +91,11 @@ function edit({ data, parentElement, setTriggerValue }) {
     area.value = (data.version === 0 || (data.version < 0 && reloaded()) ? kept() : "") || data.text;
     parts.sent = JSON.stringify([data.text, data.step]);
     parts.version = data.version;
-    if (data.version > 0) kept(area.value); // a file or a template was just loaded
+    if (data.version > 0) { // a file or a template was just loaded
+      const before = kept();
+      if (before && before !== area.value) setTriggerValue("replaced", before);
+      kept(area.value);
+    }
     if (area.value !== data.text) send();
   }
   area.maxLength = data.most;
