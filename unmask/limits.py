@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from model.base import Model
+from model.base import TRACE_BYTES, Model
+from model.decoder import DecoderModel
 from model.text import cut_words
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ def cut_sentence(run: "Run") -> str:
 
 
 def _more_tokens(model: Model) -> str:
-    """How to have a model read more tokens in a row; "" where no setting of Unmask's is what keeps it from that."""
-    most = min(model.describe().context, model.most_cells)
-    return f"unmask.load(…, tokens={most}) or UNMASK_TOKENS={most} reads up to {most:,}" if most > model.context else ""
+    """How to have a model read more tokens in a row, or why it does not; "" where it reads its whole context."""
+    whole = model.describe().context
+    most = whole if isinstance(model, DecoderModel) else min(whole, model.most_cells)  # which memory does not limit
+    if most > model.context:
+        return f"unmask.load(…, tokens={most}) or UNMASK_TOKENS={most} reads up to {most:,}"
+    kept = f"Unmask keeps at most {TRACE_BYTES >> 20} MiB of queries, keys and values"
+    return kept if whole > model.context else ""

@@ -57,6 +57,7 @@ def test_no_more_tokens_are_promised_than_a_run_may_keep(
     tokens, words = words_of(unmask.load(*source))
     assert tokens == 20
     assert "tokens=" not in words
+    assert words.endswith(" on. Unmask keeps at most 256 MiB of queries, keys and values.")
 
 
 def test_a_number_of_tokens_is_one(source: tuple[Any, ...]) -> None:
