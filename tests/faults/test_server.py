@@ -180,6 +180,17 @@ def vanishing(port: int, *, asks: bool) -> socket.socket:
     return line
 
 
+def test_a_message_longer_than_any_of_the_app_s_is_refused_before_it_comes(server: Server) -> None:
+    with vanishing(int(server.address.rpartition(":")[2]), asks=False) as line, line.makefile("rb") as answers:
+        line.settimeout(PATIENCE)
+        line.sendall(struct.pack(">BBQ4x", 0x82, 0x80 | 127, 30_000_000))
+        while answers.readline().strip():  # the handshake
+            pass
+        while answers.read(1) != b"\x88":  # a ping may come before
+            answers.read(answers.read(1)[0])
+        assert struct.unpack(">xH", answers.read(3)) == (1009,)  # Message Too Big
+
+
 def test_kill_9_of_the_server_leaves_no_process_behind(server: Server) -> None:
     process = server.process
     workers = process.children(recursive=True)
