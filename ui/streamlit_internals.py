@@ -1,7 +1,8 @@
 """The parts of Streamlit used here that are not in its documented interface. No other file may use one.
 
-Each is checked by tests/ui/test_streamlit_internals.py, and the selectors by tests/browser/test_internals.py;
-`make upgrade-check` runs both with the newest Streamlit. Checked with Streamlit 1.67.0.
+Each is checked by tests/ui/test_streamlit_internals.py or tests/ui/test_limits_of_a_session.py, and the selectors by
+tests/browser/test_internals.py; `make upgrade-check` runs them with the newest Streamlit. Checked with
+Streamlit 1.67.0.
 """
 
 import json
@@ -16,14 +17,18 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import streamlit as st
+from starlette.exceptions import HTTPException
+from streamlit import runtime
 from streamlit.elements.lib.utils import user_key_from_element_id
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession, AppSessionState
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx, script_runner
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.runtime.state.safe_session_state import SafeSessionState
 from streamlit.runtime.state.session_state import Serialized, Value, WStates
+from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
 # Relies on: the data-testid attributes and class names of Streamlit's and Plotly's elements, for which neither has a
 # documented selector. A `key=` gives a documented one, st-key-…, wherever it reaches.
@@ -61,6 +66,7 @@ SELECTORS = {
 EARLY_SCRIPTS = ("PlotlyChart", "BidiComponent", "Selectbox", "TextArea", "Checkbox")
 # Relies on: the name of the cookie without which Streamlit refuses uploads.
 XSRF_COOKIE = "_streamlit_xsrf"
+MOST_UPLOADS = 4  # of a session: a page has at most two uploaders, each for one file, which a new one replaces
 
 
 def css(text: str) -> str:
@@ -279,6 +285,26 @@ def order_pages_once() -> None:
     Relies on: the function `script_runner.page_sort_key`, which is replaced.
     """
     script_runner.page_sort_key = cache(script_runner.page_sort_key)  # Streamlit has no hook for it
+
+
+@cache
+def limit_uploads() -> None:
+    """From now on a session keeps its latest files alone, and one that has left during an upload gets no file more.
+
+    Streamlit keeps whatever is sent to the address of uploads, whether or not the page has an uploader.
+    Relies on: the method `MemoryUploadedFileManager.add_file`, which is replaced, `file_storage` and `remove_file`; and
+    `Runtime.is_active_session`.
+    """
+    add = MemoryUploadedFileManager.add_file
+
+    def add_to_few(self: MemoryUploadedFileManager, session_id: str, file: UploadedFileRec) -> None:
+        if not runtime.get_instance().is_active_session(session_id):
+            raise HTTPException(400)  # if the session has ended, nothing would ever remove it
+        add(self, session_id, file)
+        for old in list(self.file_storage[session_id])[:-MOST_UPLOADS]:
+            self.remove_file(session_id, old)
+
+    MemoryUploadedFileManager.add_file = add_to_few  # type: ignore[method-assign]  # Streamlit has no hook for it
 
 
 def _is_trigger(sent: WidgetState) -> bool:
