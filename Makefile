@@ -36,7 +36,8 @@ audit: $(VENV)/.dev
 
 # The newest versions of the required packages, torch aside, in an environment of its own, and the tests of what is used of
 # them beside their documented interfaces: each says which part of which package an upgrade has changed
-INTERNALS := tests/ui/test_streamlit_internals.py tests/model/huggingface/test_huggingface_internals.py \
+INTERNALS := tests/ui/test_streamlit_internals.py tests/ui/test_limits_of_a_session.py \
+	tests/model/huggingface/test_huggingface_internals.py \
 	tests/serving/test_ray_internals.py tests/browser/test_internals.py
 upgrade-check: chromium
 	test -x $(VENV)-upgrade/bin/python || $(PYTHON) -m venv $(VENV)-upgrade

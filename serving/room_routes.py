@@ -8,6 +8,8 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -23,6 +25,7 @@ LOOK = 0.1  # seconds between two looks at a room
 PATIENCE = 25.0  # seconds until a phone hears that the step is the same: less than proxies wait
 WINDOW, MOST_REQUESTS = 10.0, 40  # seconds, and requests of a phone in them
 MOST_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
+THREADS = 8  # that wait for Redis
 LONGEST_ANSWER = 300  # bytes
 GZIP = {"Content-Encoding": "gzip"}  # packed once, for all
 NOT_KEPT = {"Cache-Control": "no-store"}
@@ -46,6 +49,7 @@ class RoomPhones:
 
     def __init__(self, rooms: Rooms, page: Callable[[str], bytes]) -> None:
         self._rooms, self._page = rooms, page
+        self._threads = ThreadPoolExecutor(THREADS, "rooms")  # the loop's own may all be making downloads
         self._looking: dict[tuple[str, int], asyncio.Task[int | None]] = {}
         self._waiting: Counter[str] = Counter()  # by room
         self._bodies: TTLCache[str, PhonePage] = TTLCache(20, 60)  # the last of a room, for a minute
@@ -98,8 +102,10 @@ class RoomPhones:
 
     async def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """function(*arguments), which may wait for Redis."""
+        if not self._rooms.hashes.remote:
+            return function(*arguments)
         try:
-            return await asyncio.to_thread(function, *arguments) if self._rooms.hashes.remote else function(*arguments)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *arguments))
         except OSError:
             raise HTTPException(503) from None
 

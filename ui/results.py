@@ -18,7 +18,7 @@ from serving.result_cache import Engine, ResultCache, once
 from serving.scheduler import Scheduler
 from serving.settings import Settings
 from ui.guard import waiting
-from ui.streamlit_internals import session_id
+from ui.streamlit_internals import download_of, session_id
 
 Made = TypeVar("Made")
 
@@ -70,8 +70,8 @@ def ask_anew(function: Callable[..., Any], *arguments: Any, low_priority: bool =
 
 
 def session() -> str:
-    """The id of the page's session, by which jobs take turns."""
-    return session_id() or ""
+    """The id of the session whose page is drawn here, or download made, by which jobs take turns."""
+    return session_id() or download_of.get()
 
 
 def still_wanted() -> None:

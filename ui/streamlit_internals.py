@@ -1,13 +1,16 @@
 """The parts of Streamlit used here that are not in its documented interface. No other file may use one.
 
-Each is checked by tests/ui/test_streamlit_internals.py, and the selectors by tests/browser/test_internals.py;
-`make upgrade-check` runs both with the newest Streamlit. Checked with Streamlit 1.67.0.
+Each is checked by tests/ui/test_streamlit_internals.py or tests/ui/test_limits_of_a_session.py, and the selectors by
+tests/browser/test_internals.py; `make upgrade-check` runs them with the newest Streamlit. Checked with
+Streamlit 1.67.0.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -16,14 +19,21 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import streamlit as st
+from starlette.exceptions import HTTPException
+from streamlit import runtime
 from streamlit.elements.lib.utils import user_key_from_element_id
+from streamlit.proto.BackMsg_pb2 import BackendOperationRequest
 from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.ForwardMsg_pb2 import BackendOperationResponse
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession, AppSessionState
+from streamlit.runtime.backend_operation_handler import DeferredFileHandler
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx, script_runner
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.runtime.state.safe_session_state import SafeSessionState
 from streamlit.runtime.state.session_state import Serialized, Value, WStates
+from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
 # Relies on: the data-testid attributes and class names of Streamlit's and Plotly's elements, for which neither has a
 # documented selector. A `key=` gives a documented one, st-key-…, wherever it reaches.
@@ -61,6 +71,10 @@ SELECTORS = {
 EARLY_SCRIPTS = ("PlotlyChart", "BidiComponent", "Selectbox", "TextArea", "Checkbox")
 # Relies on: the name of the cookie without which Streamlit refuses uploads.
 XSRF_COOKIE = "_streamlit_xsrf"
+MOST_UPLOADS = 4  # of a session: a page has at most two uploaders, each for one file, which a new one replaces
+MOST_DOWNLOADS = 20  # of a session that are being made or waiting
+MOST_MADE = 4  # downloads at a time, of all sessions: fewer than the threads of asyncio.to_thread
+download_of = ContextVar[str]("download_of", default="")  # the session whose download is made here
 
 
 def css(text: str) -> str:
@@ -279,6 +293,60 @@ def order_pages_once() -> None:
     Relies on: the function `script_runner.page_sort_key`, which is replaced.
     """
     script_runner.page_sort_key = cache(script_runner.page_sort_key)  # Streamlit has no hook for it
+
+
+@cache
+def limit_uploads() -> None:
+    """From now on a session keeps its latest files alone, and one that has left during an upload gets no file more.
+
+    Streamlit keeps whatever is sent to the address of uploads, whether or not the page has an uploader.
+    Relies on: the method `MemoryUploadedFileManager.add_file`, which is replaced, `file_storage` and `remove_file`; and
+    `Runtime.is_active_session`.
+    """
+    add = MemoryUploadedFileManager.add_file
+
+    def add_to_few(self: MemoryUploadedFileManager, session_id: str, file: UploadedFileRec) -> None:
+        if not runtime.get_instance().is_active_session(session_id):
+            raise HTTPException(400)  # if the session has ended, nothing would ever remove it
+        add(self, session_id, file)
+        for old in list(self.file_storage[session_id])[:-MOST_UPLOADS]:
+            self.remove_file(session_id, old)
+
+    MemoryUploadedFileManager.add_file = add_to_few  # type: ignore[method-assign]  # Streamlit has no hook for it
+
+
+@cache
+def make_downloads_in_turn() -> None:
+    """From now on a session's downloads are made one after the other, and none once its browser has left.
+
+    Streamlit makes each in one of the few threads that all sessions share, first come, first served: those that one
+    session asks for would keep all others waiting.
+    Relies on: the method `DeferredFileHandler.handle`, which is replaced, its being called in a task of its own, and
+    asyncio.to_thread in it; and `Runtime.is_active_session`.
+    """
+    handle = DeferredFileHandler.handle
+    turns, any_turn = WeakValueDictionary[str, _Turn](), asyncio.Semaphore(MOST_MADE)  # of each session, of all
+
+    async def handle_in_turn(
+        self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
+    ) -> BackendOperationResponse:
+        turn = turns.setdefault(session_id, _Turn())
+        if turn.asked < MOST_DOWNLOADS:
+            turn.asked += 1
+            try:
+                async with turn, any_turn:
+                    if runtime.get_instance().is_active_session(session_id):
+                        download_of.set(session_id)
+                        return await handle(self, request, session_id)
+            finally:
+                turn.asked -= 1
+        return BackendOperationResponse(request_id=request.request_id, error_msg="not made")  # not shown
+
+    DeferredFileHandler.handle = handle_in_turn  # type: ignore[method-assign]  # Streamlit has no hook for it
+
+
+class _Turn(asyncio.Lock):
+    asked = 0
 
 
 def _is_trigger(sent: WidgetState) -> bool:

@@ -46,6 +46,7 @@ class Reader:
         self._turns, self._options = 0, set[str]()
         self._began, self._pictured = 0.0, 0.0
         self.codes: list[str] = []  # what the page shows to be copied
+        self.session = ""  # its id, once the page is open
         self.clock = ""  # the part of the page that runs by its own clock
 
     async def open(self) -> float:
@@ -114,6 +115,8 @@ class Reader:
                 kind = answer.WhichOneof("type")
                 if kind == "script_finished":
                     return time.perf_counter() - self._began
+                if kind == "new_session":
+                    self.session = answer.new_session.initialize.session_id
                 if kind == "page_info_changed":
                     self._query = answer.page_info_changed.query_string
                 if kind == "auto_rerun":

@@ -16,10 +16,12 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
+from httpx2 import AsyncClient
 
 from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import free_port, running
 from tests.coroutines import finished
+from ui.streamlit_internals import MOST_UPLOADS, XSRF_COOKIE
 
 pytestmark = pytest.mark.slow  # starts servers
 
@@ -178,6 +180,37 @@ def vanishing(port: int, *, asks: bool) -> socket.socket:
         message = b"\x5a\x00"  # BackMsg(rerun_script={})
         line.sendall(bytes([0x82, 0x80 | len(message)]) + bytes(4) + message)
     return line
+
+
+def test_a_message_longer_than_any_of_the_app_s_is_refused_before_it_comes(server: Server) -> None:
+    with vanishing(int(server.address.rpartition(":")[2]), asks=False) as line, line.makefile("rb") as answers:
+        line.settimeout(PATIENCE)
+        line.sendall(struct.pack(">BBQ4x", 0x82, 0x80 | 127, 30_000_000))
+        while answers.readline().strip():  # the handshake
+            pass
+        while answers.read(1) != b"\x88":  # a ping may come before
+            answers.read(answers.read(1)[0])
+        assert struct.unpack(">xH", answers.read(3)) == (1009,)  # Message Too Big
+
+
+def test_a_few_of_many_files_that_a_session_uploads_are_kept(server: Server) -> None:
+    kept = finished(upload_many(server))
+    assert kept.split()[-1] == str(MOST_UPLOADS)  # bytes
+
+
+async def upload_many(server: Server) -> str:
+    """Files of one byte; what Streamlit says of all that it keeps."""
+    browsing = AsyncClient(base_url=server.address)
+    async with visiting(server.address, EXPLORE, "words") as reader, browsing as browser:
+        await reader.open()
+        token = (await browser.get("/_stcore/health")).cookies[XSRF_COOKIE]
+        for session, status in ((reader.session, 204), ("another", 400)):
+            for number in range(3 * MOST_UPLOADS):
+                where, file = f"/_stcore/upload_file/{session}/{number}", {"file": ("a.txt", b"a")}
+                answer = await browser.put(where, files=file, headers={"X-Xsrftoken": token})
+                assert answer.status_code == status
+        lines = (await browser.get("/_stcore/metrics?families=cache_memory_bytes")).text.splitlines()
+    return next(line for line in lines if "UploadedFileManager" in line)
 
 
 def test_kill_9_of_the_server_leaves_no_process_behind(server: Server) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
 
@@ -132,6 +133,21 @@ def test_a_phone_that_asks_too_often_and_a_full_room_are_told_so(monkeypatch: py
         assert [(await room.step()).status_code for _ in range(6)] == [200] * 5 + [429]
         assert await room.answer(phone=PHONES[0], step="a-1", choice=1) == 429
         assert (await room.step(PHONES[1])).status_code == 403
+
+    finished(visit())
+
+
+def test_phones_with_redis_do_not_wait_for_the_downloads_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CountedHashes, "remote", True)
+
+    async def visit() -> None:
+        room, made = Class(), Event()
+        room.show("a-1")
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        download = asyncio.ensure_future(asyncio.to_thread(made.wait, 20))  # as Streamlit makes one
+        assert (await asyncio.wait_for(room.step(), 5)).status_code == 200
+        assert not download.done()
+        made.set()
 
     finished(visit())
 

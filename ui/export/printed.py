@@ -28,12 +28,12 @@ class PrintedPicture:
     caption: Callable[[], str]
     labels: list[str]
 
-    def file(self, kind: str, scale: int = 1, session: str = "") -> bytes:
+    def file(self, kind: str, scale: int = 1) -> bytes:
         """The picture as a file of this kind, in a language that its fonts can write; made as a job, in turn with all
-        others and within their limits. session: whose turn it takes."""
+        others and within their limits."""
         with spoken(language_of(kind)):
             paper = Paper(self.title(), self.caption(), kind, scale)
-            return results.scheduler().ask(Job(file_of, (self.draw, paper, *self.of)), session)
+            return results.scheduler().ask(Job(file_of, (self.draw, paper, *self.of)), results.session())
 
     def preview(self) -> tuple[str, int]:
         """The picture as SVG and its width in pixels, cached."""
@@ -67,8 +67,8 @@ def say_what_has_no_font(picture: PrintedPicture) -> None:
 
 
 def _button(picture: PrintedPicture, name: str, label: str, help_text: str, scale: int = 1) -> None:
-    kind, session = name.rpartition(".")[2], results.session()
-    made = deferred(lambda: picture.file(kind, scale, session))
+    kind = name.rpartition(".")[2]
+    made = deferred(lambda: picture.file(kind, scale))
     download(label, made, name, KINDS[kind], key=f"take_{kind}_{scale}", help=help_text)
 
 

@@ -11,10 +11,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import streamlit as st
 from PIL import Image
 from pypdf import PdfReader
 
 from model.attribution.parts import Carried, ScoreSplit
+from model.heads.survey import thumbnail_size
 from model.heads.view import HeadView, cropped
 from tests.viz.heads.test_atlas import INDUCTION, made
 from tests.viz.views import causal, padded, view_of
@@ -99,6 +101,14 @@ def test_every_token_and_every_word_is_text_in_the_svg(name: str) -> None:
     assert [word for word in words if word not in found] == []
     assert PAPER.title in found
     assert PAPER.caption in " ".join(found)
+
+
+def test_all_heads_of_gpt2_xl_are_a_small_part_of_what_a_message_holds() -> None:
+    """The largest that a page sends: as text of base64, in a message of server.maxMessageSize at the most."""
+    side = thumbnail_size(48, 25)
+    small, blocked = np.random.default_rng(0).random((48, 25, side, side), np.float32), causal(side)[None]
+    sent = len(file_of("svg", every_picture, small, np.stack([blocked] * 48))) * 4 / 3
+    assert 3 * sent < st.get_option("server.maxMessageSize") * 10**6
 
 
 @pytest.mark.parametrize("name", every_kind())
