@@ -127,10 +127,9 @@ class LoadedModels:
         """The model that a page was drawn with. Raises ValueError if its files have changed since."""
         if ref.name in OF_PAGES:
             return self.own(ref.name)
-        with self._lock:
-            model = self._models[ref.name][1] if ref.name in self._models else None
+        model = self.find(ref.name)  # weights are mapped: where a file was overwritten in place, they are the new ones
         if model is not None and model.key == ref.key:
-            return model  # whatever its folder holds by now
+            return model
         model = self.load(ref.name)
         if model.key != ref.key and stamp(ref.name):
             words = N_("The files of {model} have changed since this page was loaded. Reload the page")

@@ -3,7 +3,7 @@
 A room keeps the step on the teacher's screen as bytes that were made once, and of each answer which choice it was,
 under a number that the phone has drawn at random. No names, no texts of the phones. A room has a random id of 128 bits,
 which is all that a phone needs, and a secret without which nothing in it is changed; two hours after it was opened it
-is gone, and earlier where all places are taken and neither a phone nor, for a while, its teacher has looked at it.
+is gone, and earlier where all places are taken and for a while neither a phone nor its teacher has looked at it.
 
 Rooms lie in this process's memory, or in a Redis that several replicas share (UNMASK_ROOMS).
 """
@@ -28,7 +28,7 @@ from serving.result_cache import once
 from serving.settings import Settings
 
 SECONDS = 2 * 3600  # that a room lasts
-UNUSED = 600.0  # seconds without a look of its teacher after which a room without phones gives way to another
+UNUSED = 600.0  # seconds without a look of its teacher or a phone after which a room gives way to another
 MOST_ROOMS, MOST_PHONES, MOST_STEPS = 100, 500, 200  # of a server; of a room
 MOST_BYTES = 400_000  # of a step as phones get it
 PARTS = ("", ":phones", ":answers", ":asked")  # a room's keys: its name followed by each of these
@@ -227,11 +227,16 @@ class Rooms:
         self.hashes.drop(*(f"room:{room}{part}" for room in rooms for part in PARTS))
 
     def _unused(self, rooms: Iterable[str], most: int) -> list[str]:
-        """At most so many of these rooms, which no phone has come to and no teacher has looked at for a while: first
-        those that were looked at longest ago."""
+        """At most so many of these rooms, which neither a teacher nor a phone has looked at for a while: first those
+        that their teachers left first."""
         looked = [(self.hashes.get(f"room:{room}", "looked")[0], room) for room in rooms]
         long_ago = sorted((int(last), room) for last, room in looked if last and int(last) <= time() - UNUSED)
-        return list(islice((room for _, room in long_ago if not self.hashes.count(f"room:{room}:phones")), most))
+        return list(islice((room for _, room in long_ago if not self._phones(room, UNUSED)), most))
+
+    def _phones(self, room: str, seconds: float) -> int:
+        """How many phones have asked for its step within so many seconds."""
+        since = time() - seconds
+        return sum(int(seen) > since for seen in self.hashes.all(f"room:{room}:phones").values())
 
     def is_open(self, key: RoomKey) -> bool:
         """Whether the room exists and this is its secret: then it notes that its teacher has looked."""
@@ -302,14 +307,13 @@ class Rooms:
         return int(self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0)))
 
     def tally(self, room: str) -> RoomCounts:
-        since, counts = time() - HERE, dict[str, dict[int, int]]()
-        phones = sum(int(seen) >= since for seen in self.hashes.all(f"room:{room}:phones").values())
+        counts = dict[str, dict[int, int]]()
         for field, choice in self.hashes.all(f"room:{room}:answers").items():
             of_step = counts.setdefault(field.partition(" ")[0], {})
             of_step[int(choice)] = of_step.get(int(choice), 0) + 1
         asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
         (step,) = self.hashes.get(f"room:{room}", "step")
-        return RoomCounts((step or b"").decode(), phones, counts, asked)
+        return RoomCounts((step or b"").decode(), self._phones(room, HERE), counts, asked)
 
 
 @once

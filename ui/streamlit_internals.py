@@ -365,8 +365,10 @@ def _put_before(first: WidgetState, second: WidgetState) -> None:
 
 def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
     widget, kind = states.widget_metadata.get(sent.id), sent.WhichOneof("value")
-    if widget is None or kind is None:
+    if widget is None:
         return True
+    if kind is None:  # of a select box or a field that was emptied: Streamlit's page sends every row's choice as a list
+        return widget.max_array_length != 1
     chosen = [sent.string_value] if kind == "string_value" else []
     if kind == "int_value" and widget.value_type == "double_value":  # a whole number in a number field
         return True

@@ -16,7 +16,7 @@ from model.cross_attention.written_dates import NO_DATE
 from viz.charts import MARGIN, bars, position_names, scatter
 from viz.heads.cells import weight_text
 from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
-from viz.html import escaped, filled, join, paragraph, shortened, table, tag, td, th
+from viz.html import escaped, filled, join, paragraph, shortened, sideways, table, tag, td, th
 from viz.numbers import chance, percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
@@ -88,12 +88,13 @@ def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | No
     lines = [[th(say("writes")), *boxes]]
     for name, row in rows:
         lines.append([th(name), *(td(chance(one), "doubt" if one < 0.9 else "") for one in row.tolist())])
-    return table(lines, "numbers written") + STRIP_STYLE  # not shown
+    about = say("The output and the probability of each token")
+    return sideways(table(lines, "numbers written"), about, "written") + STRIP_STYLE  # not shown
 
 
 STRIP_STYLE = Markup("""<style>
-table.numbers.written { width: auto; max-width: 100%; display: block; overflow-x: auto;
-  padding-top: 4px; }
+div.written { overflow-x: auto; padding: 4px 2px 0; } /* room for the frame */
+table.numbers.written { width: auto; }
 table.numbers.written td { text-align: center; padding: .12rem .45rem; min-width: 2.6rem; }
 table.numbers.written td.token { font-size: 1.25rem; border: 0; }
 table.numbers.written td.doubt { font-weight: 700; background: rgba(240,163,94,.28); }
@@ -226,7 +227,8 @@ def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
         shares = [td(percent(share), "number") for share in (row.exact, row.characters, row.probability)]
         cells = [td(say(row.masks)), td(row.wrote, "token"), td(row.judged, "judged"), *shares]
         parts.append(tag("tr", join(cells), **({"aria_current": "true"} if row.masks == now else {})))
-    return tag("div", tag("table", join(parts), class_="numbers breaks"), class_="breaks") + STYLE  # not shown
+    body = tag("table", join(parts), class_="numbers breaks")  # not shown
+    return sideways(body, say("What breaks when a mask is off"), "breaks") + STYLE  # not shown
 
 
 def lifted_words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from i18n import LANGUAGES
-from tests.browser.axe import serious
+from tests.browser.axe import SIDEWAYS, serious, violations
 from tests.browser.explore import POLLING, Explore
 from ui.circuits.patching import PAIR
 from ui.page import PAGES
@@ -93,6 +93,7 @@ def fits_a_phone(page: Explore) -> None:
     page.page.set_viewport_size(PHONE)
     assert page.page.locator("h3").first.is_visible()
     page.page.wait_for_function(FITS, polling=POLLING)  # a chart follows its window a moment later
+    assert violations(page, only=SIDEWAYS) == []
 
 
 def faults(page: Explore, looks: Iterable[str], rules: dict[str, dict[str, bool]]) -> list[str]:

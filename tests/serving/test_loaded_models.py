@@ -14,8 +14,13 @@ import pytest
 from transformers import LlamaConfig
 
 from model import catalog
+from model.base import tokenize
 from model.errors import CheckpointError, Stopped
+from model.sampling import predictions
+from model.spec import MaskSpec
+from serving.job import Job, ModelRef, RunRef
 from serving.loaded_models import OF_PAGES, LoadedModels, Loads
+from serving.result_cache import Engine
 from serving.settings import Settings
 from tests.model.huggingface import families
 
@@ -170,6 +175,21 @@ def test_results_of_a_model_that_is_saved_anew_while_it_loads_have_the_old_files
     before, after = (models.load(folder, Settings()) for _ in range(2))
     assert before is not after
     assert before.key != after.key
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["a model", "a kept trace"])
+def test_nothing_is_computed_with_weights_that_were_overwritten_in_place(tmp_path: Path, kept: bool) -> None:
+    """They would be the new ones under the old files' key, or a bus error where they end earlier."""
+    folder = str(families.save("llama", tmp_path, LlamaConfig(**families.WIDE)))
+    engine = Engine(1, 10**7)
+    model = engine.models.load(folder, Settings())
+    run = RunRef(ModelRef.of(model), model.encode(["the cat"]), MaskSpec())
+    job = Job(predictions, (run, 0, None, 3)) if kept else Job(tokenize, (run.model, "the cat", "right"))
+    engine.do(job)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes())  # as cp does
+    with pytest.raises(ValueError, match="have changed since this page was loaded"):
+        engine.do(job)
 
 
 def test_a_checkpoint_is_loaded_anew_where_the_tokenizer_above_it_is_saved_anew(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_rooms_that_are_opened_at_once_are_bounded_and_all_are_counted(
     assert len(opened) in ({0, 1} if most == 1 else {2 - bool(unused), 2})  # less: each found the other
 
 
-def test_of_rooms_without_phones_that_which_its_teacher_left_first_gives_way_to_a_new_one(
+def test_of_rooms_that_nobody_looks_at_that_which_its_teacher_left_first_gives_way_to_a_new_one(
     both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rooms, "MOST_ROOMS", 3)
@@ -195,19 +195,24 @@ def test_of_rooms_without_phones_that_which_its_teacher_left_first_gives_way_to_
         return teacher.open()
 
     joined, kept, left = opened(0), opened(1), opened(10)
-    come(phones, joined.id, ANN)
+    come(phones, joined.id, ANN, BEN)
     now[0] = begin + 300
+    come(phones, joined.id, ANN)
     assert teacher.is_open(kept), "its teacher's page looks"
     assert not phones.is_open(RoomKey(left.id, "guessed")), "who has the id alone keeps no room"
     with pytest.raises(ValueError, match="All 3 class sessions"):
         opened(rooms.UNUSED)
     fourth = opened(rooms.UNUSED + 11)
+    now[0] = begin + 700
+    come(phones, joined.id, ANN)
     assert not [part for part in rooms.PARTS if phones.hashes.all(f"room:{left.id}{part}")]
     assert set(phones.hashes.all("rooms")) == {joined.id, kept.id, fourth.id}
     fifth = opened(rooms.UNUSED + 301)
     assert set(phones.hashes.all("rooms")) == {joined.id, fourth.id, fifth.id}
-    sixth = opened(7000)
-    assert set(phones.hashes.all("rooms")) == {joined.id, fifth.id, sixth.id}, "answers may come, and are kept"
+    sixth = opened(rooms.UNUSED + 699)
+    assert set(phones.hashes.all("rooms")) == {joined.id, fifth.id, sixth.id}, "Ann may answer"
+    seventh = opened(rooms.UNUSED + 701)
+    assert set(phones.hashes.all("rooms")) == {fifth.id, sixth.id, seventh.id}, "phones that came once keep no room"
 
 
 def test_a_room_that_has_ended_leaves_the_list_while_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,9 +59,9 @@ ONLY_HERE = N_(
     "machine has in your network (the terminal's Network URL if it prints one); the QR code then changes too."
 )
 KEPT = N_(
-    "The session ends after two hours. Until a phone joins, it also ends once this page has been closed for ten "
-    "minutes and another class needs its place. It keeps the answers that each phone gave, under a random number: no "
-    "names, and no texts of the class."
+    "The session ends after two hours. If another class needs its place, it also ends once this page and those of all "
+    "phones have been closed, or asleep, for ten minutes. It keeps the answers that each phone gave, under a random "
+    "number: no names, and no texts of the class."
 )
 
 

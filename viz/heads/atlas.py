@@ -263,7 +263,7 @@ TENTHS = {10: N_("Strongest decile"), 1: N_("Weakest decile")}
 BEFORE, AFTER = 16, 5  # tokens shown before and after an example's query
 STYLE = """<style>
   .deciles { font-size: .9rem; line-height: 1.75; }
-  .deciles h6 { margin: .7rem 0 .1rem; font-size: .85rem; font-weight: 600; opacity: .8; padding: 0; }
+  .deciles h4 { margin: .7rem 0 .1rem; font-size: .85rem; font-weight: 600; opacity: .8; padding: 0; }
   .deciles p { margin: 0 0 .2rem; overflow-wrap: anywhere; }
   .deciles .query { outline: 2px solid MARK; border-radius: 3px; padding: 0 .1em; }
   .deciles .key { border-radius: 3px; padding: 0 .1em; }
@@ -299,7 +299,7 @@ def deciles_html(deciles: Sequence[result.Decile], name: str) -> Markup:
         between = low if low == high else say("{low} to {high}", low=low, high=high)
         tenth = say(TENTHS.get(decile.number, OTHER_TENTH), number=decile.number)
         words = say("{tenth}: {between} (queries: {count})", tenth=tenth, between=between, count=decile.queries)
-        parts.append(tag("h6", words))
+        parts.append(tag("h4", words))
         parts += [_example(one, name) for one in decile.examples]
     return tag("div", join(parts), class_="deciles")
 

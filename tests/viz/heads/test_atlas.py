@@ -132,7 +132,7 @@ def test_tokens_are_shown_and_never_are_html() -> None:
     html = deciles_html([Decile(10, 0.25, 0.5, 12, (one,))], "previous")
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
-    assert "Strongest decile: 25.0% to 50.0% (queries: 12)" in html
+    assert "<h4>Strongest decile: 25.0% to 50.0% (queries: 12)</h4>" in html  # the page's own heading is an h3
     assert html.count('class="query"') == 1
     assert 'title="weight 0.5000"' in html
     table = tokens_table([TokenShare("<b>", 0.125, 1234)], "most attended to")
