@@ -26,3 +26,11 @@ def test_none_if_only_the_last_tokens_leak(mask: Tensor) -> None:
     for judge in (check, quick):
         assert "which its mask blocks" in words(judge, mask)
         assert "Likely cause" not in words(judge, mask)
+
+
+@pytest.mark.parametrize("ahead", [19, 20, 21])
+@pytest.mark.parametrize("back", [4, 24])
+def test_a_wide_band_is_not_every_later_token(ahead: int, back: int) -> None:
+    found = words(check, AHEAD.le(ahead) & AHEAD.gt(-back))
+    assert f"Outputs read the next {ahead} tokens, and none after them. Likely cause: over all layers" in found
+    assert "All later tokens are read" in words(check, AHEAD.gt(-back))
