@@ -56,6 +56,10 @@ SHUT = N_(
     "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
     "where its mask is open."
 )
+SPARSE = N_(
+    "In a row of {length} tokens the last two outputs do not read the token {distance} before them, and nothing "
+    "declares a mask."
+)
 CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
 WORK = 2.5e11  # parameters · tokens · rows that one length may cost where none was asked for
 GRADIENT_WORK = 1.2e11
@@ -211,7 +215,7 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
 
 def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
     """The finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask allows. It
-    obeys, in words that say so, if nothing declares a mask and the short row does not reach as far."""
+    obeys, in words that say so, if nothing declares a mask."""
     large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.asked.tokens is None
     if large or not trial.declared.exact or trial.found["gradients"].verdict != OBEYS:
         return None
@@ -227,10 +231,10 @@ def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
     if shut is None or not float(gradients[rows.index(shut[0]), shut[1] + 1]) > least:
         return None
     silent, distance = int((gradients[others] == 0).sum()), shut[0] - shut[1]
+    if not trial.declared.assumed:
+        return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=distance)
     near = reach.reads_nearby(trial, gradients, others, rows, distance) if distance >= short - 1 else ""
-    if near:
-        return Finding(OBEYS, near, most, trial.tolerance)
-    return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=distance)
+    return Finding(OBEYS, near or reach.not_meant(SPARSE, short, distance, length=trial.length), most, trial.tolerance)
 
 
 def quick(
@@ -244,8 +248,7 @@ def quick(
 ) -> CheckReport:
     """The report of one law, "reach", by at most 3 forwards, and one more if it is broken. ids [T], or random ones,
     `length` of them: 130, or what the context allows. Where the rows of a batch change each other, the law "batch" is
-    reported as broken instead. Raises CannotCheck for a module that cannot be called, gives NaN, or not the same
-    numbers twice."""
+    broken instead. Raises CannotCheck for a module that cannot be called, gives NaN, or not the same numbers twice."""
     check_seconds(seconds)
     subject = CheckedModule(module, seconds=seconds)
     if ids is None and length is None and subject.device.type == "cpu":
