@@ -303,3 +303,26 @@ def test_nor_whether_it_is_to_leave_some_tokens_out(module: Sparse, law: str, wo
 def test_a_configuration_declares_that_all_earlier_tokens_are_read() -> None:
     module = Nearby(LayerMask(window=8), config=SimpleNamespace(n_layer=1))
     assert check(module).finding("gradients").verdict == BROKEN
+
+
+class InALayer(Nearby):
+    """Its attention is a layer of a list of one."""
+
+    def __init__(self, mask: LayerMask) -> None:
+        super().__init__(mask)
+        self.layers = nn.ModuleList([nn.MultiheadAttention(32, 2, batch_first=True)])
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x, blocked = self.embed(input_ids), ~self.mask.allowed(input_ids.shape[1])
+        return self.head(x + self.layers[0](x, x, x, attn_mask=blocked, need_weights=False)[0])
+
+
+@pytest.mark.parametrize("size", [24, 32, 40, 100])
+def test_neither_a_distance_nor_a_window_is_named_for_chunks_that_the_last_outputs_are_within(size: int) -> None:
+    module = InALayer(LayerMask(chunk=size))
+    found = [one.words for one in check(module).findings if one.verdict == CANNOT_TELL]
+    assert any("in a row of 130 tokens its last 3 outputs do not read the first tokens" in one for one in found)
+    assert not any("more than" in one or "window:" in one for one in found)
+    declared = check(module, mask="causal").finding("layers")
+    assert "layer 0: none of its last 3 outputs reads a token more than" in declared.words
+    assert check(module, mask=[f"chunk:{size}"]).finding("layers").verdict == OBEYS
