@@ -218,7 +218,9 @@ def cause_of(
     def nearly_all(expected: set[tuple[int, int]]) -> bool:
         return bool(expected) and len(expected - leaks) <= MOST_MISSING * len(expected)
 
-    to_the_end = short or length - 1 in tried  # else the tokens tried may lie within one block
+    band = {(output, token) for output, token in later if token - output <= most}
+    ends = leaks & later == band < later  # missing are all beyond a distance, and no others: not by rounding
+    to_the_end = not ends and (short or length - 1 in tried)  # else the tokens tried may lie within one block
     but_first = {one for one in later if one[0]}
     if length > 3 and to_the_end and earlier_read and leaks <= but_first < later and nearly_all(but_first):
         return msg(
@@ -249,7 +251,6 @@ def cause_of(
             "Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1), or a "
             "convolution is padded on both sides."
         )
-    band = {(output, token) for output, token in later if token - output <= most}
     past = [token for token in tried or range(length) if token > most]  # of blocks their distances are multiples
     if min(ahead) > 0 and most > 1 and 0 < gcd(*(token - past[0] for token in past)) <= most and nearly_all(band):
         words = N_(

@@ -36,11 +36,16 @@ CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "us
 INPUT_HOOKS = ("_require_grads_hooks", "_require_grads_hook")  # where transformers keeps its hooks on embeddings
 TOP_K = ("index_topk", "sparse_topk", "top_k_keys")
 WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) blocks.")
-NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) allows.")
-CUT = N_("layer {layer}: no output reads a token more than {distance} before it, which its mask ({mask}) allows.")
+NARROWER = N_(
+    "layer {layer}: none of its last 3 outputs reads the token {distance} before it, which its mask ({mask}) allows."
+)
+CUT = N_(
+    "layer {layer}: none of its last 3 outputs reads a token more than {distance} before it, which its mask ({mask}) "
+    "allows."
+)
 NEARBY = N_(
-    "layer {layer}: outputs read no token more than {distance} before them, and nothing declares a window. If that is "
-    'meant, pass a mask for each layer, "window:{size}" for this one; if not, mask="causal" counts it as a violation.'
+    "layer {layer}: in a row of {length} tokens its last 3 outputs do not read the first tokens, and nothing declares "
+    'a window or chunks. If that is meant, pass a mask for each layer; if not, mask="causal" counts it as a violation.'
 )
 NO_DERIVATIVE = N_("the gradient for {name} is not the derivative of the outputs: a wrong backward, or a detach()?")
 TOO_MANY = N_("layer {layer}: output {row} reads {count} other tokens, where the {top} highest are declared.")
@@ -151,7 +156,7 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
     if mask.window is None and (any(at[shut[0] :]) or at[shut[0] - 1] < ABRUPT * max(at)):
         return None  # what it reads depends on its ids, or decays
     if declared.assumed:
-        return unknown(msg(NEARBY, layer=number, distance=shut[0] - 1, size=shut[0]))
+        return unknown(msg(NEARBY, layer=number, length=length))
     words, pair = CUT if mask.window is None else NARROWER, (length - 1, length - 1 - shut[0])
     return Finding.at(pair, words, **values, distance=shut[0] - (mask.window is None), silent=len(shut))
 

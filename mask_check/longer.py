@@ -7,7 +7,7 @@ replaced. One forward pass for each change tests all pairs across it.
 `quick` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
 row, and one in which each copy but the first and the last has been replaced from another position on. Each output is
 compared with that of the same cell of the batch, so that both are computed alike; what those two move by is no mask's
-doing.
+doing. A leak takes one more forward, for its cause.
 """
 
 import time
@@ -55,6 +55,10 @@ LEAK_OF_SEVERAL = N_(
 SHUT = N_(
     "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
     "where its mask is open."
+)
+SPARSE = N_(
+    "In a row of {length} tokens the last two outputs do not read the token {distance} before them, and nothing "
+    "declares a mask."
 )
 CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
 WORK = 2.5e11  # parameters · tokens · rows that one length may cost where none was asked for
@@ -211,7 +215,7 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
 
 def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
     """The finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask allows. It
-    obeys, in words that say so, if nothing declares a mask and the short row does not reach as far."""
+    obeys, in words that say so, if nothing declares a mask."""
     large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.asked.tokens is None
     if large or not trial.declared.exact or trial.found["gradients"].verdict != OBEYS:
         return None
@@ -227,10 +231,10 @@ def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
     if shut is None or not float(gradients[rows.index(shut[0]), shut[1] + 1]) > least:
         return None
     silent, distance = int((gradients[others] == 0).sum()), shut[0] - shut[1]
+    if not trial.declared.assumed:
+        return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=distance)
     near = reach.reads_nearby(trial, gradients, others, rows, distance) if distance >= short - 1 else ""
-    if near:
-        return Finding(OBEYS, near, most, trial.tolerance)
-    return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=distance)
+    return Finding(OBEYS, near or reach.not_meant(SPARSE, short, distance, length=trial.length), most, trial.tolerance)
 
 
 def quick(
@@ -242,9 +246,9 @@ def quick(
     seed: int = 0,
     seconds: float | None = None,
 ) -> CheckReport:
-    """The report of one law, "reach", by at most 3 forwards. ids [T], or random ones, `length` of them: 130, or what
-    the context allows. Where the rows of a batch change each other, the law "batch" is reported as broken instead.
-    Raises CannotCheck for a module that cannot be called, gives NaN, or not the same numbers twice."""
+    """The report of one law, "reach", by at most 3 forwards, and one more if it is broken. ids [T], or random ones,
+    `length` of them: 130, or what the context allows. Where the rows of a batch change each other, the law "batch" is
+    broken instead. Raises CannotCheck for a module that cannot be called, gives NaN, or not the same numbers twice."""
     check_seconds(seconds)
     subject = CheckedModule(module, seconds=seconds)
     if ids is None and length is None and subject.device.type == "cpu":
@@ -301,8 +305,15 @@ def _of_one_row(
             repeated = float(apart(subject.batch_outputs(same), before).max())
             if repeated > limit:
                 raise CannotCheck(msg(CHANGES, count=len(row), amount=f"{repeated:.3g}"))
-    noise = Noise(max(mixed, limit if epsilon == FLOAT32_EPSILON else epsilon * most), 0.0)
-    findings = {"reach": _judge_quick(moved[1:-1], parts, declared, noise.beside, mixed)}
+        noise = Noise(max(mixed, limit if epsilon == FLOAT32_EPSILON else epsilon * most), 0.0)
+        found = _judge_quick(moved[1:-1], parts, declared, noise.beside, mixed)
+        if found.verdict == BROKEN and mixed <= limit:
+            tried = [part.start or part.stop - 1 for part in parts]  # a whole part does not tell which token is read
+            leaks = _moved_by_tokens(subject, same, other, before, tried) > noise.beside
+            pairs = [(row, tried[place]) for place, row in (leaks & ~declared.reach[:, tried].T).nonzero().tolist()]
+            earlier_read = bool((moved[-2][_others(parts[-1], declared)] > mixed).any())
+            found = found.because(cause_of(pairs, declared, tried=tried, earlier_read=earlier_read))
+    findings = {"reach": found}
     if mixed > limit:
         rows = Finding(BROKEN, msg(MIXED_ROWS, size=written(mixed)), mixed, limit)
         findings = {"reach": unknown(rows.words), "batch": rows.because(what_mixes_rows(subject.inner))}
@@ -345,8 +356,6 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
     closed = torch.stack([~declared.reach[:, part].any(1) for part in parts])
     if not bool(closed.any()):
         return Finding(OBEYS, msg("its mask blocks no token, so that there is nothing to check."), 0.0, tolerance)
-    others = ~closed[-1]
-    others[parts[-1]] = False
     leaks = torch.where(closed, moved, 0.0)[:-1]
     amount = float(leaks.max())
     if amount > tolerance:
@@ -357,17 +366,29 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
             words = N_(
                 "output {row} changes by {size} if the tokens up to {column} are changed, which its mask blocks."
             )
-        places = (leaks > tolerance).nonzero().tolist()
-        pairs = [(at, parts[one].start or parts[one].stop - 1) for one, at in places]
-        leak = Finding.at((row, part.start or part.stop - 1), words, amount, tolerance)
-        tried = [one.start or one.stop - 1 for one in parts[:-1]]
-        earlier = bool((moved[-1][others] > repeated).any())
-        return leak.because(cause_of(pairs, declared, tried=tried, earlier_read=earlier))
+        return Finding.at((row, part.start or part.stop - 1), words, amount, tolerance)
     words = N_("no output changed when tokens that its mask blocks from it were changed.")
-    found = Finding(OBEYS, msg(words), amount, tolerance)
+    found, others = Finding(OBEYS, msg(words), amount, tolerance), _others(parts[-1], declared)
     if not bool((moved[-1][others if bool(others.any()) else parts[-1]] > repeated).any()):
         return unknown(msg(reach.UNMOVED), found)
     return found
+
+
+def _others(part: slice, declared: Declared) -> Tensor:
+    """bool [T]: the outputs of other tokens that may read one of the part."""
+    others = declared.reach[:, part].any(1)
+    others[part] = False
+    return others
+
+
+def _moved_by_tokens(subject: CheckedModule, same: Tensor, other: Tensor, before: Tensor, tokens: list[int]) -> Tensor:
+    """[len(tokens), T]: how far each output moves if one of these tokens is replaced alone; 0 if no time is left."""
+    changed = same.clone()
+    changed[torch.arange(len(tokens)) + 1, tokens] = other[tokens].to(same)
+    try:
+        return apart(subject.batch_outputs(changed), before).cpu()[1:-1]
+    except TookTooLong:
+        return torch.zeros(len(tokens), len(other))
 
 
 def _quick_length(module: nn.Module, *, guess: bool) -> int:

@@ -37,6 +37,11 @@ NEARBY = N_(
     "Outputs read no token more than {distance} before them, and nothing declares a window. If that is meant, pass "
     'mask="{mask}" (--mask {mask}), or a mask for each layer; if not, mask="causal" counts it as a violation.'
 )
+SPARSE = N_("No output reads the token {distance} before it, and nothing declares a mask.")
+MEANT = N_(
+    "If that is meant, pass its mask, bool [{length}, {length}] (True = may attend); if not, "
+    'mask="causal" counts it as a violation.'
+)
 IN_FLOAT64 = N_("Blocked tokens change outputs by at most {size}, in float64 by {less}.")
 BY_GRADIENT = N_("Blocked tokens change outputs by at most {size}; the gradients of these pairs are at most {less}.")
 ROUNDED, NO_ROUNDING = N_("This is rounding."), N_("This is not rounding.")
@@ -145,8 +150,8 @@ def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, 
 
 def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     """The gradient of outputs with respect to the embedding of a token that the mask blocks is 0; at every
-    distance that the mask allows, some output's is not. Of a module that declares no mask and reads only what is near,
-    the check cannot tell whether that is meant.
+    distance that the mask allows, some output's is not. Of a module that declares no mask, and reads no token at some
+    distance, the check cannot tell whether that is meant.
 
     Tolerated: the dtype's epsilon of the largest gradient, and more where it is a thousand times smaller in
     float64. Limits: one row; fewer outputs of a large module; no gradient is taken for an
@@ -185,9 +190,11 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     if trial.declared.exact:
         shut = shut_pair(trial, gradients, others, rows, None if surely is None else surely[rows])
         numbers = {"silent": int((gradients[others] == 0).sum()), "count": int(others.sum())}
-        near = reads_nearby(trial, gradients, others, rows, shut[0] - shut[1]) if shut else ""
-        if shut and not near:
+        if shut and not trial.declared.assumed:
             return Finding.at(shut, SHUT, **numbers)
+        if shut:
+            distance = shut[0] - shut[1]
+            near = reads_nearby(trial, gradients, others, rows, distance) or not_meant(SPARSE, trial.length, distance)
         unread = shut_pair(trial, gradients, others, rows, find=_first_unread)
         if unread:
             return Finding.at(unread, UNREAD, **numbers)
@@ -208,15 +215,20 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
 
 
 def reads_nearby(trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows: list[int], distance: int) -> str:
-    """A sentence on a module that declares no mask and reads no token from `distance` before an output on; else ""."""
+    """A sentence on a module that reads no token from `distance` before an output on; "" for another."""
 
     def obeys(mask: LayerMask) -> bool:
         return not bool(gradients[open_cells & ~mask.allowed(trial.length)[rows]].any())
 
-    if not trial.declared.assumed or not obeys(LayerMask(window=distance)):
+    if not obeys(LayerMask(window=distance)):
         return ""
     name = "chunk" if obeys(LayerMask(chunk=distance)) else "window"
     return msg(NEARBY, distance=distance - 1, mask=f"{name}:{distance}")
+
+
+def not_meant(words: str, short: int, distance: int, **values: int) -> str:
+    """These words on what a module does not read, and how to declare it. short: the tokens of the short row."""
+    return msg_together([msg(words, distance=distance, **values), msg(MEANT, length=short)])
 
 
 def _in_float64(trial: CheckTrial, rows: list[int], declared: Tensor, amount: float, tolerance: float) -> float | None:

@@ -127,10 +127,10 @@ def assert_causal(
 ) -> Report:
     """For tests and training loops: fails, with a report, if a blocked token changes an output, or if none changes any.
 
-    Takes at most 3 forward passes, of a few rows each; one more where outputs may be random, and one where the module
-    does not say how many tokens it reads. The arguments are those of `check`; with thorough, a text, a tokenizer,
-    kernels, tokens or packing it is `check` and tests every property. The mask is causal whatever the configuration
-    says, unless one is given.
+    Takes at most 3 forward passes, of a few rows each; one more before it fails, one where outputs may be random, and
+    one where the module does not say how many tokens it reads. The arguments are those of `check`; with thorough, a
+    text, a tokenizer, kernels, tokens or packing it is `check` and tests every property. The mask is causal whatever
+    the configuration says, unless one is given.
     """
     options: dict[str, Any] = {"ids": ids, "mask": mask, "length": length, "seed": seed, "seconds": seconds}
     options |= {"text": text, "tokenizer": tokenizer, "kernels": kernels, "tokens": tokens, "packing": packing}

@@ -172,7 +172,7 @@ def test_the_row_that_layers_read_fits() -> None:
         verdict, words = words_of(check(module), "layers")
         assert (verdict, f"in {length} tokens" in words) == (OBEYS, True), words
     verdict, words = words_of(check(Undeclared(9)), "layers")
-    assert (verdict, 'a mask for each layer, "window:9" for this one' in words) == (CANNOT_TELL, True), words
+    assert (verdict, "nothing declares a window or chunks" in words) == (CANNOT_TELL, True), words
     assert words_of(check(Undeclared(9), mask="causal"), "layers")[0] == "does not apply"  # its gradients are broken
     near = mistral(sliding_window=40)
     near.config.max_position_embeddings = 47  # of which 37 are read where no window needs more

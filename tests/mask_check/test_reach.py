@@ -268,8 +268,61 @@ def test_whether_a_module_is_to_read_only_what_is_near_cannot_be_told_unless_it_
     assert "\ndeclared: causal; 24 tokens" in as_text(declared)
 
 
-def test_only_what_ends_at_a_distance_is_taken_for_a_window() -> None:
-    mix = torch.ones(7, 7).tril() - torch.ones(7, 7).tril(-3) + torch.ones(7, 7).tril(-4)
-    for module in (Mixer(mix), Nearby(LayerMask(window=8), config=SimpleNamespace(n_layer=1))):
-        ids = [3, 4, 7, 1, 2, 5, 6] if isinstance(module, Mixer) else None
-        assert check(module, ids=ids).finding("gradients").verdict == BROKEN
+class Sparse(SmallAttention):
+    """Reads the tokens that are one of these distances before, and the `first` of the row."""
+
+    def __init__(self, *distances: int, first: int = 0) -> None:
+        super().__init__()
+        self.distances, self.first = torch.tensor([0, *distances]), first
+
+    def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        row = torch.arange(scores.shape[-1])
+        read = torch.isin(row[:, None] - row, self.distances) | (row < self.first)
+        return super().weights(scores, allowed & read)
+
+
+@pytest.mark.parametrize(
+    ("module", "law", "words"),
+    [
+        (Sparse(4), "gradients", "No output reads the token 1 before it,"),
+        (Sparse(1, 2, 4, 5, 6, 8), "gradients", "No output reads the token 3 before it,"),
+        (Sparse(*range(4), *range(8, 600, 8)), "gradients", "No output reads the token 4 before it,"),
+        (Sparse(*range(6), first=2), "length", "In a row of 520 tokens the last two outputs do not read the token 6"),
+    ],
+)
+def test_nor_whether_it_is_to_leave_some_tokens_out(module: Sparse, law: str, words: str) -> None:
+    report = check(module)
+    finding = report.finding(law)
+    assert (finding.verdict, report.obeys, report.exit_code) == (CANNOT_TELL, True, 0)
+    assert words in finding.words
+    assert "nothing declares a mask. If that is meant, pass its mask, bool [24, 24]" in finding.words
+    assert check(module, mask="causal").finding(law).verdict == BROKEN
+    assert check(module, mask=report.mask.reaches).obeys
+
+
+def test_a_configuration_declares_that_all_earlier_tokens_are_read() -> None:
+    module = Nearby(LayerMask(window=8), config=SimpleNamespace(n_layer=1))
+    assert check(module).finding("gradients").verdict == BROKEN
+
+
+class InALayer(Nearby):
+    """Its attention is a layer of a list of one."""
+
+    def __init__(self, mask: LayerMask) -> None:
+        super().__init__(mask)
+        self.layers = nn.ModuleList([nn.MultiheadAttention(32, 2, batch_first=True)])
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x, blocked = self.embed(input_ids), ~self.mask.allowed(input_ids.shape[1])
+        return self.head(x + self.layers[0](x, x, x, attn_mask=blocked, need_weights=False)[0])
+
+
+@pytest.mark.parametrize("size", [24, 32, 40, 100])
+def test_neither_a_distance_nor_a_window_is_named_for_chunks_that_the_last_outputs_are_within(size: int) -> None:
+    module = InALayer(LayerMask(chunk=size))
+    found = [one.words for one in check(module).findings if one.verdict == CANNOT_TELL]
+    assert any("in a row of 130 tokens its last 3 outputs do not read the first tokens" in one for one in found)
+    assert not any("more than" in one or "window:" in one for one in found)
+    declared = check(module, mask="causal").finding("layers")
+    assert "layer 0: none of its last 3 outputs reads a token more than" in declared.words
+    assert check(module, mask=[f"chunk:{size}"]).finding("layers").verdict == OBEYS

@@ -77,7 +77,7 @@ MODULES = {
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", MODULES)
-def test_at_most_three_forwards(name: str, causal: bool) -> None:
+def test_at_most_three_forwards_and_one_for_the_cause(name: str, causal: bool) -> None:
     module = MODULES[name](causal).train()
     calls: list[Any] = []
     inner = getattr(module, "_orig_mod", module)
@@ -87,7 +87,7 @@ def test_at_most_three_forwards(name: str, causal: bool) -> None:
     else:
         with pytest.raises(AssertionError, match="which its mask blocks"):
             unmask.assert_causal(module)
-    assert 2 <= len(calls) <= 3
+    assert 2 <= len(calls) <= (3 if causal else 4)
     assert module.training
 
 
