@@ -126,7 +126,7 @@ def show_named(now: RunView, load: Callable[[MaskSpec], None]) -> None:
     with left:
         st.caption(say(NAME_ABOUT))
         text = st.text_area(say("Mask"), key="named_mask", height=200, placeholder=EXAMPLE)
-        file = uploader(say("Load a mask, NPY"), ["npy"], key="named_file", max_upload_size=8)
+        file = uploader(say("Load a mask, NPY"), ["npy"], key="named_file", max_upload_size=5)
         given = text if text.strip() else file.getvalue() if file else None
     if given is None:
         return
