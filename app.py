@@ -10,4 +10,4 @@ from ui.lessons import shelves
 
 model, text = controls.open_page()
 shelves.show(model.name)
-page.runs_alone(explore.show)(text, *controls.open_text(model, text))
+page.fragment(explore.show)(text, *controls.open_text(model, text))

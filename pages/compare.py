@@ -8,4 +8,4 @@ page.set_up(N_("Compare"))  # first, so that the browser has something to fetch 
 from ui import compare, controls
 
 model, text = controls.open_page(compare.CompareLink.restore)
-page.runs_alone(compare.show)(text, *controls.open_text(model, text))
+page.fragment(compare.show)(text, *controls.open_text(model, text))

@@ -31,7 +31,8 @@ with st.sidebar:
     sidebar = st.container()
 opened = None
 try:
-    opened = None if state.lesson_edit else shelves.opened(found)
+    if not state.lesson_edit:
+        opened = shelves.opened(found)
 except MAY_BE_TOLD as error:  # told above the list, until a lesson is opened
     state.update(lesson="", lesson_own="", lesson_packed="", lesson_unread=problem_in(error))
 if opened:

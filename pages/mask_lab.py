@@ -9,4 +9,4 @@ from ui import controls
 from ui.mask_lab import compose, lab
 
 model, text = controls.open_page(compose.LabLink.restore)
-page.runs_alone(lab.show)(*controls.open_text(model, text))
+page.fragment(lab.show)(*controls.open_text(model, text))

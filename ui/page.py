@@ -301,10 +301,12 @@ def chart(
         _chart(data=data, key=key, **heard)
 
 
-def runs_alone(part: Callable[..., None]) -> Callable[..., None]:
-    """The part of a page that what a mask or a head changes runs again alone: neither the sidebar nor the text is read,
-    sent and drawn anew. Such a run may write into the sidebar only if it did so when the whole page ran, which failed
-    perhaps before it came to that."""
+def fragment(part: Callable[..., None]) -> Callable[..., None]:
+    """Streamlit's fragment of a page: a changed mask or head reruns it alone, without the sidebar and the text.
+
+    Streamlit refuses what such a rerun writes to the sidebar, unless the fragment wrote there in the last run of the
+    whole page: it does so first of all, since that run may end early with an error.
+    """
 
     def shown(*arguments: Any) -> None:
         st.sidebar.empty()
