@@ -12,7 +12,6 @@ from cachetools import LRUCache
 
 from i18n import N_, msg
 from model import kv_cache
-from model.base import Model
 from model.errors import panics_caught
 from model.trace import Trace
 from serving.job import GrownRunRef, Job, ModelRef, RunRef
@@ -150,10 +149,11 @@ class Engine:
 
     def trace(self, run: RunRef) -> Trace:
         """The trace of a run. Raises what running raises."""
-        model = self.models.of(run.model)  # first: what is computed from a kept trace reads the model's weights too
-        return self.traces.get(run.trace_key, lambda: self._made(run, model)).select(run.attention)
+        self.models.check_unchanged(run.model)  # what is computed from a kept trace reads the model's weights too
+        return self.traces.get(run.trace_key, lambda: self._made(run)).select(run.attention)
 
-    def _made(self, run: RunRef, model: Model) -> Trace:
+    def _made(self, run: RunRef) -> Trace:
+        model = self.models.of(run.model)
         if not isinstance(run, GrownRunRef):
             trace = model.run(run.batch, run.spec)
             if trace.states[trace.batch.keep].isnan().any():
