@@ -190,7 +190,7 @@ def restore(name: str, first: Callable[[], dict[str, Any]], typed: Sequence[str]
         kept = first()
     elif newly:
         sent = streamlit_internals.sent_widgets()
-        kept = state[name] | {key: _text_in(sent, key, state[name][key]) for key in typed}
+        kept = state[name] | {key: _take_text(sent, key, state[name][key]) for key in typed}
     else:
         kept = {key: state.get(key, value) for key, value in state[name].items()}
     state.to_reread.discard(name)
@@ -270,11 +270,11 @@ def _take_note_of_browser() -> None:
 def brought_text(key: str, otherwise: str) -> str:
     """What the browser brought of a lost session as the text under a key; else `otherwise`. To be drawn from the first:
     a browser takes for its own what it is shown, and brings that with the next click."""
-    return _text_in(st.session_state.brought, key, otherwise)
+    return _take_text(st.session_state.brought, key, otherwise)
 
 
-def _text_in(sent: Sequence[Any], key: str, otherwise: str) -> str:
-    """The text that was sent for the widget of this key, else `otherwise`. sent: states of widgets."""
+def _take_text(sent: Sequence[Any], key: str, otherwise: str) -> str:
+    """The text that was sent for the widget of this key, noted as typed; else `otherwise`. sent: states of widgets."""
     text = next((one.string_value for one in sent if streamlit_internals.key_of(one) == key), otherwise)
     if text != otherwise:
         st.session_state[f"written_{key}"] = text  # no callback is called for it

@@ -16,7 +16,7 @@ from model.cross_attention.written_dates import NO_DATE
 from viz.charts import MARGIN, bars, position_names, scatter
 from viz.heads.cells import weight_text
 from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
-from viz.html import escaped, filled, join, paragraph, shortened, sideways, table, tag, td, th
+from viz.html import escaped, filled, join, paragraph, scrollable, shortened, table, tag, td, th
 from viz.numbers import chance, percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
@@ -89,7 +89,7 @@ def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | No
     for name, row in rows:
         lines.append([th(name), *(td(chance(one), "doubt" if one < 0.9 else "") for one in row.tolist())])
     about = say("The output and the probability of each token")
-    return sideways(table(lines, "numbers written"), about, "written") + STRIP_STYLE  # not shown
+    return scrollable(table(lines, "numbers written"), about, "written") + STRIP_STYLE  # not shown
 
 
 STRIP_STYLE = Markup("""<style>
@@ -228,7 +228,7 @@ def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
         cells = [td(say(row.masks)), td(row.wrote, "token"), td(row.judged, "judged"), *shares]
         parts.append(tag("tr", join(cells), **({"aria_current": "true"} if row.masks == now else {})))
     body = tag("table", join(parts), class_="numbers breaks")  # not shown
-    return sideways(body, say("What breaks when a mask is off"), "breaks") + STYLE  # not shown
+    return scrollable(body, say("What breaks when a mask is off"), "breaks") + STYLE  # not shown
 
 
 def lifted_words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:

@@ -160,9 +160,9 @@ def track(share: float, colour: str) -> Markup:
     return td(tag("div", class_="bar", style=f"width:{width:.1f}%;background:{colour}"), "track")
 
 
-def sideways(content: str, name: str, kind: str) -> Markup:
-    """What may be wider than its page and moves sideways alone, by keys too. name: for screen readers; kind: its class,
-    whose style has overflow-x."""
+def scrollable(content: str, name: str, kind: str) -> Markup:
+    """Content that may be wider than the page and scrolls horizontally, by keyboard too. name: for screen readers.
+    kind: its class, whose style has overflow-x."""
     return tag("div", content, class_=kind, tabindex="0", role="region", aria_label=name)
 
 

@@ -15,7 +15,7 @@ from model.heads.view import MOST_CELLS, HeadView, head_name
 from viz.charts import both_sides, token_axis
 from viz.head import TITLES
 from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, heat, title
-from viz.html import escaped, join, shortened, sideways, table, tag, td, th
+from viz.html import escaped, join, scrollable, shortened, table, tag, td, th
 from viz.numbers import chance, key_count, layer_count, percent
 from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on, stops
 from viz.sentence import DIFFERENT
@@ -52,7 +52,7 @@ def lens_table(
     label = say("Logit lens, {rows} × {readings} (positions × readings): each cell's most likely next token.",
                 rows=len(positions), readings=len(names))  # fmt: skip
     body = tag("table", join(rows), class_="lens")
-    return Markup(STYLE) + sideways(body, label, "lens")
+    return Markup(STYLE) + scrollable(body, label, "lens")
 
 
 def candidates_table(lens: "LogitLens", place: int) -> Markup:

@@ -89,7 +89,7 @@ def _take_file() -> None:
     st.session_state.pop("lesson_wrong", None)
     data = file.getvalue()[: MOST_BYTES + 1]
     if st.session_state.lesson_edit:  # where mistakes are mended
-        editor.open_with(data.decode("utf-8-sig", "replace")[:MOST_BYTES], template=True)
+        editor.open_with(data.decode("utf-8-sig", "replace")[:MOST_BYTES], own=False)
         return
     try:
         read(data, [one.name for one in shelves.shelved()])

@@ -37,14 +37,14 @@ _source = st.components.v2.component(
 )
 
 
-def open_with(text: str, *, template: bool = False) -> None:
-    """Edit this source. What it replaces is kept, unless that is an unchanged template. template: whether this is one,
-    or another text that is somewhere else too."""
+def open_with(text: str, *, own: bool = True) -> None:
+    """Edit this source. What it replaces is kept if it is the reader's own. own: whether this is, even unchanged: not
+    a template, nor a file or a lesson that can be opened again."""
     state = st.session_state
     before = state.get("lesson_draft", "")
-    if before not in ("", text, state.get("lesson_template_text")):
+    if before not in ("", text, state.get("lesson_opened_text")):
         state.lesson_replaced = before
-    state.lesson_template_text = text if template else ""
+    state.lesson_opened_text = "" if own else text
     version = max(state.get("lesson_draft_version", 0), 0) + 1
     state.update(lesson_edit=True, lesson_draft=text, lesson_draft_version=version, lesson_step=1, lesson_readable="")
     forget(DRAFT)
@@ -56,7 +56,7 @@ def offer(opened: shelves.Open | None) -> None:
 
     def start() -> None:
         if opened:
-            open_with(opened.own or shelves.source_of(opened.key), template=True)
+            open_with(opened.own or shelves.source_of(opened.key), own=False)
         st.session_state.lesson_edit = True
 
     st.button(label, key="lesson_editor", icon=":material/edit:", on_click=start)
@@ -68,7 +68,7 @@ def show(found: list[Shelved]) -> None:
     with guarded():
         if "lesson_draft" not in state:
             linked = shelves.unpacked(state.lesson_packed) if state.lesson_packed else ""
-            open_with(linked or _templates(language())[USUAL][1], template=not linked)
+            open_with(linked or _templates(language())[USUAL][1], own=bool(linked))
             state.lesson_draft_version = -1 if linked else 0  # 0: the browser's draft wins
         text = state.lesson_draft
     names = [one.name for one in found]
@@ -163,7 +163,7 @@ def _buttons(lesson: Lesson | None) -> None:
 
         def take(name: str | None) -> None:
             if name in templates:
-                open_with(templates[name][1], template=name != OWN_TEXT)
+                open_with(templates[name][1], own=name == OWN_TEXT)
 
         look: Any = {"format_func": lambda name: templates[name][0], "placeholder": say("Begin with …"), "width": 260}
         look |= {"index": None, "help": say(HELP), "label_visibility": "collapsed"}
@@ -193,7 +193,8 @@ def _take_replaced() -> None:
     """For a callback: what this tab had stored, and this session, which is a new one, does not know."""
     state, before = st.session_state, component_value(SOURCE).get("replaced")
     fits = isinstance(before, str) and len(before) <= MOST_BYTES
-    if fits and not state.get("lesson_replaced") and before not in dict(_templates(language()).values()).values():
+    sources = {source for _, source in _templates(language()).values()}
+    if fits and not state.get("lesson_replaced") and before not in sources:
         state.lesson_replaced = before
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from i18n import N_, listed, say, say_all, together
-from viz.html import amount, join, sideways, table, tag, td, th
+from viz.html import amount, join, scrollable, table, tag, td, th
 from viz.numbers import Candidate, chance
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
@@ -83,7 +83,7 @@ def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = L
     most = max(text.largest for text in texts)
     rows = table([head, *(_row(text, mask, tolerance, most) for text in texts)], "padded")
     side = "padded right" if any(not text.keep[0] for text in texts) else "padded"  # not shown
-    box = sideways(rows, alt(texts, mask, tolerance), side)
+    box = scrollable(rows, alt(texts, mask, tolerance), side)
     longest = (max(map(len, pieces)) for pieces in zip(*(text.pieces for text in texts), strict=True))
     width = TITLES + sum(count * CHARACTER + AROUND for count in longest)  # with tokens written horizontally
     rule = f"@container (min-width: {width:.0f}px) {{ table.padded td .t {{ writing-mode: horizontal-tb; }} }}"
