@@ -77,13 +77,13 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
             return None
 
     if not lines or lines[0].strip() != "---":
-        raise _wrong(1, say("--- and then the lesson's title, aim and minutes"), [*lines, msg("an empty file")][0])
+        raise _wrong(1, say("--- and then the lesson's title, aim and minutes"), (lines or [msg("an empty file")])[0])
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
         raise _wrong(len(lines), say("a second --- that ends the front matter"), msg("the end of the file"))
     front = tried(lambda: _front(lines[1:end], names, wrong))
     sections = tried(lambda: _sections(lines[end + 1 :], end + 2, wrong)) or []
-    if not (sections or wrong):
+    if not sections and not wrong:
         raise _wrong(len(lines), say("`## ` and the title of the first step"), msg("the end of the file"))
     common = front.model_dump(include=set(SHARED), exclude_none=True) if front else {"text": "-"}
     given = {"model": front._lines["model"]} if front and front.model else {}

@@ -234,7 +234,7 @@ def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
     if not trial.declared.assumed:
         return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=distance)
     near = reach.reads_nearby(trial, gradients, others, rows, distance) if distance >= short - 1 else ""
-    return Finding(OBEYS, near or reach.not_meant(SPARSE, short, distance, length=trial.length), most, trial.tolerance)
+    return Finding(OBEYS, near or reach.advice(SPARSE, short, distance, length=trial.length), most, trial.tolerance)
 
 
 def quick(

@@ -194,7 +194,7 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
             return Finding.at(shut, SHUT, **numbers)
         if shut:
             distance = shut[0] - shut[1]
-            near = reads_nearby(trial, gradients, others, rows, distance) or not_meant(SPARSE, trial.length, distance)
+            near = reads_nearby(trial, gradients, others, rows, distance) or advice(SPARSE, trial.length, distance)
         unread = shut_pair(trial, gradients, others, rows, find=_first_unread)
         if unread:
             return Finding.at(unread, UNREAD, **numbers)
@@ -226,7 +226,7 @@ def reads_nearby(trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows:
     return msg(NEARBY, distance=distance - 1, mask=f"{name}:{distance}")
 
 
-def not_meant(words: str, short: int, distance: int, **values: int) -> str:
+def advice(words: str, short: int, distance: int, **values: int) -> str:
     """These words on what a module does not read, and how to declare it. short: the tokens of the short row."""
     return msg_together([msg(words, distance=distance, **values), msg(MEANT, length=short)])
 
