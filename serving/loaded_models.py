@@ -20,7 +20,6 @@ from serving.settings import Settings
 Report = Callable[[str], None]
 MOST_WAIT = 600.0  # seconds that one load waits for another
 LOOK_SECONDS = 0.2  # between two calls of a waiting user's `show`, which may raise
-CHANGED = N_("The files of {model} have changed since this page was loaded. Reload the page")
 STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Try again later")
 
 
@@ -133,16 +132,9 @@ class LoadedModels:
             return model
         model = self.load(ref.name)
         if model.key != ref.key and stamp(ref.name):
-            raise ValueError(msg(CHANGED, model=ref.name))
+            words = N_("The files of {model} have changed since this page was loaded. Reload the page")
+            raise ValueError(msg(words, model=ref.name))
         return model
-
-    def check_unchanged(self, ref: ModelRef) -> None:
-        """Raises ValueError if a loaded model's files have changed since. Loads none: a kept trace's may be gone."""
-        with self._lock:
-            kept, model = self._models.get(ref.name, (None, None))
-        now = stamp(ref.name) if model else None
-        if model and now and (kept != now or model.key != ref.key):
-            raise ValueError(msg(CHANGED, model=ref.name))
 
     def _load(self, name: str, settings: Settings | None, report: Report) -> Model:
         end = monotonic() + MOST_WAIT

@@ -12,6 +12,7 @@ from cachetools import LRUCache
 
 from i18n import N_, msg
 from model import kv_cache
+from model.base import Model
 from model.errors import panics_caught
 from model.trace import Trace
 from serving.job import GrownRunRef, Job, ModelRef, RunRef
@@ -149,11 +150,10 @@ class Engine:
 
     def trace(self, run: RunRef) -> Trace:
         """The trace of a run. Raises what running raises."""
-        self.models.check_unchanged(run.model)  # what is computed from a kept trace reads the model's weights too
-        return self.traces.get(run.trace_key, lambda: self._made(run)).select(run.attention)
+        model = self.models.of(run.model)  # first: what is computed from a kept trace reads the model's weights too
+        return self.traces.get(run.trace_key, lambda: self._made(run, model)).select(run.attention)
 
-    def _made(self, run: RunRef) -> Trace:
-        model = self.models.of(run.model)
+    def _made(self, run: RunRef, model: Model) -> Trace:
         if not isinstance(run, GrownRunRef):
             trace = model.run(run.batch, run.spec)
             if trace.states[trace.batch.keep].isnan().any():
