@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 SIZE = {"width": 1280, "height": 720}
 MOVING = (960, 540)
 STILL, MOVE = 2200, 120  # milliseconds that a view stands, and between two pictures of one that changes
-MOST_BYTES = 2_000_000
+MAX_BYTES = 2_000_000
 
 
 def frames(page: Page) -> list[tuple[Image.Image, int]]:
@@ -59,7 +59,7 @@ def main() -> None:
     size = (HERE / "lift.png").stat().st_size
     seconds = sum(time for _, time in moving) / 1000
     print(f"docs/lift.png: {size:,} bytes, {seconds:.1f} s, {len(moving)} frames")
-    assert size < MOST_BYTES, f"expected less than {MOST_BYTES:,} bytes"
+    assert size < MAX_BYTES, f"expected less than {MAX_BYTES:,} bytes"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
 
-MOST_CHOICES = 4
+MAX_CHOICES = 4
 SHARES = (0.0, 0.1, 0.5)  # the upper ends of the choices for a share
 SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
 
@@ -170,7 +170,7 @@ def number_answer(right: float, others: Iterable[float], within: float, form: st
     others, offered = [*others], [right]
     for apart in (max(2 * within, 0.005), max(within + 1e-9, 0.005)):  # nearer ones if there are no others
         for other in others if len(offered) == 1 else ():
-            if min(abs(other - one) for one in offered) > apart and len(offered) < MOST_CHOICES:
+            if min(abs(other - one) for one in offered) > apart and len(offered) < MAX_CHOICES:
                 offered.append(other)
     if len(offered) == 1:
         raise ValueError(msg("expected other numbers that count as wrong, found none: give a smaller `within`"))

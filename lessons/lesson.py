@@ -27,7 +27,7 @@ from model.errors import last_of
 from model.heads.vectors import (
     FOUR_TOKENS,
     FOUR_TOKENS_WIDTH,
-    MOST_NUMBER,
+    MAX_NUMBER,
     Added,
     FourTokens,
     Precision,
@@ -39,7 +39,7 @@ from model.masks import NATIVE, MaskSpec
 from model.text import cut_words
 
 NAME = r"^[a-z0-9_]{1,60}$"
-MOST_STEPS = 30
+MAX_STEPS = 30
 HEAD = re.compile(r"L(\d{1,3}) H(\d{1,3})")
 Show = Literal[
     "head", "pair", "overview", "losses", "texts", "tokens", "embedding", "qkv", "output", "logits", "norms", "numbers",
@@ -127,7 +127,7 @@ class Ask(LessonModel):
         return self
 
 
-Number = Annotated[float, Field(ge=-MOST_NUMBER, le=MOST_NUMBER, allow_inf_nan=False)]
+Number = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
 Pair = Annotated[tuple[Number, ...], Field(min_length=FOUR_TOKENS_WIDTH, max_length=FOUR_TOKENS_WIDTH)]
 Pairs = Annotated[tuple[Pair, ...], Field(min_length=len(FOUR_TOKENS), max_length=len(FOUR_TOKENS))]
 SOME_PAIRS = N_("four pairs of numbers from −99 to 99: [[1, 0], [0, 2], …]")
@@ -308,7 +308,7 @@ class Front(LessonModel):
 class Lesson(Front):
     """A lesson with its steps in their order."""
 
-    steps: tuple[Step, ...] = Field(min_length=1, max_length=MOST_STEPS)
+    steps: tuple[Step, ...] = Field(min_length=1, max_length=MAX_STEPS)
 
 
 def in_file(file: str, error: ValueError) -> str:

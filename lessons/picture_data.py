@@ -6,7 +6,7 @@ from model.base import Model
 from model.heads.vectors import HeadVectors, embeddings, head_vectors
 from model.trace import Trace
 
-MOST_NEXT = 10
+MAX_NEXT = 10
 
 
 PictureData = np.ndarray | list[tuple[str, float]] | HeadVectors
@@ -21,5 +21,5 @@ def picture_data(model: Model, trace: Trace, show: str, row: int, layer: int, he
         return embeddings(model, trace, row)
     if show == "logits":
         here = query if trace.queries is trace.batch else None  # where another text's tokens look: after the last
-        return list(model.ranked(trace.next_token(row, here), MOST_NEXT))
+        return list(model.ranked(trace.next_token(row, here), MAX_NEXT))
     return head_vectors(trace, row, layer, head)

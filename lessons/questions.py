@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from i18n import N_, msg
-from lessons.answer import MOST_CHOICES, Answer, QuestionCase, QuestionSubject, number_answer, one_of, share_answer
+from lessons.answer import MAX_CHOICES, Answer, QuestionCase, QuestionSubject, number_answer, one_of, share_answer
 from lessons.image_steps import shape_shares
 from lessons.statement import MODELS, Statement
 from model.base import Model
@@ -137,7 +137,7 @@ def _looks(case: QuestionCase) -> Answer:
         raise ValueError(msg("expected a query that sees two tokens or more, got one that sees {count}", count=count))
     heaviest = [int(key) for key in np.argsort(-weights, kind="stable") if key in seen]
     usual = [key for key in (int(seen[0]), query - 1, query) if key in seen]
-    keys = sorted(list(dict.fromkeys([heaviest[0], *usual, *heaviest]))[:MOST_CHOICES])
+    keys = sorted(list(dict.fromkeys([heaviest[0], *usual, *heaviest]))[:MAX_CHOICES])
     why = Statement(
         N_("Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."),
         {"query": case.token(query), "key": case.token(heaviest[0], case.trace.keys), "share": float(weights.max())},
@@ -166,7 +166,7 @@ def _sees(case: QuestionCase) -> Answer:
     query, allowed = case.query, case.allowed()
     count, total = int(allowed[query].sum()), allowed.shape[1]
     guesses = [count, total, query, query + 1, count + 1, count - 1, count + 2]
-    counts = sorted(list(dict.fromkeys(guess for guess in guesses if 0 <= guess <= total))[:MOST_CHOICES])
+    counts = sorted(list(dict.fromkeys(guess for guess in guesses if 0 <= guess <= total))[:MAX_CHOICES])
     why = Statement(
         N_("Open cells in the row of {query}: {count:count} of {total:count}; blocked: {blocked:count}."),
         {"query": case.token(query), "count": count, "total": total, "blocked": total - count},
@@ -180,7 +180,7 @@ def _next(case: QuestionCase) -> Answer:
     now, before = case.trace.next_token(row, query), case.beside.next_token(row, min(query, last))
     top = now.topk(PREDICTED)
     first, second = top.indices[:2].tolist()
-    tokens = sorted(list(dict.fromkeys([first, int(before.argmax()), *top.indices.tolist()]))[:MOST_CHOICES])
+    tokens = sorted(list(dict.fromkeys([first, int(before.argmax()), *top.indices.tolist()]))[:MAX_CHOICES])
     label = case.model.label
     values = {"query": case.token(query, case.trace.batch), "token": label(first), "share": float(top.values[0])}
     values |= {"other": label(second), "less": float(top.values[1])}
@@ -264,7 +264,7 @@ def _which_head(case: QuestionCase) -> Answer:
     best, size = int(shares.argmax()), shares.size
     if (shares < shares.flat[best]).sum() < size - 1:  # nan where a head cannot follow it
         raise ValueError(msg("expected a text on which one head follows the pattern more than every other"))
-    offered = sorted({(best + turn * (size // MOST_CHOICES) + turn) % size for turn in range(MOST_CHOICES)})
+    offered = sorted({(best + turn * (size // MAX_CHOICES) + turn) % size for turn in range(MAX_CHOICES)})
     names = [case.head_name(*divmod(one, shares.shape[1])) for one in offered]
     right = offered.index(best)
     why = Statement(PATTERNS[case.asked.pattern], {"head": names[right], "share": float(shares.flat[best])})
@@ -325,7 +325,7 @@ def _becomes(case: QuestionCase) -> Answer:
 
 def _series(case: QuestionCase) -> tuple[Sequence[int], Sequence[RunScores]]:
     """The training steps of the runs that the step goes over, and the scores of each."""
-    if len(case.asked.series) < MOST_CHOICES:
+    if len(case.asked.series) < MAX_CHOICES:
         raise ValueError(msg("expected a step with show: training"))
     steps, scores = zip(*case.asked.series, strict=True)
     return steps, scores
@@ -352,7 +352,7 @@ def _steepest(case: QuestionCase) -> Answer:
     steps, scores = _series(case)
     losses = [one.loss for one in scores]
     begin = int(np.argmin(np.diff(losses) / np.diff(steps)))
-    ends = np.linspace(0, len(steps) - 1, MOST_CHOICES + 1).astype(int).tolist()
+    ends = np.linspace(0, len(steps) - 1, MAX_CHOICES + 1).astype(int).tolist()
     parts = [{"one": steps[first], "other": steps[last]} for first, last in pairwise(ends)]
     why = N_("It falls fastest from step {one} to step {other}: by {fall:nats} nats/token.")
     values = {"one": steps[begin], "other": steps[begin + 1], "fall": losses[begin] - losses[begin + 1]}

@@ -19,20 +19,20 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from i18n import LANGUAGES, N_, Message, listed, msg, say
 from lessons.glossary import glossary
-from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step, in_file
+from lessons.lesson import MAX_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step, in_file
 from model.files import read_regular
 
 FOLDER, GALLERY = Path(__file__).parent, Path(__file__).parent / "gallery"  # one for each page of the app
 NO_LINE_ENDS = re.compile("[\v\f\x1c-\x1e\x85\u2028\u2029]")  # line ends to Python and YAML, but in no editor
-MOST_LESSONS = 200
-MOST_BYTES = 1_000_000  # most bytes of a lesson
-MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
+MAX_LESSONS = 200
+MAX_BYTES = 1_000_000  # most bytes of a lesson
+MAX_SETTINGS = 8_000  # characters of its front matter, and of a step's block
 DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
 SHARED = ("text", "model", "image")  # what the front matter may give to all steps
 TEXTS = ("title", "aim", "needs", "summary", "text", "formula", "notice")  # free texts, in which a # begins no comment
 STRING, NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep, "numbers": FourTokenRow}  # that have settings
-MOST_MISTAKES = 20  # the most reported at once
+MAX_MISTAKES = 20  # the most reported at once
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
 SETTING = re.compile(r"(\w+):( |$)")
 WITH_COLON = re.compile(r"(\w+): ([^\s\"'\[{|>&*!#].*(?:: .*|:))")  # a plain value that YAML takes for a mapping
@@ -58,7 +58,7 @@ class Mistakes(ValueError):
     """What is wrong with a lesson: sentences for whoever wrote it, each with its line."""
 
     def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems[:MOST_MISTAKES]))
+        super().__init__("\n".join(problems[:MAX_MISTAKES]))
         self.problems = problems
 
 
@@ -108,8 +108,8 @@ def _front(lines: list[str], names: Collection[str] | None, wrong: list[str]) ->
 
 def _text(data: str | bytes) -> str:
     size = len(data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
-    if size > MOST_BYTES:
-        raise ValueError(say("expected a lesson of at most {most:,} bytes, got {size:,}", most=MOST_BYTES, size=size))
+    if size > MAX_BYTES:
+        raise ValueError(say("expected a lesson of at most {most:,} bytes, got {size:,}", most=MAX_BYTES, size=size))
     if isinstance(data, str):
         return data
     try:
@@ -147,8 +147,8 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
                 if setting and setting[1] in Step.model_fields and not found[-1].other[0]:
                     found[-1].other = opened
         elif line.startswith("## "):
-            if len(found) == MOST_STEPS:
-                raise _wrong(number, say("at most {most} steps", most=MOST_STEPS), msg("one more"))
+            if len(found) == MAX_STEPS:
+                raise _wrong(number, say("at most {most} steps", most=MAX_STEPS), msg("one more"))
             found.append(Section(line[3:].strip(), number))
         elif not found:
             if number == early:
@@ -216,8 +216,8 @@ def _entry(node: Node | None, step: int | str) -> tuple[Node, Node] | None:
 def _settings(lines: list[str], first: int) -> YamlMapping:
     """A mapping with text keys, from YAML without anchors and tags, in which nothing is built but plain values."""
     size = sum(map(len, lines))
-    if size > MOST_SETTINGS:
-        raise _wrong(first, say("at most {most:,} characters of settings", most=MOST_SETTINGS), f"{size:,}")
+    if size > MAX_SETTINGS:
+        raise _wrong(first, say("at most {most:,} characters of settings", most=MAX_SETTINGS), f"{size:,}")
     text = "\n".join(map(_quoted, lines))
     if not text.strip():
         return YamlMapping({}, None, first)
@@ -349,7 +349,7 @@ def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelv
         words = N_("expected a folder of lessons at {folder}, got: {problem}")
         raise ValueError(say(words, folder=folder, problem=error.strerror)) from None
     files = _files(folder)
-    names = sorted(files)[:MOST_LESSONS]
+    names = sorted(files)[:MAX_LESSONS]
     found = {name: _shelved(name, files[name], language, [*names, *others]) for name in names}
     follows = {one.lesson.next for one in found.values() if one.lesson}
     order: dict[str, None] = {}
@@ -386,13 +386,13 @@ def _left_out(folder: Path, files: Mapping[str, Mapping[str, Path]]) -> list[She
     every = {path for within in (".", *LANGUAGES) for path in (folder / within).glob("[!.]*.md")}
     others = sorted(str(path.relative_to(folder)) for path in every - taken if not path.name.split(".")[0].isupper())
     words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
-    return [Shelved(one, None, say(words, file=one), one) for one in others[:MOST_MISTAKES]]
+    return [Shelved(one, None, say(words, file=one), one) for one in others[:MAX_MISTAKES]]
 
 
 def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collection[str]) -> Shelved:
     path = files.get(language) or next(iter(files.values()))
     try:
-        return Shelved(name, read(read_regular(path, MOST_BYTES), names), file=path.name)
+        return Shelved(name, read(read_regular(path, MAX_BYTES), names), file=path.name)
     except OSError as error:
         told = f"{path.name}: {error.strerror}" if error.strerror else say(error.args[0]).replace(str(path), path.name)
         return Shelved(name, None, told, path.name)

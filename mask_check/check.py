@@ -30,7 +30,7 @@ from mask_check.prepare import check_seconds, context_of, prepare
 from mask_check.subject import CheckedModule, leaving_as_it_was, text_config
 from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
-from model.spec import MOST_POSITIONS
+from model.spec import MAX_POSITIONS
 from serving import machine
 from serving.settings import Settings
 
@@ -125,7 +125,7 @@ def check(
 
 def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     """What no law has tested: longer rows, most pairs of those that were read, and windows wider than the longest."""
-    longest, context = trial.longest, context_of(trial.subject.config)[0] or MOST_POSITIONS
+    longest, context = trial.longest, context_of(trial.subject.config)[0] or MAX_POSITIONS
     wide = max((layer.window or layer.chunk or 0 for layer in trial.declared.masks), default=0)
     more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")
     words = msg(more, longest=longest, needed=longest + 1)

@@ -16,14 +16,14 @@ from torch import Tensor
 from i18n import N_, msg, msg_list
 from mask_check.findings import CannotCheck
 from mask_check.subject import text_config
-from model.spec import MOST_POSITIONS
+from model.spec import MAX_POSITIONS
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 DECODER_COUNTS = ("decoder_layers", "num_decoder_layers")  # beside those of an encoder
 NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
 ONE_LAYER = N_("{mask} of the whole module (of several layers, give one mask for each, with commas between them)")
 BLOCKS = tuple(2**power for power in range(2, 10))
-MOST_MISSING = 0.05  # of a pattern's pairs: what they move may be less than rounding
+MAX_MISSING = 0.05  # of a pattern's pairs: what they move may be less than rounding
 OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radius", "num_hash_functions", "index_topk")
 
 
@@ -180,7 +180,7 @@ def _parsed(mask: str) -> LayerMask:
     name, _, number = mask.partition(":")
     if name in ("causal", "full") and not number:
         return LayerMask(causal=name == "causal")
-    if name in ("window", "chunk", "prefix") and number.isdecimal() and 0 < int(number) <= MOST_POSITIONS:
+    if name in ("window", "chunk", "prefix") and number.isdecimal() and 0 < int(number) <= MAX_POSITIONS:
         size: dict[str, Any] = {name: int(number)}
         return LayerMask(**size)
     raise CannotCheck(f"{NAMED}, got {mask[:40]!r}")
@@ -216,7 +216,7 @@ def cause_of(
     later = {(output, token) for output, token in closed if short or token in tried}
 
     def nearly_all(expected: set[tuple[int, int]]) -> bool:
-        return bool(expected) and len(expected - leaks) <= MOST_MISSING * len(expected)
+        return bool(expected) and len(expected - leaks) <= MAX_MISSING * len(expected)
 
     band = {(output, token) for output, token in later if token - output <= most}
     ends = leaks & later == band < later  # missing are all beyond a distance, and no others: not by rounding

@@ -22,12 +22,12 @@ from mask_check.subject import apart, embeddings, hooked, model_of_transformers,
 from mask_check.trial import CheckTrial, within
 from model.errors import CheckpointError
 
-MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
+MAX_PARAMETERS = 5e8  # whose gradients are kept beside them
 # Steps of finite differences, several for a kink that lies within one, and what is wrong of the scale of all
 # directions: in float64, and where a module computes in float32 inside, as many do in norms and softmax
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
 SMOOTH = 0.05  # by how much at most these differences may differ from each other where there is a derivative
-MOST_NAMED = 200
+MAX_NAMED = 200
 LISTED = 5  # parameters without a gradient
 LAYER_LENGTHS = 130, 520
 ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may have decayed to 0
@@ -170,7 +170,7 @@ def judge_parameters(trial: CheckTrial) -> Finding:
     subject, module = trial.subject, trial.subject.inner
     if any(subject.takes(name) for name in OTHER_INPUTS):
         return skipped(msg("it has other inputs than ids, and parameters for them."))
-    if subject.parameters > MOST_PARAMETERS:
+    if subject.parameters > MAX_PARAMETERS:
         return skipped(msg("it is too large to keep a gradient of every parameter."))
     named = _trained(module)
     with setting((one, "requires_grad", True) for one in named.values()), subject.uncompiled(), torch.enable_grad():
@@ -233,7 +233,7 @@ def judge_derivative(trial: CheckTrial) -> Finding:
         amount = min(map(abs, apart_by(list(named), sizes)))
         if amount <= wrong:
             return Finding(OBEYS, msg("gradients are the derivatives of the outputs."), amount, wrong)
-    for name in list(named)[:MOST_NAMED]:
+    for name in list(named)[:MAX_NAMED]:
         each = apart_by([name], sizes)
         amount = min(map(abs, each))
         if amount > wrong and max(each) - min(each) < SMOOTH * amount:

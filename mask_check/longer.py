@@ -40,7 +40,7 @@ from mask_check.prepare import (
 from mask_check.subject import CheckedModule, TookTooLong, apart, largest, leaving_as_it_was, text_config, unwrapped
 from mask_check.trial import CHANGES, CheckTrial, first_above, within
 from model.errors import first_line
-from model.spec import MOST_POSITIONS
+from model.spec import MAX_POSITIONS
 from serving import machine
 
 LENGTHS = 130, 520
@@ -64,7 +64,7 @@ CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 
 WORK = 2.5e11  # parameters · tokens · rows that one length may cost where none was asked for
 GRADIENT_WORK = 1.2e11
 QUICK_LOGITS = 2**25  # of one forward: rows · T · V
-LEAST_CUTS = 3  # of the others, however large the vocabulary is
+MIN_CUTS = 3  # of the others, however large the vocabulary is
 ROUNDINGS = 64  # of the largest output: what the order of sums may come to in two forwards of one shape
 FLOAT32_EPSILON = torch.finfo(torch.float32).eps
 COARSE_ROUNDINGS = 16  # … in float16 and bfloat16
@@ -84,7 +84,7 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("a mask given by hand has one length."))
     if trial.mask is not None and trial.mask.leaks.any():
         return skipped(msg("the short row leaks already."))
-    if (trial.asked.tokens or MOST_POSITIONS) <= trial.length:
+    if (trial.asked.tokens or MAX_POSITIONS) <= trial.length:
         return skipped(msg("no row of more than {length} tokens was asked for.", length=trial.length))
     most, why, near, tried = 0.0, "", "", list[str]()
     wanted = [*_lengths(trial, trial.most_tokens)]
@@ -342,7 +342,7 @@ def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
     first = blocked.float().argmax(1)[blocked.any(1)]  # under a prefix none is before its end
     needed = {*first.tolist()[:1], length - 1} - {0}
     cuts = sorted({one for one in CUTS if one < length} | {length // 2} - needed - {0})
-    rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * length * vocabulary) - 3 - len(needed), LEAST_CUTS))
+    rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * length * vocabulary) - 3 - len(needed), MIN_CUTS))
     cuts = sorted(needed | {cuts[(2 * place + 1) * len(cuts) // (2 * rows)] for place in range(rows)})
     parts = [slice(cut, length) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
     half, most = length // 2, int(declared.reach.sum(0).argmax())

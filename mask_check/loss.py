@@ -20,15 +20,15 @@ from torch import Tensor
 from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck, Finding, unknown
 from mask_check.loss_per_target import AT_ONCE, ROLLED, LossPerTarget, spread
-from mask_check.loss_row import LEAST_TIED, REPEATS, WRAPS, LossRow, NotPerTarget, Returned, Row, targets_of
+from mask_check.loss_row import MIN_TIED, REPEATS, WRAPS, LossRow, NotPerTarget, Returned, Row, targets_of
 from mask_check.prepare import generator_of
 from model.errors import index, items
-from model.spec import MOST_POSITIONS
+from model.spec import MAX_POSITIONS
 
-MOST_IDS = 2048
-MOST_NAMED = 5  # most numbers in a sentence
-MOST_FORWARDS = 256  # to try all ids at as many places as that allows
-MOST_BATCHES = 64  # most batches whose number a loss may be divided by
+MAX_IDS = 2048
+MAX_NAMED = 5  # most numbers in a sentence
+MAX_FORWARDS = 256  # to try all ids at as many places as that allows
+MAX_BATCHES = 64  # most batches whose number a loss may be divided by
 BISECTIONS = 60
 SLACK = 1e-3  # tolerance of a sum that should be 1; if rounding is larger, the check cannot tell
 LEAKS = N_(
@@ -72,7 +72,7 @@ NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
 NO_LOSS = N_("its loss is NaN at some position, or infinite at all of them.")
 NEVER, MASKED = 104.0, -9e3  # so far below the largest logit of its position, and below this, an entry is masked
 NEAR = 1e-3  # the largest distance from a cross-entropy that counts as none
-MOST_PLACES = 64  # most positions of a row that are tried
+MAX_PLACES = 64  # most positions of a row that are tried
 MOVED = N_("changing targets from position {place} on changes the logits of position {row}.")
 MOVED_BOTH = N_(
     "the ids that are read hold the targets too: changing both from position {place} on changes the logits of position "
@@ -138,7 +138,7 @@ def check_loss(
         raise CannotCheck(f"expected ids as targets, got {named[which].dtype}")  # not shown
     largest = max(int(max(one.max() for one in tensors)), 1)  # of a batch of zeros too there is another id
     name = "number of ids"  # not shown
-    count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
+    count = largest + 1 if vocabulary is None else index(name, vocabulary, MAX_POSITIONS, first=2)
     row = LossRow(fn, partial(_like, batch), first, which, count)
     whole = row.returned(first)
     if not whole.alike(row.returned(first)):
@@ -172,7 +172,7 @@ class _Trial:
         self.row, self.whole, self.count = row, whole, count
         ids = row.targets.unique().cpu()  # one that the loss ignores may be among them
         self.tried = torch.cat(
-            [ids[(ids >= 0) & (ids < count)], torch.randperm(count, generator=generator)[:MOST_IDS]]
+            [ids[(ids >= 0) & (ids < count)], torch.randperm(count, generator=generator)[:MAX_IDS]]
         ).unique()
         shift = 1 + torch.randint(count - 1, row.targets.shape, generator=generator).to(row.targets)
         self.others = (row.targets + shift) % count
@@ -201,8 +201,8 @@ class _Trial:
         if not found.obeys or self.tied or self.row.reads_targets:
             return found
         counted = int(self.row.counted.sum())
-        few = counted <= LEAST_TIED and self.row.other_ids  # the last may stand beside their end
-        return unknown(msg(FEW, count=counted, least=LEAST_TIED + 1)) if few else found.because(msg(UNTIED))
+        few = counted <= MIN_TIED and self.row.other_ids  # the last may stand beside their end
+        return unknown(msg(FEW, count=counted, least=MIN_TIED + 1)) if few else found.because(msg(UNTIED))
 
     def _of_logits(self, logits: Tensor) -> Finding:
         """Logits must not change with targets at their own position or later, in the targets alone and in what is
@@ -233,7 +233,7 @@ class _Trial:
         finite = losses[losses.isfinite()].abs()
         tolerance = 8 * torch.finfo(each.dtype).eps * max(float(finite.max()) if len(finite) else 0.0, 1.0)
         places, others = torch.tensor(each.places), self.own_others if targets else self.others
-        for place in spread(each.places, MOST_PLACES):
+        for place in spread(each.places, MAX_PLACES):
             changed = self.row.with_tokens(others, place, names, targets=targets)
             moved = (each.of(changed) - losses).where(places < place if targets else places <= place, 0)
             moved = moved.where(~(moved.isnan() & losses.isnan()), 0).nan_to_num(math.inf, math.inf)
@@ -304,7 +304,7 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
     amount = float(moved_by(0).max())
     if amount <= tolerance:
         return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
-    most, places = 0.0, spread(list(range(row.length)), MOST_PLACES)
+    most, places = 0.0, spread(list(range(row.length)), MAX_PLACES)
     for place in places:
         moved = moved_by(place).where(judged & (predicted <= place), 0)
         for at in (moved > tolerance).nonzero().flatten().tolist():
@@ -328,7 +328,7 @@ def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
     target."""
     most, limit, apart = 0.0, 0.0, None
     forwards = len(tried) if each.is_mean else math.ceil(len(tried) / AT_ONCE)
-    places = spread(each.places, max(MOST_FORWARDS // forwards, 2))
+    places = spread(each.places, max(MAX_FORWARDS // forwards, 2))
     for place in places:
         losses = each.at(place, tried)
         if apart is None:  # by how much the same loss differs in another row of a batch
@@ -343,7 +343,7 @@ def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
             scaled = _scaled(each, places, tried, losses) if all_are_tried else None
             return scaled or _not_one(each, place, losses, tried, tolerance)
         most, limit = max(most, off), max(limit, tolerance)
-    words = msg(ONE, tried=min(len(each.places), MOST_PLACES), summed=len(places))
+    words = msg(ONE, tried=min(len(each.places), MAX_PLACES), summed=len(places))
     if each.left_out:
         words = msg_together([words, msg(ELSEWHERE, rows=_some(each.left_out))])
     return Finding(OBEYS, words, most, limit)
@@ -371,14 +371,14 @@ def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tol
 
 
 def _some(numbers: list[int]) -> str:
-    more = [msg("{count} more", count=len(numbers) - MOST_NAMED)][: len(numbers) > MOST_NAMED]
-    return msg_all([*map(str, numbers[:MOST_NAMED]), *more])
+    more = [msg("{count} more", count=len(numbers) - MAX_NAMED)][: len(numbers) > MAX_NAMED]
+    return msg_all([*map(str, numbers[:MAX_NAMED]), *more])
 
 
 def _scaled(each: LossPerTarget, places: list[int], tried: Tensor, losses: Tensor) -> Finding | None:
     """The finding if the loss times a whole number, or 1 divided by one, makes the sums 1 at all positions: a leak that
     is the same everywhere may do so too."""
-    low, high = 1 / MOST_BATCHES, float(MOST_BATCHES)
+    low, high = 1 / MAX_BATCHES, float(MAX_BATCHES)
     for _ in range(BISECTIONS):  # the sum falls as the factor grows
         middle = math.sqrt(low * high)
         low, high = (middle, high) if float((-losses * middle).exp().sum()) > 1 else (low, middle)

@@ -14,7 +14,7 @@ from mask_check.loss_row import IGNORED, SAME, LossRow, NotPerTarget, Returned, 
 
 AT_ONCE = 64  # rows in one forward
 FAR = 0.1  # by how much a sum must exceed 1 for the loss to count as divided
-MOST_ALONE = 8  # targets whose losses a mean is asked for
+MAX_ALONE = 8  # targets whose losses a mean is asked for
 ONLY_A_MEAN = N_(
     "a mean hides what influences each loss, and targets of -100 do not leave the others out: return the loss of each "
     "token, or logits beside the loss."
@@ -41,7 +41,7 @@ class LossPerTarget:
         self._factor, numbers, adds = 1, (len(counted), int(row.counted.sum())), False
         if self.is_mean:
             adds = self._adds(counted)
-            counted = spread(counted, MOST_ALONE)
+            counted = spread(counted, MAX_ALONE)
         else:
             self._index = self._indices(counted, whole.losses.flatten(), shifts, tried)
             counted = [place for place in counted if place in self._index]
@@ -110,7 +110,7 @@ class LossPerTarget:
         if len(counted) < 2:  # the mean is the loss of that target
             return False
         neighbors = list(pairwise(counted))  # what a decoder reads of its targets
-        tried = set(spread(counted, MOST_ALONE))
+        tried = set(spread(counted, MAX_ALONE))
         adds = []
         for pair in [(counted[0], counted[-1]), *(pair for pair in neighbors if tried & {*pair})]:
             kept = [self._kept(self.row.tensors, [*places]) for places in (pair[:1], pair[1:], pair)]

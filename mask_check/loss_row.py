@@ -30,7 +30,7 @@ WRAPS = N_(
     "The last target is the row's first token: if torch.roll put it there, its prediction has read it. Set it to -100 "
     "then."
 )
-LEAST_TIED = 3  # targets that are all found among other ids
+MIN_TIED = 3  # targets that are all found among other ids
 Row = dict[Any, Any]  # one row of a batch, by name or number
 
 
@@ -301,7 +301,7 @@ def _places(ids: Tensor, targets: Tensor, counted: Tensor) -> list[int]:
     for places in (0, 1, -1):
         first, last = max(0, -places), min(len(targets), len(targets) - places)
         same = ids[first + places : last + places].to(targets.device) == targets[first:last]
-        if int(counted[first:last].sum()) >= LEAST_TIED and bool(same[counted[first:last]].all()):
+        if int(counted[first:last].sum()) >= MIN_TIED and bool(same[counted[first:last]].all()):
             found.append(places)
     return found
 

@@ -16,13 +16,13 @@ from mask_check.kernels import check_names, what_mixes_rows
 from mask_check.subject import CheckedModule, class_in, embeddings, hooked, text_config
 from mask_check.trial import NOTHING, CheckOptions, CheckTrial, noise_of, refuses
 from model.errors import first_line
-from model.spec import MOST_POSITIONS
+from model.spec import MAX_POSITIONS
 from serving import machine
 
 TOO_LARGE = N_(
     "expected fewer than {asked:,} tokens: about {needed:,.1f} GB would be needed, and {free:,.1f} GB are free"
 )
-USUAL_LENGTH, MOST_LENGTH = 24, 64
+USUAL_LENGTH, MAX_LENGTH = 24, 64
 SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: another than the target's, so that the two cannot be confused
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
@@ -60,8 +60,8 @@ def prepare(
     most = _most_tokens(subject, vocabulary)
     if length is None:  # enough tokens to see past every window, where that is few; no more than its positions
         past = (farthest(layers_of(subject.config, subject.kind)) or 0) + 4
-        wanted = past if USUAL_LENGTH < past <= MOST_LENGTH else USUAL_LENGTH
-        length = min(wanted, most or MOST_LENGTH)
+        wanted = past if USUAL_LENGTH < past <= MAX_LENGTH else USUAL_LENGTH
+        length = min(wanted, most or MAX_LENGTH)
     row = _random(pool, generator, length) if given is None else checked(given, vocabulary)
     row = row.to(subject.device)
     if subject.kind == "encoder-decoder":
@@ -210,7 +210,7 @@ def room_of(module: nn.Module, vocabulary: int | None = None) -> int:
     sizes = [one.num_embeddings for one in embeddings(module)]
     if vocabulary in sizes:
         sizes.remove(vocabulary)
-    return int(min([MOST_POSITIONS, *(one for one in (*sizes, *tables, *masks) if one > 2)]))
+    return int(min([MAX_POSITIONS, *(one for one in (*sizes, *tables, *masks) if one > 2)]))
 
 
 def generator_of(seed: Any) -> torch.Generator:

@@ -10,13 +10,13 @@ from torch import Tensor
 from mask_check.subject import CheckedModule, TookTooLong, apart
 from mask_check.trial import CheckTrial, OperationObserver
 
-MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8  # parameters of a module that is copied, by default and with --thorough
+MAX_IN_FLOAT64, MAX_THOROUGH = 3e7, 5e8  # parameters of a module that is copied, by default and with --thorough
 SMALLER = 1000  # how many times smaller rounding is in float64 at the least; float64 is 2²⁹ times as fine as float32
 
 
 def fits_in_float64(trial: CheckTrial) -> bool:
     """Whether the module is small enough for a copy in float64."""
-    return trial.subject.parameters <= (MOST_THOROUGH if trial.asked.thorough else MOST_IN_FLOAT64)
+    return trial.subject.parameters <= (MAX_THOROUGH if trial.asked.thorough else MAX_IN_FLOAT64)
 
 
 def in_float64(trial: CheckTrial) -> CheckTrial | None:

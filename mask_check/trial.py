@@ -22,7 +22,7 @@ from i18n import N_, msg
 from mask_check.declared import Declared, Mask, declare
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, MeasuredMask, Noise, written
 from mask_check.subject import CheckedModule, apart, hooked, largest
-from model.spec import MOST_POSITIONS
+from model.spec import MAX_POSITIONS
 
 ROUNDS = 3
 CHANGES = N_(
@@ -34,10 +34,10 @@ RANDOM = N_(
     "where torch's random numbers are the same: dropout or another random operation is active. F.dropout needs "
     "training=self.training"
 )
-MOST_LOGITS = 2**24  # of one forward: rows · T · V
-MOST_ROWS_AT_ONCE = 64
+MAX_LOGITS = 2**24  # of one forward: rows · T · V
+MAX_ROWS_AT_ONCE = 64
 WORK = 6e9  # parameters · rows that the search for what reaches what may cost, at 24 tokens a row
-FEWEST_ROWS, MOST_ROWS = 24, 640
+FEWEST_ROWS, MAX_ROWS = 24, 640
 SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
 STEP = 8  # of the lengths tried where a longer row is refused: some take whole blocks alone
 
@@ -132,14 +132,14 @@ class CheckTrial:
     def most_rows(self) -> int:
         """How many rows the search for what reaches what may take: fewer for a large module."""
         rows = WORK / max(self.subject.parameters, 1) * 24 / self.length
-        return int(min(max(rows, FEWEST_ROWS), MOST_ROWS))
+        return int(min(max(rows, FEWEST_ROWS), MAX_ROWS))
 
     @property
     def rows_at_once(self) -> int:
         if self.subject.one_row:
             return 1
         vocabulary = int(getattr(self.subject.config, "vocab_size", None) or 1000)
-        return int(min(max(MOST_LOGITS // (self.length * vocabulary), 2), MOST_ROWS_AT_ONCE))
+        return int(min(max(MAX_LOGITS // (self.length * vocabulary), 2), MAX_ROWS_AT_ONCE))
 
     @cached_property
     def alone(self) -> Tensor:
@@ -204,7 +204,7 @@ class CheckTrial:
 
 def within(context: int) -> int:
     """The longest row of a context that is declared: a few positions are spared, and no whole blocks are read."""
-    return (context - SPARE) - (context - SPARE) % 2 - 1 if context > SPARE else MOST_POSITIONS
+    return (context - SPARE) - (context - SPARE) % 2 - 1 if context > SPARE else MAX_POSITIONS
 
 
 def refuses(subject: CheckedModule, ids: Tensor) -> bool:

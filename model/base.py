@@ -21,7 +21,7 @@ from model.text import TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"  # the models that ship, a folder each
-MOST_ROWS = 16
+MAX_ROWS = 16
 TRACE_BYTES = 256 * 2**20  # what one run may keep, but that one full row is always allowed
 
 HeadEdit = Callable[[str, int, LayerRecord, Tensor], Tensor]
@@ -262,7 +262,7 @@ class TokenizedText:
 
 
 def tokenize(
-    model: Model, text: str, pad_side: str, targets: Sequence[str] | None = None, *, most_rows: int = MOST_ROWS
+    model: Model, text: str, pad_side: str, targets: Sequence[str] | None = None, *, most_rows: int = MAX_ROWS
 ) -> TokenizedText:
     """A text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each row. At
     most most_rows rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises ValueError

@@ -49,7 +49,7 @@ ENTRIES = {
 }
 OF_A_PAGE = {"digits": N_("Pixels"), "captioner": N_("Images"), "twins": N_("Why causal")}  # they ship too
 INDUCTION_STEPS = 1500  # steps of its training
-MOST_CONFIG_BYTES = 10**6  # most bytes of a GPT-2's config.json
+MAX_CONFIG_BYTES = 10**6  # most bytes of a GPT-2's config.json
 CONFIGURATIONS = ("config.json", "modules.json")  # a folder's with sentence-transformers' modules is inside
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
@@ -272,7 +272,7 @@ def _is_ours(name: str, folder: Path) -> bool:
     from model.huggingface import checkpoint_files
 
     try:
-        config = json.loads(read_regular(folder / "config.json", MOST_CONFIG_BYTES))
+        config = json.loads(read_regular(folder / "config.json", MAX_CONFIG_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
     if not isinstance(config, dict):

@@ -12,7 +12,7 @@ import numpy as np
 
 from i18n import msg
 
-MOST_ENTRIES = 1_000  # of an archive: its list alone takes memory
+MAX_ENTRIES = 1_000  # of an archive: its list alone takes memory
 CENTRAL_ENTRY = b"PK\x01\x02"  # what each entry of a ZIP's list begins with
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # bzip2 and LZMA expand a millionfold, without a limit
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # Windows has neither it nor FIFOs
@@ -23,7 +23,7 @@ def unzip(data: bytes, most: int) -> dict[str, bytes]:
     """Every file of a ZIP archive by its name, `most` bytes unpacked at the most. Raises ValueError for more than that,
     for too many files and for another compression than ZIP's own; and whatever zipfile raises for a damaged archive."""
     entries = data.count(CENTRAL_ENTRY)
-    if entries > MOST_ENTRIES:
+    if entries > MAX_ENTRIES:
         raise ValueError(msg("an archive of {count:,} files", count=entries))
     found: dict[str, bytes] = {}
     left = most

@@ -23,8 +23,8 @@ from model.spec import MaskSpec
 from model.text import BatchTokenizer
 from model.transformer import Network, Transformer, TransformerConfig
 
-MOST_IN_BROWSER = 30_000_000  # parameters: 60 MB of float16, 80 MB of text in the page
-MOST_TOKENS_IN_BROWSER = 256
+MAX_IN_BROWSER = 30_000_000  # parameters: 60 MB of float16, 80 MB of text in the page
+MAX_TOKENS_IN_BROWSER = 256
 AS_WE_DO = {  # the ways of computing that our Transformer has; other values make other models
     "model_type": "gpt2",
     "activation_function": "gelu_new",
@@ -221,8 +221,8 @@ def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
         how = f" with {other} {AS_WE_DO[other]!r}, got {own[other]!r}" if other else ", got another"  # not shown
         raise CheckpointError(f"{name}: expected a model in GPT-2's layout{how}")  # not shown
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    if parameters > MOST_IN_BROWSER:
-        most = f"at most {MOST_IN_BROWSER / 1e6:.0f} million parameters"  # not shown
+    if parameters > MAX_IN_BROWSER:
+        most = f"at most {MAX_IN_BROWSER / 1e6:.0f} million parameters"  # not shown
         raise CheckpointError(f"{name}: expected {most}, got {parameters / 1e6:.1f}")
     config, state = network.config, network.state_dict()
     numbers = torch.cat([state[one].flatten().cpu() for _, ours in _names(config) for one in ours])
@@ -233,6 +233,6 @@ def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
         raise CheckpointError(f"{name}: expected a tokenizer like GPT-2's, byte-level BPE")  # not shown
     tokens = [tokenizer.label(token) for token in range(config.vocabulary)]
     sizes = asdict(config) | {"mlpWidth": config.mlp_width or 4 * config.width}
-    tables |= {"context": min(tokenizer.context, MOST_TOKENS_IN_BROWSER)}
+    tables |= {"context": min(tokenizer.context, MAX_TOKENS_IN_BROWSER)}
     half = numbers.to(torch.float16).numpy().astype("<f2").tobytes()
     return BrowserModel(Path(name).name, sizes, half, tables, tokens, first_head, model.standard)

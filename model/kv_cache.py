@@ -25,7 +25,7 @@ from model.text import TokenBatch, labelled_batch
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer, TransformerConfig
 
-MOST_IN_FLOAT64 = 20_000_000  # parameters
+MAX_IN_FLOAT64 = 20_000_000  # parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | Non
 
 
 def fits_float64(model: Model) -> bool:
-    return network_of(model) is not None and model.parameters <= MOST_IN_FLOAT64
+    return network_of(model) is not None and model.parameters <= MAX_IN_FLOAT64
 
 
 def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheComparison:
@@ -223,7 +223,7 @@ def old_rows(model: Model, ids: tuple[int, ...], spec: MaskSpec) -> OldRows:
     return OldRows(by_layer.amax(0), by_layer.amax(1), torch.tensor(kept), logits.float().abs().amax(-1).cpu())
 
 
-MOST_MEASURED = 12  # steps of one text
+MAX_MEASURED = 12  # steps of one text
 ROUNDS = 7
 
 
@@ -257,9 +257,9 @@ def multiply_adds(config: TransformerConfig, queries: int, keys: int) -> int:
 
 
 def plan(tokens: int) -> list[int]:
-    """The lengths to try, from 2 to all of a text's tokens, MOST_MEASURED at most, evenly spread, the first and the
+    """The lengths to try, from 2 to all of a text's tokens, MAX_MEASURED at most, evenly spread, the first and the
     last always: all of them ROUNDS times over, so that a machine that is busy for a while slows all alike."""
-    count = max(min(MOST_MEASURED, tokens - 1), 0)
+    count = max(min(MAX_MEASURED, tokens - 1), 0)
     return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)}) * ROUNDS
 
 

@@ -21,8 +21,8 @@ Side = Literal["left", "right"]
 PaddingMask = Literal["off", "keys", "both"]
 PositionIds = Literal["counted", "cells"]
 
-MOST_TEXTS = 8
-MOST_TOKENS = 128  # of a text: twelve runs of the batch should still come while somebody waits
+MAX_TEXTS = 8
+MAX_TOKENS = 128  # of a text: twelve runs of the batch should still come while somebody waits
 BLOCK = 128  # tokens whose logits are held at once: a large vocabulary's take 25 MB
 # Of the largest logit. Float32 keeps 7 digits, and a dozen layers whose sums run in another order cost one to three of
 # them; what padding really does to a text is a hundred times this and more.
@@ -120,12 +120,12 @@ def predicts_next(model: Model) -> bool:
 
 
 def fitting(model: Model, texts: list[str]) -> list[str]:
-    """The first MOST_TEXTS texts, each cut behind MOST_TOKENS tokens; fewer where a run would keep too much. Raises
+    """The first MAX_TEXTS texts, each cut behind MAX_TOKENS tokens; fewer where a run would keep too much. Raises
     ValueError for a text without a token."""
     if not texts:
         return []
-    cut = [shortened(text, MOST_TOKENS, model.encode) for text in texts[:MOST_TEXTS]]
-    longest = min(model.encode(cut).ids.shape[1], MOST_TOKENS)
+    cut = [shortened(text, MAX_TOKENS, model.encode) for text in texts[:MAX_TEXTS]]
+    longest = min(model.encode(cut).ids.shape[1], MAX_TOKENS)
     return cut[: max(model.most_cells // longest, 1)]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.trace import Trace
 
-MOST_WRITTEN = 200  # most tokens written in one text
+MAX_WRITTEN = 200  # most tokens written in one text
 ROUNDING = 1e-6  # a mass so little short of top-p reaches it: float32 logits tell no more
 
 
@@ -124,7 +124,7 @@ class Continuation:
 
     def room(self, context: int) -> int:
         """The number of tokens that a model with this context may still write."""
-        return max(min(context - len(self.ids), MOST_WRITTEN - len(self.written)), 0)
+        return max(min(context - len(self.ids), MAX_WRITTEN - len(self.written)), 0)
 
 
 def _ready(logits: Tensor) -> Tensor:

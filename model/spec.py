@@ -10,11 +10,11 @@ from i18n import N_, msg
 from model.errors import last_of
 from model.mask_kinds import KINDS
 
-MOST_POSITIONS = 1_000_000  # more than any text here has
-MOST_STROKES = 20_000  # most strokes of a drawing
-MOST_IN_SCOPE = 1_000  # most layers, or heads
+MAX_POSITIONS = 1_000_000  # more than any text here has
+MAX_STROKES = 20_000  # most strokes of a drawing
+MAX_IN_SCOPE = 1_000  # most layers, or heads
 LONGEST_SEPARATOR = 40  # most characters of a separator
-MOST_BYTES = 1_000_000  # most bytes of JSON
+MAX_BYTES = 1_000_000  # most bytes of JSON
 
 StrokeKind = Literal["block", "open", "erase"]
 POSITIONS = ("counted", "cells", *(name for name, kind in KINDS.items() if kind.splits))
@@ -35,7 +35,7 @@ class Stroke:
         _expect(self.kind in get_args(StrokeKind), N_("a stroke"), N_("block, open or erase"), self.kind)
         for first, last in ((self.query, self.last_query), (self.key, self.last_key)):
             _expect(_is_count(first) and _is_count(last) and first <= last, N_("a stroke"),
-                    N_("a first and a last position from 0 to {most}"), (first, last), MOST_POSITIONS)  # fmt: skip
+                    N_("a first and a last position from 0 to {most}"), (first, last), MAX_POSITIONS)  # fmt: skip
 
 
 Setting = bool | int | str  # a kind's setting: whether it is on, or its parameter, 0 or "" for off
@@ -90,17 +90,17 @@ class MaskSpec(_Kinds):
             elif kind.splits:
                 _expect(_is_separator(value), name, separator, value, LONGEST_SEPARATOR)
             else:
-                _expect(_is_count(value), name, number, value, MOST_POSITIONS)
+                _expect(_is_count(value), name, number, value, MAX_POSITIONS)
         _expect(self.positions in POSITIONS, "positions", N_("one of {most}"), self.positions, ", ".join(POSITIONS))
         drawn = isinstance(self.drawn, tuple) and all(type(stroke) is Stroke for stroke in self.drawn)
         _expect(drawn, "drawn", N_("a tuple of strokes"), self.drawn)
-        _expect(len(self.drawn) <= MOST_STROKES, "drawn", N_("at most {most:,} strokes"), len(self.drawn), MOST_STROKES)
+        _expect(len(self.drawn) <= MAX_STROKES, "drawn", N_("at most {most:,} strokes"), len(self.drawn), MAX_STROKES)
         for name in ("layers", "heads"):
             some = getattr(self, name)
-            few = isinstance(some, tuple) and len(some) <= MOST_IN_SCOPE
+            few = isinstance(some, tuple) and len(some) <= MAX_IN_SCOPE
             numbers = few and all(map(_is_count, some)) and len(set(some)) == len(some)
             scope = N_("a tuple of at most {most} different whole numbers from 0")
-            _expect(numbers, name, scope, some, MOST_IN_SCOPE)
+            _expect(numbers, name, scope, some, MAX_IN_SCOPE)
 
     def replace(self, **changes: Any) -> "MaskSpec":
         """A copy with these fields changed. Raises ValueError as the constructor does."""
@@ -138,9 +138,9 @@ class MaskSpec(_Kinds):
     @classmethod
     def from_json(cls, text: str | bytes) -> "MaskSpec":
         """What to_json wrote; fields that are not there get their defaults. Raises ValueError, saying what was
-        expected, for anything else and for more than MOST_BYTES of it."""
+        expected, for anything else and for more than MAX_BYTES of it."""
         _expect(isinstance(text, str | bytes), N_("a mask"), "JSON", text)
-        _expect(len(text) <= MOST_BYTES, N_("a mask"), N_("at most {most:,} bytes of JSON"), len(text), MOST_BYTES)
+        _expect(len(text) <= MAX_BYTES, N_("a mask"), N_("at most {most:,} bytes of JSON"), len(text), MAX_BYTES)
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -155,7 +155,7 @@ class MaskSpec(_Kinds):
             data[name] = tuple(data[name])
         if "drawn" in data:
             count = len(data["drawn"])
-            _expect(count <= MOST_STROKES, "drawn", N_("at most {most:,} strokes"), count, MOST_STROKES)
+            _expect(count <= MAX_STROKES, "drawn", N_("at most {most:,} strokes"), count, MAX_STROKES)
             data["drawn"] = tuple(map(stroke_of, data["drawn"]))
         return cls(**data)
 
@@ -191,7 +191,7 @@ def _is_separator(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MOST_POSITIONS
+    return type(value) is int and 0 <= value <= MAX_POSITIONS
 
 
 def _expect(right: bool, name: str, expected: str, got: Any, most: int | str = "") -> None:

@@ -23,7 +23,7 @@ from model.errors import CheckpointError, panics_caught
 PAD_PIECE = "<pad>"
 PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # in tokenizers that training/ makes: padding, start, first ordinary token
 CHARACTERS_TRIED = 64  # a token's worth of text, at the most, that encode reads for each position of the context
-MOST_LABELS = 20_000  # most labels that each tokenizer caches
+MAX_LABELS = 20_000  # most labels that each tokenizer caches
 TOKENS_SPARE = 16  # read beyond the context: in a text cut within a word, that word's tokens are others
 
 
@@ -171,7 +171,7 @@ class BatchTokenizer:
         if words and isinstance(tokenizer.model, Unigram | WordLevel):
             own = [] if tokenizer.pre_tokenizer is None else [tokenizer.pre_tokenizer]
             tokenizer.pre_tokenizer = Both([Split(Regex("|".join(words)), "isolated"), *own])
-        self.label = lru_cache(MOST_LABELS)(token_labels(tokenizer))
+        self.label = lru_cache(MAX_LABELS)(token_labels(tokenizer))
         self.context, self.pad = context, pad
         self.start, self.end = list(start), list(end)
 

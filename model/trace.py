@@ -15,7 +15,7 @@ from model.masks import AllowedCache, MaskContext, MaskSpec
 from model.text import TokenBatch
 
 NEVER = -1e30  # the score of a cell that a network itself never looks at: its weight is 0
-LEAST_ROWS = 64  # least rows of a block: with fewer, the keys of a long text would be copied too often
+MIN_ROWS = 64  # least rows of a block: with fewer, the keys of a long text would be copied too often
 BLOCK_BYTES = 8 * 2**20  # bytes of a block of weights while a layer is reduced; a few are in memory at once
 
 
@@ -246,7 +246,7 @@ class Trace:
         for layer, record in enumerate(self.layers):
             self._check(layer, 0, row)
             queries, keys = record.q.shape[2], record.k.shape[2]
-            step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), LEAST_ROWS if record.context.is_long else 1)
+            step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), MIN_ROWS if record.context.is_long else 1)
             for begin in range(0, queries, step):
                 some = slice(begin, min(begin + step, queries))
                 yield layer, some, record.weights(masks or self.spec, row, some, made)

@@ -10,7 +10,7 @@ from serving.settings import Settings
 from serving.worker_process import WorkerProcess
 
 INSPECTION_SECONDS = 60.0
-LEAST_INSPECTED, MOST_INSPECTED = 10**9, 3 * 10**9  # bytes of memory; the imports alone take a third of the first
+MIN_INSPECTED, MAX_INSPECTED = 10**9, 3 * 10**9  # bytes of memory; the imports alone take a third of the first
 
 
 def start(settings: Settings, engine: Engine) -> Scheduler:
@@ -40,8 +40,8 @@ def start(settings: Settings, engine: Engine) -> Scheduler:
 
 def inspector(settings: Settings, seconds: float = INSPECTION_SECONDS) -> Scheduler:
     """One worker with limits of time and memory, which reads a stranger's files before this process does."""
-    most = max(machine.memory_bytes() // 4, LEAST_INSPECTED)
-    worker = WorkerProcess(1, 1, memory_bytes=min(most, MOST_INSPECTED))
+    most = max(machine.memory_bytes() // 4, MIN_INSPECTED)
+    worker = WorkerProcess(1, 1, memory_bytes=min(most, MAX_INSPECTED))
     return Scheduler([worker], queue_for(settings, 1), seconds=seconds, affinity=False)
 
 

@@ -21,8 +21,8 @@ from serving import machine
 from serving.settings import Settings
 
 WORKER = f"{__package__}.background_worker"
-MOST_SECONDS = 300.0  # that a job may run, pauses included
-MOST_WAITING = 50  # jobs in the queue
+MAX_SECONDS = 300.0  # that a job may run, pauses included
+MAX_WAITING = 50  # jobs in the queue
 USUAL_SECONDS = 30.0  # expected of a job until some have finished
 LEFT_SECONDS = 10.0  # many times the interval at which a page looks
 LOOK = 0.2  # seconds between two checks
@@ -70,7 +70,7 @@ class Background:
         function: Callable[..., Any],
         *arguments: Any,
         left_seconds: float = LEFT_SECONDS,
-        most_seconds: float = MOST_SECONDS,
+        most_seconds: float = MAX_SECONDS,
         **options: Any,
     ) -> None:
         self._so_far, self._lock = JobProgress(), RLock()
@@ -79,7 +79,7 @@ class Background:
         self._job = pickle.dumps((function, arguments, options), pickle.HIGHEST_PROTOCOL)
         self._process: subprocess.Popen | None = None
         with _counting:
-            if len(_waiting) >= MOST_WAITING:
+            if len(_waiting) >= MAX_WAITING:
                 raise TooManyBackgroundJobs(msg(QUEUE_FULL, count=len(_waiting), wait=_expected_wait(1)))
             _waiting.append(self)
         self._start_in_turn()

@@ -18,7 +18,7 @@ from serving.machine import return_freed_memory
 from serving.settings import Settings
 
 Report = Callable[[str], None]
-MOST_WAIT = 600.0  # seconds that one load waits for another
+MAX_WAIT = 600.0  # seconds that one load waits for another
 LOOK_SECONDS = 0.2  # between two calls of a waiting user's `show`, which may raise
 STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Try again later")
 
@@ -137,11 +137,11 @@ class LoadedModels:
         return model
 
     def _load(self, name: str, settings: Settings | None, report: Report) -> Model:
-        end = monotonic() + MOST_WAIT
+        end = monotonic() + MAX_WAIT
         while not self._loading.acquire(timeout=LOOK_SECONDS):
             report(msg("waiting for another model's load"))
             if monotonic() > end:
-                raise QueueFull(msg(STILL_LOADING, minutes=MOST_WAIT / 60))
+                raise QueueFull(msg(STILL_LOADING, minutes=MAX_WAIT / 60))
         try:
             model = self.find(name)
             if model is None:

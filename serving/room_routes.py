@@ -19,12 +19,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from serving.rooms import MOST_PHONES, PHONE, ROOM, STEP, PhonePage, Rooms, served
+from serving.rooms import MAX_PHONES, PHONE, ROOM, STEP, PhonePage, Rooms, served
 
 LOOK = 0.1  # seconds between two looks at a room
 PATIENCE = 25.0  # seconds until a phone hears that the step is the same: less than proxies wait
-WINDOW, MOST_REQUESTS = 10.0, 40  # seconds, and requests of a phone in them
-MOST_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
+WINDOW, MAX_REQUESTS = 10.0, 40  # seconds, and requests of a phone in them
+MAX_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
 THREADS = 8  # that wait for Redis
 LONGEST_ANSWER = 300  # bytes
 GZIP = {"Content-Encoding": "gzip"}  # packed once, for all
@@ -53,7 +53,7 @@ class RoomPhones:
         self._looking: dict[tuple[str, int], asyncio.Task[int | None]] = {}
         self._waiting: Counter[str] = Counter()  # by room
         self._bodies: TTLCache[str, PhonePage] = TTLCache(20, 60)  # the last of a room, for a minute
-        self._requests: LRUCache[tuple[str, int], int] = LRUCache(MOST_REMEMBERED)
+        self._requests: LRUCache[tuple[str, int], int] = LRUCache(MAX_REMEMBERED)
 
     async def open(self, request: Request) -> Response:
         """The page, of a room that is there; else the same, which then says that there is none."""
@@ -65,7 +65,7 @@ class RoomPhones:
         room, phone = request.path_params["room"], request.query_params.get("phone", "")
         if not ROOM.fullmatch(room) or not PHONE.fullmatch(phone):
             return Response(status_code=404)
-        if self._too_often(phone) or self._waiting[room] >= 2 * MOST_PHONES:
+        if self._too_often(phone) or self._waiting[room] >= 2 * MAX_PHONES:
             return Response(status_code=429, headers={"Retry-After": "5"})
         version = await self._ask(self._rooms.version, room)
         if version is not None and not await self._ask(self._rooms.come, room, phone):
@@ -135,7 +135,7 @@ class RoomPhones:
     def _too_often(self, phone: str) -> bool:
         key = phone, int(asyncio.get_running_loop().time() / WINDOW)
         self._requests[key] = self._requests.get(key, 0) + 1
-        return self._requests[key] > MOST_REQUESTS
+        return self._requests[key] > MAX_REQUESTS
 
 
 async def _body(request: Request) -> bytes:

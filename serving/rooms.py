@@ -29,10 +29,10 @@ from serving.settings import Settings
 
 SECONDS = 2 * 3600  # that a room lasts
 UNUSED = 600.0  # seconds without a look of its teacher or a phone after which a room gives way to another
-MOST_ROOMS, MOST_PHONES, MOST_STEPS = 100, 500, 200  # of a server; of a room
-MOST_BYTES = 400_000  # of a step as phones get it
+MAX_ROOMS, MAX_PHONES, MAX_STEPS = 100, 500, 200  # of a server; of a room
+MAX_BYTES = 400_000  # of a step as phones get it
 PARTS = ("", ":phones", ":answers", ":asked")  # a room's keys: its name followed by each of these
-MOST_NAMES = len(PARTS) * MOST_ROOMS + 1
+MAX_NAMES = len(PARTS) * MAX_ROOMS + 1
 SWEEP = 60.0  # seconds between two removals of what has ended
 HERE = 40.0  # seconds for which a phone counts as here after it asked
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
@@ -89,7 +89,7 @@ class MemoryHashes:
     remote = False  # whether a call waits for a network
 
     def __init__(self, now: Callable[[], float] = time) -> None:
-        self._kept: TLRUCache[str, Hash] = TLRUCache(MOST_NAMES, lambda _, kept, __: kept.ends, timer=now)
+        self._kept: TLRUCache[str, Hash] = TLRUCache(MAX_NAMES, lambda _, kept, __: kept.ends, timer=now)
         self._lock = Lock()
         Thread(target=self._expire, daemon=True).start()
 
@@ -201,12 +201,12 @@ class Rooms:
         key, now = RoomKey(secrets.token_urlsafe(16), secrets.token_urlsafe(16)), time()
         end = int(now) + SECONDS
         self.hashes.put("rooms", {key.id: b"%d" % end}, end)  # and then counted: others may open one at the same time
-        while len(ends := self._ends(now)) > MOST_ROOMS:
-            unused = self._unused({*ends} - {key.id}, len(ends) - MOST_ROOMS)
+        while len(ends := self._ends(now)) > MAX_ROOMS:
+            unused = self._unused({*ends} - {key.id}, len(ends) - MAX_ROOMS)
             self._end(*unused or [key.id])
             if not unused:
                 minutes = max(round((min(ends.values()) - now) / 60), 1)
-                raise ValueError(msg(FULL, most=MOST_ROOMS, minutes=minutes))
+                raise ValueError(msg(FULL, most=MAX_ROOMS, minutes=minutes))
         nothing = {"secret": _digest(key.secret), "version": b"0", "step": b"", "choices": b"0", "body": b""}
         self.hashes.put(f"room:{key.id}", nothing | {"ends": b"%d" % end, "looked": b"%d" % now}, end)
         return key
@@ -252,13 +252,13 @@ class Rooms:
         for a step that is too large."""
         if not self.is_open(key):
             raise ValueError(GONE)
-        if len(shown.body) > MOST_BYTES:
+        if len(shown.body) > MAX_BYTES:
             words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}. Shorten its text.")
-            raise ValueError(msg(words, size=len(shown.body), most=MOST_BYTES))
+            raise ValueError(msg(words, size=len(shown.body), most=MAX_BYTES))
         fields = {"step": shown.step.encode(), "choices": b"%d" % shown.choices, "body": shown.body}
         (ends,) = self.hashes.get(f"room:{key.id}", "ends")
         self.hashes.put(f"room:{key.id}", fields | {"version": b"%d" % secrets.randbits(48)}, int(ends or 0))
-        if asked is not None and self.hashes.count(f"room:{key.id}:asked") < MOST_STEPS:
+        if asked is not None and self.hashes.count(f"room:{key.id}:asked") < MAX_STEPS:
             self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()}, int(ends or 0))
 
     def version(self, room: str) -> int | None:
@@ -279,7 +279,7 @@ class Rooms:
         (ends,) = self.hashes.get(f"room:{room}", "ends")
         if ends is None:
             return False
-        if self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MOST_PHONES:
+        if self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MAX_PHONES:
             gone = self._gone(room)
             if gone is None:
                 return False

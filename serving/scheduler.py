@@ -27,7 +27,7 @@ FIRST_GUESS = 0.5  # seconds of a job, until some were done
 SPARE = 2.0  # seconds in which a worker must stop a job that is over its time
 
 TOLD = (ValueError, OSError, MemoryError)  # errors whose messages are for the user
-MOST_REMEMBERED = 10_000  # runs of which it is known which worker has their traces
+MAX_REMEMBERED = 10_000  # runs of which it is known which worker has their traces
 Outcome = Literal["done", "refused", "failed", "too slow", "lost"]
 WorkerState = Literal["starting", "idle", "busy"]
 STOPPED = msg("This server is being stopped. Try again in a minute")
@@ -79,7 +79,7 @@ class FairQueue:
     def __init__(self, workers: int, *, most_waiting: int, most_a_reader: int) -> None:
         self._workers, self._most_waiting, self._most_a_reader = workers, most_waiting, most_a_reader
         self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # the next one first
-        self._has: LRUCache = LRUCache(MOST_REMEMBERED)  # run -> the worker that has its trace
+        self._has: LRUCache = LRUCache(MAX_REMEMBERED)  # run -> the worker that has its trace
         self._changed, self._closed, self._mean = Condition(), False, FIRST_GUESS
         self._low_priority = 0  # such jobs that are being done
 

@@ -7,8 +7,8 @@ from typing import Any
 from i18n import N_, msg
 from serving.background import LEFT_SECONDS, Background, State
 
-MOST_STEPS = 600
-LEAST_CHARACTERS, MOST_CHARACTERS = 200, 40_000
+MAX_STEPS = 600
+MIN_CHARACTERS, MAX_CHARACTERS = 200, 40_000
 TEXT_TOO_SHORT = N_("Training needs a text of at least {least} characters; this one has {count}.")
 
 
@@ -49,7 +49,7 @@ class TrainingProgress:
 class Training(Background):
     """A training. Raises ValueError for a text too short or steps out of range, Busy when there is no room.
 
-    causal: whether it is trained with the causal mask. Of a longer text the first MOST_CHARACTERS are read.
+    causal: whether it is trained with the causal mask. Of a longer text the first MAX_CHARACTERS are read.
     left_seconds: after how many without `watch` it ends.
     """
 
@@ -57,10 +57,10 @@ class Training(Background):
         self, text: str, *, causal: bool, steps: int, seed: int = 1, left_seconds: float = LEFT_SECONDS
     ) -> None:
         text = clean(text)
-        if len(text) < LEAST_CHARACTERS:
-            raise ValueError(msg(TEXT_TOO_SHORT, least=LEAST_CHARACTERS, count=len(text)))
-        if not 1 <= steps <= MOST_STEPS:
-            raise ValueError(msg("Training takes 1 to {most} steps here, not {steps}.", most=MOST_STEPS, steps=steps))
+        if len(text) < MIN_CHARACTERS:
+            raise ValueError(msg(TEXT_TOO_SHORT, least=MIN_CHARACTERS, count=len(text)))
+        if not 1 <= steps <= MAX_STEPS:
+            raise ValueError(msg("Training takes 1 to {most} steps here, not {steps}.", most=MAX_STEPS, steps=steps))
         self.causal, self.total_steps = causal, steps
         super().__init__(_train, text, causal, steps, seed, left_seconds=left_seconds)
 
@@ -83,8 +83,8 @@ class Training(Background):
 
 
 def clean(text: str) -> str:
-    """The part of a text that is trained on: its first MOST_CHARACTERS, line ends as one character."""
-    return text[:MOST_CHARACTERS].replace("\r\n", "\n").encode("utf-8", "replace").decode("utf-8").strip()
+    """The part of a text that is trained on: its first MAX_CHARACTERS, line ends as one character."""
+    return text[:MAX_CHARACTERS].replace("\r\n", "\n").encode("utf-8", "replace").decode("utf-8").strip()
 
 
 def _train(report: Callable[[dict[str, Any]], None], text: str, causal: bool, steps: int, seed: int) -> None:

@@ -101,7 +101,7 @@ def checked_soon(checked_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """So, and of a text its first words alone: for what is not about the check, which takes seconds."""
     from ui import mask_check
 
-    monkeypatch.setattr(mask_check, "MOST_TOKENS", 8)
+    monkeypatch.setattr(mask_check, "MAX_TOKENS", 8)
 
 
 @pytest.fixture

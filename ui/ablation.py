@@ -12,7 +12,7 @@ from model.base import Model
 from model.heads.ablation import Head, HeadsOff, Way, layer_effects
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec, Stroke
-from model.spec import MOST_POSITIONS
+from model.spec import MAX_POSITIONS
 from model.text import TokenBatch
 from serving.job import ModelRef
 from ui import controls, link, page, results, run_view
@@ -73,7 +73,7 @@ HELP = N_(
     "so only the variation between tokens is removed. Another mask: only this head uses a different mask."
 )
 LONGEST = 600  # most characters of a link that list the heads that are off
-MOST_OFF = 64
+MAX_OFF = 64
 
 
 class AblationLink(link.View):
@@ -92,7 +92,7 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
     chosen = [controls.nearest_head(model, layers, heads)] if linked is None else read(linked)
     offered = list(np.ndindex(layers, heads))
     widget: dict[str, Any] = bound("heads_chosen", [one for one in chosen if one in offered], turn_off)
-    widget |= {"max_selections": MOST_OFF, "placeholder": say("none")}
+    widget |= {"max_selections": MAX_OFF, "placeholder": say("none")}
     widget["format_func"] = lambda one: run_view.name_of(model, attention, *one)
     return tuple(st.multiselect(say("Ablated heads"), offered, **widget))
 
@@ -115,7 +115,7 @@ def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
     if name == "ahead":
         return spec.replace(causal=False)
     if name == "not_first":
-        last = MOST_POSITIONS - 1
+        last = MAX_POSITIONS - 1
         return replace(spec, drawn=(Stroke("block", 0, 0, last, 0),))
     return spec.replace(**{NEAR: {"itself": 1, "near": 4}[name]})
 
@@ -128,7 +128,7 @@ def mask_name(name: str, spec: MaskSpec, attention: str) -> str:
 def read(written: str) -> list[Head]:
     """ "4.0,2.1" -> [(4, 0), (2, 1)]; anything but a head is ignored, and repeated heads count once."""
     pairs = re.findall(r"(?<![\d.-])(\d{1,4})\.(\d{1,4})(?![\d.])", written)
-    return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))[:MOST_OFF]
+    return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))[:MAX_OFF]
 
 
 def turn_off(heads: list[Head]) -> None:

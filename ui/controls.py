@@ -13,9 +13,9 @@ from i18n import N_, say, together
 from model import catalog
 from model.base import Model, TokenizedText
 from model.errors import CheckpointError
-from model.gpt2 import MOST_IN_BROWSER, browser_model
+from model.gpt2 import MAX_IN_BROWSER, browser_model
 from model.heads.merging import By
-from model.heads.view import MOST_CELLS
+from model.heads.view import MAX_CELLS
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch, rows_of
 from model.transformer import Transformer
@@ -26,7 +26,7 @@ from ui.sidebar import chat, models, positions, training_steps
 from ui.sidebar.models import EXAMPLES, FIRST, model_found
 from ui.widgets import bound, deferred, download, one_of
 from viz.heads.cells import merged_words
-from viz.heatmap import MOST_TICKS
+from viz.heatmap import MAX_TICKS
 from viz.mask_styles import STYLES
 from viz.sentence import SCOPES
 
@@ -341,11 +341,11 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
     longest = max(rows, columns)
     end = min(max(st.session_state.end or longest, 2), longest)
     begin = min(st.session_state.begin or 0, max(end - 2, 0))
-    if longest <= MOST_TICKS or rows != columns:
+    if longest <= MAX_TICKS or rows != columns:
         return 0, longest
     about = N_("Up to {most} tokens get one cell each; beyond that, each cell shows the largest of several weights.")
     take = lambda part: st.session_state.update(begin=part[0], end=max(part[1], part[0] + 1))  # noqa: E731
-    look = bound("positions", (begin, end), take) | {"help": say(about, most=MOST_CELLS)}
+    look = bound("positions", (begin, end), take) | {"help": say(about, most=MAX_CELLS)}
     return st.slider(say("Part of the text in the large heatmap"), 0, longest, **look)
 
 
@@ -374,20 +374,20 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int], *
     slot = st.expander(say("Offline page"), icon=":material/download:", key="offline", on_change="rerun")
     if not slot.open:
         return
-    from viz.saved.live import MOST_CHARACTERS, live_page  # imported only when it is needed
+    from viz.saved.live import MAX_CHARACTERS, live_page  # imported only when it is needed
 
     with slot:
         try:
             found = browser_model(model, head)
         except CheckpointError:
             words = N_("Offline pages need a model of at most {most:.0f} million parameters with GPT-2's tokenizer.")
-            st.caption(say(words, most=MOST_IN_BROWSER / 1e6))
+            st.caption(say(words, most=MAX_IN_BROWSER / 1e6))
             return
         about = say(
             "One HTML file with the model, **the text** and the masks. It runs in any browser, without a network."
         )
         st.caption(about)
-        make = deferred(lambda: live_page(found, text[:MOST_CHARACTERS], spec, **shown))
+        make = deferred(lambda: live_page(found, text[:MAX_CHARACTERS], spec, **shown))
         download(say("Offline page"), make, "attention.html", "text/html", key="take_page")
 
 

@@ -18,7 +18,7 @@ from model.heads.view import head_name, head_view
 from model.images import captioner, scenes
 from model.images.captioner import GRID, MASKS, PATCH_NAMES, PATCHES, VERSIONS, CaptionerModel, CaptionView, encode
 from model.images.patches import Box, grid_tokens
-from model.images.reading import MOST_BYTES, read_picture
+from model.images.reading import MAX_BYTES, read_picture
 from model.images.scenes import BACKGROUNDS, COLOURS, SHAPES, SIDE, SIZES, Scene, SceneShape, scene_of
 from model.mask_kinds import OF_IMAGES
 from model.spec import MaskSpec
@@ -125,7 +125,7 @@ def choose_image() -> ShownImage | None:
 
     if one_of(say("Image"), SOURCES, "images_source", width="stretch") == "upload":
         about = say("PNG, JPEG or WebP, at most 5 MB. It is read once, shown to you alone and never stored.")
-        look = {"key": "images_file", "on_change": take, "max_upload_size": MOST_BYTES // 2**20, "help": about}
+        look = {"key": "images_file", "on_change": take, "max_upload_size": MAX_BYTES // 2**20, "help": about}
         uploader(say("Image file (PNG, JPEG or WebP)"), ["png", "jpg", "jpeg", "webp"], **look)
         choose_another()
         found = state.get("images_upload")
@@ -265,7 +265,7 @@ def heard(name: str, scene: Scene | None, key: str = "images_picture") -> None:
         x, y = (min(max(round(one * SIDE / 1000), half), SIDE - half) for one in point)
         new = SceneShape(state.images_shape, state.images_colour, state.images_size, x, y)
         others = [one for one in scene.shapes if one.apart_from(new)]
-        _take(replace(scene, shapes=(*others[-scenes.MOST_SHAPES + 1 :], new)))
+        _take(replace(scene, shapes=(*others[-scenes.MAX_SHAPES + 1 :], new)))
     elif name == "patch" and number is not None:
         state.images_removed = ",".join(map(str, sorted({*removed()} ^ {min(number, PATCHES - 1)})))
     elif name == "word" and number is not None:

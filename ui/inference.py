@@ -19,9 +19,9 @@ from model.base import Model, TokenizedText
 from model.huggingface.chat import messages_of
 from model.inference import calls
 from model.inference.calls import PackedLosses, pack
-from model.inference.cost import MOST_TOKENS, MaskCost, cost
+from model.inference.cost import MAX_TOKENS, MaskCost, cost
 from model.inference.draft_tree import ORDERS, POSITIONS, DraftTree, typed_tree, uniform_tree, verify_tree
-from model.inference.streaming import MOST_STREAMED, StreamedText, has_chunks, ids_of, stream
+from model.inference.streaming import MAX_STREAMED, StreamedText, has_chunks, ids_of, stream
 from model.mask_kinds import KINDS
 from model.masks import ON_TEXT, MaskSpec
 from model.text import TokenBatch
@@ -46,7 +46,7 @@ REST = N_("Separated by commas; the rest of the text is one more document.")
 SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left")}
 BLOCK_SIZES = ("16", "32", "64", "128", "256")
 HEAD_SIZE = 64  # the width of the head whose operations are counted
-MOST_SLIDERS = 6
+MAX_SLIDERS = 6
 NO_MASKS = '{"causal": true}'  # no masks but the causal one
 LOOK_EVERY = 0.3  # seconds between two parts of a stream
 PART_SECONDS = 0.7  # seconds of reading in each part
@@ -76,7 +76,7 @@ class ServingLink(link.View):
     stream_window: link.Whole = 60
     stream_sinks: link.Whole = 4
     stream_step: link.Whole = 8
-    tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 4096
+    tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] = 4096
     block: Literal[*BLOCK_SIZES] = "128"  # type: ignore[valid-type]
     cost_masks: Annotated[str, link.at_most(link.LONGEST_MASKS)] = NO_MASKS
     cost_documents: Annotated[str, link.at_most(400)] = ""
@@ -220,10 +220,10 @@ def _drag(ends: list[int], count: int, alike: bool) -> None:
         size = min(max(whole_numbers(st.session_state.chunks)[0], 1), left)
         st.slider(say("Size of all chunks"), 1, left, width=260,
                   **bound("all_chunks", size, lambda size: st.session_state.update(chunks=str(size))))  # fmt: skip
-        few = left > 2 and 2 <= len(free) <= MOST_SLIDERS + 1
+        few = left > 2 and 2 <= len(free) <= MAX_SLIDERS + 1
         st.button(say("Set each one"), on_click=take, args=(free,), disabled=not few,
-                  help=say("One slider for the end of each of 2 to {most} chunks.", most=MOST_SLIDERS + 1))  # fmt: skip
-    elif left > 2 and len(free) <= MOST_SLIDERS + 1:
+                  help=say("One slider for the end of each of 2 to {most} chunks.", most=MAX_SLIDERS + 1))  # fmt: skip
+    elif left > 2 and len(free) <= MAX_SLIDERS + 1:
         for number, end in enumerate(free[:-1]):
             st.slider(say("End of call {number}", number=number + 1 + (start > 0)), start + 1, count - 1, width=170,
                       **bound(f"end_{number}", end, partial(take_end, number)))  # fmt: skip
@@ -292,7 +292,7 @@ def show_streaming(row: Row) -> SectionView:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         source = one_of(say("Text"), SOURCES, "stream_text", width="content",
                         help=say("A text with fewer tokens is repeated."))  # fmt: skip
-        whole_number(say("Tokens"), "stream_tokens", 2, MOST_STREAMED, width=120)
+        whole_number(say("Tokens"), "stream_tokens", 2, MAX_STREAMED, width=120)
         whole_number(say("Sinks"), "stream_sinks", 0, min(row.model.context - 1, 64), width=120)
         room = row.model.context - state.stream_sinks
         whole_number(say("Window"), "stream_window", 1, min(room, 2_048), width=120)
@@ -373,15 +373,15 @@ def show_cost() -> SectionView:
         state.cost_masks = spec.replace(**{name: value}).to_json()
 
     with top, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        whole_number(say("Tokens"), "tokens", 1, MOST_TOKENS, width=140)
+        whole_number(say("Tokens"), "tokens", 1, MAX_TOKENS, width=140)
         st.selectbox(say("Block size"), BLOCK_SIZES, key="block", width=110)
         for name in ON_TEXT:  # a control for each kind of mask
             label, words, value = say(STYLES[name].label), say(STYLES[name].help), getattr(spec, name)
             if KINDS[name].first is None:
                 st.toggle(label, help=words, **bound(f"cost_{name}", value, partial(take, name)))
             else:  # a size beyond the longest text is the same mask
-                bind = bound(f"cost_{name}", min(value, MOST_TOKENS), partial(take, name))
-                st.number_input(label, 0, MOST_TOKENS, help=words, width=120, **bind)
+                bind = bound(f"cost_{name}", min(value, MAX_TOKENS), partial(take, name))
+                st.number_input(label, 0, MAX_TOKENS, help=words, width=120, **bind)
         st.text_input(say("Tokens of each document"), key="cost_documents", width=200, help=say(REST))
     documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
     if spec.documents and not documents:

@@ -45,8 +45,8 @@ class LayersLink(link.View):
     over: Over = "rollout"
 
 
-MOST_LENS = 64  # most rows of the table
-MOST_BESIDE = 9  # most columns of the table that leave room beside it
+MAX_LENS = 64  # most rows of the table
+MAX_BESIDE = 9  # most columns of the table that leave room beside it
 BEFORE, STEP = 40, 16  # in a longer text: the fewest rows before the query, and by how many the rows move
 UNITS = {"mean": N_("mean weight"), "maximum": N_("largest weight"), "rollout": N_("rollout"), "flow": N_("flow")}
 ATTENTION_ALONE = N_(
@@ -78,7 +78,7 @@ def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
         words_of = N_("{shown} of {count:,} positions are shown, those around the query: {first} to {last}.")
         st.caption(say(words_of, shown=end - begin, count=real.stop - real.start, first=begin, last=end - 1))
     inside = begin <= query < end
-    beside = len(found.ids) <= MOST_BESIDE
+    beside = len(found.ids) <= MAX_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
     left.html(
         cached_figure(pictures.lens_table, found, positions, query, other) + pictures.key(compared=other is not None)
@@ -94,15 +94,15 @@ def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
 
 
 def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
-    """The positions that the table shows of the real ones, [begin, end): all, or MOST_LENS around the query.
+    """The positions that the table shows of the real ones, [begin, end): all, or MAX_LENS around the query.
 
     They stay the same for STEP consecutive queries, because other positions need another run of the model.
     """
-    if end - begin <= MOST_LENS:
+    if end - begin <= MAX_LENS:
         return begin, end
     first = begin + max(chosen - BEFORE - begin, 0) // STEP * STEP
-    first = min(first, end - MOST_LENS)
-    return first, first + MOST_LENS
+    first = min(first, end - MAX_LENS)
+    return first, first + MAX_LENS
 
 
 def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -> str:

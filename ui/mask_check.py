@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 WHATS = {"model": N_("A model"), "patient": N_("A sample module")}
 TYPES = ("float32", "bfloat16")
 KINDS = (N_("decoder"), N_("encoder"), N_("encoder-decoder"))  # the values of report.kind
-MOST_TOKENS = 48  # most tokens of the text that are read
-MOST_MEGABYTES = 600  # most megabytes of weights: more would take minutes here
+MAX_TOKENS = 48  # most tokens of the text that are read
+MAX_MEGABYTES = 600  # most megabytes of weights: more would take minutes here
 SECONDS = 90.0
 LOADING = N_("Loading …")
 WAITING = N_("Waiting for the same check, which another user started …")
@@ -79,7 +79,7 @@ def read(model: Model, text: str) -> CheckInput:
     many = int(batch.keep[0].sum())
     if many < 2:
         raise CannotCheck(msg("a check needs a text of at least two tokens: type one more word"))
-    kept = min(many, MOST_TOKENS)
+    kept = min(many, MAX_TOKENS)
     return CheckInput(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
 
 
@@ -95,7 +95,7 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
 
         files = checkpoint_files.local_files(folder)
         size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
-        if size > MOST_MEGABYTES:
+        if size > MAX_MEGABYTES:
             words = N_(
                 "{name} has {size:,.0f} MB of weights, more than the limit here: run python -m unmask check {name}"
             )

@@ -115,9 +115,9 @@ def padded_texts(model: Model, text: str) -> PaddedTexts:
         texts = padding.fitting(model, rows)
         need_padding = bool(texts) and not bool(model.encode(texts).keep.all())
         ours = () if need_padding else OURS
-        kept = texts[: padding.MOST_TEXTS - len(ours)]
+        kept = texts[: padding.MAX_TEXTS - len(ours)]
         batch = model.encode(kept) if kept else None
-        limits = {"most": padding.MOST_TOKENS, "model": explain.title_of(model), "context": model.context}
+        limits = {"most": padding.MAX_TOKENS, "model": explain.title_of(model), "context": model.context}
         cut = N_(
             "Sentence {number} is cut to its first {kept:,} tokens: this page compares at most {most} per sentence, "
             "and {model} reads at most {context:,} here."
@@ -132,7 +132,7 @@ def padded_texts(model: Model, text: str) -> PaddedTexts:
                 "Lines shown: the first {shown} of {count:,}. The page takes at most {most} including its own, fewer "
                 "if they are long."
             )
-            notes.append(say(left_out, shown=len(kept), count=len(rows), most=padding.MOST_TEXTS))
+            notes.append(say(left_out, shown=len(kept), count=len(rows), most=padding.MAX_TEXTS))
         whole = "\n".join([*rows[: len(kept)], *ours, *rows[len(kept) :]])
         return PaddedTexts((*kept, *ours), len(ours), tuple(notes), whole)
 

@@ -71,9 +71,9 @@ SELECTORS = {
 EARLY_SCRIPTS = ("PlotlyChart", "BidiComponent", "Selectbox", "TextArea", "Checkbox")
 # Relies on: the name of the cookie without which Streamlit refuses uploads.
 XSRF_COOKIE = "_streamlit_xsrf"
-MOST_UPLOADS = 4  # of a session: a page has at most two uploaders, each for one file, which a new one replaces
-MOST_DOWNLOADS = 20  # of a session that are being made or waiting
-MOST_MADE = 4  # downloads at a time, of all sessions: fewer than the threads of asyncio.to_thread
+MAX_UPLOADS = 4  # of a session: a page has at most two uploaders, each for one file, which a new one replaces
+MAX_DOWNLOADS = 20  # of a session that are being made or waiting
+MAX_MADE = 4  # downloads at a time, of all sessions: fewer than the threads of asyncio.to_thread
 download_of = ContextVar[str]("download_of", default="")  # the session whose download is made here
 
 
@@ -309,7 +309,7 @@ def limit_uploads() -> None:
         if not runtime.get_instance().is_active_session(session_id):
             raise HTTPException(400)  # if the session has ended, nothing would ever remove it
         add(self, session_id, file)
-        for old in list(self.file_storage[session_id])[:-MOST_UPLOADS]:
+        for old in list(self.file_storage[session_id])[:-MAX_UPLOADS]:
             self.remove_file(session_id, old)
 
     MemoryUploadedFileManager.add_file = add_to_few  # type: ignore[method-assign]  # Streamlit has no hook for it
@@ -325,13 +325,13 @@ def make_downloads_in_turn() -> None:
     asyncio.to_thread in it; and `Runtime.is_active_session`.
     """
     handle = DeferredFileHandler.handle
-    turns, any_turn = WeakValueDictionary[str, _Turn](), asyncio.Semaphore(MOST_MADE)  # of each session, of all
+    turns, any_turn = WeakValueDictionary[str, _Turn](), asyncio.Semaphore(MAX_MADE)  # of each session, of all
 
     async def handle_in_turn(
         self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
     ) -> BackendOperationResponse:
         turn = turns.setdefault(session_id, _Turn())
-        if turn.asked < MOST_DOWNLOADS:
+        if turn.asked < MAX_DOWNLOADS:
             turn.asked += 1
             try:
                 async with turn, any_turn:

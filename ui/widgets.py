@@ -18,7 +18,7 @@ from i18n import language, say, spoken
 from ui import streamlit_internals
 
 Made = TypeVar("Made")
-MOST = 10**6  # more than any position, layer or number of a picture's part
+MAX_WHOLE = 10**6  # more than any position, layer or number of a picture's part
 
 
 def bound(choice: str, value: Any, take: Callable[[Any], object] | None = None) -> dict[str, Any]:
@@ -112,8 +112,8 @@ def component_value(key: str) -> Mapping[str, Any]:
 
 
 def whole(sent: Any) -> int | None:
-    """A whole number from 0 to MOST that a component sent; None for anything else: a browser may send what it likes."""
-    return int(sent) if isinstance(sent, int | float) and 0 <= sent <= MOST and sent == int(sent) else None
+    """The value as an int if it is a whole number from 0 to MAX_WHOLE, else None: a browser may send anything."""
+    return int(sent) if isinstance(sent, int | float) and 0 <= sent <= MAX_WHOLE and sent == int(sent) else None
 
 
 def wholes(sent: Any, count: int) -> list[int] | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-MOST_SECONDS = 1_000_000
+MAX_SECONDS = 1_000_000
 NAME = "unmask" if Path(sys.argv[0]).stem == "unmask" else "python -m unmask"
 
 EPILOG = f"""\
@@ -41,8 +41,8 @@ examples:
 def seconds(said: str) -> float:
     """A time limit in seconds. Raises ValueError, which argparse turns into a sentence, for anything else."""
     found = float(said)
-    if not 0 < found <= MOST_SECONDS:
-        raise argparse.ArgumentTypeError(f"expected more than 0 and at most {MOST_SECONDS:,}, got {said[:20]}")
+    if not 0 < found <= MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"expected more than 0 and at most {MAX_SECONDS:,}, got {said[:20]}")
     return found
 
 

@@ -18,7 +18,7 @@ from model.circuits.ov_qk import OVCircuit, QKCircuit
 from model.circuits.patching import Patch, PatchMetric, PatchPair
 from model.errors import index, items
 from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, layer_effects, outcome
-from model.heads.layers import MOST_POSITIONS, How, layer_maps, logit_lens, token_flow
+from model.heads.layers import MAX_POSITIONS, How, layer_maps, logit_lens, token_flow
 from model.heads.view import HeadView, head_name
 from model.inference.calls import continuation_ids
 from model.mask_kinds import NEAR, OF_IMAGES
@@ -98,8 +98,8 @@ class Analyses(HeadSource):
         self._expect_predictions()
         real, tokens = self.trace.batch.real(self.row), self._predicting
         stop = real.stop if end is None else index("stop", end, len(tokens) + 1)
-        begin = max(real.start, stop - MOST_POSITIONS) if begin is None else index("query", begin, len(tokens))
-        end = min(begin + MOST_POSITIONS, stop) if end is None else stop
+        begin = max(real.start, stop - MAX_POSITIONS) if begin is None else index("query", begin, len(tokens))
+        end = min(begin + MAX_POSITIONS, stop) if end is None else stop
         found = logit_lens(self.model, self.trace.batch, self.trace.spec, self.row, range(begin, end))
         labels = {position: tokens[position] for position in range(begin, end)}
         settled = column_names(found.settled(end - begin - 1) + 1)[-1]

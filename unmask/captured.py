@@ -27,8 +27,8 @@ from model.heads.survey import expect_weights
 from model.mask_kinds import NEAR
 from unmask.sources import GivenHeads
 
-MOST_CALLS = 512
-MOST_BYTES = 2**30  # most bytes of the weights and scores of all heads
+MAX_CALLS = 512
+MAX_BYTES = 2**30  # most bytes of the weights and scores of all heads
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # of F.scaled_dot_product_attention
 PATTERN = re.compile(r"blocks\.(\d+)\.attn\.hook_pattern")
 NEVER = -1e4  # an additive mask below it blocks
@@ -168,8 +168,8 @@ class _Calls(TorchFunctionMode):
 
     def _note(self, *args: Any, **kwargs: Any) -> None:
         given = dict(zip(ARGUMENTS, args, strict=False)) | kwargs
-        if len(self.found) == MOST_CALLS:
-            raise ValueError(f"expected at most {MOST_CALLS} attention calls, got more")
+        if len(self.found) == MAX_CALLS:
+            raise ValueError(f"expected at most {MAX_CALLS} attention calls, got more")
         own = 3 if given.get("enable_gqa") else 2  # axes that are not broadcast
         rows = torch.broadcast_shapes(*(given[name].shape[:-own] for name in ARGUMENTS[:3]))
         given |= {name: given[name].expand(*rows, *given[name].shape[-own:]) for name in ARGUMENTS[:3]}
@@ -226,9 +226,9 @@ def _array(name: str, some: Any, row: int) -> np.ndarray:
 
 
 def _expect_room(cells: int) -> None:
-    if 4 * 3 * cells > MOST_BYTES:  # three arrays
+    if 4 * 3 * cells > MAX_BYTES:  # three arrays
         raise ValueError(
-            f"expected at most {MOST_BYTES / 1e9:.1f} GB of weights and scores, got more: take a shorter text"
+            f"expected at most {MAX_BYTES / 1e9:.1f} GB of weights and scores, got more: take a shorter text"
         )
 
 

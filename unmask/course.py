@@ -19,7 +19,7 @@ from lessons.reading import FOLDER, Shelved, shelf
 from model import catalog
 from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError
-from model.gpt2 import MOST_TOKENS_IN_BROWSER, browser_model
+from model.gpt2 import MAX_TOKENS_IN_BROWSER, browser_model
 from model.heads.vectors import RunScores, four_token_steps, run_scores
 from model.heads.view import head_name, head_view
 from model.trace import Trace
@@ -181,7 +181,7 @@ class CourseModels:
         step.check(model, name, text, read)
         masks = model.standard if of.masks is None else of.masks
         everywhere = not masks.layers and not masks.heads and masks.positions == "counted"
-        fits = file and everywhere and read.batch.ids.shape[1] <= MOST_TOKENS_IN_BROWSER
+        fits = file and everywhere and read.batch.ids.shape[1] <= MAX_TOKENS_IN_BROWSER
         browser = {"model": file, "lines": read.rows, "masks": written(masks)} if fits else None
         try:
             return StepRun(model, model.run(read.batch, masks).select(step.attention), browser)

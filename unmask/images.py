@@ -11,14 +11,14 @@ from model.huggingface.image_prompts import ImageBatch, image_mask, looks
 from model.images.patches import ImageToken
 from model.mask_kinds import OF_IMAGES
 from unmask.pictures import Picture, Predicted, predicted, printed_file
-from unmask.runs import MOST_PREDICTED, Run
+from unmask.runs import MAX_PREDICTED, Run
 from viz.hatch import picture_uri
 from viz.html import tag
 from viz.images import LitImage, composed, lit_image, lit_packet, lit_sentence, mapping_note, shown_at
 from viz.numbers import TOP, Candidate
 from viz.saved.standalone import Canvas, page
 
-MOST_REPORTED = 3  # heads whose pictures are in a report
+MAX_REPORTED = 3  # heads whose pictures are in a report
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +64,7 @@ class ImageRun(Run):
         names = getattr(self.model, "classes", {})
         if not names:
             raise ValueError(f"expected an image classifier with its classes, got {self.model.name}")
-        most = min(index("number of classes", most, MOST_PREDICTED, first=1), len(names))
+        most = min(index("number of classes", most, MAX_PREDICTED, first=1), len(names))
         self._expect_same_weights()
         found = self.model.ranked(self.trace.logits[0].softmax(-1), most)
         return predicted("class", [Candidate(*one) for one in found])
@@ -85,7 +85,7 @@ class ImageRun(Run):
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
         found = []
-        for layer, head in heads[:MOST_REPORTED]:
+        for layer, head in heads[:MAX_REPORTED]:
             lit = self.lit(layer, head)
             uris = [picture_uri(composed(one)) for one in lit.layers()]
             found += [(lit_sentence(lit) if not number else "", uri) for number, uri in enumerate(uris)]

@@ -20,7 +20,7 @@ from model.errors import index, items
 from model.files import read_regular
 from model.heads.survey import step_measures
 from model.heads.view import head_name
-from model.huggingface.checkpoint_files import MOST_SMALL_BYTES
+from model.huggingface.checkpoint_files import MAX_SMALL_BYTES
 from model.images.reading import picture_of
 from model.inference.cost import cost as cost
 from model.kv_cache import batch_of
@@ -372,7 +372,7 @@ def _inspector() -> Scheduler:
 def _classifier(name: str) -> Model | None:
     """The image classifier in a folder, None where there is none."""
     try:
-        if json.loads(read_regular(Path(name) / "config.json", MOST_SMALL_BYTES))["model_type"] not in CLASSIFIERS:
+        if json.loads(read_regular(Path(name) / "config.json", MAX_SMALL_BYTES))["model_type"] not in CLASSIFIERS:
             return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # what is wrong with it, catalog.load says
         return None

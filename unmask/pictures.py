@@ -20,7 +20,7 @@ from model.heads.merging import over_queries
 from model.heads.view import HeadView, cropped
 from viz.components import VIEWS, source, style
 from viz.heads.cells import around, changed, difference_packet, picture_packet, weight_text
-from viz.heads.tokens import MOST_ARC_TOKENS, arcs_packet, left_out, light_words, tokens_packet
+from viz.heads.tokens import MAX_ARC_TOKENS, arcs_packet, left_out, light_words, tokens_packet
 from viz.html import tag
 from viz.numbers import Candidate, chance, key_count, layer_count, next_token_table, query_count
 from viz.saved.explorer import part_words
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HTML, PRINT = ("html", "htm"), ("png", "svg", "pdf")
-MOST_TOKENS = 256  # most queries and most keys in a picture
+MAX_TOKENS = 256  # most queries and most keys in a picture
 FRAME_HEIGHT = 620  # pixels, until the page has measured itself
 ABSENT = "{}: this picture has no room for it; ask for it alone."
 TRAITS = {  # a widget's traits by its view: what a user picks in it
@@ -255,7 +255,7 @@ def head_picture(
     query: the position whose row is framed. first_token: the key that arcs may leave out. axes: what its rows and
     columns are, where these are no queries.
     """
-    heads = ShownHeads(names, views, query, MOST_ARC_TOKENS if form == "arcs" else MOST_TOKENS, across)
+    heads = ShownHeads(names, views, query, MAX_ARC_TOKENS if form == "arcs" else MAX_TOKENS, across)
     weights = views[0].weights
     most = weight_text(np.abs(weights).max(initial=0.0))
     rows = layer_count if axes else query_count

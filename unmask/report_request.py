@@ -21,9 +21,9 @@ from unmask.pictures import Picture
 from unmask.runs import Run
 from unmask.sources import pairs_of
 from viz.export.words import versions
-from viz.heads.cells import MOST_CELLS, merged_words
-from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, report_page
-from viz.saved.live import MOST_CHARACTERS, live_page
+from viz.heads.cells import MAX_CELLS, merged_words
+from viz.saved.explorer import MAX_TOKENS, ReportNumbers, ReportView, report_page
+from viz.saved.live import MAX_CHARACTERS, live_page
 
 APP = "http://127.0.0.1:8501/"  # where `unmask` serves it
 LONGEST_LINK = 8_000  # characters, as ui/link.py has it
@@ -60,7 +60,7 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
             text=run.text if run.trace.batch.texts or run.trace.batch.source else "".join(run.labels),
             cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
             labels=run.trace.batch.pieces[run.row],
-            heads=run.all_heads(chosen, MOST_CELLS, MOST_TOKENS),
+            heads=run.all_heads(chosen, MAX_CELLS, MAX_TOKENS),
             now=now,
             standard=then,
             link=link,
@@ -113,8 +113,8 @@ def live_page_of(asked: argparse.Namespace, text: str) -> str:
     """The page that holds the model. Raises ValueError and OSError with a sentence."""
     if asked.lang not in LANGUAGES:
         raise ValueError(f"expected a language out of {', '.join(LANGUAGES)}, got {asked.lang!r}")
-    if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"expected a text of at most {MOST_CHARACTERS:,} characters, got {len(text):,}")
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"expected a text of at most {MAX_CHARACTERS:,} characters, got {len(text):,}")
     check_on_this_machine(asked.model, asked.download)
     loaded = load(asked.model)
     spec = spec_of(loaded.model.standard, masks_of(asked.masks))

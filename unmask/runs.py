@@ -16,20 +16,20 @@ from model.base import Model
 from model.errors import index, items, whole_numbers
 from model.heads.merging import By, merge_groups, merged_head, merged_weights
 from model.heads.survey import Survey, changes, every_weight, survey
-from model.heads.view import MOST_CELLS, HeadView, head_part, mask_view
+from model.heads.view import MAX_CELLS, HeadView, head_part, mask_view
 from model.inference.calls import CallsComparison, PackedLosses, check_predicts, compare_calls, ends_of, pack
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
-from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
+from model.inference.streaming import MAX_STREAMED, StreamedText, ids_of, stream
 from model.masks import MaskSpec
 from model.network_state import NetworkState, weights_in
-from model.spec import MOST_STROKES
+from model.spec import MAX_STROKES
 from model.text import TokenBatch
 from model.trace import Trace
 from unmask.analyses import Analyses
 from unmask.checking import Checkable, tokens_in
 from unmask.live_head import LiveHead
 from unmask.masks import expect_text, spec_of
-from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
+from unmask.pictures import ABSENT, MAX_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
 from viz.heads.cells import changed, weight_text, window
 from viz.html import tag
 from viz.mask_lab.canvas import canvas_packet
@@ -38,9 +38,9 @@ from viz.saved.explorer import CHANGES, explorer_page
 from viz.saved.standalone import Canvas, page
 from viz.sentence import loss_words
 
-MOST_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
-MOST_WHOLE = 6_000**2  # numbers of one head that are made at once: 144 MB
-MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of its own
+MAX_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
+MAX_WHOLE = 6_000**2  # numbers of one head that are made at once: 144 MB
+MAX_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of its own
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,7 +177,7 @@ class Run(Analyses, Checkable):
         """The row's text, from its beginning again where it is shorter, read with a cache of sinks + window tokens from
         which the others are dropped, with and without the sinks; `step` tokens per call. Raises ValueError for sizes
         that do not fit, and for a model that cannot be run so."""
-        tokens = index("number of tokens", tokens, MOST_STREAMED + 1, first=2)
+        tokens = index("number of tokens", tokens, MAX_STREAMED + 1, first=2)
         alone = self._alone
         given = alone.ids[0].tolist()  # repeated, if they were not read from a text
         text = alone.texts[0] if alone.texts else ""
@@ -243,7 +243,7 @@ class Run(Analyses, Checkable):
         self._expect_target("next token")
         labels = self.trace.batch.pieces[self.row]
         here = self.trace.batch.real(self.row).stop - 1 if query is None else index("query", query, len(labels))
-        most = index("number of tokens", most, MOST_PREDICTED + 1, first=1)
+        most = index("number of tokens", most, MAX_PREDICTED + 1, first=1)
         found = self.model.ranked(self.trace.next_token(self.row, here), most)
         return predicted(f"after {labels[here]}", [Candidate(*one) for one in found])
 
@@ -262,8 +262,8 @@ class Run(Analyses, Checkable):
         if not self._is_long or self.by != "tokens":
             return self.view(layer, head)
         self._check(layer, head)
-        rows, columns = (window(0, size, self.last, MOST_TOKENS) for size in self._size)
-        return head_part(self.trace, self.row, self.masks, layer, head, rows, columns, MOST_TOKENS)
+        rows, columns = (window(0, size, self.last, MAX_TOKENS) for size in self._size)
+        return head_part(self.trace, self.row, self.masks, layer, head, rows, columns, MAX_TOKENS)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -279,7 +279,7 @@ class Run(Analyses, Checkable):
         for a text of any length. Raises ValueError for more than 256 of either, or none."""
         self._check(layer, head)
         rows, columns = (_part(*one) for one in zip((queries, keys), self._size, strict=True))
-        view = head_part(self.trace, self.row, self.masks, layer, head, rows, columns, most=MOST_TOKENS)
+        view = head_part(self.trace, self.row, self.masks, layer, head, rows, columns, most=MAX_TOKENS)
         query, title = min(max(self.last, rows[0]), rows[1] - 1), self.merged("tokens").title
         return head_picture("heatmap", [self.named(layer, head)], [view], query, title, across=self.across)
 
@@ -289,14 +289,14 @@ class Run(Analyses, Checkable):
 
     @property
     def _is_long(self) -> bool:
-        return math.prod(self._size) > MOST_WHOLE
+        return math.prod(self._size) > MAX_WHOLE
 
     def _expect_room(self) -> None:
         if self._is_long:
             queries, keys = self._size
             whole = "run" if self.by == "tokens" else 'run.merged("tokens")'
             raise ValueError(
-                f"expected a text of at most {math.isqrt(MOST_WHOLE):,} tokens for a whole head, got {queries:,} × "
+                f"expected a text of at most {math.isqrt(MAX_WHOLE):,} tokens for a whole head, got {queries:,} × "
                 f"{keys:,}: run.head_part(layer, head, queries=(0, 256), keys=(0, 256)) gives a part, {whole}.heads() "
                 "all heads at a glance"
             )
@@ -312,12 +312,12 @@ class Run(Analyses, Checkable):
         allowed = self.trace.allowed(layer, self.row, head=head).numpy()
         view = mask_view(self.trace, self.row, self.masks, layer, head)
         queries, keys = allowed.shape
-        begin, end = part = window(0, queries, self.last, MOST_CELLS)
+        begin, end = part = window(0, queries, self.last, MAX_CELLS)
         cells = "cell" if allowed.sum() == 1 else "cells"
         size = f"{query_count(queries)} × {key_count(keys)}, {allowed.sum():,} {cells} allowed"
         note = f"Shown are tokens {begin}–{end - 1} of {queries:,}." if end - begin < queries else ""
 
-        def canvas(most: int = MOST_STROKES) -> Canvas:
+        def canvas(most: int = MAX_STROKES) -> Canvas:
             return Canvas("mask", canvas_packet(view, rows=part, columns=part, epoch=0, number=0, most=most))
 
         # the page without strokes: nothing there runs the model on a drawing
@@ -381,7 +381,7 @@ class Run(Analyses, Checkable):
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:
         """The ids and labels of a text, or of the beginning of this row."""
         ids, labels = super().tokens_of(text) or tokens_in(self.trace.batch, self.row)
-        return (ids, labels) if text else (ids[:MOST_CHECKED], labels[:MOST_CHECKED])
+        return (ids, labels) if text else (ids[:MAX_CHECKED], labels[:MAX_CHECKED])
 
     def first_head(self) -> tuple[int, int]:
         return catalog.first_head(self.model) if self.trace.name == self.trace.attentions[0] else (0, 0)
@@ -391,8 +391,8 @@ class Run(Analyses, Checkable):
 
 
 def _part(given: tuple[int, int], size: int) -> tuple[int, int]:
-    """A range [begin, end) of `size` positions. Raises ValueError for anything else, or more than MOST_TOKENS."""
+    """A range [begin, end) of `size` positions. Raises ValueError for anything else, or more than MAX_TOKENS."""
     pair = whole_numbers("a pair of positions", given)
-    if len(pair) != 2 or not 0 <= pair[0] < pair[1] <= min(size, pair[0] + MOST_TOKENS):
-        raise ValueError(f"expected 1 to {MOST_TOKENS} positions from 0 to {size}, got {given!r:.80}")
+    if len(pair) != 2 or not 0 <= pair[0] < pair[1] <= min(size, pair[0] + MAX_TOKENS):
+        raise ValueError(f"expected 1 to {MAX_TOKENS} positions from 0 to {size}, got {given!r:.80}")
     return pair[0], pair[1]

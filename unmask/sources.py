@@ -13,8 +13,8 @@ from model.errors import index, items
 from model.heads.merging import By, Groups, groups_of_labels, merged, merged_blocked, merged_weights
 from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
 from model.heads.view import HeadView, head_name
-from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, Picture, head_picture, printed_file
-from viz.heads.tokens import MOST_HEADS
+from unmask.pictures import ABSENT, MAX_TOKENS, HeadPicture, Picture, head_picture, printed_file
+from viz.heads.tokens import MAX_HEADS
 from viz.numbers import head_count, key_count, layer_count, query_count
 from viz.palette import MASK_COLOURS
 from viz.saved.explorer import AllHeads, all_heads, explorer_page
@@ -109,8 +109,8 @@ class HeadSource(ABC):
         if by is not None:
             return self.merged(by).arcs(layer, heads)
         some = [int(heads)] if isinstance(heads, Integral) else items("a head of the layer, or several", heads)
-        if not 1 <= len(some) <= MOST_HEADS:
-            raise ValueError(f"expected 1 to {MOST_HEADS} heads, got {len(some)}")
+        if not 1 <= len(some) <= MAX_HEADS:
+            raise ValueError(f"expected 1 to {MAX_HEADS} heads, got {len(some)}")
         return self._picture("arcs", layer, some)
 
     def heads(self) -> Picture:
@@ -131,7 +131,7 @@ class HeadSource(ABC):
         return {"layer": self.numbers or range(len(numbers)), **dict(names)}
 
     def all_heads(
-        self, chosen: Sequence[tuple[int, int]], cells: int = HELD_CELLS, tokens: int = MOST_TOKENS
+        self, chosen: Sequence[tuple[int, int]], cells: int = HELD_CELLS, tokens: int = MAX_TOKENS
     ) -> AllHeads:
         """All heads as thumbnails, and as many in full as there is room for, the chosen ones first.
 

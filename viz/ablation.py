@@ -17,7 +17,7 @@ from viz.palette import NOW, STANDARD
 
 NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
 LISTED = 10
-MOST_NAMED = 8  # heads in a sentence; more are counted
+MAX_NAMED = 8  # heads in a sentence; more are counted
 CHANGE = N_(
     "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by {nats} nats, and its "
     "probability from {before} to {after}."
@@ -64,7 +64,7 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
     target's log-probabilities with all heads and without these."""
     if not names:
         return say("No head is off. Choose heads above, or rank them all by their effect on this prediction.")
-    heads = say_all(names) if len(names) <= MOST_NAMED else say("{count} heads", count=len(names))
+    heads = say_all(names) if len(names) <= MAX_NAMED else say("{count} heads", count=len(names))
     about = {"heads": heads, "way": way, "position": asked.position, "nats": signed(before - after, 2)}
     about |= {"target": escape(asked.target), "query": escape(asked.query)}
     return say(CHANGE, **_chances(before, after), **about)

@@ -13,7 +13,7 @@ from viz.heatmap import (
     AXIS,
     KEY_TITLE,
     LONGEST_TICK,
-    MOST_TICKS,
+    MAX_TICKS,
     QUERY_TITLE,
     CachedFigure,
     Part,
@@ -30,7 +30,7 @@ from viz.palette import ALLOWED, MARK, TWO, diverging
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
 LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # above the plot: more lines never cover a curve
-ROW, LEAST, MOST = 26, 262, 642  # pixels in layers_grid: a layer's height, the least and the largest height
+ROW, MIN_HEIGHT, MAX_HEIGHT = 26, 262, 642  # pixels in layers_grid: a layer's height, the least and the largest height
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # where two masks stand, in shares of the width
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
 BLOCKED = "rgba(128,128,128,.28)"  # a cell that a mask blocks, beside ALLOWED
@@ -105,7 +105,7 @@ def layers_grid(
         for row, column in sorted(framed)
     ]
     layout = {
-        "height": min(max(ROW * len(rows) + 82, LEAST), MOST),
+        "height": min(max(ROW * len(rows) + 82, MIN_HEIGHT), MAX_HEIGHT),
         "margin": {"l": 50, "r": 70, "t": 30, "b": 32},  # above it plotly's buttons, which else cover cells
         "xaxis": axis | {"side": "bottom"},
         "yaxis": axis | {"autorange": "reversed"},
@@ -149,7 +149,7 @@ def coloured_cells(
     scale = [[(step + end) / steps, colours[step]] for step in range(steps) for end in (0, 1)]
     shown = np.where(values >= 0, values % steps, np.nan).astype(np.float32)
     text = np.array([*names, ""], dtype=object)[values]
-    gap = int(len(values) <= MOST_TICKS)
+    gap = int(len(values) <= MAX_TICKS)
     trace: Part = {
         "type": "heatmap", "z": shown, "zmin": -0.5, "zmax": steps - 0.5, "colorscale": scale, "showscale": False,
         "hovertext": text.tolist(), "hovertemplate": "%{y}, %{x}: %{hovertext}<extra></extra>",
@@ -169,8 +169,8 @@ def mask_figure(allowed: np.ndarray, labels: Sequence[str]) -> CachedFigure:
 
 
 def labelled(labels: Sequence[str], title: str) -> Part:
-    """An axis of tokens that labels at most MOST_TICKS of them, evenly spaced."""
-    axis = token_axis(labels, MOST_TICKS)
+    """An axis of tokens that labels at most MAX_TICKS of them, evenly spaced."""
+    axis = token_axis(labels, MAX_TICKS)
     ticks = {name: axis[name] for name in ("tickvals", "ticktext")}
     # all labels, for a CSV: numbers on an axis are no categories
     return ticks | {"title": {"text": say(title)}, "categoryarray": list(labels)}

@@ -22,7 +22,7 @@ from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 FAINTEST = 0.01  # a line fainter than this nobody sees
 LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers
-MOST_LABELS = 72  # labels of each text in a picture as wide as the page
+MAX_LABELS = 72  # labels of each text in a picture as wide as the page
 HEIGHT = 430  # pixels
 PADDING_SIGN = "▢"
 STEP = N_("step {step} writes <b>{output}</b>, {chance}<br>attends most to {position}: {token}, {weight}")
@@ -146,7 +146,7 @@ def _outputs(found: Alignment) -> Part:
 
 def _labels(labels: list[str], chosen: int | None) -> Part:
     places = _places(len(labels))
-    every = math.ceil(len(labels) / MOST_LABELS)
+    every = math.ceil(len(labels) / MAX_LABELS)
     shown = [place for place in range(len(labels)) if place % every == 0 or place == chosen]
     letters = all(len(label) <= 2 for label in labels)
     short = letters or len(labels) <= 12

@@ -18,7 +18,7 @@ from viz.heatmap import CachedFigure, Part
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_ROWS, MOST_COLUMNS = 128, 64
+MAX_ROWS, MAX_COLUMNS = 128, 64
 DIGITS = 5  # significant digits
 
 
@@ -83,7 +83,7 @@ def grid(
 ) -> FigureTable:
     """A table of numbers or texts, for all rows and columns or the first ones. rows, columns: the names of all.
     empty: what is written for NaN."""
-    part = numbers[:MOST_ROWS, :MOST_COLUMNS]
+    part = numbers[:MAX_ROWS, :MAX_COLUMNS]
     cells = [[_number(one) or empty for one in row] for row in part.tolist()]
     return _table(title, cells, rows, columns)
 
@@ -118,14 +118,14 @@ def _columns(traces: list[Part], layout: Part) -> FigureTable:
     each = [values(trace.get("y", [])) for trace in traces]
     names = [_plain(str(trace.get("name") or number)) for number, trace in enumerate(traces)]
     cells = [[_number(column[row]) if row < len(column) else "" for column in each] for row in range(len(x))]
-    return _table("", [row[:MOST_COLUMNS] for row in cells[:MOST_ROWS]], x, names)
+    return _table("", [row[:MAX_COLUMNS] for row in cells[:MAX_ROWS]], x, names)
 
 
 def _table(title: str, cells: list[list[str]], rows: Sequence[str], columns: Sequence[str]) -> FigureTable:
     """cells: of the first rows and columns, of which there may be more."""
     import pandas as pd
 
-    index, found = list(rows[:MOST_ROWS]), list(columns[:MOST_COLUMNS])
+    index, found = list(rows[:MAX_ROWS]), list(columns[:MAX_COLUMNS])
     names = [name if name not in found[:place] else f"{name} ({place})" for place, name in enumerate(found)]
     shown, every = {"rows": len(index), "columns": len(found)}, {"all_rows": len(rows), "all_columns": len(columns)}
     words = N_("{rows} of {all_rows:,} rows and {columns} of {all_columns:,} columns are shown.")

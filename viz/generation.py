@@ -150,13 +150,13 @@ MEASURED = N_(
     "Measured here, from {first:,} to {last:,} tokens a step without a cache goes from {begin:.1f} to {end:.1f} ms; a "
     "cached one takes {least:.1f} to {most:.1f} ms."
 )
-MOST_KEYS = 64  # columns of the cached row that a picture has room for
+MAX_KEYS = 64  # columns of the cached row that a picture has room for
 
 
 def cached_row_figure(cached: np.ndarray, full: np.ndarray, allowed: np.ndarray, keys: Sequence[str]) -> CachedFigure:
     """Compare one head's newest row from a cached step and from the full run, weights [K], under its mask, bool [K]. Of
-    many keys it shows the last MOST_KEYS."""
-    first = max(len(keys) - MOST_KEYS, 0)
+    many keys it shows the last MAX_KEYS."""
+    first = max(len(keys) - MAX_KEYS, 0)
     names = position_names(keys)[first:]
     unseen = np.full(len(names), np.nan)
     seen = np.stack([allowed[first:], unseen, unseen])

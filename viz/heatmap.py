@@ -29,7 +29,7 @@ from viz.palette import MARK, SEQUENTIAL_SCALE
 QUERY_TITLE, KEY_TITLE = N_("query: the token that attends"), N_("key: the token attended to")
 LAYER_TITLE = N_("layer")
 MERGED_TITLES = N_("query: what attends"), N_("key: what is attended to")
-MOST_TICKS = 56  # labels that a large picture has room for
+MAX_TICKS = 56  # labels that a large picture has room for
 LONGEST_TICK, LABEL_SIZE = 12, 11  # a label's letters, and its font's pixels where labels are few
 CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale that draws nothing
 AXIS = {"type": "category", "showgrid": False, "zeroline": False, "ticks": ""}
@@ -184,7 +184,7 @@ def empty_notes(view: HeadView, place: str = "") -> list[Part]:
     rows, columns = view.weights.shape
     return [
         {
-            "text": say("nothing to attend to") if last > first or rows <= MOST_TICKS else say("nothing"),
+            "text": say("nothing to attend to") if last > first or rows <= MAX_TICKS else say("nothing"),
             "xref": "x" + place,
             "yref": "y" + place,
             "x": (columns - 1) / 2,
@@ -267,7 +267,7 @@ def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
 
 def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
     """The label of each row or column that gets one, by its index."""
-    every = math.ceil(len(labels) / (MOST_TICKS if step == 1 else MOST_TICKS // 3))
+    every = math.ceil(len(labels) / (MAX_TICKS if step == 1 else MAX_TICKS // 3))
     places = range(0, len(labels), every)
     if every == 1 and step == 1:
         return {place: shortened(labels[place], LONGEST_TICK) for place in places}

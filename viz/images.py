@@ -14,7 +14,7 @@ from PIL import Image
 
 from i18n import N_, say, say_count, together
 from model.heads.view import blocked_by_any, head_name
-from model.images.patches import LEAST, Box, grid_tokens, with_means
+from model.images.patches import MIN_ATTENTION, Box, grid_tokens, with_means
 from viz.components import packed, words
 from viz.figure_table import FigureTable, grid
 from viz.hatch import ink, picture_uri
@@ -50,7 +50,7 @@ def shown_help() -> str:
         "is written and nothing is described yet; a divisor below {least} counts as {least}. A mean is divided by the "
         "mean. As in Zhang et al. 2025, who divide by the attention under a neutral prompt."
     )
-    return say(words, least=percent(LEAST))
+    return say(words, least=percent(MIN_ATTENTION))
 
 
 def images_packet(
@@ -230,7 +230,7 @@ def neutral_help(neutral: str) -> str:
         "the neutral prompt “{prompt}” with the same image; a divisor below {least} counts as {least}. A mean is "
         "divided by the mean (Zhang et al. 2025)."
     )
-    return say(words, prompt=neutral, least=percent(LEAST))
+    return say(words, prompt=neutral, least=percent(MIN_ATTENTION))
 
 
 def strip(count: int) -> tuple[np.ndarray, tuple[Box, ...]]:

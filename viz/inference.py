@@ -87,7 +87,7 @@ ABSOLUTE_ALONE = N_(
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
 BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
-MOST_DRAWN = 256  # blocks a side
+MAX_DRAWN = 256  # blocks a side
 KERNELS = {
     "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
     "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
@@ -351,7 +351,7 @@ def blocks_figure(found: "MaskCost") -> CachedFigure:
     """Draw which blocks a kernel computes, skips, or computes in part. If there are many, a cell stands for several
     blocks, and is partial unless all are alike."""
     blocks = found.blocks
-    side = -(-len(blocks) // MOST_DRAWN)
+    side = -(-len(blocks) // MAX_DRAWN)
     if side > 1:
         starts = np.arange(0, len(blocks), side)
         least, most = (how.reduceat(how.reduceat(blocks, starts, 0), starts, 1) for how in (np.minimum, np.maximum))

@@ -11,10 +11,10 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together
-from model.heads.view import MOST_CELLS, HeadView, head_name
+from model.heads.view import MAX_CELLS, HeadView, head_name
 from viz.charts import both_sides, token_axis
 from viz.head import TITLES
-from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, heat, title
+from viz.heatmap import AXIS, MAX_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, heat, title
 from viz.html import escaped, join, scrollable, shortened, table, tag, td, th
 from viz.numbers import chance, key_count, layer_count, percent
 from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on, stops
@@ -145,7 +145,7 @@ STYLE = f"""
 """
 
 
-ROW, MOST = 34, 480  # pixels of a layer, and of a picture
+ROW, MAX_SIDE = 34, 480  # pixels of a layer, and of a picture
 TOP, BETWEEN, BOTTOM = 34, 40, 84
 
 
@@ -160,7 +160,7 @@ def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: b
     """Draw where one query looks, a row for each layer: one picture, or, with `standard`, three below each other (now,
     standard masks, difference). unit: what the numbers are."""
     views = [_coarser(view) for view in ([now] if standard is None else [now, standard])]
-    tall = min(ROW * len(now.queries), MOST if standard is None else MOST // 2)
+    tall = min(ROW * len(now.queries), MAX_SIDE if standard is None else MAX_SIDE // 2)
     colours = {"zmin": 0, "zmax": colour_range(*(view.weights for view in views)), "colorscale": SEQUENTIAL_SCALE}
     pictures = [(view, unit, colours) for view in views]
     if standard is not None:  # and the difference, hatched where both are blocked
@@ -195,7 +195,7 @@ def _trace(view: HeadView, unit: str, place: str, *, change: bool) -> Part:
 
 def _axes(view: HeadView, place: str, domain: tuple[float, float], *, last: bool) -> Part:
     font = {"size": 11 if len(view.keys) <= 32 else 9}
-    keys = token_axis(view.keys, MOST_TICKS) | {"tickfont": font, "showticklabels": last}
+    keys = token_axis(view.keys, MAX_TICKS) | {"tickfont": font, "showticklabels": last}
     layers: Part = {"tickmode": "array", "tickvals": list(range(len(view.queries))), "ticktext": list(view.queries)}
     layers |= {"tickfont": {"size": 11}, "autorange": "reversed", "domain": list(domain)}
     keys |= {"anchor": "y" + place} | ({"matches": "x"} if place else {})
@@ -203,7 +203,7 @@ def _axes(view: HeadView, place: str, domain: tuple[float, float], *, last: bool
 
 
 def _coarser(view: HeadView) -> HeadView:
-    """Reduce it to at most MOST_CELLS columns, each with the largest value of several keys."""
+    """Reduce it to at most MAX_CELLS columns, each with the largest value of several keys."""
     begins, step = _columns(view)
     if step == 1:
         return view
@@ -224,7 +224,7 @@ def _change(now: HeadView, standard: HeadView) -> np.ndarray:
 
 def _columns(view: HeadView) -> tuple[list[int], int]:
     """The first key of each column, and how many keys a column stands for."""
-    step = -(-len(view.keys) // MOST_CELLS)
+    step = -(-len(view.keys) // MAX_CELLS)
     return list(range(0, len(view.keys), step)), step
 
 

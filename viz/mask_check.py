@@ -26,7 +26,7 @@ TITLES = N_("measured"), N_("declared")
 QUERY, KEY = N_("output that changes"), N_("token that is changed")
 PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # what plotly fills into a sentence
 CELL = 9  # pixels of the small picture
-MOST_NAMED = 12
+MAX_NAMED = 12
 
 
 def _mask_of(report: CheckReport) -> MeasuredMask:
@@ -89,10 +89,10 @@ def named_pairs(report: CheckReport) -> str:
     tokens = [token.strip() for token in report.pieces]
     named = listed(
         say("{column} “{token}” → {row} “{output}”", row=row, output=tokens[row], column=column, token=tokens[column])
-        for row, column in pairs[:MOST_NAMED].tolist()
+        for row, column in pairs[:MAX_NAMED].tolist()
     )
-    if len(pairs) > MOST_NAMED:
-        named = say("{named} and {count:,} more", named=named, count=len(pairs) - MOST_NAMED)
+    if len(pairs) > MAX_NAMED:
+        named = say("{named} and {count:,} more", named=named, count=len(pairs) - MAX_NAMED)
     return tag("p", say("Outputs that change with a token that their mask blocks: {named}.", named=named), class_="key")
 
 

@@ -18,7 +18,7 @@ from viz.html import SUPERSCRIPT, fixed, headings, join, number_rows, power_of_t
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 TOP = 10
-LEAST_TOP = 0.1  # nats: the loss axis reaches at least so far; a loss of 0.0003 is nothing to zoom into
+MIN_TOP = 0.1  # nats: the loss axis reaches at least so far; a loss of 0.0003 is nothing to zoom into
 LOSS_LABEL = 10  # font size of the token labels in pixels
 STRONGEST = 0.7  # the opacity of a share of 1
 
@@ -109,7 +109,7 @@ def loss_figure(
     heights = {
         "title": {"text": say("loss, nats/token")},
         "rangemode": "tozero",
-        "autorangeoptions": {"include": LEAST_TOP},
+        "autorangeoptions": {"include": MIN_TOP},
         "exponentformat": "none",
     }
     # plotly would draw it a second time to make room for what it finds too large; "…" is as wide as two letters

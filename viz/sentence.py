@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from i18n import N_, say, together
-from model.atlas.result import LEAST_QUERIES, NAMED
+from model.atlas.result import MIN_QUERIES, NAMED
 from model.heads.view import HeadView
 from viz.html import filled
 from viz.mask_styles import STYLES, mask_name
@@ -185,7 +185,7 @@ def _padding(scene: HeadScene) -> str:
 
 def _head_pattern(scene: HeadScene) -> str:
     """The first pattern that is strong enough; the commonest, looking at the first token, comes last."""
-    clear = scene.induction >= NAMED and scene.repeats >= LEAST_QUERIES
+    clear = scene.induction >= NAMED and scene.repeats >= MIN_QUERIES
     patterns = [
         (scene.induction, MUCH, "induction" if clear else "followed"),
         (scene.previous, MUCH, "previous"),

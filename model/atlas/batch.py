@@ -42,7 +42,7 @@ def softmax2(scores: Tensor, mask: Tensor | None, choice: Tensor, sinks: Tensor 
     whole = total if sinks is None else total + (sinks - largest).exp2()
     part = choice[:, None, :, None] / whole
     weights.mul_(part)
-    left = total.clamp(min=measures.LEAST)
+    left = total.clamp(min=measures.EPSILON)
     entropy = choice[:, None, :, None] * left.log2() - torch.linalg.vecdot(weights, scores)[..., None] * whole / left
     entropy.clamp_(min=0)  # of a row that a sink takes all of
     peak = (second - largest).exp2() * part

@@ -72,9 +72,9 @@ OF_WEIGHTS = {  # no text is needed for them; by the names of the functions in m
 }
 EVERY_MEASURE = MEASURES | OF_WEIGHTS
 NAMED, TIMES_EVEN = 0.5, 2.0  # a head is named for a measure of at least this, and this many times an even head's
-LEAST_QUERIES = 20  # queries that a name needs
-MOST_TOKENS = 15  # named for each head
-LEAST_SEEN = 3  # times that a query token must have come up
+MIN_QUERIES = 20  # queries that a name needs
+MAX_TOKENS = 15  # named for each head
+MIN_SEEN = 3  # times that a query token must have come up
 FARTHEST = 10**9
 BINS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 128), (129, FARTHEST))  # tokens back
 
@@ -164,11 +164,11 @@ class Atlas:
         return self.of_weights[name] if name in OF_WEIGHTS else self.means[NAMES.index(name)]
 
     def named(self, layer: int, head: int) -> tuple[str, ...]:
-        """What the head is called, the clearest first: see NAMED, TIMES_EVEN and LEAST_QUERIES; () for most heads."""
+        """What the head is called, the clearest first: see NAMED, TIMES_EVEN and MIN_QUERIES; () for most heads."""
         found = []
         for place, (name, measure) in enumerate(MEASURES.items()):
             mean, even = self.means[place, layer, head], self.even[place, layer]
-            enough = self.counts[place, layer] >= LEAST_QUERIES
+            enough = self.counts[place, layer] >= MIN_QUERIES
             if measure.names_heads and enough and mean >= max(NAMED, TIMES_EVEN * even):
                 found.append((mean, name))
         return tuple(name for _, name in sorted(found, reverse=True))
@@ -186,7 +186,7 @@ class Atlas:
         return self._tokens(self.top_keys, self.key_shares, self.key_counts, layer, head)
 
     def query_tokens(self, layer: int, head: int) -> list[TokenShare]:
-        """The tokens, of those that came up LEAST_SEEN times, as which the head looks most sharply at one token."""
+        """The tokens, of those that came up MIN_SEEN times, as which the head looks most sharply at one token."""
         return self._tokens(self.top_queries, self.query_peaks, self.query_counts, layer, head)
 
     def deciles(self, name: str, layer: int, head: int, each: int = 3) -> list[Decile]:
@@ -228,9 +228,9 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
         spread, even_spread = _spread(tally.offsets), _spread(tally.even)
         shares = tally.key_weight / tally.key_weight.sum(-1, keepdims=True)
         peaks = tally.query_peak / tally.query_count[:, None]
-    peaks = np.where(tally.query_count[:, None] >= LEAST_SEEN, peaks, -1.0)
+    peaks = np.where(tally.query_count[:, None] >= MIN_SEEN, peaks, -1.0)
     # the first of equals
-    keys, queries = (np.argsort(-one, -1, "stable")[..., :MOST_TOKENS] for one in (np.nan_to_num(shares), peaks))
+    keys, queries = (np.argsort(-one, -1, "stable")[..., :MAX_TOKENS] for one in (np.nan_to_num(shares), peaks))
     top_keys, key_shares = _taken(tally.tokens, keys), np.take_along_axis(np.nan_to_num(shares), keys, -1)
     top_queries, query_peaks = _taken(tally.tokens, queries), np.take_along_axis(peaks, queries, -1)
     top_keys = np.where(key_shares > 0, top_keys, -1)

@@ -30,8 +30,8 @@ from model.text import TokenBatch, padded, shortened
 
 UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that one takes seconds, not minutes
 LONGEST = UNIT_CHARACTERS  # characters of a text; what is longer counts as several, cut behind a space
-MOST_UPLOAD = 2_000_000  # bytes of a file that a page takes
-csv.field_size_limit(max(csv.field_size_limit(), MOST_UPLOAD))  # of Python's module: else 131,072 characters a cell
+MAX_UPLOAD = 2_000_000  # bytes of a file that a page takes
+csv.field_size_limit(max(csv.field_size_limit(), MAX_UPLOAD))  # of Python's module: else 131,072 characters a cell
 SUFFIXES = (".txt", ".csv")
 RANDOM_ROWS, RANDOM_SPAN, RANDOM_SEED = 16, 50, 0  # as the story model's card has them
 SAMPLE = Path(__file__).with_name("sample.txt")
@@ -62,9 +62,9 @@ def units_of_files(paths: list[Path]) -> Iterator[Unit]:
 
 def units_of_upload(name: str, data: bytes) -> list[Unit]:
     """A file that somebody sent. Raises ValueError for one that is too large, is no text or has none."""
-    if len(data) > MOST_UPLOAD:
+    if len(data) > MAX_UPLOAD:
         words = N_("{file}: expected a file of at most {most:.0f} MB, got {size:.1f} MB")
-        raise ValueError(msg(words, file=name, most=MOST_UPLOAD / 1e6, size=len(data) / 1e6))
+        raise ValueError(msg(words, file=name, most=MAX_UPLOAD / 1e6, size=len(data) / 1e6))
     kind = suffix_of(name)
     with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="") as file:
         units = list(in_units(_texts(file, kind, name)))

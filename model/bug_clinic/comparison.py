@@ -27,16 +27,16 @@ from model.text import TokenBatch, rows_of, shortened
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer
 
-MOST_ROWS = 8
-MOST_TOKENS = 48  # of a row; all of them, and what is added, have room for a label
+MAX_ROWS = 8
+MAX_TOKENS = 48  # of a row; all of them, and what is added, have room for a label
 # Makes a row longer than the reader's, so that theirs gets padding.
 ADDED = "and then they all went home again."  # not shown but as a text that models read
 
 
 @dataclass(frozen=True)
 class Text:
-    """What the page reads of a text: its lines; how many were cut to MOST_TOKENS; whether the last line was added.
-    left_out: lines beyond MOST_ROWS."""
+    """What the page reads of a text: its lines; how many were cut to MAX_TOKENS; whether the last line was added.
+    left_out: lines beyond MAX_ROWS."""
 
     lines: tuple[str, ...]
     cut: int
@@ -45,10 +45,10 @@ class Text:
 
 
 def prepared(model: Model, text: str) -> Text:
-    """Lines of at most MOST_TOKENS, and one more where all are equally long: bugs with padding need some. Raises
+    """Lines of at most MAX_TOKENS, and one more where all are equally long: bugs with padding need some. Raises
     ValueError for a text that the model has no tokens for."""
-    lines, left_out = rows_of(text, MOST_ROWS)
-    most = min(MOST_TOKENS, model.context - 1)
+    lines, left_out = rows_of(text, MAX_ROWS)
+    most = min(MAX_TOKENS, model.context - 1)
     short = []
     for line in lines:
         with suppress(ValueError):  # a line that the model has no tokens for stays

@@ -34,7 +34,7 @@ DECODERS = N_(
     "Activation patching is for models with one stack that predict the next token: choose a decoder with its "
     "language-model head"
 )
-MOST_PAIRS, MOST_PAIRS_BYTES = 64, 200_000
+MAX_PAIRS, MAX_PAIRS_BYTES = 64, 200_000
 PAIRS = N_(
     "expected a CSV file with the columns a, b, answer and instead_of, and 1 to {most} pairs of texts in at most "
     "{kilobytes} kB"
@@ -252,11 +252,11 @@ def read_pairs(data: bytes) -> list[dict[str, str]]:
     """A CSV file: two texts of as many tokens, a and b, the answer that A should give, and instead_of, that of B.
     Raises ValueError for what is none, or too large."""
     try:
-        rows = list(csv.DictReader(io.StringIO(data[:MOST_PAIRS_BYTES].decode("utf-8-sig"))))
+        rows = list(csv.DictReader(io.StringIO(data[:MAX_PAIRS_BYTES].decode("utf-8-sig"))))
     except (UnicodeDecodeError, csv.Error):
         rows = []
     cells = [(row.get(name) or "").strip() for row in rows for name in ("a", "b", "answer", "instead_of")]
     whole = all(len(cell.splitlines()) == 1 for cell in cells)
-    if not whole or len(data) > MOST_PAIRS_BYTES or not 0 < len(rows) <= MOST_PAIRS:
-        raise ValueError(msg(PAIRS, most=MOST_PAIRS, kilobytes=MOST_PAIRS_BYTES // 1000))
+    if not whole or len(data) > MAX_PAIRS_BYTES or not 0 < len(rows) <= MAX_PAIRS:
+        raise ValueError(msg(PAIRS, most=MAX_PAIRS, kilobytes=MAX_PAIRS_BYTES // 1000))
     return rows

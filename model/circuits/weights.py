@@ -23,7 +23,7 @@ from model.network_state import weights_in
 
 GPT2, LLAMA = ("gpt2",), ("llama", "mistral", "mixtral", "qwen2")  # model types of transformers
 ROWS = 4096  # rows of a vocabulary in one product
-WORK, LEAST = 3 * 10**10, 4096  # V·W² at most, all of GPT-2 small's vocabulary; but so many ids at least
+WORK, MIN_IDS = 3 * 10**10, 4096  # V·W² at most, all of GPT-2 small's vocabulary; but so many ids at least
 REFUSED = N_(
     "{model}: circuits are computed from the weights of GPT-2 and of decoders built like Llama (Llama, Mistral, "
     "Mixtral, Qwen2) with their language-model heads; choose one of these instead of this {architecture}"
@@ -110,7 +110,7 @@ class CircuitWeights:
     def count(self) -> int:
         """How many ids are compared, V: the first ones of a vocabulary that is large for the model's width."""
         width = int(self.embedding.weight.shape[1])
-        return min(self.model.vocabulary, max(WORK // width**2, LEAST))
+        return min(self.model.vocabulary, max(WORK // width**2, MIN_IDS))
 
     def read_by(self, weight: Tensor, layer: int) -> Tensor:
         """What a weight [D,W] of a layer makes of every token: [V,D]."""

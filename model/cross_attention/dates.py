@@ -36,7 +36,7 @@ FOLDER = CHECKPOINTS / "dates"
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<start>", "<end>", "<unknown>")
 MODEL_TYPE = "unmask_encoder_decoder"
-MOST_WRITTEN = 12  # characters; a date has 10
+MAX_WRITTEN = 12  # characters; a date has 10
 PARTS = ("encoder", "decoder", "cross")
 AVAILABLE = {  # the masks that a reader can have; a source is read as a whole, and a target sees all of its source
     "encoder": frozenset(MASK_NAMES) - {"causal"},
@@ -139,7 +139,7 @@ class DatesModel(Model):
         rows = torch.full((len(source.ids), 1), START)
         memory, _ = self._read(source, spec)
         chances, ended = [], torch.zeros(len(rows), dtype=torch.bool)
-        for _ in range(MOST_WRITTEN):
+        for _ in range(MAX_WRITTEN):
             so_far = TokenBatch(rows, torch.ones_like(rows, dtype=torch.bool), ())
             states, _, _ = self._decoded(so_far, memory, source, spec.replace(positions="counted"))
             chance, token = self.readout(states[:, -1]).softmax(-1).max(-1)

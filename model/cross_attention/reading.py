@@ -26,7 +26,7 @@ from model.cross_attention.written_dates import (
 
 Why = Literal["several", "years", "calendar", "month", "letters", "nothing"]  # what `why_none` tells apart
 Readings = tuple[tuple[int, int, int], ...]  # of one date: year, month and day, once or in two orders
-MOST_LETTERS = 3  # most letters that are named
+MAX_LETTERS = 3  # most letters that are named
 
 _SKIPPED = "|".join(
     (*(name.lower() for name in (*WEEKDAYS, *SHORT_WEEKDAYS)), "the", "of", "day", "in", "year", "ad", "utc", "gmt")
@@ -122,7 +122,7 @@ def why_none(text: str) -> tuple[Why, str]:
                 return "month", found["word"]
     letters = dict.fromkeys(letter for letter in text if letter.isalpha() and not letter.isascii())
     if letters and any(letter.isdigit() for letter in text):
-        return "letters", ", ".join(list(letters)[:MOST_LETTERS])
+        return "letters", ", ".join(list(letters)[:MAX_LETTERS])
     return "nothing", ""
 
 

@@ -26,8 +26,8 @@ from model.text import TokenBatch
 from model.trace import Trace
 
 How = Literal["mean", "maximum", "rollout"]
-MOST_BYTES = 64 * 2**20  # most bytes of a set of maps: 12 layers of 1,182 tokens
-MOST_FLOW = 10**8  # L²·T³, to which the time of all flows of one token is about proportional: some 10 s
+MAX_BYTES = 64 * 2**20  # most bytes of a set of maps: 12 layers of 1,182 tokens
+MAX_FLOW = 10**8  # L²·T³, to which the time of all flows of one token is about proportional: some 10 s
 UNITS = 2**30  # a capacity of 1, for flows are of whole numbers
 
 
@@ -66,9 +66,9 @@ class LayerMaps:
 def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "tokens") -> LayerMaps:
     """Over all heads of one row, under masks. by: what tokens are merged into: in each head, before the heads' mean or
     maximum; of a rollout, in what it says of tokens. Raises ValueError for a target that looks at its source, and for a
-    text whose maps would take over MOST_BYTES."""
+    text whose maps would take over MAX_BYTES."""
     _check_square(trace)
-    most = int((MOST_BYTES / (4 * trace.num_layers)) ** 0.5)
+    most = int((MAX_BYTES / (4 * trace.num_layers)) ** 0.5)
     length = trace.queries.ids.shape[1]
     if length > most:
         words = N_("expected at most {most:,} tokens over all {layers} layers, got {length:,}: shorten the text")
@@ -95,10 +95,10 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "toke
 
 def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarray:
     """`flow` of one query of one row. The flows to several tokens share capacities: they add up to no total. Raises
-    ValueError for a target that looks at its source, and for more tokens than MOST_FLOW leaves time for."""
+    ValueError for a target that looks at its source, and for more tokens than MAX_FLOW leaves time for."""
     _check_square(trace)
     layers, length = trace.num_layers, trace.queries.ids.shape[1]
-    most = int((MOST_FLOW / layers**2) ** (1 / 3))
+    most = int((MAX_FLOW / layers**2) ** (1 / 3))
     if length > most:
         words = N_(
             "expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}: shorten the "
@@ -165,7 +165,7 @@ def _check_square(trace: Trace) -> None:
 
 
 TOP = 5  # candidates kept at each place
-MOST_POSITIONS = 128  # read at once: each costs L+1 rows of V logits
+MAX_POSITIONS = 128  # read at once: each costs L+1 rows of V logits
 BLOCK = 128  # positions whose logits are in memory at a time
 
 
@@ -193,9 +193,9 @@ class LogitLens:
 @torch.inference_mode()
 def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positions: Sequence[int]) -> LogitLens:
     """The logit lens at some positions of one row, run under spec. Raises ValueError for none or more than
-    MOST_POSITIONS, NotSupported for a model whose residual stream or whose last steps are not known."""
-    if not 0 < len(positions) <= MOST_POSITIONS:
-        raise ValueError(f"expected 1 to {MOST_POSITIONS} positions, got {len(positions)}")  # not shown
+    MAX_POSITIONS, NotSupported for a model whose residual stream or whose last steps are not known."""
+    if not 0 < len(positions) <= MAX_POSITIONS:
+        raise ValueError(f"expected 1 to {MAX_POSITIONS} positions, got {len(positions)}")  # not shown
     alone = batch.rows([row])
     read = model.residuals(alone, spec)
     here, real = torch.tensor(positions), alone.real(0)

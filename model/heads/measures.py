@@ -5,7 +5,7 @@ further, to real tokens for example. A head none of whose rows qualify measures 
 import torch
 from torch import Tensor
 
-LEAST = 1e-30  # a weight or a sum of them that can be divided by
+EPSILON = 1e-30  # a weight or a sum of them that can be divided by
 
 
 def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
@@ -15,8 +15,8 @@ def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
 
 def row_entropy(weights: Tensor) -> Tensor:
     """The entropy of every row in bits: [.., Q, K] -> [.., Q]. Of a row of zeros any number."""
-    logs = weights.clamp(min=LEAST).log2_()  # half the time of torch.special.entr
-    total = weights.sum(-1).clamp(min=LEAST)
+    logs = weights.clamp(min=EPSILON).log2_()  # half the time of torch.special.entr
+    total = weights.sum(-1).clamp(min=EPSILON)
     return (total.log2() - logs.mul_(weights).sum(-1) / total).clamp_(min=0)
 
 

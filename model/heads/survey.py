@@ -22,7 +22,7 @@ from model.trace import Thumbnails, Trace
 
 HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # across texts all but "first" are NaN
 SHARES = (*HEAD_PATTERNS, "future", "padding")
-LEAST_TO_MARK = 3  # that a head needs to be marked with a pattern
+MIN_TO_MARK = 3  # that a head needs to be marked with a pattern
 
 
 class AttentionShares:
@@ -65,9 +65,9 @@ class AttentionShares:
         self._counts[:, layer] += asked.sum(-1)
 
     def rare(self) -> frozenset[str]:
-        """The patterns that fewer than LEAST_TO_MARK queries of the row are asked about."""
+        """The patterns that fewer than MIN_TO_MARK queries of the row are asked about."""
         counts = self._asked.sum(-1).tolist()
-        return frozenset(name for name, count in zip(HEAD_PATTERNS, counts, strict=False) if count < LEAST_TO_MARK)
+        return frozenset(name for name, count in zip(HEAD_PATTERNS, counts, strict=False) if count < MIN_TO_MARK)
 
     def means(self) -> dict[str, np.ndarray]:
         """float32 [L,H] each; NaN where no query is asked about; "future" also where there is no later and earlier."""
@@ -106,7 +106,7 @@ class AttentionShares:
         return leak
 
 
-MOST_BYTES = 593_856  # most bytes of all thumbnails and shares: 12 × 12 heads, thumbnails of 64 × 64
+MAX_BYTES = 593_856  # most bytes of all thumbnails and shares: 12 × 12 heads, thumbnails of 64 × 64
 LARGEST, SMALLEST = 64, 4  # sides of a thumbnail
 
 
@@ -148,8 +148,8 @@ class Survey:
 
 
 def thumbnail_size(layers: int, heads: int) -> int:
-    """The widest thumbnail, a byte a pixel, that MOST_BYTES allow when there are this many heads."""
-    pixels = MOST_BYTES // (layers * heads) - 4 * len(SHARES)
+    """The widest thumbnail, a byte a pixel, that MAX_BYTES allow when there are this many heads."""
+    pixels = MAX_BYTES // (layers * heads) - 4 * len(SHARES)
     return max(min(LARGEST, int(max(pixels, 0) ** 0.5)), SMALLEST)
 
 

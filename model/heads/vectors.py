@@ -78,7 +78,7 @@ def _plain(tensor: Tensor) -> np.ndarray:
 
 FOUR_TOKENS = ("the", "cat", "sat", "down")
 FOUR_TOKENS_WIDTH = 2  # numbers of a query, of each key and of each value
-MOST_NUMBER = 99.0  # the largest absolute value of a number
+MAX_NUMBER = 99.0  # the largest absolute value of a number
 ADDED = {"-inf": -torch.inf, "-1e4": -1e4, "-10": -10.0}
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 Added = Literal["-inf", "-1e4", "-10"]
@@ -123,14 +123,14 @@ class FourTokensSteps:
 
 
 def four_token_steps(given: FourTokens) -> FourTokensSteps:
-    """Raises ValueError for other shapes and for numbers beyond MOST_NUMBER."""
+    """Raises ValueError for other shapes and for numbers beyond MAX_NUMBER."""
     dtype, size = DTYPES[given.precision], len(FOUR_TOKENS)
     shapes = {"query": (FOUR_TOKENS_WIDTH,), "keys": (size, FOUR_TOKENS_WIDTH), "values": (size, FOUR_TOKENS_WIDTH)}
     for name, shape in shapes.items():
         numbers = np.array(getattr(given, name), np.float64)
-        if numbers.shape != shape or not (np.abs(numbers) <= MOST_NUMBER).all():  # NaN is not
+        if numbers.shape != shape or not (np.abs(numbers) <= MAX_NUMBER).all():  # NaN is not
             raise ValueError(
-                f"expected {name} {list(shape)} from −{MOST_NUMBER:g} to {MOST_NUMBER:g}, got another"  # not shown
+                f"expected {name} {list(shape)} from −{MAX_NUMBER:g} to {MAX_NUMBER:g}, got another"  # not shown
             )
     query, keys, values = (torch.tensor(getattr(given, name), dtype=dtype) for name in shapes)
     allowed = torch.tensor([place not in given.blocked for place in range(size)])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]  # a position, and that after the last one
 BLOCK_ROWS = 64  # queries at a time of a long text
-MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
+MAX_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
 
 
 def blocked_by_any(blocked: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
@@ -135,7 +135,7 @@ def head_part(
     head: int,
     rows: Span,
     columns: Span,
-    most: int = MOST_CELLS,
+    most: int = MAX_CELLS,
 ) -> HeadView:
     """A head's rows and columns, each from a position up to, without, another, with at most `most` of each: the largest
     weight of each patch of step × step cells where there are more. Of a long text nothing takes Q × K numbers."""
@@ -193,7 +193,7 @@ def cropped(view: HeadView, rows: Span, columns: Span) -> HeadView:
     )
 
 
-def coarser(view: HeadView, most: int = MOST_CELLS, *, step: int = 0) -> HeadView:
+def coarser(view: HeadView, most: int = MAX_CELLS, *, step: int = 0) -> HeadView:
     """The view with at most `most` rows and columns: of each patch of step × step cells the largest weight, and
     the largest score of those that are open. It is blocked only when all of its cells are: by every mask that blocks
     some of them."""
@@ -225,7 +225,7 @@ def coarser_words(view: HeadView) -> str:
     return msg(words, count=count, step=step)
 
 
-def step_of(view: HeadView, most: int = MOST_CELLS) -> int:
+def step_of(view: HeadView, most: int = MAX_CELLS) -> int:
     """How many positions a row and column of `coarser` stands for."""
     return int(-(-max(view.weights.shape) // most))
 

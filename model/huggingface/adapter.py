@@ -38,8 +38,8 @@ from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
 from serving.settings import Settings
 
-LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
-MOST_WRITTEN = 40  # tokens of a target that the model generates
+MIN_CONTEXT = 512  # tokens that are allowed however much a run keeps
+MAX_WRITTEN = 40  # tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: leave them counted, or choose a model that takes others")
 NO_EVICTION = N_(
     "{model} keeps more state than keys and values, and no token can be dropped from that. Choose a model with "
@@ -79,7 +79,7 @@ class HuggingFaceModel(Model):
         self._shown = list(stacks.parts)[-1]
         shown = [site for site in sites if site.part == self._shown]
         heads, shared = findings.heads[self._shown]
-        most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), tokens)
+        most = min(max(MIN_CONTEXT, TRACE_BYTES // findings.bytes_per_token), tokens)
         super().__init__(
             name,
             num_layers=len(shown),
@@ -300,7 +300,7 @@ class HuggingFaceModel(Model):
         rows = torch.tensor([begin] * len(source.ids), device=self.network.device)
         ends = torch.tensor(sorted(tokens.ends), device=self.network.device)
         ended = torch.zeros(len(rows), dtype=torch.bool, device=self.network.device)
-        most = min(MOST_WRITTEN, self.context - len(begin))
+        most = min(MAX_WRITTEN, self.context - len(begin))
         for _ in range(most + 1):  # one more than is kept: it may be the end
             inputs = Inputs(rows, torch.ones_like(rows, dtype=torch.bool), source)
             run = Recording(in_decoder, self.standard, inputs.keeps())

@@ -15,7 +15,7 @@ from serving.settings import Settings
 
 ROLES = ("system", "user", "assistant")
 BEGINS = re.compile(rf"^({'|'.join(ROLES)}):[ \t]?", re.IGNORECASE)
-MOST_MESSAGES, MOST_RENDERED = 200, 1_000_000  # messages; characters
+MAX_MESSAGES, MAX_RENDERED = 200, 1_000_000  # messages; characters
 REFUSES = N_("{model}: its chat template does not take these messages ({why}). Change the roles or their order.")
 BROKEN_TEMPLATE = ("TemplateSyntaxError", "TemplateAssertionError", "SecurityError", "OverflowError")  # jinja2's
 FAILS = N_("{model}: its chat template cannot be used ({why}). Turn Chat messages off and type a text.")
@@ -50,8 +50,8 @@ def checked(messages: Iterable[tuple[str, str]]) -> Messages:
     if wrong is not None:
         words = N_("expected a role out of {roles}, got {role}")
         raise ValueError(msg(words, roles=", ".join(ROLES), role=repr(wrong)[:40]))
-    if not 1 <= len(made) <= MOST_MESSAGES:
-        raise ValueError(msg("expected 1 to {most} messages, got {count}", most=MOST_MESSAGES, count=len(made)))
+    if not 1 <= len(made) <= MAX_MESSAGES:
+        raise ValueError(msg("expected 1 to {most} messages, got {count}", most=MAX_MESSAGES, count=len(made)))
     return made
 
 
@@ -87,6 +87,6 @@ def rendered(name: str, tokenizer: Any, messages: Messages) -> str:
         raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
     if not text.strip():
         raise CheckpointError(msg(EMPTY, model=name))
-    if len(text) > MOST_RENDERED:
-        raise CheckpointError(msg(TOO_LONG, model=name, count=len(text), most=MOST_RENDERED))
+    if len(text) > MAX_RENDERED:
+        raise CheckpointError(msg(TOO_LONG, model=name, count=len(text), most=MAX_RENDERED))
     return str(text)

@@ -32,11 +32,11 @@ PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # files of i
 EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json",
           CHAT_TEMPLATE, *PROCESSORS)  # fmt: skip
 SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
-MOST_SMALL_BYTES = 50_000_000  # most bytes of all small files
-MOST_LAYERS = 1_000
-MOST_STEPS = 1_000  # most checkpoints of a training
+MAX_SMALL_BYTES = 50_000_000  # most bytes of all small files
+MAX_LAYERS = 1_000
+MAX_STEPS = 1_000  # most checkpoints of a training
 TRAINER_STATE, LOGGED = "trainer_state.json", ("loss", "eval_loss")  # written beside each checkpoint
-MOST_LOGGED = 2_000  # points of a line
+MAX_LOGGED = 2_000  # points of a line
 STEP = re.compile(r"checkpoint-(\d{1,9})")  # a folder's name, as Hugging Face's Trainer writes it
 LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # names in config.json
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
@@ -170,8 +170,8 @@ def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 def check_small_files(name: str, files: Mapping[str, int]) -> None:
     """Raises TooLarge for a configuration and tokenizer, name -> bytes, that are too large."""
     size = sum(files.values())
-    if size > MOST_SMALL_BYTES:
-        raise TooLarge(msg(SMALL_FILES_TOO_LARGE, model=name, size=size / 1e6, most=MOST_SMALL_BYTES / 1e6))
+    if size > MAX_SMALL_BYTES:
+        raise TooLarge(msg(SMALL_FILES_TOO_LARGE, model=name, size=size / 1e6, most=MAX_SMALL_BYTES / 1e6))
 
 
 def check_loaded_size(name: str, size: float, settings: Settings) -> None:
@@ -228,7 +228,7 @@ def steps(name: str, settings: Settings) -> dict[str, int | None]:
     """
     folder = allowed_folder(name, settings)
     matches = (STEP.fullmatch(path.name) for path in folder.iterdir() if path.is_dir())
-    numbers = sorted(int(match[1]) for match in matches if match)[-MOST_STEPS:]
+    numbers = sorted(int(match[1]) for match in matches if match)[-MAX_STEPS:]
     found: dict[str, int | None] = {str(Path(name) / f"checkpoint-{number}"): number for number in numbers}
     return found | {name: None} if found and (folder / CONFIG).is_file() else found
 
@@ -248,7 +248,7 @@ def logged_losses(name: str, settings: Settings) -> dict[str, list[tuple[int, fl
             step, loss = entry.get("step"), entry.get(kind)
             if type(step) is int and 0 <= step < 10**9 and type(loss) is float and math.isfinite(loss):
                 pairs[step] = loss
-        found[kind] = sorted(pairs.items())[:: len(pairs) // MOST_LOGGED + 1]
+        found[kind] = sorted(pairs.items())[:: len(pairs) // MAX_LOGGED + 1]
     return found
 
 
@@ -341,8 +341,8 @@ def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
         raise CheckpointError(msg(NO_ARCHITECTURES, model=name, got=repr(saved_as)[:80]))
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for field, count in part.items():
-            if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MOST_LAYERS:
-                raise CheckpointError(msg(TOO_MANY_LAYERS, model=name, count=count, field=field, most=MOST_LAYERS))
+            if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MAX_LAYERS:
+                raise CheckpointError(msg(TOO_MANY_LAYERS, model=name, count=count, field=field, most=MAX_LAYERS))
     return config
 
 
@@ -358,7 +358,7 @@ def read_json(name: str, path: Path) -> dict[str, Any]:
 def read_any_json(name: str, path: Path) -> Any:
     """Any JSON. Raises CheckpointError for any other file, or one that is too large."""
     try:
-        return json.loads(read_regular(path, MOST_SMALL_BYTES))
+        return json.loads(read_regular(path, MAX_SMALL_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(msg(UNREADABLE, model=name, file=path.name, why=first_line(error))) from None
 

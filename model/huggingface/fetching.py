@@ -149,8 +149,8 @@ def _check_described(name: str, folder: Path, config: dict[str, Any], stored: st
     checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
 
 
-MOST_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's normalizers make 18
-MOST_AROUND = 100  # tokens that may be put before and after a text
+MAX_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's normalizers make 18
+MAX_AROUND = 100  # tokens that may be put before and after a text
 RUN = 40  # characters: enough for the time of a regular expression that backtracks exponentially
 INSERTED = ("content", "prepend")  # a normalizer's fields with replacement text
 PLAIN = [chr(code) for code in range(0x20, 0x10000) if not 0xD800 <= code < 0xE000]  # half a character is no text
@@ -162,9 +162,9 @@ def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
     remember_no_words(tokenizer)
     if normalizer := tokenizer.normalizer:
         grown = prod(_inserted(json.loads(normalizer.__getstate__())))
-        if grown <= MOST_FOR_ONE:  # tried with more, it would take the memory
+        if grown <= MAX_FOR_ONE:  # tried with more, it would take the memory
             grown = max(len(normalizer.normalize_str(character)) for character in PLAIN)
-        if grown > MOST_FOR_ONE:
+        if grown > MAX_FOR_ONE:
             raise CheckpointError(msg(GROWS, model=name, count=grown))
     ascii_characters = PLAIN[: 0x7F - 0x20]
     pairs = [one + other for one, other in zip(ascii_characters, [*ascii_characters[1:], " "], strict=True)]
@@ -175,7 +175,7 @@ def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
             tokenizer.encode_batch(["".join(PLAIN), PROSE * 10, *runs, *(pair * RUN + "\n" for pair in pairs)])
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
         raise CheckpointError(msg(FAILS_ON_TEXTS, model=name, why=first_line(error))) from None
-    if around > MOST_AROUND:
+    if around > MAX_AROUND:
         raise CheckpointError(msg(AROUND_TEXT, model=name, count=around))
 
 

@@ -51,10 +51,10 @@ WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number in safet
 INTEGER_TYPES = {f"{sign}{bits}" for sign in "IU" for bits in (8, 16, 32, 64)}
 WEIGHT = re.compile(r"([._]|^)(weight|proj)$")  # names of matrices; masks and positions that are stored have others
 FOUR_BITS = "NF4", "FP4"
-MOST_HEADER_BYTES = 50_000_000  # as much as configuration and tokenizer of other models
-MOST_FIELDS, MOST_TENSORS, MOST_AXES = 10_000, 100_000, 4
+MAX_HEADER_BYTES = 50_000_000  # as much as configuration and tokenizer of other models
+MAX_FIELDS, MAX_TENSORS, MAX_AXES = 10_000, 100_000, 4
 GGUF_WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of a value, by its type
-GGUF_CHAT_TEMPLATE, MOST_KEY = b"tokenizer.chat_template", 65_535  # a field's name; bytes of one, as GGUF says
+GGUF_CHAT_TEMPLATE, MAX_KEY = b"tokenizer.chat_template", 65_535  # a field's name; bytes of one, as GGUF says
 TEXT, ARRAY = 8, 9  # the types of other sizes
 GGUF_NOT_INSTALLED = N_(
     "{model} is a GGUF file, and reading one needs the packages gguf and accelerate (pip install -r "
@@ -247,12 +247,12 @@ class _GgufReader:
         if self._take("4s") != b"GGUF":
             raise ValueError(msg("it does not begin with GGUF"))
         _, tensors, fields = self._take("I"), self._take("Q"), self._take("Q")
-        if fields > MOST_FIELDS or tensors > MOST_TENSORS:
+        if fields > MAX_FIELDS or tensors > MAX_TENSORS:
             raise ValueError(msg("it lists {fields:,} fields and {tensors:,} tensors", fields=fields, tensors=tensors))
         chats = False
         for _ in range(fields):
             length = self._take("Q")
-            if length > MOST_KEY:
+            if length > MAX_KEY:
                 raise ValueError(msg("a name of {length:,} bytes", length=length))
             chats |= self._file.read(length) == GGUF_CHAT_TEMPLATE
             self._skip_value(self._take("I"))
@@ -261,7 +261,7 @@ class _GgufReader:
         for _ in range(tensors):
             self._skip(self._take("Q"))  # its name
             axes = self._take("I")
-            if axes > MOST_AXES:
+            if axes > MAX_AXES:
                 raise ValueError(msg("a tensor of {axes} axes", axes=axes))
             count = prod(self._take("Q") for _ in range(axes))
             kind = GGMLQuantizationType(self._take("I"))
@@ -278,8 +278,8 @@ class _GgufReader:
 
     def _skip(self, count: int) -> None:
         end = self._file.tell() + count
-        if end > min(self._size, MOST_HEADER_BYTES):
-            raise ValueError(msg("its header is longer than {most:,} bytes", most=min(self._size, MOST_HEADER_BYTES)))
+        if end > min(self._size, MAX_HEADER_BYTES):
+            raise ValueError(msg("its header is longer than {most:,} bytes", most=min(self._size, MAX_HEADER_BYTES)))
         self._file.seek(count, os.SEEK_CUR)
 
     def _skip_value(self, kind: int) -> None:

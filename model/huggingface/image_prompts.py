@@ -31,9 +31,9 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
 
-MOST_LOOKING = 16  # tokens of a text that a page shows
-MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
-MOST_SIDE, MOST_AREA = 2**13, 2**26  # pixels of a side, tokens or tiles of an image; pixels of an image
+MAX_LOOKING = 16  # tokens of a text that a page shows
+MAX_MAPPED = 16  # sizes of images whose tokens' boxes are kept
+MAX_SIDE, MAX_AREA = 2**13, 2**26  # pixels of a side, tokens or tiles of an image; pixels of an image
 NEUTRAL = "Write a general description of the image."  # not shown so; Zhang et al. 2025, "MLLMs Know Where to Look"
 COUNTED = re.compile("(height|width|edge|size|pixels|patches|length|seq_len|tokens|pinpoints)$")
 AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
@@ -116,7 +116,7 @@ class ImageLook:
 
 def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, neutral: str = "") -> ImageLook:
     """A run of a model on a text and an image, uint8 [height, width, 3]: what every head of a layer looks at, from the
-    text after the image, at most MOST_LOOKING tokens, or the last one where none follows. neutral: a prompt that
+    text after the image, at most MAX_LOOKING tokens, or the last one where none follows. neutral: a prompt that
     another run is made with, unless empty.
 
     Raises ValueError as encode_image and run do.
@@ -128,7 +128,7 @@ def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, 
         return replace(look(model, pixels, text, spec, layer), neutral=last)
     trace = model.run(model.encode_image(text, Image.fromarray(pixels)), spec)
     tokens = trace.batch.ids.shape[1]
-    after = list(range(max(trace.batch.image_positions) + 1, tokens))[-MOST_LOOKING:] or [tokens - 1]
+    after = list(range(max(trace.batch.image_positions) + 1, tokens))[-MAX_LOOKING:] or [tokens - 1]
     return looks(trace, layer, range(trace.num_heads), after)
 
 
@@ -198,7 +198,7 @@ class ImagePrompts:
                 found = pixel_boxes(lambda image: self.prepare(text, image), embed, size)
             except Exception:  # noqa: BLE001 - what a network unlike the others raises; it has no mapping then
                 found = []
-            if len(self._boxes) >= MOST_MAPPED:
+            if len(self._boxes) >= MAX_MAPPED:
                 self._boxes.clear()
             self._boxes[key] = found
         return found
@@ -234,7 +234,7 @@ def on_device(inputs: Mapping[str, Any], network: PreTrainedModel) -> dict[str, 
 def check_sizes(folder: Path) -> None:
     """Raises ValueError for a processor of sizes that no image needs: they would be allocated before any is seen."""
     for path in (folder / file for file in PROCESSORS if (folder / file).is_file()):
-        _check(json.loads(read_regular(path, MOST_AREA)))
+        _check(json.loads(read_regular(path, MAX_AREA)))
 
 
 def _check(data: Any, name: str = "", merges: bool = False) -> None:
@@ -244,6 +244,6 @@ def _check(data: Any, name: str = "", merges: bool = False) -> None:
             _check(value, key, merges or "merge_size" in data)
     elif COUNTED.search(name) and isinstance(data, int | float):
         area = "pixels" in name or (merges and name.endswith("edge"))
-        most = MOST_AREA if area else MOST_SIDE
+        most = MAX_AREA if area else MAX_SIDE
         if not abs(data) <= most:
             raise ValueError(msg("{name}: expected at most {most:,}, got {got}", name=name, most=most, got=data))

@@ -31,7 +31,7 @@ from model.huggingface.stacks import stack_names
 from model.huggingface.verify import refusal
 from serving.settings import Settings
 
-MOST_SHARING = 4096  # numbers of 4 bits that have one scale
+MAX_SHARING = 4096  # numbers of 4 bits that have one scale
 BEFORE, LORA_A, LORA_B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
 NO_ADAPTER = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
 NOT_PLAIN = re.compile(
@@ -217,8 +217,8 @@ def _of_four_bits(weight: Tensor, state: Any, shape: tuple[int, int]) -> Tensor:
 
 def _scaled(table: Tensor, numbers: Tensor, scales: Tensor, size: int) -> Tensor:
     """What the table has for each number, times the scale of its block of this size."""
-    if not 1 < size <= MOST_SHARING:
-        raise ValueError(msg("expected a scale for 2 to {most} numbers, got {got}", most=MOST_SHARING, got=size))
+    if not 1 < size <= MAX_SHARING:
+        raise ValueError(msg("expected a scale for 2 to {most} numbers, got {got}", most=MAX_SHARING, got=size))
     blocks = -(-len(numbers) // size)
     return table.float()[numbers.int()] * scales[:blocks].float().repeat_interleave(size)[: len(numbers)]
 

@@ -115,8 +115,8 @@ def check_known(name: str, config: dict[str, Any]) -> None:
 
 TOKENS = 6  # of each row, unless the configuration asks for more; a source has SOURCE_MORE
 SOURCE_MORE = 3  # so that cross-attention is recognised by its shape
-MOST_TOKENS = 600
-MOST_WORK = 7e10  # parameters times tokens: a few seconds
+MAX_TOKENS = 600
+MAX_WORK = 7e10  # parameters times tokens: a few seconds
 TOLERANCE = {torch.float32: 1e-3}  # of the largest logit; a missing layer or an ignored mask changes them by about 1
 COARSE = 0.1  # for float16 and bfloat16
 NEEDS_MORE = re.compile(
@@ -237,7 +237,7 @@ def _inputs(stacks: Stacks, *, left: bool) -> Inputs:
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
     pad = pad if pad < known else 0  # of a larger model's whole vocabulary
-    most = min(MOST_TOKENS, stacks.context() - SOURCE_MORE, MOST_WORK / (2 * stacks.network.num_parameters()))
+    most = min(MAX_TOKENS, stacks.context() - SOURCE_MORE, MAX_WORK / (2 * stacks.network.num_parameters()))
     lengths = [edge + SOURCE_MORE for edge in probe.edges_of(stacks.network.config)]
     length = max([TOKENS, *(length for length in lengths if length <= most)])
 

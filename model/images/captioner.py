@@ -22,9 +22,9 @@ from model.heads import merging
 from model.heads.view import HeadView, head_view
 from model.images import scenes
 from model.images.patches import grid_tokens
-from model.images.scenes import MOST_SHAPES, SHAPES, SIDE, SIZES, Scene, caption, render
+from model.images.scenes import MAX_SHAPES, SHAPES, SIDE, SIZES, Scene, caption, render
 from model.masks import MaskContext, MaskSpec, Stroke
-from model.spec import MOST_POSITIONS
+from model.spec import MAX_POSITIONS
 from model.text import TokenBatch
 from model.trace import Trace
 from model.transformer import Transformer, TransformerConfig
@@ -35,7 +35,7 @@ PATCHES, NUMBERS = GRID * GRID, 3 * PATCH * PATCH
 IMAGE, END = 0, 1
 WORDS = ("<image>", "<end>", *scenes.PROMPTS, "a", *SIZES, *scenes.COLOURS, *SHAPES, "left", "of", "above")
 ID_OF = {word: number for number, word in enumerate(WORDS)}
-LONGEST = 4 * MOST_SHAPES + 2 * (MOST_SHAPES - 1) + 1  # tokens of a caption, <end> among them
+LONGEST = 4 * MAX_SHAPES + 2 * (MAX_SHAPES - 1) + 1  # tokens of a caption, <end> among them
 CONTEXT = PATCHES + 1 + LONGEST
 MASKS = {  # of the image; each a prefix language model but the first
     "causal": MaskSpec(),
@@ -122,7 +122,7 @@ class CaptionView:
 
 def without(spec: MaskSpec, removed: Sequence[int]) -> MaskSpec:
     """The spec with these patches removed: no token may attend to them."""
-    return replace(spec, drawn=tuple(Stroke("block", 0, patch, MOST_POSITIONS, patch) for patch in removed))
+    return replace(spec, drawn=tuple(Stroke("block", 0, patch, MAX_POSITIONS, patch) for patch in removed))
 
 
 def write(model: CaptionerModel, picture: np.ndarray, prompt: str, spec: MaskSpec) -> CaptionView:

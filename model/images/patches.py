@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LEAST = 0.001  # the least attention that others are divided by
+MIN_ATTENTION = 0.001  # the least attention that others are divided by
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels from the top left; the last two without
 
@@ -49,9 +49,9 @@ def grid_tokens(rows: int, columns: int, region: Box, size: tuple[int, int]) -> 
 def with_means(weights: np.ndarray, neutral: np.ndarray | None = None) -> np.ndarray:
     """[L,H,S,P] -> [1+L*H+L,S,P]: the mean of all heads, each head, the mean of each layer's heads.
 
-    neutral: [L,H,P], under a neutral prompt: what all is divided by, a mean by the mean, where it is at least LEAST.
+    neutral: [L,H,P], under a neutral prompt: the divisor of each map, a mean's for the mean, at least MIN_ATTENTION.
     Zhang et al. 2025, "MLLMs Know Where to Look".
     """
     flat = weights.reshape(-1, *weights.shape[2:])
     every = np.concatenate([flat.mean(0, keepdims=True), flat, weights.mean(1)])
-    return every if neutral is None else every / np.maximum(with_means(neutral[:, :, None]), LEAST)
+    return every if neutral is None else every / np.maximum(with_means(neutral[:, :, None]), MIN_ATTENTION)

@@ -14,10 +14,10 @@ from i18n import N_, Message, msg
 from model.files import read_regular
 
 FORMATS = ("PNG", "JPEG", "WEBP")
-MOST_BYTES, MOST_PIXELS = 5 * 2**20, 25_000_000
+MAX_BYTES, MAX_PIXELS = 5 * 2**20, 25_000_000
 # by EXIF's orientation, from 2 on; ImageOps.exif_transpose writes all of the EXIF anew, which odd ones do not survive
 TURNS: dict[Any, Image.Transpose] = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))
-LEAST_SIDE, MOST_RATIO = 8, 20  # pixels; of the longer side to the shorter
+MIN_SIDE, MAX_RATIO = 8, 20  # pixels; of the longer side to the shorter
 NO_PICTURE = N_("expected an image: a path, bytes, Pillow's, or an array of uint8 [height, width, 3], got {got}")
 TOO_LARGE = N_("expected an image of at most {most:.0f} megapixels, got a larger one")
 
@@ -26,10 +26,10 @@ def read_picture(data: bytes) -> Image.Image:
     """A PNG, JPEG or WebP as RGB, turned as its EXIF orientation says, on white where it is transparent.
 
     Raises ValueError, with a sentence, for another format (SVG among them), a damaged or animated image, and one of
-    more than MOST_BYTES or MOST_PIXELS or of a shape that no grid of patches fits.
+    more than MAX_BYTES or MAX_PIXELS or of a shape that no grid of patches fits.
     """
-    if len(data) > MOST_BYTES:
-        most, found = MOST_BYTES // 2**20, len(data) / 2**20
+    if len(data) > MAX_BYTES:
+        most, found = MAX_BYTES // 2**20, len(data) / 2**20
         raise ValueError(msg("expected an image of at most {most} MB, got {found:.1f} MB", most=most, found=found))
     return _decoded(lambda: Image.open(io.BytesIO(data), formats=FORMATS))
 
@@ -38,7 +38,7 @@ def picture_of(source: Any) -> Image.Image:
     """The same of a file by its path, of its bytes, of an image of Pillow or of an array, uint8, [height, width] or
     [height, width, 3 or 4]. Raises ValueError also for anything else, OSError for a file that cannot be read."""
     if isinstance(source, str | os.PathLike):
-        source = read_regular(Path(source), MOST_BYTES)
+        source = read_regular(Path(source), MAX_BYTES)
     if isinstance(source, bytes):
         return read_picture(source)
     if isinstance(source, Image.Image):
@@ -68,7 +68,7 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
             return image.convert("RGB")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise ValueError(msg(TOO_LARGE, most=MOST_PIXELS / 1e6)) from None
+        raise ValueError(msg(TOO_LARGE, most=MAX_PIXELS / 1e6)) from None
     except UnidentifiedImageError:
         raise ValueError(msg("expected a PNG, JPEG or WebP image, got something else")) from None
     except Exception as error:  # what damaged files make Pillow's readers raise
@@ -80,11 +80,11 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
 def _check(image: Image.Image) -> None:
     """Check an image by its header alone, before a pixel is decoded."""
     wide, high = image.size
-    if wide * high > MOST_PIXELS:
-        raise ValueError(msg(TOO_LARGE, most=MOST_PIXELS / 1e6))
-    if min(wide, high) < LEAST_SIDE or max(wide, high) > MOST_RATIO * min(wide, high):
+    if wide * high > MAX_PIXELS:
+        raise ValueError(msg(TOO_LARGE, most=MAX_PIXELS / 1e6))
+    if min(wide, high) < MIN_SIDE or max(wide, high) > MAX_RATIO * min(wide, high):
         words = N_("expected sides of at least {least} pixels, at most {ratio} : 1, got {wide} × {high}")
-        raise ValueError(msg(words, least=LEAST_SIDE, ratio=MOST_RATIO, wide=wide, high=high))
+        raise ValueError(msg(words, least=MIN_SIDE, ratio=MAX_RATIO, wide=wide, high=high))
     still = image.format == "MPO"  # a phone's photo: a JPEG that its preview or brightness map follows
     if getattr(image, "n_frames", 1) > 1 and not still:
         raise ValueError(msg("expected a still image, got an animated one"))

@@ -23,7 +23,7 @@ COLOURS = {
 BACKGROUNDS = {"white": (250, 250, 250), "grey": (150, 150, 150), "sky": (190, 216, 240), "night": (26, 28, 42)}
 SHAPES = ("square", "circle", "triangle", "cross")
 SIZES = {"small": 4, "large": 8}  # from the centre to a side, in pixels
-MOST_SHAPES, GAP = 3, 8  # pixels between two centres, across and down, at the least: each order is then plain
+MAX_SHAPES, GAP = 3, 8  # pixels between two centres, across and down, at the least: each order is then plain
 PROMPTS = {"across": ("x", ("left", "of")), "down": ("y", ("above",))}  # what orders the shapes, what is said between
 UNSEEN = (("green", "circle"), ("purple", "triangle"), ("orange", "cross"))  # of these pairs no scene is trained on
 _SHAPE = re.compile(rf"({'|'.join(SHAPES)})-({'|'.join(COLOURS)})-({'|'.join(SIZES)})-(\d\d?)-(\d\d?)")
@@ -77,7 +77,7 @@ def scene_of(text: str) -> Scene:
     found = [match.groups() for match in map(_SHAPE.fullmatch, parts) if match]
     shapes = tuple(SceneShape(shape, colour, size, int(x), int(y)) for shape, colour, size, x, y in found)
     inside = all(min(one.box) >= 0 and max(one.box) <= SIDE for one in shapes)
-    if background not in BACKGROUNDS or not inside or not len(shapes) == len(parts) <= MOST_SHAPES:
+    if background not in BACKGROUNDS or not inside or not len(shapes) == len(parts) <= MAX_SHAPES:
         raise ValueError(msg("expected a scene, as a link of the page Images has it, got {text}", text=text[:200]))
     return Scene(shapes, background)
 
@@ -104,7 +104,7 @@ def random_scene(
 ) -> Scene:
     """A scene of one to three shapes, held out or not. pair: one of UNSEEN, for the first shape; no other has one."""
     while True:
-        wanted, shapes = count or draw.randint(1, MOST_SHAPES), list[SceneShape]()
+        wanted, shapes = count or draw.randint(1, MAX_SHAPES), list[SceneShape]()
         while not shapes or not all(one.apart_from(other, GAP) for one, other in combinations(shapes, 2)):
             shapes = [_random_shape(draw, None if shape else pair) for shape in range(wanted)]
         scene = Scene(tuple(shapes), draw.choice(tuple(BACKGROUNDS)))
@@ -136,7 +136,7 @@ def render(scenes: Sequence[Scene], jitter: np.random.Generator | None = None) -
 
     grounds = colours_of([BACKGROUNDS[scene.background] for scene in scenes])
     pictures = np.broadcast_to(grounds, (len(scenes), SIDE, SIDE, 3)).copy()
-    for nth in range(MOST_SHAPES):
+    for nth in range(MAX_SHAPES):
         some = [number for number, scene in enumerate(scenes) if len(scene.shapes) > nth]
         if some:
             shapes = [scenes[number].shapes[nth] for number in some]

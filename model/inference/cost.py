@@ -25,7 +25,7 @@ from model.mask_kinds import KINDS, NEAR, Cells
 from model.masks import ZERO
 from model.spec import MaskSpec
 
-MOST_TOKENS, MOST_BLOCK, LEAST_BLOCK = 32_768, 256, 16
+MAX_TOKENS, MAX_BLOCK, MIN_BLOCK = 32_768, 256, 16
 CELLS = 1_000_000  # looked at together, of blocks with borders
 
 EMPTY, PARTIAL, FULL = range(3)  # of a block
@@ -90,7 +90,7 @@ class MaskCost:
 
 
 def cost(
-    masks: MaskSpec | Mapping[str, Any], tokens: int = MOST_TOKENS, block: int = 128, documents: Sequence[int] = ()
+    masks: MaskSpec | Mapping[str, Any], tokens: int = MAX_TOKENS, block: int = 128, documents: Sequence[int] = ()
 ) -> MaskCost:
     """What a mask costs on a text of `tokens` real tokens, in blocks of `block` queries and keys.
 
@@ -98,8 +98,8 @@ def cost(
     window) has no effect. documents: how many tokens each document of a packed text has; what is left is one more.
     Raises ValueError for other fields, for more than 32,768 tokens, and for a block that is not from 16 to 256.
     """
-    tokens = index("number of tokens", tokens, MOST_TOKENS + 1, first=1)  # not shown
-    block = index("block size", block, MOST_BLOCK + 1, first=LEAST_BLOCK)  # not shown
+    tokens = index("number of tokens", tokens, MAX_TOKENS + 1, first=1)  # not shown
+    block = index("block size", block, MAX_BLOCK + 1, first=MIN_BLOCK)  # not shown
     sizes = lengths_within(tokens, documents)
     if not isinstance(masks, MaskSpec | Mapping):
         raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {masks!r:.40}")  # not shown

@@ -26,7 +26,7 @@ from model.masks import AllowedCache, MaskContext, MaskSpec
 
 ORDERS = ("depth", "breadth")
 POSITIONS = ("depth", "row")
-MOST_NODES = 64
+MAX_NODES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +76,8 @@ class DraftTree:
 
 def depths(parents: Sequence[int]) -> list[int]:
     """How many nodes are above each one. Raises ValueError unless each parent is −1 or an earlier node."""
-    if not 1 <= len(parents) <= MOST_NODES:
-        raise ValueError(msg("expected 1 to {most} nodes, got {got}", most=MOST_NODES, got=len(parents)))
+    if not 1 <= len(parents) <= MAX_NODES:
+        raise ValueError(msg("expected 1 to {most} nodes, got {got}", most=MAX_NODES, got=len(parents)))
     found: list[int] = []
     for node, parent in enumerate(parents):
         parent = index("parent", parent, node, first=-1)
@@ -110,9 +110,9 @@ def uniform_tree(branches: Sequence[int]) -> list[int]:
         words = N_("expected at least 1 branch at each depth, got {count}")
         raise ValueError(msg(words, count=min(branches, default=0)))
     nodes = sum(accumulate(branches, mul))
-    if nodes > MOST_NODES:
+    if nodes > MAX_NODES:
         words = N_("expected at most {most} nodes in the tree, got {nodes:,}: give fewer branches")
-        raise ValueError(msg(words, most=MOST_NODES, nodes=nodes))
+        raise ValueError(msg(words, most=MAX_NODES, nodes=nodes))
     for count in branches:
         start = len(parents)
         parents += [parent for parent in level for _ in range(count)]
@@ -123,12 +123,12 @@ def uniform_tree(branches: Sequence[int]) -> list[int]:
 def typed_tree(model: Model, texts: Sequence[str]) -> tuple[list[int], list[int]]:
     """The parents and tokens of a tree whose branches are these texts: what two begin with is in it once.
 
-    Raises ValueError for more than MOST_NODES tokens, and for a text without any.
+    Raises ValueError for more than MAX_NODES tokens, and for a text without any.
     """
     nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
     for text in texts:
         node = -1
-        for token in continuation_ids(model, text)[0][: MOST_NODES + 1]:
+        for token in continuation_ids(model, text)[0][: MAX_NODES + 1]:
             node = nodes.setdefault((node, token), len(nodes))
     parents = [parent for parent, _ in nodes]
     depths(parents)

@@ -29,8 +29,8 @@ from model.kv_cache import read_after
 from model.mask_kinds import KINDS, LOCAL
 from model.trace import target_losses
 
-MOST_STREAMED = 4_096
-MOST_CACHE_BYTES = 64 * 2**20  # of both caches
+MAX_STREAMED = 4_096
+MAX_CACHE_BYTES = 64 * 2**20  # of both caches
 BEYOND = N_(
     "expected at most {context:,} tokens: beyond its context this model rotates by other angles or by none, and keys "
     "in the cache would not fit"
@@ -118,7 +118,7 @@ def stream(
     began, now = monotonic(), so_far
     if now is None:
         check_predicts(model)
-        tokens = index("number of tokens", len(ids), MOST_STREAMED + 1, first=2)  # not shown
+        tokens = index("number of tokens", len(ids), MAX_STREAMED + 1, first=2)  # not shown
         sinks = index("number of sinks", sinks, model.context, first=0)  # not shown
         window = index("window", window, model.context - sinks + 1, first=1)
         step = index("number of tokens in a call", step, window + 1, first=1)  # not shown
@@ -175,8 +175,8 @@ def _next_call(model: Model, now: StreamedText) -> StreamedText:
     done = read_after(model, ids, places, pairs)
     pairs = model.keys_values(done.cache)
     size = sum(one[0].nbytes for pair in pairs for one in pair)
-    if size > MOST_CACHE_BYTES // 2:
-        most = MOST_CACHE_BYTES // 2 * len(kept + here) // size
+    if size > MAX_CACHE_BYTES // 2:
+        most = MAX_CACHE_BYTES // 2 * len(kept + here) // size
         words = N_("expected at most {most:,} tokens in this model's cache: choose fewer sinks, or a smaller window")
         raise ValueError(msg(words, most=most))
     given = torch.tensor(now.ids[now.done + 1 : end + 1], dtype=torch.long)

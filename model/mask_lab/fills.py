@@ -21,7 +21,7 @@ TOKENS = ("the", "cat", "sat", "down")
 QUERIES = ((1.0, 0.0), (0.0, 2.0), (1.0, 1.0), (2.0, 0.0))
 KEYS = ((1.0, 0.0), (1.0, 2.0), (0.0, 1.0), (2.0, 1.0))
 VALUES = ((1.0, 0.0), (0.0, 1.0), (2.0, 2.0), (-1.0, 1.0))
-MOST = 9.0  # of a number, without its sign
+MAX_ENTRY = 9.0  # of a number, without its sign
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +39,15 @@ class ByHand:
 
 
 def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked: bool) -> ByHand:
-    """[T,D] each; masked: under the causal mask. Raises ValueError for other shapes, and for a number beyond MOST."""
+    """[T,D] each; masked: under the causal mask. Raises ValueError for other shapes and entries beyond ±MAX_ENTRY."""
     given = {"queries": queries, "keys": keys, "values": values}
     expected = (len(TOKENS), len(QUERIES[0]))
     for name, numbers in given.items():
-        if numbers.shape != expected or not (np.abs(numbers) <= MOST).all():  # NaN is not
+        if numbers.shape != expected or not (np.abs(numbers) <= MAX_ENTRY).all():  # NaN is not
             table = f"{expected[0]} × {expected[1]} {name}"
-            raise ValueError(f"expected {table} from −{MOST:g} to {MOST:g}, got another")  # not shown: bounded
+            raise ValueError(
+                f"expected {table} from −{MAX_ENTRY:g} to {MAX_ENTRY:g}, got another"
+            )  # not shown: bounded
     q, k, v = (torch.tensor(np.asarray(numbers, np.float64)) for numbers in given.values())
     size = len(TOKENS)
     allowed = causal(size, size) if masked else torch.ones(size, size, dtype=torch.bool)

@@ -17,7 +17,7 @@ from torch import Tensor
 from i18n import N_, msg
 from model.files import npy_header
 from model.masks import MaskContext, MaskSpec
-from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
+from model.spec import MAX_BYTES, MAX_STROKES, OFF, Stroke
 from model.trace import Trace
 
 Rectangle = tuple[int, int, int, int]  # first query, first key, last query, last key, the last ones included
@@ -46,9 +46,9 @@ def to_npy(allowed: Tensor) -> bytes:
 def read_npy(data: bytes) -> np.ndarray:
     """The bool matrix in an NPY file, True = may attend. Nothing is unpickled; no memory is taken on a header's word.
     Raises ValueError, saying what was expected, for everything else."""
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         raise ValueError(msg("expected an NPY file of at most {most:,} bytes, got {size:,}: cut the mask to fewer "
-                             "tokens, or save it as JSON", most=MOST_BYTES, size=len(data)))  # fmt: skip
+                             "tokens, or save it as JSON", most=MAX_BYTES, size=len(data)))  # fmt: skip
     if not data.startswith(np.lib.format.MAGIC_PREFIX):
         raise ValueError(_no_npy(data))
     try:
@@ -97,10 +97,10 @@ def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
         )  # fmt: skip
     here = keep.cpu().numpy()
     blocked = rectangles(~(cells if len(cells) == real else cells[np.ix_(here, here)]))
-    if len(blocked) > MOST_STROKES:
+    if len(blocked) > MAX_STROKES:
         raise ValueError(msg("expected blocked cells that {most:,} rectangles can cover, got {count:,} of them: load a "
                              "mask of fewer tokens, or one whose blocked cells lie together",
-                             most=MOST_STROKES, count=len(blocked)))  # fmt: skip
+                             most=MAX_STROKES, count=len(blocked)))  # fmt: skip
     drawing = OFF.replace(drawn=tuple(Stroke("block", *rectangle) for rectangle in blocked))
     if total == real:
         return drawing
@@ -161,10 +161,10 @@ def _by(*sizes: Any) -> str:
 # Masks written by somebody else
 
 
-MOST_TOKENS = 1_024  # of each side
-MOST_CELLS = 16 * MOST_TOKENS**2  # of a batch
-MOST_PRINTED = 16 * MOST_TOKENS**2  # characters of a printed tensor: "-3.4028e+38, " of each cell, and what is between
-MOST_WORDS = 2 * MOST_TOKENS**2  # its cells and brackets
+MAX_TOKENS = 1_024  # of each side
+MAX_CELLS = 16 * MAX_TOKENS**2  # of a batch
+MAX_PRINTED = 16 * MAX_TOKENS**2  # characters of a printed tensor: "-3.4028e+38, " of each cell, and what is between
+MAX_WORDS = 2 * MAX_TOKENS**2  # its cells and brackets
 WORD = re.compile(r"[\[\]]|[-+]?(?:inf|nan|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+)|true|false", re.IGNORECASE)
 AFTER = re.compile(r"\]\s*,?\s*(?:dtype|device|grad_fn|requires_grad)\s*=")  # what a printed tensor says of itself
 SHAPE = re.compile(r"\bSize\(\[[^][]*\]\)")  # printed above a tensor
@@ -181,9 +181,9 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
         raise ValueError(msg("expected a mask with cells in it, got none"))
     if not 2 <= array.ndim <= 4:
         raise ValueError(msg("expected a mask of 2 to 4 dimensions, got {count}", count=array.ndim))
-    if max(array.shape[-2:]) > MOST_TOKENS or array.size > MOST_CELLS:
+    if max(array.shape[-2:]) > MAX_TOKENS or array.size > MAX_CELLS:
         shape = " × ".join(map(str, array.shape))
-        raise ValueError(msg("expected at most {most:,} queries and keys, got {shape}", most=MOST_TOKENS, shape=shape))
+        raise ValueError(msg("expected at most {most:,} queries and keys, got {shape}", most=MAX_TOKENS, shape=shape))
     masks = _allowed(array).reshape(-1, *array.shape[-2:])
     if masks.shape[1] > masks.shape[2]:
         sizes = {"queries": masks.shape[1], "keys": masks.shape[2]}
@@ -197,7 +197,7 @@ def _numbers_in(file: bytes) -> np.ndarray:
         raise ValueError(_no_npy(file))
     try:
         shape, _, dtype, _ = npy_header(file)
-        if dtype.kind in "biuf" and math.prod(shape) <= MOST_CELLS:
+        if dtype.kind in "biuf" and math.prod(shape) <= MAX_CELLS:
             return np.asarray(np.load(io.BytesIO(file), allow_pickle=False))
     except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
         raise ValueError(msg(DAMAGED)) from None
@@ -205,7 +205,7 @@ def _numbers_in(file: bytes) -> np.ndarray:
         raise ValueError(OF_OBJECTS)
     if dtype.kind not in "biuf":
         raise ValueError(msg(NO_NUMBERS, got=str(dtype)[:40]))
-    raise ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS))
+    raise ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MAX_CELLS))
 
 
 def _array(given: Any) -> np.ndarray:
@@ -227,8 +227,8 @@ def _array(given: Any) -> np.ndarray:
 
 def _printed(text: str) -> np.ndarray:
     """A tensor as PyTorch or NumPy prints it, or bare rows of numbers."""
-    if len(text) > MOST_PRINTED:
-        raise ValueError(msg("expected at most {most:,} characters", most=MOST_PRINTED))
+    if len(text) > MAX_PRINTED:
+        raise ValueError(msg("expected at most {most:,} characters", most=MAX_PRINTED))
     if "..." in text or "…" in text:
         words = N_('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
         raise ValueError(msg(words))
@@ -238,14 +238,14 @@ def _printed(text: str) -> np.ndarray:
     end = AFTER.search(text)
     text = text[: end.start() + 1] if end else text
     if "[" not in text:
-        digits = len(text) <= 2 * MOST_WORDS and DIGITS.fullmatch(text) is not None  # of more it takes a gigabyte
+        digits = len(text) <= 2 * MAX_WORDS and DIGITS.fullmatch(text) is not None  # of more it takes a gigabyte
         lines = [" ".join(line.replace(" ", "")) if digits else line for line in text.splitlines()]
         rows = [f"[{line}]" for line in lines]
         text = "".join(rows) if len(rows) == 1 else f"[{''.join(rows)}]"
     text = text[text.index("[") : text.rfind("]") + 1]
-    found = [word.group() for word in islice(WORD.finditer(text), MOST_WORDS + 1)]
-    if len(found) > MOST_WORDS:
-        raise ValueError(msg("expected a printed tensor of at most {most:,} cells", most=MOST_TOKENS**2))
+    found = [word.group() for word in islice(WORD.finditer(text), MAX_WORDS + 1)]
+    if len(found) > MAX_WORDS:
+        raise ValueError(msg("expected a printed tensor of at most {most:,} cells", most=MAX_TOKENS**2))
     try:
         parts = (word if word in "[]" else json.dumps(_value(word)) for word in found)
         rows = json.loads(",".join(parts).replace("[,", "[").replace(",]", "]"))

@@ -16,13 +16,13 @@ from i18n import N_, msg, msg_all, msg_count, msg_list, msg_together
 from model.mask_kinds import KINDS, Cells
 from model.mask_lab.mask_files import read_mask, strokes_of_rows
 from model.masks import ON_TEXT
-from model.spec import MOST_STROKES
+from model.spec import MAX_STROKES
 
-MOST_VALUES = 24  # of a kind's parameter, tried on one mask
-MOST_KINDS = 4  # in the nearest mask
-MOST_ROWS = 48  # looked at to find the nearest kinds
+MAX_VALUES = 24  # of a kind's parameter, tried on one mask
+MAX_KINDS = 4  # in the nearest mask
+MAX_ROWS = 48  # looked at to find the nearest kinds
 CLEARLY = 4  # times fewer cells differ where a mistake is named beside further differences
-MOST_LISTED = 5  # rows, cells or documents in a sentence
+MAX_LISTED = 5  # rows, cells or documents in a sentence
 
 OF_A_BATCH = N_(
     "It seems to be the padding mask of a batch, with a row for each text: it says which tokens are padding, not which "
@@ -237,7 +237,7 @@ def _nearest(allowed: np.ndarray, shift: int = 0) -> Reading:
         return int((_together(kinds, masks, (len(rows), keys)) != allowed[rows]).sum())
 
     def better(kinds: Kinds) -> Kinds:
-        for _ in range(MOST_KINDS):
+        for _ in range(MAX_KINDS):
             longer = [(*(one for one in kinds if one[0] != new[0]), new) for new in masks]
             best = min(longer, key=differ)
             if differ(best) >= differ(kinds):
@@ -253,7 +253,7 @@ def _nearest(allowed: np.ndarray, shift: int = 0) -> Reading:
 
 
 def _some_rows(count: int) -> np.ndarray:
-    return np.unique(np.linspace(0, count - 1, min(count, MOST_ROWS)).astype(int))
+    return np.unique(np.linspace(0, count - 1, min(count, MAX_ROWS)).astype(int))
 
 
 def _candidates(allowed: np.ndarray) -> Iterator[tuple[str, Any]]:
@@ -286,7 +286,7 @@ def _sizes(allowed: np.ndarray) -> list[int]:
         found.update({int(length) for length in lengths} | set(np.diff(seen)[:3].tolist()))
     common = [size for size, _ in found.most_common() if 0 < size <= keys]
     rare = (*(size for size, _ in firsts.most_common(4)), *range(ahead, ahead + 3), 1, 2, 3, 4)
-    return sorted({*common[:MOST_VALUES], *filter(None, rare)})
+    return sorted({*common[:MAX_VALUES], *filter(None, rare)})
 
 
 def _documents(allowed: np.ndarray) -> Reading | None:
@@ -354,7 +354,7 @@ def _masks(allowed: np.ndarray, reading: Reading) -> dict[str, Any] | None:
     if last > first and not allowed[:, first:last].any():
         strokes, wrong[:, first:last] = [["block", 0, first, queries - 1, last - 1]], False
     strokes = [*strokes, *strokes_of_rows(allowed, wrong)] if queries == keys else []
-    return kinds | {"drawn": strokes} if 0 < len(strokes) <= MOST_STROKES else None
+    return kinds | {"drawn": strokes} if 0 < len(strokes) <= MAX_STROKES else None
 
 
 def _in_words(found: "NamedMask", reading: Reading) -> str:
@@ -382,13 +382,13 @@ def _differences(found: "NamedMask", reading: Reading) -> str:
     """Which cells are otherwise than the kinds would have it; of a mistake the sentence about it says that."""
     if not reading.cells or reading.fault or not found.allowed.any():
         return ""
-    cells = [f"({query}, {key})" for query, key in found.differs[: MOST_LISTED + 1].tolist()]
+    cells = [f"({query}, {key})" for query, key in found.differs[: MAX_LISTED + 1].tolist()]
     return msg_count("{count} cell (query, key) differs: {cells}.", "{count} cells (query, key) differ: {cells}.",
                      len(found.differs), cells=_listed(cells))  # fmt: skip
 
 
 def _empty(found: "NamedMask") -> str:
-    rows = [f"{row:,}" for row in found.empty_rows[: MOST_LISTED + 1]]
+    rows = [f"{row:,}" for row in found.empty_rows[: MAX_LISTED + 1]]
     return msg_count(
         "Query {rows} has no allowed key: its softmax is NaN in most implementations.",
         "{count} queries have no allowed key ({rows}): their softmax is NaN in most implementations.",
@@ -397,4 +397,4 @@ def _empty(found: "NamedMask") -> str:
 
 
 def _listed(words: list[str]) -> str:
-    return msg_list([*words[:MOST_LISTED], "…"] if len(words) > MOST_LISTED else words)
+    return msg_list([*words[:MAX_LISTED], "…"] if len(words) > MAX_LISTED else words)

@@ -116,7 +116,7 @@ def update(model: nn.Module, optimizers: list[torch.optim.Optimizer], rate: floa
 
 
 CONTEXT, ROWS = 64, 16  # characters a row, and rows a step
-MOST_DIFFERENT = 120  # characters in the vocabulary; the rarest of a text that has more count as one
+MAX_DIFFERENT = 120  # characters in the vocabulary; the rarest of a text that has more count as one
 OTHER = "□"
 LAYERS, HEADS, WIDTH = 2, 4, 64  # small enough for hundreds of steps in seconds
 RATES = Rates(matrix_rate=1e-2, other_rate=6e-3)
@@ -130,7 +130,7 @@ class Alphabet:
     """A text's characters as ids, the commonest first."""
 
     def __init__(self, text: str) -> None:
-        self.characters = [character for character, _ in Counter(text).most_common(MOST_DIFFERENT)] + [OTHER]
+        self.characters = [character for character, _ in Counter(text).most_common(MAX_DIFFERENT)] + [OTHER]
         self._id_of = {character: number for number, character in enumerate(self.characters)}
 
     def encode(self, text: str) -> Tensor:

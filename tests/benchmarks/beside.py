@@ -26,7 +26,7 @@ def beside_trainings() -> list[Ratio]:
         return time.perf_counter() - began
 
     alone = median(page() for _ in range(RUNS))
-    trainings = [Training(TEXT, causal=False, steps=training_job.MOST_STEPS) for _ in range(most_at_once())]
+    trainings = [Training(TEXT, causal=False, steps=training_job.MAX_STEPS) for _ in range(most_at_once())]
     try:
         while any(training.watch().step == 0 for training in trainings):
             time.sleep(0.1)

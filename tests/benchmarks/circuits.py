@@ -20,7 +20,7 @@ from tests.benchmarks.gpt2_small import CONFIG, random_batch, random_model
 from tests.benchmarks.report import Ratio
 
 TOKENS, FORWARDS, REPETITIONS = 30, 24, 3
-MOST_SECONDS, MOST_BYTES = 60, 1e9
+MAX_SECONDS, MAX_BYTES = 60, 1e9
 
 
 @torch.inference_mode()
@@ -50,10 +50,10 @@ def _weights_alone(model: DecoderModel) -> list[Ratio]:
     seconds, used = time.perf_counter() - began, time.process_time() - used
     what = f"OV and QK circuits of {CONFIG.layers * CONFIG.heads} heads"
     return [
-        Ratio(f"{what} ÷ {MOST_SECONDS} s", seconds / MOST_SECONDS, 1, f"{seconds:.0f} s, {used:.0f} s of processors"),
+        Ratio(f"{what} ÷ {MAX_SECONDS} s", seconds / MAX_SECONDS, 1, f"{seconds:.0f} s, {used:.0f} s of processors"),
         Ratio(
             f"{what}, memory beside the model ÷ 1 GB",
-            (peak - before) / MOST_BYTES,
+            (peak - before) / MAX_BYTES,
             1,
             f"{(peak - before) / 1e6:.0f} MB; the process {peak / 1e6:.0f} MB",
         ),

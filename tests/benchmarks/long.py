@@ -29,9 +29,9 @@ from viz.heads.overview import overview_packet
 TOKENS, FLIPS = 1020, 5
 LAYER, HEAD = 5, 1
 HEAD_BAR, ALL_BAR = 1.4, 1.6
-MOST_TOKENS, TURNS = 4096, 3
+MAX_TOKENS, TURNS = 4096, 3
 OVERVIEW_BAR, MEMORY_BAR = 1.5, 1.25
-LLAMA = SHAPE | {"max_position_embeddings": MOST_TOKENS}
+LLAMA = SHAPE | {"max_position_embeddings": MAX_TOKENS}
 LONGEST, SQUARE_BAR = 16_384, 0.75
 STORY_SIZED = {
     "vocab_size": 4096, "hidden_size": 192, "num_hidden_layers": 6, "num_attention_heads": 6, "num_key_value_heads": 2,
@@ -83,7 +83,7 @@ def _overview_of_a_llama() -> list[Ratio]:
         _, alone = _in_a_process(_forward_of, folder)
         times, with_overview = _in_a_process(_overview_of, folder)
     forwards, overviews = zip(*times, strict=True)
-    what = f"{MOST_TOKENS:,} tokens of a 12 × 12 Llama"
+    what = f"{MAX_TOKENS:,} tokens of a 12 × 12 Llama"
     megabytes = f"{with_overview:.0f} MB ÷ {alone:.0f} MB above the loaded model"
     return [
         _ratio(f"{what}: overview of all heads ÷ forward", list(overviews), list(forwards), OVERVIEW_BAR),
@@ -132,7 +132,7 @@ def _in_a_process(measure: Callable[[Path], tuple[Times, float]], folder: Path) 
 def _forward_of(folder: Path) -> tuple[Times, float]:
     """The peak of a traced run alone, MB above the loaded model."""
     model, before = _warm(folder)
-    model.run(random_batch(MOST_TOKENS, 0, LLAMA["vocab_size"]))
+    model.run(random_batch(MAX_TOKENS, 0, LLAMA["vocab_size"]))
     return [], _peak() - before
 
 
@@ -141,7 +141,7 @@ def _overview_of(folder: Path) -> tuple[Times, float]:
     model, before = _warm(folder)
     times, peak = [], 0.0
     for turn in range(TURNS):
-        batch = random_batch(MOST_TOKENS, turn, LLAMA["vocab_size"])
+        batch = random_batch(MAX_TOKENS, turn, LLAMA["vocab_size"])
         began = time.perf_counter()
         now, _ = run_pair(model, batch, model.standard, 0, "self")
         results.engine().trace(now.run)

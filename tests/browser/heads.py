@@ -21,7 +21,7 @@ MOVED = """query => {
   const framed = shapes.length === 1 && (shapes[0].y0 + shapes[0].y1) / 2 === query;
   return framed && new URLSearchParams(location.search).get('query') === String(query);
 }"""
-MOST_TABS = 90  # presses of Tab that lead once around the page
+MAX_TABS = 90  # presses of Tab that lead once around the page
 
 
 class Heads(Explore):
@@ -92,11 +92,11 @@ class Heads(Explore):
 
     def tab_to(self, place: Locator, key: str = "Tab") -> "Heads":
         """Press Tab, or another key, until the keyboard is there."""
-        for _ in range(MOST_TABS):
+        for _ in range(MAX_TABS):
             if self.has_focus(place):
                 return self
             self.page.keyboard.press(key)
-        raise AssertionError(f"{MOST_TABS} times {key} do not lead to {place}")
+        raise AssertionError(f"{MAX_TABS} times {key} do not lead to {place}")
 
     def hover_text(self, query: int, key: int) -> list[str]:
         """The lines of the heatmap's tooltip on a cell."""

@@ -14,7 +14,7 @@ SECTIONS = [
     "serving?serving=tree", "serving?serving=streaming&stream_tokens=100", "serving?serving=cost",
     "compare?differs=masks",
 ]  # fmt: skip
-MOST = 2  # controls of each kind on a page
+MAX_CONTROLS = 2  # controls of each kind on a page
 STILL = """() => document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'
   && !(window.sent > window.heard)"""
 
@@ -57,7 +57,7 @@ def test_controls_do_what_the_page_sends(visit: Visit, address: str) -> None:
     path, _, query = address.partition("?")
     page = visit(query, kind=KINDS[path])
     for selector, operate in OPERATED.items():
-        for place in range(MOST):
+        for place in range(MAX_CONTROLS):
             control = usable(page.page, selector, place)
             if control is not None:
                 operate(control)

@@ -236,4 +236,4 @@ def test_lines_begin_at_the_same_weight_as_in_python(browser: Browser) -> None:
 
 
 STEP_PARTS = (("const BLOCK", "$"), ("function stepAt", "^}"))
-PARTS = (("const LEAST_LINE = ", "$"), ("function leastLine", "^}"))
+PARTS = (("const MIN_LINE = ", "$"), ("function leastLine", "^}"))

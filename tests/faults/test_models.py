@@ -221,7 +221,7 @@ class TestTheInspector:
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process's memory")
     def test_its_memory_is_limited(self, inspector: Scheduler) -> None:
         with pytest.raises(MemoryError):
-            inspector.ask(Job(jobs.take, (backends.MOST_INSPECTED,)))
+            inspector.ask(Job(jobs.take, (backends.MAX_INSPECTED,)))
         assert inspector.ask(Job(jobs.take, (10**6,))) == 10**6
 
     def test_its_time_is_limited(self, inspector: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:

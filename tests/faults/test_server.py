@@ -21,7 +21,7 @@ from httpx2 import AsyncClient
 from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import free_port, running
 from tests.coroutines import finished
-from ui.streamlit_internals import MOST_UPLOADS, XSRF_COOKIE
+from ui.streamlit_internals import MAX_UPLOADS, XSRF_COOKIE
 
 pytestmark = pytest.mark.slow  # starts servers
 
@@ -195,7 +195,7 @@ def test_a_message_longer_than_any_of_the_app_s_is_refused_before_it_comes(serve
 
 def test_a_few_of_many_files_that_a_session_uploads_are_kept(server: Server) -> None:
     kept = finished(upload_many(server))
-    assert kept.split()[-1] == str(MOST_UPLOADS)  # bytes
+    assert kept.split()[-1] == str(MAX_UPLOADS)  # bytes
 
 
 async def upload_many(server: Server) -> str:
@@ -205,7 +205,7 @@ async def upload_many(server: Server) -> str:
         await reader.open()
         token = (await browser.get("/_stcore/health")).cookies[XSRF_COOKIE]
         for session, status in ((reader.session, 204), ("another", 400)):
-            for number in range(3 * MOST_UPLOADS):
+            for number in range(3 * MAX_UPLOADS):
                 where, file = f"/_stcore/upload_file/{session}/{number}", {"file": ("a.txt", b"a")}
                 answer = await browser.put(where, files=file, headers={"X-Xsrftoken": token})
                 assert answer.status_code == status

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from i18n import LANGUAGES, spoken
-from lessons.reading import FOLDER, MOST_BYTES, read, shelf
+from lessons.reading import FOLDER, MAX_BYTES, read, shelf
 from model.masks import MaskSpec
 
 LESSON = """---
@@ -273,7 +273,7 @@ def test_links_without_an_end_are_read_in_linear_time() -> None:
 
 def test_a_lesson_of_more_than_a_megabyte_is_not_looked_at() -> None:
     with pytest.raises(ValueError, match="at most 1,000,000 bytes, got 1,000,001"):
-        read(b"-" * (MOST_BYTES + 1))
+        read(b"-" * (MAX_BYTES + 1))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

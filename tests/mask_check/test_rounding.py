@@ -129,7 +129,7 @@ def test_without_a_copy_in_float64_gradients_tell(in_float64: bool, monkeypatch:
         return module
 
     if not in_float64:
-        monkeypatch.setattr(rounding, "MOST_IN_FLOAT64", 10)
+        monkeypatch.setattr(rounding, "MAX_IN_FLOAT64", 10)
     found = checked(made(Loses())).finding("reach")
     assert found.verdict == OBEYS
     assert "the gradients of these pairs are at most 0. " + IS in found.words

@@ -15,7 +15,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 from model import catalog
-from model.base import MOST_ROWS, TRACE_BYTES, Model, tokenize
+from model.base import MAX_ROWS, TRACE_BYTES, Model, tokenize
 from model.catalog import ENTRIES, FILES
 from model.errors import CheckpointError, TooLarge
 from model.training.story import train_tokenizer
@@ -213,8 +213,8 @@ class TestReading:
         assert torch.equal(reading.batch.ids, tiny.encode(["the cat", " sat"], "left").ids)
 
     def test_too_many_rows(self, tiny: Model) -> None:
-        reading = tokenize(tiny, "a\n" * (MOST_ROWS + 3), "right")
-        assert (len(reading.rows), reading.batch.ids.shape[0], reading.rows_left_out) == (MOST_ROWS, MOST_ROWS, 3)
+        reading = tokenize(tiny, "a\n" * (MAX_ROWS + 3), "right")
+        assert (len(reading.rows), reading.batch.ids.shape[0], reading.rows_left_out) == (MAX_ROWS, MAX_ROWS, 3)
 
     def test_more_tokens_than_a_run_may_keep(self, tiny_folder: Path) -> None:
         model = catalog.load(str(tiny_folder))

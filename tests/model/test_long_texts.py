@@ -54,7 +54,7 @@ def test_by_blocks_all_is_as_it_is_at_once(pad_side: str, model: Model) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(masks, "LONG", 7)
             patch.setattr("model.attention.BLOCK", 5)
-            patch.setattr("model.trace.LEAST_ROWS", 5)
+            patch.setattr("model.trace.MIN_ROWS", 5)
             patch.setattr("model.trace.BLOCK_BYTES", 1)
             patch.setattr(heads, "BLOCK_ROWS", 5)
             trace = model.run(batch, spec)

@@ -39,7 +39,7 @@ LEFT = {
 }
 NAIVE = {choice for choice in CHOICES if choice.side == "left" and choice.mask != "off" and choice.positions == "cells"}
 MASKED = {choice for choice in CHOICES if choice.mask != "off"}
-MOST = 1e-4  # of a logit
+TOLERANCE = 1e-4  # of a logit
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def largest(
     return {one: max(padded.compare(model, texts, one, causal, *by_themselves).largest()) for one in choices}
 
 
-def near(found: dict[PaddingChoice, float], most: float = MOST) -> set[PaddingChoice]:
+def near(found: dict[PaddingChoice, float], most: float = TOLERANCE) -> set[PaddingChoice]:
     return {choice for choice, difference in found.items() if difference <= most}
 
 
@@ -186,12 +186,12 @@ class TestWhatFits:
     def test_a_long_text_is_cut_to_its_first_tokens(self, story: Model, text: str) -> None:
         (cut,) = padded.fitting(story, [text])
         assert text.startswith(cut)
-        assert 120 <= story.encode([cut]).ids.shape[1] <= padded.MOST_TOKENS
+        assert 120 <= story.encode([cut]).ids.shape[1] <= padded.MAX_TOKENS
 
     def test_a_closing_token_has_its_place(self, families: dict[str, Model]) -> None:
         bert = families["bert"]
         (cut,) = padded.fitting(bert, ["the cat " * 300])
-        assert bert.encode([cut]).ids.shape[1] <= min(bert.context, padded.MOST_TOKENS)
+        assert bert.encode([cut]).ids.shape[1] <= min(bert.context, padded.MAX_TOKENS)
 
     def test_a_text_without_a_token_is_an_error(self, story: Model) -> None:
         with pytest.raises(ValueError, match="expected text in every row"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from model.sampling import MOST_WRITTEN, Continuation, Sampling, choose, distribution, draw, pick
+from model.sampling import MAX_WRITTEN, Continuation, Sampling, choose, distribution, draw, pick
 from tests.tensors import assert_near
 
 P = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)  # of three tokens; the likeliest has id 1
@@ -156,5 +156,5 @@ class TestPath:
     def test_has_room_up_to_the_context_and_the_most_of_a_page(self) -> None:
         assert self.path.room(5) == 0
         assert self.path.room(7) == 2
-        assert self.path.room(10_000) == MOST_WRITTEN - 3
+        assert self.path.room(10_000) == MAX_WRITTEN - 3
         assert self.path.room(3) == 0

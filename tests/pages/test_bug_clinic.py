@@ -246,7 +246,7 @@ class TestAllBugs:
         assert "only in the rows of padding" in page.words()
 
     def test_what_is_cut_is_said(self) -> None:
-        assert f"the first {comparison.MOST_TOKENS} tokens" in Clinic(text="word " * 900).words()
+        assert f"the first {comparison.MAX_TOKENS} tokens" in Clinic(text="word " * 900).words()
         assert "32 more are left out" in Clinic(text="a line\n" * 40).words()
 
 

@@ -98,7 +98,7 @@ def test_from_the_list_of_lessons_a_class_is_seen_and_can_be_ended() -> None:
 
 def test_a_picture_too_large_for_phones_leaves_no_question_open(monkeypatch: pytest.MonkeyPatch) -> None:
     teacher = Teacher(lesson="causal_mask", step="2")
-    monkeypatch.setattr(rooms, "MOST_BYTES", 7_000)
+    monkeypatch.setattr(rooms, "MAX_BYTES", 7_000)
     shown = teacher.press("reveal").phone()
     assert (shown["choices"], "said" in shown, "The picture is on the teacher" in shown["html"]) == (0, True, True)
     assert "they show the step without it" in teacher.app.toast[0].value

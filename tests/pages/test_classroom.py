@@ -81,7 +81,7 @@ def test_the_code_of_a_session_that_was_ended_elsewhere_is_closed() -> None:
 
 
 def test_a_session_on_a_full_server_is_kept_while_its_teacher_s_page_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rooms, "MOST_ROOMS", 1)
+    monkeypatch.setattr(rooms, "MAX_ROOMS", 1)
     page, begin = Lessons(lesson="causal_mask").press("teach"), time()
     monkeypatch.setattr(rooms, "time", lambda: begin + rooms.UNUSED + 60)
     page.run()

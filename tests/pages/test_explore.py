@@ -20,7 +20,7 @@ from ui.controls import OWN_TEXT
 from ui.heads import head, overview
 from ui.sidebar.models import EXAMPLES, FIRST
 from viz.heads.overview import BLOCKED
-from viz.heatmap import MOST_TICKS
+from viz.heatmap import MAX_TICKS
 
 
 def losses_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -182,7 +182,7 @@ class TestChoices:
         text = "the old mill by the river and " * 15
         page = Explore(text=text)
         whole, sentence = page.weights(), page.sentence()
-        assert len(whole) > MOST_TICKS
+        assert len(whole) > MAX_TICKS
         page.set(positions=(10, 30))
         assert same(page.weights(), whole[10:30, 10:30])
         assert [name.partition(":")[0] for name in page.names()] == [str(place) for place in range(10, 30)]

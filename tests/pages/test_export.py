@@ -297,16 +297,16 @@ def test_a_damaged_upload_is_a_sentence() -> None:
 
 
 def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures.drawn, "MOST_SIDE", 5)
+    monkeypatch.setattr(pictures.drawn, "MAX_SIDE", 5)
     assert any("label at most 5 tokens" in said for said in Export().said("info"))
-    monkeypatch.setattr(data, "MOST_BYTES", 2000)
+    monkeypatch.setattr(data, "MAX_BYTES", 2000)
     assert any(
         "all heads of this text together" in caption.value for caption in Export().set(section="Numbers").app.caption
     )
 
 
 def test_a_head_too_large_for_a_file_is_not_offered_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "MOST_BYTES", 500)
+    monkeypatch.setattr(data, "MAX_BYTES", 500)
     taken = downloads(monkeypatch)
     page = Export().set(section="Numbers")
     assert "one head of this text" in " ".join(one.value for one in page.app.caption)

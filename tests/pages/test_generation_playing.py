@@ -10,7 +10,7 @@ import pytest
 from model import kv_cache
 from model.base import Model
 from model.gpt2 import save_transformer
-from model.sampling import MOST_WRITTEN
+from model.sampling import MAX_WRITTEN
 from model.transformer import Transformer, TransformerConfig
 from serving.job import ModelRef
 from tests.pages.generation import Generation, written_by
@@ -41,12 +41,12 @@ class TestPlaying:
     def test_ends_where_the_page_has_no_room_left(self, story: Model) -> None:
         page = Generation()
         full = written_by(story, 0)
-        for _ in range(MOST_WRITTEN - 1):
+        for _ in range(MAX_WRITTEN - 1):
             full = full.plus(300)
         before = page.app.session_state.writing
         page.app.session_state.writing = replace(before, path=full, chances=(0.5,) * len(full.written))
         page.run().press("play")
-        assert len(page.path.written) == MOST_WRITTEN
+        assert len(page.path.written) == MAX_WRITTEN
         page.run()
         assert not page.app.session_state.writing.playing
         assert "200 tokens are generated, the maximum" in page.words()

@@ -12,7 +12,7 @@ import unmask
 from model.huggingface.image_prompts import NEUTRAL
 from model.images import captioner
 from model.images.captioner import MASKS, PATCHES, VERSIONS, locate, under_masks, without, write
-from model.images.patches import LEAST
+from model.images.patches import MIN_ATTENTION
 from model.images.scenes import render, scene_of
 from tests.model.huggingface import image_families
 from tests.pages.page import Page, plain
@@ -82,7 +82,7 @@ def test_relative_attention_and_the_mean_of_a_layer_are_in_the_link() -> None:
     assert (header["relative"], header["heads"][header["head"]]["name"]) == (True, f"mean of layer {layers - 1}")
     mean = weights[-1].mean(0)
     assert "For a mean of heads, its first head." in page.words()
-    np.testing.assert_allclose(shown[header["head"], :-1], mean / np.maximum(mean[0], LEAST), rtol=1e-4)
+    np.testing.assert_allclose(shown[header["head"], :-1], mean / np.maximum(mean[0], MIN_ATTENTION), rtol=1e-4)
     page.set(images_shown="raw")
     np.testing.assert_allclose(page.packet()[1][header["head"], :-1], mean, atol=1e-6)
 
@@ -251,7 +251,7 @@ def test_another_models_attention_is_shown_over_that_of_a_neutral_prompt(tmp_pat
     assert header["relative"]
     assert "neutral prompt" in header["words"]["word"]
     asked, divisor = (one.numpy()[1][:, -1, list(one.trace.batch.image_positions)] for one in (run, neutral))
-    np.testing.assert_allclose(planes[1:-1, -2], asked / np.maximum(divisor, LEAST), rtol=1e-4)
-    np.testing.assert_allclose(planes[0, -2], asked.mean(0) / np.maximum(divisor.mean(0), LEAST), rtol=1e-4)
+    np.testing.assert_allclose(planes[1:-1, -2], asked / np.maximum(divisor, MIN_ATTENTION), rtol=1e-4)
+    np.testing.assert_allclose(planes[0, -2], asked.mean(0) / np.maximum(divisor.mean(0), MIN_ATTENTION), rtol=1e-4)
     page.set(images_shown="raw")
     np.testing.assert_allclose(page.packet()[1][1:-1, -2], asked, atol=1e-6)

@@ -11,7 +11,7 @@ from model.heads import layers
 from model.heads.layers import logit_lens
 from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
-from ui.layers import MOST_LENS, STEP, lens_part
+from ui.layers import MAX_LENS, STEP, lens_part
 from ui.sidebar.models import FIRST
 
 TEXT = "the cat sat on a mat and then it saw the cat"
@@ -125,8 +125,8 @@ def test_the_part_shown_has_the_query_in_it_and_stays_for_the_next_ones(begin: i
     parts = [lens_part(begin, end, query) for query in range(begin, end)]
     for query, (first, last) in zip(range(begin, end), parts, strict=True):
         assert begin <= first <= query < last <= end
-        assert last - first == min(MOST_LENS, end - begin)
-    assert len(set(parts)) == 1 + max(-(-(end - begin - MOST_LENS) // STEP), 0), "a run of the model each"
+        assert last - first == min(MAX_LENS, end - begin)
+    assert len(set(parts)) == 1 + max(-(-(end - begin - MAX_LENS) // STEP), 0), "a run of the model each"
 
 
 def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:

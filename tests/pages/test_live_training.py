@@ -72,7 +72,7 @@ def test_a_text_too_short_to_train_on_is_a_sentence(page: WhyCausal) -> None:
 
 
 def test_of_a_text_beyond_the_limit_it_is_said_what_is_left_out(page: WhyCausal) -> None:
-    page.set(live_text="x" * (training_job.MOST_CHARACTERS + 1234))
+    page.set(live_text="x" * (training_job.MAX_CHARACTERS + 1234))
     assert any("first 40,000 characters; the other 1,234 are left out" in one.value for one in page.app.caption)
 
 
@@ -149,7 +149,7 @@ def test_on_a_busy_server_a_training_waits_with_its_position(page: WhyCausal, mo
     assert page.app.button(key="live_pause").disabled
     assert not page.app.button(key="live_stop").disabled
     page.press("live_stop")
-    monkeypatch.setattr(background, "MOST_WAITING", 0)
+    monkeypatch.setattr(background, "MAX_WAITING", 0)
     page.press("live_start")
     assert "The queue is full" in page.said("error")[0]
 

@@ -159,7 +159,7 @@ def test_what_cannot_be_checked_is_a_sentence() -> None:
 
 
 def test_a_model_too_large_for_a_page_is_sent_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mask_check, "MOST_MEGABYTES", 1)
+    monkeypatch.setattr(mask_check, "MAX_MEGABYTES", 1)
     page = MaskCheckPage(text="a text that no other test has checked")
     assert "python -m unmask check story" in page.app.error[0].value
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from model import catalog
-from model.heads.view import MOST_CELLS
+from model.heads.view import MAX_CELLS
 from model.masks import MaskSpec, Stroke
 from tests.model.huggingface import more_families
 from tests.model.huggingface.families import save
@@ -208,19 +208,19 @@ def test_another_text_has_its_own_last_query_until_one_is_picked() -> None:
 def test_of_a_long_text_the_part_that_the_query_is_in_is_drawn_on() -> None:
     page = Lab(text="the old mill by the river and " * 30)
     last = page.value("query")
-    assert last > 2 * MOST_CELLS - 60
+    assert last > 2 * MAX_CELLS - 60
     for query, first in (
-        (last, last + 1 - MOST_CELLS),
+        (last, last + 1 - MAX_CELLS),
         (3, 0),
-        (MOST_CELLS - 1, 0),
-        (MOST_CELLS, last + 1 - MOST_CELLS),
+        (MAX_CELLS - 1, 0),
+        (MAX_CELLS, last + 1 - MAX_CELLS),
     ):
         page.set(query=query)
-        assert [int(name.split(":")[0]) for name in page.names()] == list(range(first, first + MOST_CELLS))
-        assert f"Positions {first} to {first + MOST_CELLS - 1}:" in " ".join(page.said("caption"))
+        assert [int(name.split(":")[0]) for name in page.names()] == list(range(first, first + MAX_CELLS))
+        assert f"Positions {first} to {first + MAX_CELLS - 1}:" in " ".join(page.said("caption"))
     page.set(positions=(40, last))
     assert page.names()[0].startswith("40: ")
-    assert page.set(query=last - 1).names()[0].startswith(f"{last - MOST_CELLS}: ")
+    assert page.set(query=last - 1).names()[0].startswith(f"{last - MAX_CELLS}: ")
 
 
 def test_a_drawing_is_switched_off_and_on_again_and_drawn_over() -> None:

@@ -49,8 +49,8 @@ def test_the_query_of_an_offline_page_is_the_last_token_of_a_merged_one(monkeypa
 
 def test_explore_says_of_a_model_that_is_too_large_that_no_page_can_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
-    monkeypatch.setattr(gpt2, "MOST_IN_BROWSER", 1_000_000)
-    monkeypatch.setattr(controls, "MOST_IN_BROWSER", 1_000_000)
+    monkeypatch.setattr(gpt2, "MAX_IN_BROWSER", 1_000_000)
+    monkeypatch.setattr(controls, "MAX_IN_BROWSER", 1_000_000)
     explore = Explore(text=TEXT)
     explore.app.session_state["offline"] = True
     explore.app.run()

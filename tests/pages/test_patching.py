@@ -66,7 +66,7 @@ def test_of_many_positions_it_is_said_which_are_compared(monkeypatch: pytest.Mon
     page = Patching(patching="true", patch_of="positions", **TEXTS)
     assert page.effects().shape == (6, 19)
     assert "are compared" not in page.words()
-    monkeypatch.setattr(patching, "MOST_POSITIONS", 5)
+    monkeypatch.setattr(patching, "MAX_POSITIONS", 5)
     page.run()
     assert page.effects().shape == (6, 5)
     assert any(words + " L" in said for said in page.said("markdown")), "right before the strongest of them"

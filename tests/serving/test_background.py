@@ -125,7 +125,7 @@ def test_who_leaves_in_the_middle_ends_it(start: Callable) -> None:
 
 def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_BACKGROUND_JOBS", "1")
-    monkeypatch.setattr(background, "MOST_WAITING", 2)
+    monkeypatch.setattr(background, "MAX_WAITING", 2)
     monkeypatch.setattr(background, "_running", [])  # so that none of earlier tests ends here
     monkeypatch.setattr(background, "_took", deque([20.0, 40.0]))
     assert most_at_once() == 1

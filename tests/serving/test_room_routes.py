@@ -123,8 +123,8 @@ def test_an_answer_is_a_number_of_a_phone_that_is_there() -> None:
 
 
 def test_a_phone_that_asks_too_often_and_a_full_room_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_routes, "MOST_REQUESTS", 5)
-    monkeypatch.setattr("serving.rooms.MOST_PHONES", 1)
+    monkeypatch.setattr(room_routes, "MAX_REQUESTS", 5)
+    monkeypatch.setattr("serving.rooms.MAX_PHONES", 1)
 
     async def visit() -> None:
         room = Class()

@@ -114,7 +114,7 @@ def test_nothing_is_left_of_a_room_that_was_closed(both: tuple[Rooms, Rooms]) ->
 
 
 def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, most in (("MOST_ROOMS", 2), ("MOST_PHONES", 2), ("MOST_STEPS", 1), ("MOST_BYTES", 5)):
+    for name, most in (("MAX_ROOMS", 2), ("MAX_PHONES", 2), ("MAX_STEPS", 1), ("MAX_BYTES", 5)):
         monkeypatch.setattr(rooms, name, most)
     teacher, phones = both
     key, _ = teacher.open(), teacher.open()
@@ -135,7 +135,7 @@ def test_a_phone_that_left_without_an_answer_gives_its_place_to_another(
     both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teacher, phones = both
-    monkeypatch.setattr(rooms, "MOST_PHONES", 2)
+    monkeypatch.setattr(rooms, "MAX_PHONES", 2)
     key, now = teacher.open(), time()
     teacher.show(key, QUESTION)
     come(phones, key.id, ANN, BEN)
@@ -152,7 +152,7 @@ def test_a_phone_that_left_without_an_answer_gives_its_place_to_another(
 def test_rooms_that_are_opened_at_once_are_bounded_and_all_are_counted(
     both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch, most: int, unused: int
 ) -> None:
-    monkeypatch.setattr(rooms, "MOST_ROOMS", most)
+    monkeypatch.setattr(rooms, "MAX_ROOMS", most)
     for _ in range(unused):
         both[0].open()
     monkeypatch.setattr(rooms, "time", lambda: time() + rooms.UNUSED + 1)
@@ -185,7 +185,7 @@ def test_rooms_that_are_opened_at_once_are_bounded_and_all_are_counted(
 def test_of_rooms_that_nobody_looks_at_that_which_its_teacher_left_first_gives_way_to_a_new_one(
     both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooms, "MOST_ROOMS", 3)
+    monkeypatch.setattr(rooms, "MAX_ROOMS", 3)
     begin, now = time(), [time()]
     monkeypatch.setattr(rooms, "time", lambda: now[0])
     teacher, phones = both

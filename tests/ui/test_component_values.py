@@ -13,7 +13,7 @@ from ui import page, pixels
 from ui.heads import head, overview, query, views
 from ui.heads.views import hearing
 from ui.mask_lab import compose
-from ui.widgets import MOST
+from ui.widgets import MAX_WHOLE
 from viz.heatmap import figure
 
 
@@ -77,7 +77,7 @@ def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: 
     for callback in [what for which, what in given.items() if which.startswith("on_")]:
         callback()
     numbers = [state[choice] for choice in ("query", "layer", "head", "pixels_number") if choice in state]
-    assert all(type(number) is int and 0 <= number <= MOST for number in numbers)
+    assert all(type(number) is int and 0 <= number <= MAX_WHOLE for number in numbers)
     assert all(type(level) is int and 0 <= level <= 16 for level in state.pixels_drawing)
 
 

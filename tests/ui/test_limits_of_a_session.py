@@ -15,7 +15,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
 from tests.coroutines import finished
 from ui import results
-from ui.streamlit_internals import MOST_DOWNLOADS, MOST_MADE, MOST_UPLOADS
+from ui.streamlit_internals import MAX_DOWNLOADS, MAX_MADE, MAX_UPLOADS
 
 HERE = {"here", "beside", *"abcdef"}
 
@@ -38,7 +38,7 @@ def test_a_session_keeps_its_latest_files_and_one_that_has_left_gets_none(here: 
         with pytest.raises(HTTPException):
             kept.add_file("gone", file)
     assert {name: list(files) for name, files in kept.file_storage.items()} == {key: list("5678") for key in HERE}
-    assert kept.get_stats()["cache_memory_bytes"][0].byte_length == len(HERE) * MOST_UPLOADS * len(b"words")
+    assert kept.get_stats()["cache_memory_bytes"][0].byte_length == len(HERE) * MAX_UPLOADS * len(b"words")
 
 
 class Downloads:
@@ -75,7 +75,7 @@ def test_a_session_that_asks_for_many_downloads_has_one_made_at_a_time(here: set
         downloads.go_on.set()
         assert (await other).deferred_file.url == "other"
         urls = [one.deferred_file.url for one in await asyncio.gather(*many)]
-        assert urls == [*map(str, range(MOST_DOWNLOADS)), *[""] * (50 - MOST_DOWNLOADS)]
+        assert urls == [*map(str, range(MAX_DOWNLOADS)), *[""] * (50 - MAX_DOWNLOADS)]
         assert (await downloads.ask("here", "later")).deferred_file.url == "later"
 
     finished(visit())
@@ -85,11 +85,11 @@ def test_downloads_that_wait_are_not_made_once_their_sessions_have_left(here: se
     async def visit() -> None:
         downloads = Downloads()
         asked = [downloads.ask(session, session) for session in "aabbccddeeff"]
-        await downloads.until_made(MOST_MADE)
+        await downloads.until_made(MAX_MADE)
         here.clear()
         downloads.go_on.set()
         urls = [one.deferred_file.url for one in await asyncio.gather(*asked)]
         assert urls == ["a", "", "b", "", "c", "", "d", "", "", "", "", ""]
-        assert len(downloads.made) == MOST_MADE
+        assert len(downloads.made) == MAX_MADE
 
     finished(visit())

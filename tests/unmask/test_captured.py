@@ -211,11 +211,11 @@ def test_what_cannot_be_captured_is_a_sentence(monkeypatch: pytest.MonkeyPatch) 
         unmask.capture(Net(), ids, tokens=["a", "b"])
     with pytest.raises(ValueError, match="expected a row from 0 to 0"):
         unmask.capture(Net(), ids, row=1)
-    monkeypatch.setattr(captured, "MOST_BYTES", 100)
+    monkeypatch.setattr(captured, "MAX_BYTES", 100)
     with pytest.raises(ValueError, match="take a shorter text"):
         unmask.capture(Net(), ids)
-    monkeypatch.setattr(captured, "MOST_BYTES", 10**9)
-    monkeypatch.setattr(captured, "MOST_CALLS", 2)
+    monkeypatch.setattr(captured, "MAX_BYTES", 10**9)
+    monkeypatch.setattr(captured, "MAX_CALLS", 2)
     with pytest.raises(ValueError, match="expected at most 2 attention calls"):
         unmask.capture(Net(), ids)
 

@@ -53,7 +53,7 @@ def test_no_more_tokens_are_promised_than_a_run_may_keep(
 ) -> None:
     for module in (adapter, base):
         monkeypatch.setattr(module, "TRACE_BYTES", 1)
-    monkeypatch.setattr(adapter, "LEAST_CONTEXT", 20)
+    monkeypatch.setattr(adapter, "MIN_CONTEXT", 20)
     tokens, words = words_of(unmask.load(*source))
     assert tokens == 20
     assert "tokens=" not in words

@@ -54,7 +54,7 @@ def test_of_a_text_too_long_for_a_whole_head_there_are_parts(
 ) -> None:
     run = story.run(TEXT)
     whole = run.head(3, 2).weights
-    monkeypatch.setattr(runs, "MOST_WHOLE", 100)
+    monkeypatch.setattr(runs, "MAX_WHOLE", 100)
     for ask in (run.head, run.tokens, run.arcs, run.mask):
         with pytest.raises(ValueError, match=r"at most 10 tokens for a whole head, got .* run\.head_part\(layer, head"):
             ask(3, 2)
@@ -85,7 +85,7 @@ def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.Monk
     np.testing.assert_allclose(one.numpy(), change[layer, head], atol=1e-6)
     assert not one.view.any_blocked().any()  # what one of them alone blocks has changed
     assert "The large heatmap shows" not in one.page()
-    monkeypatch.setattr(pictures, "MOST_TOKENS", 5)
+    monkeypatch.setattr(pictures, "MAX_TOKENS", 5)
     part = lifted.head(layer, head).difference(run.head(layer, head))
     assert "The large heatmap shows queries 9–13 of 14 and keys 9–13 of 14." in part.page()
     np.testing.assert_allclose(difference.view.heads[layer, head].weights, one.numpy(), atol=1e-6)

@@ -23,7 +23,7 @@ from ui.link import View
 from unmask.__main__ import main
 from unmask.report_request import LONGEST_LINK, link_to
 from unmask.runs import Run
-from viz.heads.cells import MOST_CELLS, room_for
+from viz.heads.cells import MAX_CELLS, room_for
 from viz.saved.explorer import AllHeads, ReportNumbers, ReportView, report_page
 
 TEXT = "Once upon a time, <b>there</b> was a cat"
@@ -274,7 +274,7 @@ def test_no_report_is_larger_than_8_mb(tokens: int, words: str) -> None:
     page = report_of_noise(12, 12, tokens)
     assert len(page.encode()) < 8e6
     assert f"Heads included in full, to four digits: {words}." in page
-    assert MOST_CELLS == 144 * 128 * 128
+    assert MAX_CELLS == 144 * 128 * 128
 
 
 def test_where_no_token_has_a_loss_no_mean_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,8 +290,8 @@ def test_where_no_token_has_a_loss_no_mean_is_named(monkeypatch: pytest.MonkeyPa
 def test_the_heads_of_a_text_too_long_to_hold_say_of_how_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     run = unmask.load("story").run("The cat saw the dog. " * 18)
     tokens = len(run.labels)
-    monkeypatch.setattr("unmask.runs.MOST_WHOLE", 60**2)
-    monkeypatch.setattr("unmask.runs.MOST_TOKENS", 48)
+    monkeypatch.setattr("unmask.runs.MAX_WHOLE", 60**2)
+    monkeypatch.setattr("unmask.runs.MAX_TOKENS", 48)
     assert tokens > 100
     shown = f"shows queries {tokens - 48}–{tokens - 1} of {tokens} and keys {tokens - 48}–{tokens - 1} of {tokens}"
     assert shown in run.heads().page()

@@ -17,7 +17,7 @@ from torch.nn.utils import prune
 
 import unmask
 from model import catalog
-from model.huggingface.checkpoint_files import MOST_LOGGED
+from model.huggingface.checkpoint_files import MAX_LOGGED
 from tests.model.huggingface import families
 
 STEPS = (3, 20)
@@ -80,9 +80,9 @@ def test_what_the_trainer_logged_is_read_with_care_and_drawn(folder: Path) -> No
             over.head(*wrong)
     assert lines["training loss, as logged"] == [3.0, 2.5]
     assert lines["evaluation loss, as logged"] == [2.75]
-    many = [{"step": step, "loss": 1.0} for step in range(3 * MOST_LOGGED)]
+    many = [{"step": step, "loss": 1.0} for step in range(3 * MAX_LOGGED)]
     state.write_text(json.dumps({"log_history": many}))
-    assert 0 < len(catalog.logged_losses(str(folder))["loss"]) <= MOST_LOGGED
+    assert 0 < len(catalog.logged_losses(str(folder))["loss"]) <= MAX_LOGGED
     for broken in ("", "[]", '{"log_history": 5}', "[" * 100_000):
         state.write_text(broken)
         assert not any(catalog.logged_losses(str(folder)).values())

@@ -4,7 +4,7 @@ import numpy as np
 
 from model.heads.view import HeadView
 from viz.charts import bars, coloured_cells, flat, of_tokens, scatter
-from viz.figure_table import MOST_COLUMNS, MOST_ROWS, figure_tables, values
+from viz.figure_table import MAX_COLUMNS, MAX_ROWS, figure_tables, values
 from viz.head import comparison_figure, head_figure
 from viz.heatmap import figure
 
@@ -77,11 +77,11 @@ def test_points_that_have_names_are_rows_by_them() -> None:
 
 
 def test_a_large_picture_is_cut_and_says_so() -> None:
-    side = 2 * MOST_ROWS
+    side = 2 * MAX_ROWS
     labels = ["x"] * side
     weights = np.full((side, side), 1 / side, np.float32)
     (found,) = figure_tables(figure([{"type": "heatmap", "z": weights, "x": labels, "y": labels}], {}))
-    assert found.table.shape == (MOST_ROWS, MOST_COLUMNS)
+    assert found.table.shape == (MAX_ROWS, MAX_COLUMNS)
     assert found.left_out.startswith("128 of 256 rows and 64 of 256 columns")
 
 

@@ -9,16 +9,16 @@ import plotly.graph_objects as go
 import pytest
 from PIL import Image
 
-from model.heads.view import MOST_CELLS, HeadView, coarser, cropped
+from model.heads.view import MAX_CELLS, HeadView, coarser, cropped
 from tests.viz.views import causal, padded, view_of
-from viz.hatch import MOST_SPELLED, blocked_groups, empty_runs, reasons
+from viz.hatch import MAX_SPELLED, blocked_groups, empty_runs, reasons
 from viz.head import comparison_figure, difference_figure, head_figure, head_range
 from viz.heads.cells import changed
-from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, axis_names, colour_range
+from viz.heatmap import KEY_TITLE, MAX_TICKS, QUERY_TITLE, axis_names, colour_range
 from viz.palette import MASK_COLOURS, WIDE
 
 TOKENS = 7
-MOST_BYTES = 1_200_000
+MAX_BYTES = 1_200_000
 LABELS = ["<s>", "the", "·cat", "the", "&amp;", "<script>", '"']
 
 
@@ -105,16 +105,16 @@ class TestOneHead:
         np.testing.assert_array_equal(np.isnan(trace.z), causal(4))
 
     def test_long_texts_get_fewer_labels_at_their_right_places(self) -> None:
-        view = view_of((MOST_TICKS + 3, MOST_TICKS + 3))
+        view = view_of((MAX_TICKS + 3, MAX_TICKS + 3))
         axis = head_figure(view, dark=False).layout.xaxis
-        assert 2 <= len(axis.tickvals) <= MOST_TICKS
+        assert 2 <= len(axis.tickvals) <= MAX_TICKS
         assert [f"{place} {view.keys[place]}" for place in axis.tickvals] == list(axis.ticktext)
 
-    @pytest.mark.parametrize("tokens", [MOST_CELLS + 1, 1024])
+    @pytest.mark.parametrize("tokens", [MAX_CELLS + 1, 1024])
     def test_very_long_texts_are_drawn_coarser(self, tokens: int) -> None:
         view = view_of((tokens, tokens), causal=causal(tokens))
         z = trace_of(head_figure(view, dark=False), "weights").z
-        assert max(z.shape) <= MOST_CELLS
+        assert max(z.shape) <= MAX_CELLS
         assert np.nanmax(z) == view.weights.max()
 
 
@@ -154,7 +154,7 @@ class TestWhatBlocksACell:
             np.testing.assert_array_equal(text == words, cells)
 
     def test_in_a_large_picture_a_cells_digits_are_the_masks_that_block_it(self) -> None:
-        tokens = int(MOST_SPELLED**0.5) + 1
+        tokens = int(MAX_SPELLED**0.5) + 1
         masks = {"causal": causal(tokens), "window": np.zeros((tokens, tokens), bool), "padding": padded(tokens, 5)}
         masks["drawn"] = np.arange(tokens**2).reshape(tokens, tokens) % 7 == 0
         trace = trace_of(head_figure(view_of((tokens, tokens), **masks), dark=False), "blocked")
@@ -168,7 +168,7 @@ class TestWhatBlocksACell:
             assert (digits == number).any()
 
     def test_in_a_large_picture_of_more_masks_than_digits_each_combination_has_a_number(self) -> None:
-        tokens = int(MOST_SPELLED**0.5) + 1
+        tokens = int(MAX_SPELLED**0.5) + 1
         masks = {name: np.tri(tokens, k=-at, dtype=bool) for at, name in enumerate(MASK_COLOURS)}
         view = view_of((tokens, tokens), **masks)
         assert len(masks) > 9
@@ -238,13 +238,13 @@ class TestComparison:
         np.testing.assert_array_equal(np.isnan(z), padded(TOKENS, 2))
 
     def test_a_coarse_difference_is_the_patchs_change_of_largest_size_with_its_sign(self) -> None:
-        tokens = MOST_CELLS * 2
+        tokens = MAX_CELLS * 2
         now, standard = view_of((tokens, tokens), 2), view_of((tokens, tokens), 3)
         now.weights[10, 21], standard.weights[10, 21] = 0.1, 0.9
         now.weights[11, 20], standard.weights[11, 20] = 0.9, 0.2
         (trace,) = difference_figure(now, standard, dark=False).data
         found = np.array(trace.z)
-        assert found.shape == (MOST_CELLS, MOST_CELLS)
+        assert found.shape == (MAX_CELLS, MAX_CELLS)
         assert found[5, 10] == pytest.approx(-0.8)
 
     def test_the_three_pictures_say_which_they_are_and_zoom_together(self) -> None:
@@ -266,14 +266,14 @@ class TestComparison:
 
 
 class TestSize:
-    @pytest.mark.parametrize("tokens", [80, MOST_CELLS, 512, 2048])
+    @pytest.mark.parametrize("tokens", [80, MAX_CELLS, 512, 2048])
     def test_a_comparison_under_every_mask_takes_at_most_1_200_000_bytes(self, tokens: int) -> None:
         masks = every_mask(tokens)
         now, standard = view_of((tokens, tokens), 1, **masks), view_of((tokens, tokens), 2, **masks)
         figure = comparison_figure(now, standard, dark=False)
         assert len(figure.data) == 5, "three pictures, and two layers of tooltips"
         assert len(figure.layout.images) == 3
-        assert len(figure.to_json()) <= MOST_BYTES
+        assert len(figure.to_json()) <= MAX_BYTES
 
     def test_every_property_is_one_that_plotly_knows(self) -> None:
         one = view_of((TOKENS, 5), causal=causal(TOKENS)[:, :5], padding=padded(TOKENS, 2)[:, :5])
@@ -361,9 +361,9 @@ class TestCoarser:
         assert coarser(view_of((2, 2), padding=left), 1).any_blocked().sum() == 0
 
     def test_its_labels_name_the_positions_of_the_patch(self) -> None:
-        trace = trace_of(head_figure(view_of((MOST_CELLS * 2, 3)), dark=False), "weights")
+        trace = trace_of(head_figure(view_of((MAX_CELLS * 2, 3)), dark=False), "weights")
         assert trace.y[0] == "0–1: q0q1"
-        assert trace.y[-1] == f"{MOST_CELLS * 2 - 2}–{MOST_CELLS * 2 - 1}: q{MOST_CELLS * 2 - 2}q{MOST_CELLS * 2 - 1}"
+        assert trace.y[-1] == f"{MAX_CELLS * 2 - 2}–{MAX_CELLS * 2 - 1}: q{MAX_CELLS * 2 - 2}q{MAX_CELLS * 2 - 1}"
 
     @pytest.mark.parametrize(("rows", "last"), [(9, "8: q8"), (10, "8–9: q8q9"), (11, "8–10: q8q9q10")])
     def test_the_last_patch_names_no_position_that_is_not_there(self, rows: int, last: str) -> None:

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from model.atlas.result import LEAST_QUERIES
+from model.atlas.result import MIN_QUERIES
 from tests.viz.views import view_of
 from viz.numbers import LeakShares, percent
 from viz.sentence import HeadScene, comparable, sentence, weights_sentence
@@ -53,9 +53,9 @@ class TestStandardMasks:
         assert "induction head" in sentence(replace(STANDARD, induction=0.5))
 
     def test_an_induction_head_needs_as_many_queries_as_in_the_atlas(self) -> None:
-        found = sentence(replace(STANDARD, induction=0.9, repeats=LEAST_QUERIES - 1))
+        found = sentence(replace(STANDARD, induction=0.9, repeats=MIN_QUERIES - 1))
         assert "induction head" not in found
-        assert f"three or more tokens earlier: {LEAST_QUERIES - 1})" in found
+        assert f"three or more tokens earlier: {MIN_QUERIES - 1})" in found
 
     def test_one_token_has_only_itself_to_look_at(self) -> None:
         unmeasured = dict.fromkeys(("previous", "itself", "first", "induction", "spread"), math.nan)

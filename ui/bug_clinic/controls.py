@@ -73,7 +73,7 @@ def notes(model: Model, text: Text) -> list[str]:
             "This page reads {most} lines; {count} more is left out.",
             "This page reads {most} lines; {count} more are left out.",
             text.left_out,
-            most=comparison.MOST_ROWS,
+            most=comparison.MAX_ROWS,
         )
         found.append(left_out)
     if text.cut:
@@ -81,7 +81,7 @@ def notes(model: Model, text: Text) -> list[str]:
             "{count} line is cut: this page reads the first {most} tokens of each.",
             "{count} lines are cut: this page reads the first {most} tokens of each.",
             text.cut,
-            most=comparison.MOST_TOKENS,
+            most=comparison.MAX_TOKENS,
         )
         found.append(cut)
     if not model.standard.causal and masks_for(model).causal:

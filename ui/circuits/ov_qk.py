@@ -24,7 +24,7 @@ from viz import circuits as pictures
 from viz.html import fixed
 
 TOKENS = {"strongest": N_("with the largest effects"), "text": N_("of the text on the left")}
-MOST_TOKENS = 24  # most tokens of the text
+MAX_TOKENS = 24  # most tokens of the text
 HELP = N_(
     "A head's OV circuit says what attending to a token adds to the logits of the next token, its QK circuit which "
     "keys a query token prefers (Elhage et al. 2021). Both are computed from the weights and from each token alone: "
@@ -68,10 +68,10 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     if chosen == "text":
         found = continuation_ids(model, line)[0] if (line := first_line(text)) else []
         different = tuple(dict.fromkeys(token for token in found if token < count))
-        ids = different[:MOST_TOKENS]
+        ids = different[:MAX_TOKENS]
         if len(ids) < len(different):
             words = N_("Only the first {most} of {count} different tokens of the first line are shown.")
-            st.caption(say(words, most=MOST_TOKENS, count=len(different)))
+            st.caption(say(words, most=MAX_TOKENS, count=len(different)))
         if not ids:
             st.info(say(NONE_COMPARED, count=count) if found else say(A_LINE_EACH))
     if count < model.vocabulary:

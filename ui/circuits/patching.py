@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, together
-from model.circuits.patching import LENGTHS, MOST_PAIRS, Patch, PatchMetric, of_pair, read_pairs
+from model.circuits.patching import LENGTHS, MAX_PAIRS, Patch, PatchMetric, of_pair, read_pairs
 from model.heads.ablation import Head
 from model.inference.calls import continuation_ids
 from model.spec import Stroke
@@ -68,7 +68,7 @@ PAIR = {  # a model's to read
     "patch_instead": " horse",
     "differs": "text",
 }
-INPUTS, MOST_POSITIONS = ("q", "k", "v"), 64
+INPUTS, MAX_POSITIONS = ("q", "k", "v"), 64
 KINDS = {"h": "head", "a": "layer", "p": "position"}  # of patches in a link
 
 
@@ -88,7 +88,7 @@ class Direction:
     def patches(self, of: str, layer: int, query: int) -> list[Patch]:
         """The patches of a layer: positions up to the query; or each head and, unless paths are patched, the layer."""
         if of == "positions":
-            first = max(self.taking.real.start, query + 1 - MOST_POSITIONS)
+            first = max(self.taking.real.start, query + 1 - MAX_POSITIONS)
             return [Patch("position", layer, place) for place in range(first, query + 1)]
         heads = [Patch("head", layer, head) for head in range(run_view.shape_of(self.taking)[1])]
         return heads if of in INPUTS else [*heads, Patch("layer", layer)]
@@ -254,7 +254,7 @@ def _show_together(chosen: Direction, metric: PatchMetric) -> None:
 
 def _over_pairs(a: RunView, b: RunView) -> None:
     """Draw mean and spread over the pairs of a file, each asked after its last token, under the masks of A and B."""
-    sent = uploader(say(FILE, most=MOST_PAIRS), ["csv"], key="patch_file", max_upload_size=1)
+    sent = uploader(say(FILE, most=MAX_PAIRS), ["csv"], key="patch_file", max_upload_size=1)
     if sent is None:
         return
     runs = []

@@ -25,7 +25,7 @@ from viz.head import head_figure
 from viz.heads.cells import merged_words
 from viz.mask_styles import mask_name
 from viz.numbers import leak_notes
-from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, all_heads, report_page
+from viz.saved.explorer import MAX_TOKENS, ReportNumbers, ReportView, all_heads, report_page
 from viz.sentence import LAYER_ONLY
 
 OPENED = "opened_export"
@@ -146,7 +146,7 @@ def report_of(subject: ExportSubject, link: str) -> str:
         survey.blocked,
         [subject.chosen],
         now.real.stop - 1,
-        tokens=MOST_TOKENS,
+        tokens=MAX_TOKENS,
         numbers=now.layer_numbers,
         notes=leak_notes(survey.future, survey.padding),
         measures=survey.marked,
@@ -196,7 +196,7 @@ def numbers(subject: ExportSubject) -> None:
     offer([subject.chosen], KINDS if fits(view) else KINDS[-1:], "take", "{kind}", "head")
     if every:
         offer(every, KINDS[:2], "take_all", N_("All heads, {kind}"), "all-heads")
-    said, most = [], data.MOST_BYTES / 2**20
+    said, most = [], data.MAX_BYTES / 2**20
     if not every:
         one = say("one head of this text") if not fits(view) else say("all heads of this text together")
         said.append(say("More than the file limit of {most:.0f} MB: {what}.", most=most, what=one))
@@ -213,7 +213,7 @@ def numbers(subject: ExportSubject) -> None:
 
 def most_opened() -> int:
     """The bytes of a file that this server takes from a user."""
-    return min(data.MOST_BYTES, st.get_option("server.maxUploadSize") * 2**20)
+    return min(data.MAX_BYTES, st.get_option("server.maxUploadSize") * 2**20)
 
 
 def report(subject: ExportSubject) -> None:

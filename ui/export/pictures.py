@@ -41,7 +41,7 @@ def show(subject: ExportSubject, part: Part) -> None:
             most = N_("A picture can label at most {most} tokens per side. Choose a part of the text on the left.")
             if len(subject.now.tokens) != len(subject.now.key_tokens):  # two texts, of which no part can be chosen
                 most = N_("A picture can label at most {most} tokens per side. Shorten the texts on the left.")
-            st.info(say(most, most=drawn.MOST_SIDE))
+            st.info(say(most, most=drawn.MAX_SIDE))
             return
         files = st.container()
         say_what_has_no_font(picture)
@@ -56,7 +56,7 @@ def _head(subject: ExportSubject, part: Part) -> PrintedPicture | None:
     whole = subject.views()
     square = whole[0].weights.shape[0] == whole[0].weights.shape[1]
     views = [cropped(view, part, part) if square else view for view in whole]
-    if max(views[0].weights.shape) > drawn.MOST_SIDE:
+    if max(views[0].weights.shape) > drawn.MAX_SIDE:
         return None
     meant, how = colours(), lambda: words.of_heads(views, meant, meant.top(*views))
     standard = views[1] if len(views) > 1 else None

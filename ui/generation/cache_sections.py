@@ -51,7 +51,7 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
         return
     with guarded():
         if section == "cache":
-            first = max(len(writing.path.prompt), len(ids) - MOST_COMPARED)
+            first = max(len(writing.path.prompt), len(ids) - MAX_COMPARED)
             show_on_and_off(model, network.config, ids, first, layer, head)
             on, off = say("The key-value cache is on."), say("The key-value cache is off.")
             st.caption(on if cache else off)
@@ -62,7 +62,7 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
 
 
 EXACT = 1e-9  # the largest difference of a logit in float64 that is rounding
-MOST_COMPARED = 8  # most cached steps compared, from the end
+MAX_COMPARED = 8  # most cached steps compared, from the end
 STEP = N_(
     "With the cache, the step to token {count} lets 1 query attend to {count:,} keys: a mask [1, {count}] with "
     "{open:,} of {count:,} cells open. Without it, the step recomputes a square mask [{count}, {count}], {blocked:,} "
@@ -132,8 +132,8 @@ def show_on_and_off(
         figure = results.kept(("cached row", model.key, digest(ids), start, layer, head), draw)  # not shown
         about = {"open": cells["open"], "keys": count, "head": name_of(model, "self", layer, head)}
         page.chart(figure, "cached_row", say(ALT, **about, apart=number(float(found.rows.max()))))
-        if count > pictures.MOST_KEYS:
-            st.caption(say("Only the last {most} of {keys:,} keys are shown.", most=pictures.MOST_KEYS, keys=count))
+        if count > pictures.MAX_KEYS:
+            st.caption(say("Only the last {most} of {keys:,} keys are shown.", most=pictures.MAX_KEYS, keys=count))
     with st.expander(say("How a cached step works")):
         st.markdown(say(HOW))
 

@@ -10,7 +10,7 @@ from i18n import N_, say, say_count, together
 from model.base import Model
 from model.heads.view import HeadView, cropped
 from model.kv_cache import network_of
-from model.sampling import MOST_WRITTEN, SampledToken, Sampling
+from model.sampling import MAX_WRITTEN, SampledToken, Sampling
 from ui import explain, page
 from ui.generation import writing as generation
 from ui.generation.writing import NEXT, SECONDS, Writing, advance, choice_of, look_at, take
@@ -26,7 +26,7 @@ from viz.html import signs
 from viz.numbers import TOP
 from viz.palette import MARK
 
-MOST_ROWS = 64  # most rows of the heatmap
+MAX_ROWS = 64  # most rows of the heatmap
 # what changes with every token has a fixed height, so that nothing below it moves
 STYLE = f"""
 <style>
@@ -152,7 +152,7 @@ def _say(model: Model, writing: Writing) -> None:
         dropping = [say(DROPPING)] if network_of(model) is not None else []
         st.warning(together([full, *dropping, todo]))
     elif not path.room(context):
-        most = say("{count} tokens are generated, the maximum on this page.", count=MOST_WRITTEN)
+        most = say("{count} tokens are generated, the maximum on this page.", count=MAX_WRITTEN)
         st.warning(together([most, say("Go back, or start over.")]))
 
 
@@ -207,8 +207,8 @@ HEATMAP = N_(
 def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
     """Draw the head on the last tokens, with the chosen row framed. Returns how to read it."""
     length = len(view.queries)
-    begin = max(min(length - MOST_ROWS, row + 1 - MOST_ROWS // 2), 0)
-    last = begin, min(begin + MOST_ROWS, length)
+    begin = max(min(length - MAX_ROWS, row + 1 - MAX_ROWS // 2), 0)
+    last = begin, min(begin + MAX_ROWS, length)
     shown = cropped(view, last, last)
     packet = growing_packet(shown, name=name, query=row, alt=explain.head_alt(name, shown, False))
     _growing(data=packet, key="head_figure", tables=lambda: [head_table(shown, name)])

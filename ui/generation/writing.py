@@ -12,7 +12,7 @@ from i18n import N_, say, say_count, translated
 from model import kv_cache
 from model import sampling as generation
 from model.base import Model
-from model.sampling import MOST_WRITTEN, Continuation, Sampling, logits_at
+from model.sampling import MAX_WRITTEN, Continuation, Sampling, logits_at
 from model.text import cut_words, rows_of
 from serving.job import GrownRunRef, ModelRef, RunRef
 from ui import link, results
@@ -22,8 +22,8 @@ from ui.run_view import RunView
 SECONDS = 0.4  # seconds from token to token while it plays
 LEFT_ALONE = 30  # seconds without a new token after which a playing text is paused: its page was left
 NEXT = -1  # the shown choice is that of the next token
-MOST_SEED = 999_999
-MOST_K = 100_000
+MAX_SEED = 999_999
+MAX_K = 100_000
 NO_DECODER = N_(
     "This page is about decoders, which continue a text; {model} is not a decoder. Choose one on the left: the "
     "story model is always available."
@@ -38,9 +38,9 @@ class GenerationLink(link.TextLink):
     layer: link.Whole | None = None
     head: link.Whole | None = None
     temperature: Annotated[float, Field(ge=0, le=2), Hundredths] = 0.8
-    top_k: Annotated[int, Field(ge=0, le=MOST_K)] = 40
+    top_k: Annotated[int, Field(ge=0, le=MAX_K)] = 40
     top_p: Annotated[float, Field(ge=0.05, le=1), Hundredths] = 0.95
-    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 1
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 1
     cache: bool = True
     generation_section: Literal["cache", "cost", "lift"] = "cache"
     old_rows_causal: bool = False
@@ -143,9 +143,9 @@ def choose_sampling(model: Model) -> tuple[Sampling, bool]:
     narrow = 160  # pixels: where there is more, Streamlit writes "Press Enter to apply" over the number
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         temperature = st.slider(say("Temperature"), 0.0, 2.0, step=0.05, **about["temperature"])
-        top_k = st.number_input(say("Top-k"), 0, MOST_K, step=1, width=narrow, **about["top_k"])
+        top_k = st.number_input(say("Top-k"), 0, MAX_K, step=1, width=narrow, **about["top_k"])
         top_p = st.slider(say("Top-p"), 0.05, 1.0, step=0.01, **about["top_p"])
-        seed = st.number_input(say("Seed"), 0, MOST_SEED, step=1, width=narrow, **about["seed"])
+        seed = st.number_input(say("Seed"), 0, MAX_SEED, step=1, width=narrow, **about["seed"])
         cache = kv_cache.network_of(model) is not None and st.toggle(say("Key-value cache"), **about["cache"])
     return Sampling(float(temperature), int(top_k), float(top_p), int(seed)), cache
 
@@ -153,7 +153,7 @@ def choose_sampling(model: Model) -> tuple[Sampling, bool]:
 def buttons(model: Model, writing: Writing) -> None:
     room, some, playing = writing.path.room(model.context), bool(writing.path.written), writing.playing
     state = st.session_state  # its text may have grown by the time a button is pressed
-    full = None if room else say("{count} tokens are generated.", count=MOST_WRITTEN)
+    full = None if room else say("{count} tokens are generated.", count=MAX_WRITTEN)
     if len(writing.path.ids) >= model.context:
         full = say("The context is full.")
     # one button for both, so that it keeps the keyboard focus

@@ -94,7 +94,7 @@ def words(name: str) -> str:
     return say(EVERY_MEASURE[name].words)
 
 
-MOST_SECONDS = 600.0  # seconds of one measurement before the user must continue it
+MAX_SECONDS = 600.0  # seconds of one measurement before the user must continue it
 SHOW_EVERY = 1.5  # seconds of measuring between two pictures of what there is so far
 
 
@@ -118,8 +118,8 @@ class GrowingAtlas:
             if time.monotonic() - began > SHOW_EVERY:
                 break
         self.seconds += time.monotonic() - began
-        if self.seconds > MOST_SECONDS:
-            self.stopped = say("Stopped after {minutes:.0f} minutes.", minutes=MOST_SECONDS / 60)
+        if self.seconds > MAX_SECONDS:
+            self.stopped = say("Stopped after {minutes:.0f} minutes.", minutes=MAX_SECONDS / 60)
 
     def stop(self) -> None:
         self.stopped = say("Stopped.")
@@ -143,8 +143,8 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
         "Your own texts, at most {size:.0f} MB: each line of a .txt file, or each cell of the column “text” of a .csv "
         "file, is a text"
     )
-    label, kinds = say(words, size=texts.MOST_UPLOAD / 1e6), [kind[1:] for kind in texts.SUFFIXES]
-    sent = uploader(label, kinds, key="atlas_file", max_upload_size=texts.MOST_UPLOAD // 10**6)
+    label, kinds = say(words, size=texts.MAX_UPLOAD / 1e6), [kind[1:] for kind in texts.SUFFIXES]
+    sent = uploader(label, kinds, key="atlas_file", max_upload_size=texts.MAX_UPLOAD // 10**6)
     if sent is None:
         st.info(say("Choose a file: its texts are processed in memory and not stored."))
         st.stop()

@@ -133,8 +133,8 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
         download(say("The examples as Parquet"), some, f"{name}.examples.parquet")
 
 
-MOST_SHOWN = 10  # most heads listed
-MOST_MARKED = 48  # tokens of the text that can be marked
+MAX_SHOWN = 10  # most heads listed
+MAX_MARKED = 48  # tokens of the text that can be marked
 
 
 def by_distance(atlas: Atlas) -> None:
@@ -159,7 +159,7 @@ def by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
         return
     with guarded():
         batch = run_view.tokenize(model, line, "right", None).batch
-        pieces = batch.pieces[0][:MOST_MARKED]
+        pieces = batch.pieces[0][:MAX_MARKED]
     words = N_(
         "Heads that attend from one token to another: mark both among the first {count} tokens of the first line on "
         "the left."
@@ -212,7 +212,7 @@ def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
 
 
 def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:
-    order = np.argsort(-np.nan_to_num(weights, nan=-1.0), axis=None, kind="stable")[:MOST_SHOWN]
+    order = np.argsort(-np.nan_to_num(weights, nan=-1.0), axis=None, kind="stable")[:MAX_SHOWN]
     heads = [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, weights.shape), strict=True)]
     ranked = [(atlas.name(head), float(weights[head]), called(atlas, head)) for head in heads]
     st.html(ranked_table(ranked, what))

@@ -39,11 +39,11 @@ def canvas(view: str) -> Callable[..., None]:
 OnPick = Callable[[int, int | None], None]
 ABOVE = 195  # pixels over the picture as a page opens
 ROOMS = {"pair": WIDE, "one": 1, "two": TWO}  # a picture's width in multiples of its side, without margins
-LEAST = "11.5rem"  # a picture's side, without its margins
+MIN_SIDE = "11.5rem"  # a picture's side, without its margins
 ROOM = """<style>
   .PLACE { container-type: inline-size; overflow-x: auto; SIZES }
   .PLACE > * {
-    --side: clamp(var(--least, LEAST), min((100cqw - var(--across)) / var(--sides),
+    --side: clamp(var(--least, MIN_SIDE), min((100cqw - var(--across)) / var(--sides),
       (100dvh - var(--above) - var(--down)) / var(--tall)), 70rem);
     --wide: calc(var(--side) * var(--sides) + var(--across)); min-width: var(--wide); max-width: var(--wide); }
   .PLACE .chart {
@@ -51,9 +51,9 @@ ROOM = """<style>
     height: calc(var(--side) * var(--tall) + var(--down)) !important; }
   @media (max-width: 640px) { .st-key-pair_head_figure { --least: 7.5rem; } } /* its colour bars are in sight */
   @media (min-width: 641px) { /* a column that is narrower than its picture at the least takes a row of its own */
-    $column:has(.PLACE) { SIZES min-width: min(100%, var(--least, LEAST) * var(--sides) + var(--across)); } }
+    $column:has(.PLACE) { SIZES min-width: min(100%, var(--least, MIN_SIDE) * var(--sides) + var(--across)); } }
 </style>"""  # by the container's own class: with [class*=…] a browser restyles all inside whatever changes its class
-LEAST_OWN = 1 / 3  # share of a row's positions: with fewer real tokens, padding is hidden at first
+MIN_OWN = 1 / 3  # share of a row's positions: with fewer real tokens, padding is hidden at first
 
 
 def choose_query(position: int, key: int | None) -> None:
@@ -98,7 +98,7 @@ def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: 
     """
     across, down = margin["l"] + margin["r"], margin["t"] + margin["b"]
     sizes = f"--above: {above}px; --across: {across}px; --down: {down}px; --tall: {tall:.4f}; --sides: {ROOMS[room]};"
-    rules = ROOM.replace("PLACE", f"st-key-{room}_{key}").replace("SIZES", sizes).replace("LEAST", LEAST)
+    rules = ROOM.replace("PLACE", f"st-key-{room}_{key}").replace("SIZES", sizes).replace("MIN_SIDE", MIN_SIDE)
     st.html(css(rules))
 
 
@@ -149,7 +149,7 @@ def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) ->
     if keep.all() or not len(own):
         return part
     chosen = st.session_state.get("show_padding")
-    at_first = bool(not masked or keep.mean() >= LEAST_OWN)
+    at_first = bool(not masked or keep.mean() >= MIN_OWN)
     look = bound("show_padding", at_first if chosen is None else chosen)
     shown = st.toggle(say("Show padding"), help=say("The rows and columns of the padding tokens."), **look)
     begin, end = max(part[0], int(own[0])), min(part[1], int(own[-1]) + 1)

@@ -15,7 +15,7 @@ from model.heads.view import HeadView
 from ui import page, results, run_view
 from ui.heads import head as head_picture
 from ui.heads import query
-from ui.heads.head import ABOVE, LEAST, canvas
+from ui.heads.head import ABOVE, MIN_SIDE, canvas
 from ui.heads.query import Moves
 from ui.link import PINS
 from ui.markdown import escaped
@@ -34,11 +34,11 @@ from viz.heads.attribution import (
     sum_words,
     why_they_differ,
 )
-from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.bars import MAX_SORTED, bars_figure, rest_words, row_of, where_it_lies
 from viz.heads.cells import weight_text
 from viz.heads.colours import PALETTES, Colours, key_names, numbers_table
 from viz.heads.colours import shown as numbers_part
-from viz.heads.tokens import MOST_HEADS, arcs_packet, arcs_part, left_out, light_words, tokens_packet, tokens_part
+from viz.heads.tokens import MAX_HEADS, arcs_packet, arcs_part, left_out, light_words, tokens_packet, tokens_part
 from viz.heatmap import margin
 from viz.html import paragraph, signed
 from viz.palette import WIDE
@@ -127,7 +127,7 @@ BESIDE = """<style>@media (min-width: 1600px) {
   $column:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
   $column:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
   .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/heads/head.py's ROOM */
-    --side: clamp(LEAST, min((100cqw - var(--across)) / WIDE, 100dvh - ABOVEpx - var(--down)), 70rem);
+    --side: clamp(MIN_SIDE, min((100cqw - var(--across)) / WIDE, 100dvh - ABOVEpx - var(--down)), 70rem);
     position: absolute; top: var(--top); left: calc(var(--side) + var(--across)); right: 0; width: auto;
     max-height: var(--side); overflow-y: auto; padding-bottom: .9rem; } /* its last button stands so much lower */
 }
@@ -137,7 +137,7 @@ BESIDE = """<style>@media (min-width: 1600px) {
 def show_tokens(chosen: ChosenHead) -> None:
     """Draw the tokens below the heatmap or, in a wide window without a comparison or slider, beside it."""
     # always, though only tokens beside the heatmap need it: when rules come or go, a browser restyles the whole page
-    st.html(css(BESIDE.replace("WIDE", str(WIDE)).replace("ABOVE", str(ABOVE)).replace("LEAST", LEAST)))
+    st.html(css(BESIDE.replace("WIDE", str(WIDE)).replace("ABOVE", str(ABOVE)).replace("MIN_SIDE", MIN_SIDE)))
     if chosen.changed or chosen.part != (0, len(chosen.view.queries)):
         draw_tokens(chosen)
         return
@@ -202,12 +202,12 @@ def choose_heads(now: run_view.RunView, layer: int, chosen: int) -> list[int]:
     """Let the user choose other heads of the layer, the choice "heads"."""
     offered = [head for head in range(run_view.shape_of(now)[1]) if head != chosen]
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
-    beside = [head for head in picked if head in offered][: MOST_HEADS - 1]
+    beside = [head for head in picked if head in offered][: MAX_HEADS - 1]
     others = say("Other heads of {layer}", layer=run_view.name_of(now.model, now.run.attention, layer))
     take = lambda heads: st.session_state.update(heads=",".join(map(str, heads)) or None)  # noqa: E731
     look = bound("arcs_heads", beside, take) | {"placeholder": others, "label_visibility": "collapsed"}
     name = partial(now.name, layer)
-    return st.multiselect(others, offered, format_func=name, max_selections=MOST_HEADS - 1, **look)
+    return st.multiselect(others, offered, format_func=name, max_selections=MAX_HEADS - 1, **look)
 
 
 def show_bars(chosen: ChosenHead) -> None:
@@ -224,8 +224,8 @@ def show_bars(chosen: ChosenHead) -> None:
     with st.container(key="bars_of_query"):
         page.chart(figure, "head_bars", together([about, largest]), heard=head_picture.heard("head_bars"))
     query.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
-    if st.session_state.sorted and rest_words(row, MOST_SORTED):
-        st.caption(rest_words(row, MOST_SORTED))
+    if st.session_state.sorted and rest_words(row, MAX_SORTED):
+        st.caption(rest_words(row, MAX_SORTED))
 
 
 ABOUT = N_(
@@ -353,8 +353,8 @@ def show_span(chosen: ChosenHead) -> None:
     about = N_("The {how} of the weights of queries ({count}) from {query} on in {head}, a bar for each key.")
     words = {"how": say(query.POOLED[how]), "count": len(queries), "query": row.name, "head": chosen.name}
     page.chart(figure, "span_bars", say(about, **words))
-    if st.session_state.sorted and rest_words(of_means, MOST_SORTED):
-        st.caption(rest_words(of_means, MOST_SORTED))
+    if st.session_state.sorted and rest_words(of_means, MAX_SORTED):
+        st.caption(rest_words(of_means, MAX_SORTED))
 
 
 VIEWS: dict[str, tuple[str, Callable[[ChosenHead], None]]] = {

@@ -9,7 +9,7 @@ import streamlit as st
 from i18n import N_, say, say_count, together
 from lessons.glossary import glossary
 from lessons.lesson import Lesson
-from lessons.reading import MOST_BYTES, Shelved, read
+from lessons.reading import MAX_BYTES, Shelved, read
 from ui.lessons import choices, editor, shelves
 from ui.markdown import escaped
 from ui.sidebar import speech
@@ -87,9 +87,9 @@ def _take_file() -> None:
     if file is None:
         return
     st.session_state.pop("lesson_wrong", None)
-    data = file.getvalue()[: MOST_BYTES + 1]
+    data = file.getvalue()[: MAX_BYTES + 1]
     if st.session_state.lesson_edit:  # where mistakes are mended
-        editor.open_with(data.decode("utf-8-sig", "replace")[:MOST_BYTES], own=False)
+        editor.open_with(data.decode("utf-8-sig", "replace")[:MAX_BYTES], own=False)
         return
     try:
         read(data, [one.name for one in shelves.shelved()])

@@ -188,7 +188,7 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bo
         counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
     sent = PhoneStep(lesson, number, step_name, answer, counts, picture)
     body = sent.body()
-    if len(body) > rooms.MOST_BYTES:
+    if len(body) > rooms.MAX_BYTES:
         st.toast(say(TOO_LARGE))
         body = replace(sent, drawn=_elsewhere()).body()
     taken = len(answer.choices) if answer and hidden else 0

@@ -8,7 +8,7 @@ import streamlit as st
 
 from i18n import N_, language, say, say_all, say_count, together
 from lessons.lesson import Lesson
-from lessons.reading import FOLDER, GALLERY, MOST_BYTES, Mistakes, Shelved, read, shelf, written
+from lessons.reading import FOLDER, GALLERY, MAX_BYTES, Mistakes, Shelved, read, shelf, written
 from model import catalog
 from serving.loaded_models import OF_PAGES
 from ui.controls import OWN_TEXT
@@ -183,7 +183,7 @@ def _take_typed() -> None:
     """For a callback: what was typed since the server was last told, with the step that the cursor is in."""
     state, typed = st.session_state, component_value(SOURCE).get("typed")
     text, step = (typed.get("text"), whole(typed.get("step"))) if isinstance(typed, dict) else (None, None)
-    if isinstance(text, str) and len(text) <= MOST_BYTES:
+    if isinstance(text, str) and len(text) <= MAX_BYTES:
         if text != state.lesson_draft:
             forget(DRAFT)
         state.update(lesson_draft=text, lesson_step=max(step or 1, 1))
@@ -192,7 +192,7 @@ def _take_typed() -> None:
 def _take_replaced() -> None:
     """For a callback: what this tab had stored, and this session, which is a new one, does not know."""
     state, before = st.session_state, component_value(SOURCE).get("replaced")
-    fits = isinstance(before, str) and len(before) <= MOST_BYTES
+    fits = isinstance(before, str) and len(before) <= MAX_BYTES
     sources = {source for _, source in _templates(language()).values()}
     if fits and not state.get("lesson_replaced") and before not in sources:
         state.lesson_replaced = before
@@ -200,7 +200,7 @@ def _take_replaced() -> None:
 
 def _show_source(text: str, lesson: Lesson | None, problems: list[str], fine: str) -> None:
     state = st.session_state
-    told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MOST_BYTES}
+    told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MAX_BYTES}
     lines = [re.search(r"\d+", one[:12]) for one in problems]  # that a mistake is in; 1 for one without
     placed = [[int(line[0]) if line else 1, one] for line, one in zip(lines, problems, strict=True)]
     told |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}

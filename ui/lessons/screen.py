@@ -185,7 +185,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> 
         # what each word attends to in the step's image, first the query
         (layer, head), query = step.head, steps.query_of(step, now)
         lit = cached_figure(lit_step, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query)
-        zoom = (text_size() or LEAST_TEXT) / LEAST_TEXT
+        zoom = (text_size() or MIN_TEXT) / MIN_TEXT
         room = f"calc((74vh - var(--strip, 0px)) / {zoom:.3f})"  # of the window's height, for the image
         st.html(f"<style>.st-key-lesson_image {{ zoom: {zoom:.3f}; --room: {room}; }}</style>")
         with st.container(key="lesson_image"):
@@ -255,7 +255,7 @@ def _losses(step: Step, now: RunView, beside: RunView | None, name: str) -> None
 
 
 WIDTH, NARROW = 1280, 640  # pixels: until the browser has told; of a phone, as in viz/components/lesson.js
-LEAST_TEXT, TEXT_SHARE = 14, 0.012  # pixels of a presented picture's text, and of the window's width
+MIN_TEXT, TEXT_SHARE = 14, 0.012  # pixels of a presented picture's text, and of the window's width
 
 _lit_image = head_picture.canvas("images")
 _listener = st.components.v2.component(
@@ -283,4 +283,4 @@ def width() -> int:
 
 def text_size() -> float | None:
     """Pixels of the text in pictures while the lesson is presented; None for that of the other pages."""
-    return max(LEAST_TEXT, TEXT_SHARE * width()) if st.session_state.lesson_present else None
+    return max(MIN_TEXT, TEXT_SHARE * width()) if st.session_state.lesson_present else None

@@ -12,7 +12,7 @@ import streamlit as st
 
 from i18n import N_, language, say
 from lessons.lesson import Lesson
-from lessons.reading import FOLDER, MOST_BYTES, Shelved, read, shelf, written
+from lessons.reading import FOLDER, MAX_BYTES, Shelved, read, shelf, written
 from serving.job import digest
 from serving.settings import Settings
 from ui import page
@@ -88,7 +88,7 @@ def unpacked(link: str) -> str:
     """What `packed` made. Raises ValueError for anything else, and for more than a lesson may hold."""
     try:
         open_ = zlib.decompressobj()
-        data = open_.decompress(base64.urlsafe_b64decode(link + "=" * (-len(link) % 4)), MOST_BYTES)
+        data = open_.decompress(base64.urlsafe_b64decode(link + "=" * (-len(link) % 4)), MAX_BYTES)
         if open_.unconsumed_tail or not open_.eof:
             raise ValueError
         return data.decode()

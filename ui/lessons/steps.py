@@ -17,9 +17,9 @@ from lessons.lesson import Step
 from lessons.picture_data import picture_data
 from lessons.questions import Answer, answer
 from model import catalog
-from model.base import MOST_ROWS, TokenizedText
+from model.base import MAX_ROWS, TokenizedText
 from model.errors import CheckpointError
-from model.heads.vectors import FOUR_TOKENS, MOST_NUMBER, Added, Precision, RunScores, four_token_steps, run_scores
+from model.heads.vectors import FOUR_TOKENS, MAX_NUMBER, Added, Precision, RunScores, four_token_steps, run_scores
 from model.heads.view import HeadView
 from model.masks import NATIVE, MaskSpec
 from serving.job import ModelRef, RunRef
@@ -87,7 +87,7 @@ def answered(step: Step, now: RunView, beside: RunView) -> Answer:
 def _view(step: Step, name: str, text: str, masks: MaskSpec | None, image: str | None) -> RunView:
     model = models.loaded().own(name) if name in OF_PAGES else models.get(name)
     batch = encoded(step.wrong, model, name, image, text)
-    read = TokenizedText([], batch, 0) if batch else run_view.tokenize(model, text, step.pad, None, MOST_ROWS)
+    read = TokenizedText([], batch, 0) if batch else run_view.tokenize(model, text, step.pad, None, MAX_ROWS)
     step.check(model, name, text, read)
     spec = model.standard if masks is None else masks
     return RunView(model, RunRef(ModelRef.of(model), read.batch, spec, step.attention), spec, step.row - 1)
@@ -122,7 +122,7 @@ def show(step: Step, now: RunView) -> None:
         columns = {"k1": 0, "k2": 1, "v1": 0, "v2": 1}
         pairs = {name: [pair[one] for pair in (first.keys if name[0] == "k" else first.values)]
                  for name, one in columns.items()}  # fmt: skip
-        number = {name: st.column_config.NumberColumn(min_value=-MOST_NUMBER, max_value=MOST_NUMBER) for name in pairs}
+        number = {name: st.column_config.NumberColumn(min_value=-MAX_NUMBER, max_value=MAX_NUMBER) for name in pairs}
         blocked = {say("blocked"): [place in first.blocked for place in range(len(FOUR_TOKENS))]}
         table = pd.DataFrame(pairs | blocked, index=list(FOUR_TOKENS))
         rows = st.data_editor(table, key=f"{key}_rows", column_config=number).fillna(0.0)
@@ -130,7 +130,7 @@ def show(step: Step, now: RunView) -> None:
         with st.container(horizontal=True):
             query = []
             for place, one in enumerate(map(float, first.query)):
-                field = st.number_input(f"q{place + 1}", -MOST_NUMBER, MOST_NUMBER, one, key=f"{key}_q{place}")
+                field = st.number_input(f"q{place + 1}", -MAX_NUMBER, MAX_NUMBER, one, key=f"{key}_q{place}")
                 query.append(one if field == one else round(field, 2))  # as it is shown
             add = _chosen(say("added to blocked scores"), [*get_args(Added), ""], first.add, f"{key}_add")
             precision = _chosen(say("precision"), get_args(Precision), first.precision, f"{key}_precision")

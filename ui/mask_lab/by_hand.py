@@ -8,7 +8,7 @@ import streamlit as st
 
 from i18n import ENGLISH, N_, language, say, spoken, together
 from model.mask_lab import fills
-from model.mask_lab.fills import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, by_hand, on_a_head
+from model.mask_lab.fills import KEYS, MAX_ENTRY, QUERIES, TOKENS, VALUES, ByHand, by_hand, on_a_head
 from ui import page, results
 from ui.guard import guarded
 from ui.results import cached_figure
@@ -30,7 +30,9 @@ def show() -> None:
     edited, state = [], st.session_state  # [T,D] as the user has it; an empty cell counts 0
     for (name, numbers), slot in zip(GIVEN.items(), columns, strict=True):
         table = pd.DataFrame(numbers, index=list(TOKENS), columns=[f"{name}1", f"{name}2"])
-        look = {one: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST, step=0.5) for one in table}
+        look = {
+            one: st.column_config.NumberColumn(min_value=-MAX_ENTRY, max_value=MAX_ENTRY, step=0.5) for one in table
+        }
         first, last = f"hand_{name}_first", f"hand_{name}_last"
         if f"hand_{name}" not in state:  # out of sight, an editor forgets what was edited
             state[first] = state.get(last, table)

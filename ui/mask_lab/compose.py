@@ -16,11 +16,11 @@ from pydantic import Field
 
 from i18n import N_, say
 from model.base import Model
-from model.heads.view import MOST_CELLS, MaskView
+from model.heads.view import MAX_CELLS, MaskView
 from model.mask_kinds import KINDS
 from model.mask_lab import mask_code
 from model.masks import NATIVE, MaskSpec, Stroke
-from model.spec import LONGEST_SEPARATOR, MOST_STROKES, STANDARD, stroke_of
+from model.spec import LONGEST_SEPARATOR, MAX_STROKES, STANDARD, stroke_of
 from model.text import TokenBatch
 from ui import controls, link
 from ui.heads import head as head_picture
@@ -35,9 +35,9 @@ WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this 
 
 COMPOSED = [name for name in STYLES if name in KINDS and KINDS[name].first is not None]  # with a parameter
 JOINED = [name for name, kind in KINDS.items() if kind.joins]
-MOST = 10_000  # positions
+MAX_POSITION = 10_000  # positions
 LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
-MOST_DRAWINGS = 20  # links of a session whose drawings are remembered
+MAX_DRAWINGS = 20  # links of a session whose drawings are remembered
 KEYS = tuple(f"mask_{name}{end}" for name in COMPOSED for end in ("", "_on"))
 SCOPE = ("mask_restart", "mask_where", "mask_layers")
 DRAWING = ("mask_drawn_on", "mask_drawn", "mask_text", "mask_epoch", "mask_number")
@@ -90,9 +90,9 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
         raise ValueError(say(words))
     on = spec.on()
     for name, value in on.items():
-        if isinstance(value, int) and value > MOST:
+        if isinstance(value, int) and value > MAX_POSITION:
             words = N_("{field}: expected a number up to {most:,}, got {number:,}")
-            raise ValueError(say(words, field=name, most=MOST, number=value))
+            raise ValueError(say(words, field=name, most=MAX_POSITION, number=value))
     for name in COMPOSED:
         st.session_state[f"mask_{name}_on"] = name in on
         st.session_state[f"mask_{name}"] = on.get(name, KINDS[name].first)
@@ -163,7 +163,7 @@ def note_drawing(strokes: tuple[Stroke, ...]) -> None:
     drawings, written = st.session_state.setdefault("link_drawings", {}), str(st.session_state.written_link)
     drawings.pop(written, None)  # the latest stands last
     drawings[written] = strokes
-    if len(drawings) > MOST_DRAWINGS:
+    if len(drawings) > MAX_DRAWINGS:
         del drawings[next(iter(drawings))]
 
 
@@ -214,7 +214,7 @@ def _choose_composed(name: str) -> int | str:
             about = say("Positions count from 0 in every document.")
             st.checkbox(say("restart"), key="mask_restart", help=about, width="content")
         else:
-            st.number_input(label, kind.least, MOST, key=field, label_visibility="collapsed", width=72)
+            st.number_input(label, kind.least, MAX_POSITION, key=field, label_visibility="collapsed", width=72)
     return st.session_state[field]
 
 
@@ -226,16 +226,16 @@ _component = canvas("mask")
 def drawable(begin: int, end: int, query: int) -> tuple[int, int]:
     """Of positions begin up to, without, end those that can be drawn on, a cell each, the query among them where it is
     one of these; says what is left out."""
-    if end - begin <= MOST_CELLS:
+    if end - begin <= MAX_CELLS:
         return begin, end
-    before = (query - begin) // MOST_CELLS if begin <= query < end else 0  # whole parts: it stays while a query moves
-    begin = min(begin + before * MOST_CELLS, end - MOST_CELLS)
+    before = (query - begin) // MAX_CELLS if begin <= query < end else 0  # whole parts: it stays while a query moves
+    begin = min(begin + before * MAX_CELLS, end - MAX_CELLS)
     words = N_(
         "Positions {first} to {last}: the screen has no room for more. Choose another part of the text above, or "
         "another query."
     )
-    st.caption(say(words, first=begin, last=begin + MOST_CELLS - 1))
-    return begin, begin + MOST_CELLS
+    st.caption(say(words, first=begin, last=begin + MAX_CELLS - 1))
+    return begin, begin + MAX_CELLS
 
 
 def show_canvas(
@@ -257,7 +257,7 @@ def show_canvas(
         columns=columns,
         epoch=st.session_state.mask_epoch,
         number=st.session_state.mask_number,
-        most=MOST_STROKES if in_scope else 0,
+        most=MAX_STROKES if in_scope else 0,
         query=query,
         below=below,
     )

@@ -28,7 +28,7 @@ from ui.widgets import bound, one_of, show_notes
 from viz.head import difference_figure, head_figure
 from viz.mask_lab import effect as effects
 from viz.mask_lab.canvas import counts, formula
-from viz.mask_lab.steps import MOST_KEYS, drawn_values, steps_figure, steps_sentence, steps_table, values_figure
+from viz.mask_lab.steps import MAX_KEYS, drawn_values, steps_figure, steps_sentence, steps_table, values_figure
 from viz.numbers import next_token_table, percent
 
 
@@ -144,7 +144,7 @@ def effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | 
         text, before = (replace(view, run=replace(view.run, attention=attention)) for view in (now, standard))
         earlier = set(before.ask(answers_known))
         found = replace(found, known=[token for token in text.ask(answers_known) if token not in earlier])
-        shown = tuple(found.ranked()[: effects.MOST_ANSWERS])
+        shown = tuple(found.ranked()[: effects.MAX_ANSWERS])
         number = partial(now.model.describe().layer_number, attention)  # as in the network
         ways = text.ask(ways_to, shown) if shown else {}
         named = {
@@ -196,8 +196,8 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
         parts.append(say("The heads' masks differ: a cell of a layer is open if at least one head may attend."))
     if now.model.describe().other_layers():
         parts.append(say(explain.NOT_COUNTED))
-    if len(view.tokens) > effects.MOST_CELLS:
-        step = -(-len(view.tokens) // effects.MOST_CELLS)
+    if len(view.tokens) > effects.MAX_CELLS:
+        step = -(-len(view.tokens) // effects.MAX_CELLS)
         parts.append(say("Each cell: among {step}\u00a0×\u00a0{step} pairs, the fewest layers needed.", step=step))
     st.html("".join([page.note(together(parts)), effects.reach_table(view)]))
     with st.expander(say("How reach is computed")):
@@ -248,9 +248,9 @@ def _about_the_table(row: RowSteps) -> str:
             parts.append(say("Where it is −∞, the model itself blocks the cell, whatever the masks allow."))
     if row.sink is not None:
         parts.append(say("The sink takes part in the sum and has no value: the keys' weights sum to less than 1."))
-    if len(row.raw) > MOST_KEYS:
+    if len(row.raw) > MAX_KEYS:
         most = N_("Of {count:,} keys, the {most} with the largest weights are listed.")
-        parts.append(say(most, count=len(row.raw), most=MOST_KEYS))
+        parts.append(say(most, count=len(row.raw), most=MAX_KEYS))
     return together(parts)
 
 

@@ -11,7 +11,7 @@ from i18n import N_, say, say_count, together
 from model.mask_lab import mask_code, mask_files
 from model.mask_lab.recognize import NamedMask, name_mask
 from model.masks import MaskSpec
-from model.spec import MOST_BYTES
+from model.spec import MAX_BYTES
 from ui import inference, page, results, run_view
 from ui.markdown import escaped
 from ui.results import cached_figure
@@ -52,9 +52,9 @@ def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) 
             download("JSON", composed, "mask.json", "application/json", key="take_json", help=say(JSON_HELP))
         if st.button(say("What this mask costs a kernel"), icon=":material/dns:", key="cost_of_mask"):
             inference.open_cost(now.masks)
-        if now.run.keys.keep.shape[1] ** 2 > MOST_BYTES:
+        if now.run.keys.keep.shape[1] ** 2 > MAX_BYTES:
             words = N_("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.")
-            st.caption(say(words, most=MOST_BYTES))
+            st.caption(say(words, most=MAX_BYTES))
         _take_file(now, load)
 
 

@@ -18,8 +18,8 @@ from viz.numbers import percent
 from viz.why_causal.charts import Curve, loss_curves, nats
 
 LOOK_EVERY = 0.7  # seconds between two polls of a training, which ends only after far longer without one
-MOST_KEPT = 4  # most curves of earlier trainings
-STEPS = (200, 300, 400, training_job.MOST_STEPS)
+MAX_KEPT = 4  # most curves of earlier trainings
+STEPS = (200, 300, 400, training_job.MAX_STEPS)
 MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
 DEPENDS = 0.5  # nats per character by which putting the mask back raises the loss of a model that reads ahead
@@ -54,7 +54,7 @@ def show() -> None:
     with left:
         forget = partial(st.session_state.update, live_problem="")
         st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=forget)
-        most = training_job.MOST_CHARACTERS
+        most = training_job.MAX_CHARACTERS
         if (left_out := len(st.session_state.live_text) - most) > 0:
             words = N_("Training uses the text's first {most:,} characters; the other {left_out:,} are left out.")
             st.caption(say(words, most=most, left_out=left_out))
@@ -195,7 +195,7 @@ def _start(steps: int | None = None, causal: bool | None = None) -> None:
     if before and not before.watch().over:  # a second click came before the page was redrawn
         before.stop()
     if before and before.watch().losses:  # keep it with the earlier ones, as (number, training), if it has losses
-        state.live_kept = [*state.live_kept, (_next_number(), before)][-MOST_KEPT:]
+        state.live_kept = [*state.live_kept, (_next_number(), before)][-MAX_KEPT:]
     if steps is not None and causal is not None:
         state.live_steps, state.live_causal = steps, causal
     try:

@@ -1,9 +1,9 @@
 // Queries on the left, keys on the right, and a line for every weight from a threshold up. Packet: see
 // viz/heads/tokens.py. onPick("query", position) tells which token the reader chose.
 
-const MOST_LINES = 1500; // at most so many lines are drawn, the strongest of all heads
+const MAX_LINES = 1500; // at most so many lines are drawn, the strongest of all heads
 const NEAR = 7; // a pointer within so many css pixels of a line points at it
-const LEAST = -4; // the slider's lower end, a power of ten: weights of long texts are small
+const SLIDER_MIN = -4; // the slider's lower end, a power of ten: weights of long texts are small
 const SVG = "http://www.w3.org/2000/svg";
 
 // The lines to draw: cells with at least this weight, the largest first. hidden: a key to leave out, or -1.
@@ -54,7 +54,7 @@ function show(element, cells, own, onPick) {
   const tip = make("div", { class: "tip", hidden: "" });
   const picture = make("div", { class: "picture", tabindex: 0, role: "application", style: `height:${height}px`,
     "aria-label": words.alt, children: [make("div", { class: "side", children: lefts }), middle, make("div", { class: "side", children: rights }), tip] });
-  const slider = make("input", { type: "range", min: LEAST, max: 0, step: 0.05, "aria-label": words.least });
+  const slider = make("input", { type: "range", min: SLIDER_MIN, max: 0, step: 0.05, "aria-label": words.least });
   const threshold = () => own.least ?? cells.suggested; // a threshold that the reader chose is kept for other heads
   slider.value = Math.log10(threshold());
   const least = make("output", {});
@@ -78,7 +78,7 @@ function show(element, cells, own, onPick) {
     if (pointed?.side === "line") point(null); // the line is about to be drawn anew
     const hidden = own.hide_first ? cells.firstToken - cells.firstKey : -1;
     const found = linesOf(cells, threshold(), hidden);
-    drawn = found.slice(0, MOST_LINES);
+    drawn = found.slice(0, MAX_LINES);
     const width = middle.clientWidth || 200;
     lines.replaceChildren(...drawn.map((line) => {
       const [from, to] = [place(line.query), place(line.key)];

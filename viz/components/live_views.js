@@ -5,7 +5,7 @@ for (const view of ["overview", "heatmap", "difference", "tokens", "arcs", "mask
 
 const THUMBNAIL = 64; // cells a side
 const FAINTEST = 0.1; // as in viz/heads/tokens.py
-const LEAST_LINE = [0.1, 0.0001]; // as in viz/heads/tokens.py: by default, and at all
+const MIN_LINE = [0.1, 0.0001]; // as in viz/heads/tokens.py: by default, and at all
 const { words } = about;
 
 const namesOf = (masks) => listed(masks.map((mask) => about.names[mask]));
@@ -17,7 +17,7 @@ function listed(items) {
 
 const at3 = (plane, head, rows) => plane.subarray(head * rows * rows, (head + 1) * rows * rows);
 
-const LEAST_TO_MARK = 3; // as in model/heads/survey.py
+const MIN_TO_MARK = 3; // as in model/heads/survey.py
 
 // The shares of a head's attention, as in model/heads/survey.py: means over the real queries that attend to something and to
 // which the share applies; NaN if there is none.
@@ -47,7 +47,7 @@ function sharesOf(weights, { ids, keep }) {
   }
   const mean = ({ name, tag }) => { // a pattern of few queries marks no head
     const [sum, count] = sums[name] ?? [NaN, 0];
-    return [name, tag && count < LEAST_TO_MARK ? NaN : sum / count];
+    return [name, tag && count < MIN_TO_MARK ? NaN : sum / count];
   };
   return Object.fromEntries(template.overview.header.measures.map(mean));
 }
@@ -124,10 +124,10 @@ function brightest(weights) {
 
 // The smallest weight with a line by default, as least_line in viz/heads/tokens.py: a line for every second query.
 function leastLine(weights, rows) {
-  const enough = weights.slice().sort().slice(-1 - Math.floor(rows / 2)).find((weight) => weight > 0) ?? LEAST_LINE[0];
-  if (enough >= LEAST_LINE[0]) return LEAST_LINE[0];
+  const enough = weights.slice().sort().slice(-1 - Math.floor(rows / 2)).find((weight) => weight > 0) ?? MIN_LINE[0];
+  if (enough >= MIN_LINE[0]) return MIN_LINE[0];
   const digit = 10 ** Math.floor(Math.log10(enough));
-  return Math.max(Number((Math.floor(enough / digit) * digit).toFixed(4)), LEAST_LINE[1]);
+  return Math.max(Number((Math.floor(enough / digit) * digit).toFixed(4)), MIN_LINE[1]);
 }
 
 // The composed mask to draw on, as viz/mask_lab/canvas.py packs it. number, epoch: see mask.js.

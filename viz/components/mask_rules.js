@@ -2,14 +2,14 @@
 // made by viz/saved/live.py from model/mask_kinds.py, says what each kind does. Planes are [T, T], rows are queries.
 
 const STROKES = { erase: 0, block: 1, open: 2 };
-const MOST_SIZE = 1_000_000;
+const MAX_SIZE = 1_000_000;
 
 // The complete spec for these masks, named as in MaskSpec; others are as the model was trained. Throws for an unknown mask.
 function readSpec(asked, trained = {}) {
   const spec = { drawn: [], ...Object.fromEntries(MASK_KINDS.map(({ name, standard }) => [name, standard])), ...trained };
   for (const [name, value] of Object.entries(asked)) {
     if (!(name in spec)) throw new Error(`expected masks out of ${Object.keys(spec).join(", ")}, got ${name}`);
-    const count = (number) => Number.isInteger(number) && number >= 0 && number <= MOST_SIZE;
+    const count = (number) => Number.isInteger(number) && number >= 0 && number <= MAX_SIZE;
     const stroke = ([kind, ...ends]) => kind in STROKES && ends.length === 4 && ends.every(count);
     const kind = MASK_KINDS.find((one) => one.name === name);
     const fits = kind

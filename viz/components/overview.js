@@ -5,7 +5,7 @@
 const LABEL = 26; // css pixels for the layer and head numbers
 const GAP = 3;
 const BLOCKED = 255;
-const LEAST_TAGGED = 22; // css pixels that a thumbnail needs for a letter
+const MIN_TAGGED = 22; // css pixels that a thumbnail needs for a letter
 const FAINT = 0.2; // opacity of a head whose measure is 0
 
 function read({ header, body }) {
@@ -102,7 +102,7 @@ function picture(canvas, packet, by) {
 // Draw the letters of heads' patterns over the upper right corners of their thumbnails; they are no part of the picture.
 function letters(canvas, packet, order) {
   const { cell, tall } = layout(packet, widthOf(canvas));
-  if (Math.min(cell, tall) < LEAST_TAGGED) return [];
+  if (Math.min(cell, tall) < MIN_TAGGED) return [];
   return order.flatMap((heads, layer) => heads.flatMap((head, column) => {
     const known = pattern(packet, layer, head);
     if (!known) return [];

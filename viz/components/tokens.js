@@ -2,7 +2,7 @@
 // request to a server. Packet: see viz/heads/tokens.py. onPick("query", position), onPick("pins", "3,17"),
 // onPick("towards", "at" or "by"), onPick("values", true or false) tell what the reader chose.
 
-const MOST_PINS = 8;
+const MAX_PINS = 8;
 const STRONGEST = 0.75; // the opacity of weight 1, at which the token can still be read
 
 // The light of a weight: as in the heatmap, brightness goes with its square root.
@@ -112,12 +112,12 @@ function show(element, cells, own, onPick) {
     values.setAttribute("aria-pressed", String(Boolean(own.values)));
     const isPinned = own.pins.includes(toPin());
     pin.textContent = fill(isPinned ? words.unpin : words.pin, { token: queryName(cells, inSight(own.query)) });
-    pin.disabled = !isPinned && own.pins.length >= MOST_PINS;
+    pin.disabled = !isPinned && own.pins.length >= MAX_PINS;
   };
   const toPin = () => cells.first + inSight(own.query);
   const togglePin = (position) => {
     if (own.pins.includes(position)) own.pins = own.pins.filter((one) => one !== position);
-    else if (own.pins.length < MOST_PINS) own.pins = [...own.pins, position];
+    else if (own.pins.length < MAX_PINS) own.pins = [...own.pins, position];
     refresh();
     paintPins();
     tell(own, "pins", own.pins.join(","), onPick);

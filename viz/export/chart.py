@@ -17,7 +17,7 @@ from viz.heatmap import CachedFigure
 
 LEFT, WIDE, TALL, RIGHT, BELOW = 1.1, 6.0, 4.4, 0.4, 0.9  # inches
 LABEL = 6.5  # font size of a token in points
-MOST_NAMES = 48  # at most so many rows of a heatmap are named
+MAX_NAMES = 48  # at most so many rows of a heatmap are named
 DASHES = {"dash": "--", "dot": ":"}
 
 
@@ -75,7 +75,7 @@ def _heatmap(sheet: Sheet, panel: Any, trace: dict[str, Any]) -> None:
         beside = sheet.panel(LEFT + WIDE + 0.1, 0, 0.12, TALL)
         sheet.figure.colorbar(image, cax=beside).set_label(trace["colorbar"]["title"]["text"], fontsize=8)
         beside.tick_params(labelsize=7)
-        shown = range(0, len(numbers), -(-len(numbers) // MOST_NAMES))
+        shown = range(0, len(numbers), -(-len(numbers) // MAX_NAMES))
         panel.set_yticks(shown, [trace["y"][row] for row in shown], fontsize=LABEL, parse_math=False)
         return
     colours = [_colour(colour) for _, colour in trace["colorscale"][::2]]

@@ -26,9 +26,9 @@ from model.heads.view import HeadView, head_name
 from viz.hatch import LINES, blocking
 
 FORMAT = 1
-MOST_BYTES = 64 * 2**20  # of the numbers in a file
-MOST_ABOUT = 4 * 2**20  # of `about` in a file
-MOST_SIDE = 4096
+MAX_BYTES = 64 * 2**20  # of the numbers in a file
+MAX_ABOUT = 4 * 2**20  # of `about` in a file
+MAX_SIDE = 4096
 ABOUT = "about.json"
 MASK = "mask:"
 FORMULA_SIGNS = "=+-@\t\r"  # a spreadsheet takes what begins with these for a formula
@@ -57,8 +57,8 @@ class About(BaseModel):
     target_sha256: str = Field(default="", pattern="^([0-9a-f]{64})?$")  # of an encoder-decoder's target
     masks: dict[str, Any]
     scope: Literal["model", "layer"] = "model"  # a file of an earlier version does not say
-    queries: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
-    keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
+    queries: tuple[str, ...] = Field(min_length=1, max_length=MAX_SIDE)
+    keys: tuple[str, ...] = Field(min_length=1, max_length=MAX_SIDE)
     query_ids: tuple[Id, ...] | None = None
     key_ids: tuple[Id, ...] | None = None
     by: Literal["tokens", "words", "sentences"] = "tokens"
@@ -100,7 +100,7 @@ def size_of(view: HeadView, heads: int) -> int:
 
 def fits(view: HeadView, heads: int = 1) -> bool:
     """Whether so many heads like this one fit into a file."""
-    return size_of(view, heads) <= MOST_BYTES
+    return size_of(view, heads) <= MAX_BYTES
 
 
 def as_json(export: Export) -> bytes:
@@ -145,13 +145,13 @@ def read(data: bytes) -> Export:
 
     Raises ValueError that says what was expected.
     """
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         words = N_("expected at most {most:.0f} MB, got {found:.0f}")
-        raise ValueError(say(words, most=MOST_BYTES / 2**20, found=len(data) / 2**20))
+        raise ValueError(say(words, most=MAX_BYTES / 2**20, found=len(data) / 2**20))
     about, arrays = _read_npz(data) if data.startswith(b"PK") else _read_safetensors(data)
-    if len(about) > MOST_ABOUT:
+    if len(about) > MAX_ABOUT:
         words = N_("expected at most {most:.0f} MB of {file}, got {found:.0f}")
-        raise ValueError(say(words, most=MOST_ABOUT / 2**20, file=ABOUT, found=len(about) / 2**20))
+        raise ValueError(say(words, most=MAX_ABOUT / 2**20, file=ABOUT, found=len(about) / 2**20))
     try:
         known = About.model_validate_json(about)
     except ValidationError as error:
@@ -217,7 +217,7 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
 
 def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     try:
-        files = uploads.unzip(data, 2 * MOST_BYTES)
+        files = uploads.unzip(data, 2 * MAX_BYTES)
         about = files.pop(ABOUT)
         arrays = {name.removesuffix(".npy"): _array(file) for name, file in files.items()}
     except Exception as error:  # noqa: BLE001 - zipfile and numpy may raise anything for a hostile file
@@ -237,7 +237,7 @@ def _array(file: bytes) -> np.ndarray:
 def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     length = int.from_bytes(data[:8], "little")
     try:
-        if length > 2 * MOST_ABOUT:  # the text is quoted in it
+        if length > 2 * MAX_ABOUT:  # the text is quoted in it
             raise ValueError(say("a header of {length:,} bytes", length=length))
         arrays = safetensors.load(data)
         about = json.loads(data[8 : 8 + length])["__metadata__"]["about"]

@@ -37,8 +37,8 @@ from viz.mask_styles import STYLES, mask_name
 from viz.palette import SEQUENTIAL, diverging, stops
 
 KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
-MOST_PIXELS = 12_000  # pixels of a PNG's width or height
-MOST_AREA = 24_000_000  # pixels of a PNG: more take seconds to draw, and four bytes of memory each
+MAX_PIXELS = 12_000  # pixels of a PNG's width or height
+MAX_AREA = 24_000_000  # pixels of a PNG: more take seconds to draw, and four bytes of memory each
 DOTS = 96  # pixels to the inch in a PNG at 1×
 Box = tuple[float, float, float, float]  # left, top, wide and tall, in inches
 Blocked = Mapping[str, np.ndarray]  # cells, bool [Q,K], by the mask that blocks them
@@ -57,7 +57,7 @@ warnings.filterwarnings("ignore", "Glyph .* missing")  # an SVG is drawn with it
 @dataclass(frozen=True)
 class Paper:
     """What a picture is drawn on. caption: full sentences. kind: a key of KINDS. scale: of a PNG, 1, 2 or 4; less if it
-    would exceed MOST_PIXELS a side or MOST_AREA."""
+    would exceed MAX_PIXELS a side or MAX_AREA."""
 
     title: str
     caption: str
@@ -129,7 +129,7 @@ class Sheet:
         for words in self.figure.findobj(Text):
             words.set_fontfamily(families(words.get_text()))
         file = io.BytesIO()
-        most = MOST_PIXELS / max(self.wide, self.tall), (MOST_AREA / (self.wide * self.tall)) ** 0.5
+        most = MAX_PIXELS / max(self.wide, self.tall), (MAX_AREA / (self.wide * self.tall)) ** 0.5
         how: dict[str, Any] = {"svg": {"metadata": {"Date": None}}, "png": {"pil_kwargs": {"compress_level": 2}}}
         dots = min(DOTS * self.paper.scale, *most)
         self.figure.savefig(file, format=self.paper.kind, dpi=dots, **how.get(self.paper.kind, {}))
@@ -222,7 +222,7 @@ def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int,
 
 
 GAP = 0.06  # between thumbnails, in sides of one
-MOST_WIDE = 14.0  # width of a row of thumbnails in inches
+MAX_WIDE = 14.0  # width of a row of thumbnails in inches
 LARGEST_SIDE, SMALLEST_SIDE = 0.95, 0.3  # inches of one
 
 
@@ -231,7 +231,7 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
     numbers: of each layer in the network, where they are not 0, 1, 2 …"""
     layers, heads, tall, wide = thumbnails.shape
     blocked = np.broadcast_to(blocked, thumbnails.shape)
-    side = min(max(MOST_WIDE / heads, SMALLEST_SIDE), LARGEST_SIDE)
+    side = min(max(MAX_WIDE / heads, SMALLEST_SIDE), LARGEST_SIDE)
     gap = round(max(tall, wide) * GAP) + 1
     rows, columns = tall + gap, wide + gap
     hidden = np.zeros((layers * rows - gap, heads * columns - gap), bool)

@@ -65,7 +65,7 @@ TOO_MANY = N_(
     "expected at most {most} queries and keys, the most that a picture can label, got {queries} and {keys}: show a "
     "part of the text"
 )
-MOST_SIDE = 256  # queries or keys that a picture has room to name
+MAX_SIDE = 256  # queries or keys that a picture has room to name
 SMALLEST = 2.0  # least length of the longer side in inches
 PAD = 0.05  # inches between a label and the cells
 LARGEST = 9  # largest font size of a label in points
@@ -99,11 +99,11 @@ def head_picture(
 ) -> Sheet:
     """Draw a head and, if given, beside it the head under the standard masks and the difference.
 
-    Raises ValueError for a head of more than MOST_SIDE queries or keys.
+    Raises ValueError for a head of more than MAX_SIDE queries or keys.
     """
     rows, columns = now.weights.shape
-    if max(rows, columns) > MOST_SIDE:
-        raise ValueError(say(TOO_MANY, most=MOST_SIDE, queries=rows, keys=columns))
+    if max(rows, columns) > MAX_SIDE:
+        raise ValueError(say(TOO_MANY, most=MAX_SIDE, queries=rows, keys=columns))
     views = [now] if standard is None else [now, standard]
     sheet, room = _begin(paper, views, 1 if standard is None else 3)
     norm = PowerNorm(0.5 if colours.brightness == "root" else 1, 0, colours.top(*views))

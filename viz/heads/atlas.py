@@ -148,7 +148,7 @@ def dotted(atlas: Atlas, x: str, y: str) -> str:
     return say("Dotted: the value for uniform attention over all allowed keys.") if even else ""
 
 
-MOST_LISTED = 8  # at most so many heads of each pattern are listed
+MAX_LISTED = 8  # at most so many heads of each pattern are listed
 NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names_heads]
 NO_INDUCTION = N_("None matches induction on these texts; try Random, where all tokens occur twice.")
 
@@ -177,14 +177,14 @@ def summary(atlas: result.Atlas, *, random: bool) -> Markup:
         heads = sorted((place for place in named if name in named[place]), key=lambda place: -values[place])
         if not heads:
             continue
-        some = listed(atlas.name(place) for place in heads[:MOST_LISTED])
-        if len(heads) > MOST_LISTED:
-            some = say("{listed} and {count} more", listed=some, count=len(heads) - MOST_LISTED)
+        some = listed(atlas.name(place) for place in heads[:MAX_LISTED])
+        if len(heads) > MAX_LISTED:
+            some = say("{listed} and {count} more", listed=some, count=len(heads) - MAX_LISTED)
         parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].title)), heads=some))
     every = join(parts, say("; ")) or say("none")
     said = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=len(named), kinds=every)]
     place = max(NAMED_PLACES, key=lambda one: atlas.counts[one].max())
-    if (most := int(atlas.counts[place].max())) < result.LEAST_QUERIES:
+    if (most := int(atlas.counts[place].max())) < result.MIN_QUERIES:
         said.append(escape(_too_few(most, place)))
     elif not (random or any("induction" in names for names in named.values())):
         said.append(escape(say(NO_INDUCTION)))
@@ -197,7 +197,7 @@ def naming() -> str:
         "A head matches a pattern ({patterns}) if it puts at least {share} of its attention on that kind of token "
         "(over at least {least} queries that have one), and at least {times:g} times what uniform attention would.",
         patterns=listed(say(one.title) for one in result.MEASURES.values() if one.names_heads),
-        share=whole_percent(result.NAMED), least=result.LEAST_QUERIES, times=result.TIMES_EVEN,
+        share=whole_percent(result.NAMED), least=result.MIN_QUERIES, times=result.TIMES_EVEN,
     )  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
     said = [filled(words, head=name, measure=_against(atlas, best, layer, head))]
     place = result.NAMES.index(best)
     queries, large = int(atlas.counts[place, layer]), max(result.NAMED, result.TIMES_EVEN * atlas.even[place, layer])
-    if queries < result.LEAST_QUERIES and atlas.measure(best)[layer, head] >= large:
+    if queries < result.MIN_QUERIES and atlas.measure(best)[layer, head] >= large:
         said.append(escape(_too_few(queries, place)))
     return paragraph(Markup(together(said)))
 
@@ -236,20 +236,20 @@ def tokens() -> str:
         "Most attended to: the tokens that get most of the head's attention, as shares of the total. Sharpest queries: "
         "the mean of the largest weight on one token, excluding the first of the row; only tokens that occur at least "
         "{times} times.",
-        times=result.LEAST_SEEN,
+        times=result.MIN_SEEN,
     )
 
 
 def no_token() -> str:
     """Say why the second table of tokens is empty."""
-    return say("No token occurred {times} times with more than one allowed key.", times=result.LEAST_SEEN)
+    return say("No token occurred {times} times with more than one allowed key.", times=result.MIN_SEEN)
 
 
 def _too_few(queries: int, place: int) -> str:
     """Say why a head that seems to match a pattern has no name. place: the pattern's index in NAMES."""
     words = N_("A match needs {least} queries with such a token, and these texts have {count} for “{pattern}”.")
     pattern = say(result.MEASURES[result.NAMES[place]].title)
-    return say(words, least=result.LEAST_QUERIES, count=queries, pattern=pattern)
+    return say(words, least=result.MIN_QUERIES, count=queries, pattern=pattern)
 
 
 def _against(atlas: result.Atlas, name: str, layer: int, head: int) -> str:

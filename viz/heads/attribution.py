@@ -18,7 +18,7 @@ from viz.mask_styles import mask_names
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 
-MOST_KEYS = 12  # rows of the table
+MAX_KEYS = 12  # rows of the table
 SMALLEST = 0.0005  # logits; a smaller change shows as 0
 APART = 0.05  # shares that differ by more are worth a sentence
 WHY = N_(
@@ -26,7 +26,7 @@ WHY = N_(
     "vector has norm {length:.3g} (weighted mean over all keys: {mean:.3g})."
 )
 ALONE = N_("{query} attends to {key} alone, whose value vector has norm {length:.3g}.")
-MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
+MAX_PAIRS, MAX_SOURCES = 10, 8  # rows
 SCORE = N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
 CAPPED = N_("The model caps it at ±{most:g}.")
 STRIPS = (  # a name, and the bottom and top in shares of the height
@@ -42,7 +42,7 @@ def carried_table(found: Carried, keys: Sequence[str]) -> str:
     largest = np.max([shares_of(values) for _, values in columns], axis=0)
     order = np.argsort(-largest, kind="stable")
     order = order[largest[order] > 0]
-    shown, rest = sorted(order[:MOST_KEYS]), order[MOST_KEYS:]
+    shown, rest = sorted(order[:MAX_KEYS]), order[MAX_KEYS:]
     rows = [[th(say("key")), th("|v|", "number"), *(th(name, "number", colspan=2) for name, _ in columns)]]
     for key in shown:
         begin = [td(f"{key}: {keys[key]}", "token"), td(f"{found.value_norms[key]:.3f}", "number")]
@@ -159,7 +159,7 @@ def largest_pairs(found: ScoreSplit) -> list[tuple[str, str, float]]:
     """The pairs of sources with the largest terms, the largest first: the query's, the key's, and the term."""
     assert found.sources is not None
     assert found.terms is not None
-    order = np.argsort(-np.abs(found.terms), axis=None, kind="stable")[:MOST_PAIRS]
+    order = np.argsort(-np.abs(found.terms), axis=None, kind="stable")[:MAX_PAIRS]
     places = (divmod(int(place), len(found.sources)) for place in order)
     return [(say(found.sources[q]), say(found.sources[k]), float(found.terms[q, k])) for q, k in places]
 
@@ -191,7 +191,7 @@ def sources_table(found: ScoreSplit, side: str) -> str:
     assert found.sources is not None
     assert found.terms is not None
     each = found.terms.sum(1 if side == "query" else 0)
-    order = np.argsort(-np.abs(each), kind="stable")[:MOST_SOURCES]
+    order = np.argsort(-np.abs(each), kind="stable")[:MAX_SOURCES]
     longest = max(float(np.abs(each).max()), 1e-9)
     title = say("what wrote the query") if side == "query" else say("what wrote the key")
     rows = [[th(title), th(say("contribution"), "number", colspan=2)]]

@@ -16,8 +16,8 @@ from viz.mask_styles import PERIOD
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 
-MOST_SORTED = 32  # bars
-MOST_LABELS = 40
+MAX_SORTED = 32  # bars
+MAX_LABELS = 40
 VISIBLE = 5e-5  # a smaller change of a weight does not show in its four digits
 MOVED = N_(
     "{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on keys that "
@@ -43,7 +43,7 @@ class BarRow:
         """Weights [K]."""
         return self.view.weights[0]
 
-    def largest(self, most: int = MOST_SORTED) -> np.ndarray:
+    def largest(self, most: int = MAX_SORTED) -> np.ndarray:
         """At most `most` keys, those with the largest weight in either row first, without keys blocked in both."""
         views = [self.view] if self.standard is None else [self.view, self.standard]
         free = ~np.all([view.any_blocked()[0] for view in views], axis=0)
@@ -76,7 +76,7 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
         cross = {"symbol": "x", "size": PERIOD, "color": MASK_COLOURS[first]}
         zeros = np.zeros(len(here), np.float32)
         traces.append(scatter(names[here].tolist(), zeros, words, hover + words, marker=cross))
-    across = token_axis([row.view.keys[place] for place in places], MOST_LABELS, 0.6)
+    across = token_axis([row.view.keys[place] for place in places], MAX_LABELS, 0.6)
     across |= {"type": "category", "automargin": True, "title": {"text": axis_titles(row.view)[1]}}
     heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
     layout = {"height": 330, "margin": MARGIN, "bargap": 0.15, "legend": LEGEND, "barmode": "group"}

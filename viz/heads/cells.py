@@ -29,7 +29,7 @@ MERGED = {
     ),
 }
 DIGITS = Decimal("0.0001")
-MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, if they cannot be compressed
+MAX_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, if they cannot be compressed
 COLOURS = 255  # colours of a palette
 
 
@@ -108,7 +108,7 @@ def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
     return (np.sign(numbers) * np.floor(np.abs(numbers, dtype=np.float64) * 10_000 + 0.5)).astype(np.int32)
 
 
-def room_for(view: HeadView, cells: int = MOST_CELLS) -> int:
+def room_for(view: HeadView, cells: int = MAX_CELLS) -> int:
     """How many heads of this size fit into so many cells; at least 1."""
     return max(cells // view.weights.size, 1)
 

@@ -18,14 +18,14 @@ from viz.html import numbered
 from viz.mask_styles import mask_names
 from viz.palette import SEQUENTIAL, sequential
 
-MOST_ROWS = 64  # at most so many rows and columns
+MAX_ROWS = 64  # at most so many rows and columns
 STEP = 32  # the part of a long text shown moves by so many queries: it stays for most moves
 
 
 def shown(view: HeadView, part: tuple[int, int], query: int) -> HeadView:
     """The part of a whole view that the table holds: around the query."""
     steps = (query - part[0] + STEP // 2) // STEP
-    return around(view, part, part[0] + steps * STEP, MOST_ROWS)
+    return around(view, part, part[0] + steps * STEP, MAX_ROWS)
 
 
 def numbers_table(view: HeadView) -> pd.DataFrame:

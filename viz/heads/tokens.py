@@ -14,14 +14,14 @@ from viz.heads.cells import around, cells_packet
 from viz.numbers import number, percent
 from viz.palette import NOW
 
-MOST_TOKENS = 128  # of each text: as many as the heatmap shows single cells
+MAX_TOKENS = 128  # of each text: as many as the heatmap shows single cells
 FAINT = 0.1  # a weight below it is lit too weakly to be seen
-tokens_part = partial(around, most=MOST_TOKENS)  # the part of a whole view around the query
-MOST_ARC_TOKENS = 64  # of each text: more lines would be a grey area
+tokens_part = partial(around, most=MAX_TOKENS)  # the part of a whole view around the query
+MAX_ARC_TOKENS = 64  # of each text: more lines would be a grey area
 COLOURS = (NOW, "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # the chosen head's, then Okabe and Ito's
-MOST_HEADS = len(COLOURS)
-LEAST, LEAST_EVER = 0.1, 0.0001  # the smallest weight with a line: by default, and at all
-arcs_part = partial(around, most=MOST_ARC_TOKENS)
+MAX_HEADS = len(COLOURS)
+MIN_LINE, SMALLEST_LINE = 0.1, 0.0001  # the smallest weight with a line: by default, and at all
+arcs_part = partial(around, most=MAX_ARC_TOKENS)
 
 
 def tokens_packet(
@@ -79,14 +79,14 @@ def left_out(whole: HeadView, part: HeadView, query: int) -> str:
 
 
 def least_line(view: HeadView) -> float:
-    """The smallest weight with a line by default: LEAST, or less if attention is spread over many tokens, so that there
-    is a line for every second query."""
+    """The smallest weight with a line by default: MIN_LINE, or less where attention is spread so widely that fewer
+    than half of the queries would have a line."""
     largest = np.sort(view.weights, axis=None)[::-1][: len(view.queries) // 2 + 1]
-    enough = float(min(largest[largest > 0], default=LEAST))
-    if enough >= LEAST:
-        return LEAST
+    enough = float(min(largest[largest > 0], default=MIN_LINE))
+    if enough >= MIN_LINE:
+        return MIN_LINE
     digit = 10.0 ** math.floor(math.log10(enough))
-    return max(round(math.floor(enough / digit) * digit, 4), LEAST_EVER)
+    return max(round(math.floor(enough / digit) * digit, 4), SMALLEST_LINE)
 
 
 def arcs_packet(

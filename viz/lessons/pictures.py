@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from model.heads.vectors import FourTokens, FourTokensSteps, HeadVectors, RunScores
 
 DRAWN = frozenset({"embedding", "qkv", "output", "logits", "norms", "numbers", "training"})  # values of a step's `show`
-MOST_KEYS = 8  # the values of so many keys are drawn
+MAX_KEYS = 8  # the values of so many keys are drawn
 FOUR = ("the", "cat", "sat", "down")
 COLOURS = {one[0]: rgb(str(one[1])) for one in diverging(dark=False)}
 _Curve = tuple[str, list[float], str]  # a line of a panel: its name, a number for each run, its colour
@@ -81,7 +81,7 @@ def _qkv(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequence[
 def _output(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequence[str]) -> Markup:
     """Draw the query's keys with the largest weights, each with its value, and below them the sum."""
     weights, reach = head.weights[query], float(np.abs(head.v).max()) or 1.0
-    shown = np.sort(np.argsort(-weights, kind="stable")[:MOST_KEYS])
+    shown = np.sort(np.argsort(-weights, kind="stable")[:MAX_KEYS])
     rows = [[th(say("key")), th(say("weight"), "number"), th(), th(say("value v"))]]
     for place in shown[weights[shown] > 0]:
         weight = float(weights[place])

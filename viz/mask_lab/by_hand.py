@@ -64,7 +64,7 @@ EMPTY_ROWS = N_(
     "A fully blocked row becomes NaN with: {nans}; uniform attention over all {keys} keys with: {spread}. Unmask sets "
     "it to 0."
 )
-LEAST_TAKEN = 1e-3  # if blocked cells take a smaller share, no sentence says so
+MIN_TAKEN = 1e-3  # if blocked cells take a smaller share, no sentence says so
 MULTIPLIED = N_(
     "If you multiply by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells "
     "have already taken their share."
@@ -142,7 +142,7 @@ def order_sentence(found: "FillComparison") -> Markup:
     if before is None or after is None or again.damage is None or found.blocked == 0 or found.rows == 0:
         return Markup()
     whole = say(RENORMALISED, nans=again.damage.nans, rows=found.rows, most=_small(again.damage.difference))
-    if max(before.least_total - after.least_total, before.most_total - after.most_total) < LEAST_TAKEN:
+    if max(before.least_total - after.least_total, before.most_total - after.most_total) < MIN_TAKEN:
         return paragraph(whole)
     left = dict(zip(("less", "more"), map(percent, (after.least_total, after.most_total)), strict=True))
     kept = say(MULTIPLIED, share=left["less"])

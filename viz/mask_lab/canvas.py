@@ -11,7 +11,7 @@ import numpy as np
 from i18n import N_, listed, say, say_all, together
 from model.heads.view import MaskView
 from viz.components import packed, words
-from viz.figure_table import MOST_COLUMNS, MOST_ROWS, FigureTable, grid
+from viz.figure_table import MAX_COLUMNS, MAX_ROWS, FigureTable, grid
 from viz.hatch import ink
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, margin
 from viz.html import named, numbered, swatch
@@ -92,8 +92,8 @@ def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[di
 
 def verdicts_table(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> FigureTable:
     """A table of each cell of a part in words: whether it is blocked, and by what; strokes count."""
-    down = slice(rows[0], min(rows[1], rows[0] + MOST_ROWS))
-    across = slice(columns[0], min(columns[1], columns[0] + MOST_COLUMNS))
+    down = slice(rows[0], min(rows[1], rows[0] + MAX_ROWS))
+    across = slice(columns[0], min(columns[1], columns[0] + MAX_COLUMNS))
     verdicts, cells = verdicts_of(view, (down, across))
     queries, keys = view.place[down], view.place[across]
     strokes = np.zeros(cells.shape, int)

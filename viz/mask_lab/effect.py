@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # for the names of the fields: pictures are made without torc
     from model.heads.reach import PathStep, Reach
 
 
-MOST_LOOKS = 3  # steps of a path that a sentence spells out
-MOST_ANSWERS = 12  # rows of the table
+MAX_LOOKS = 3  # steps of a path that a sentence spells out
+MAX_ANSWERS = 12  # rows of the table
 FOLLOWS = N_(
     "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard "
     "masks."
@@ -36,7 +36,7 @@ NATS = N_(
     "The loss of a token is −ln of the probability that the model gave it. 0 nats: certain; 0.69: one in two; 2.3: one "
     "in ten."
 )
-MOST_CELLS = 192  # cells a side: two pictures share the width
+MAX_CELLS = 192  # cells a side: two pictures share the width
 TITLE_LETTERS, TITLE_LINE = 32, 20  # letters in a line of their titles; its height in pixels
 STACKED = N_(
     "Of all tokens, <b>{token}</b> (position {position}) may attend to {alone:,} in layer {layer} alone. After the "
@@ -50,7 +50,7 @@ class Effect:
     """pieces [T]. now, standard: losses in nats [T], NaN where there is none. query: the position whose likeliest
     next token is `predicted` (standard, now); last: the row's last position, likewise. known: tokens that leak to the
     position that predicts them, which none can under the standard masks. ways: a path for each of the first
-    MOST_ANSWERS of `ranked`."""
+    MAX_ANSWERS of `ranked`."""
 
     pieces: Sequence[str]
     now: np.ndarray
@@ -99,11 +99,11 @@ def answers_table(found: Effect) -> Markup:
     order = found.ranked()
     how = say("how it leaks to the previous token, which predicts it")
     rows = [headings((say("token"), how), (say("loss, standard"), say("loss, now")))]
-    for token in order[:MOST_ANSWERS]:
+    for token in order[:MAX_ANSWERS]:
         losses = [td(f"{loss[token]:.2f}", "number") for loss in (found.standard, found.now)]
         rows.append([td(f"{token}: {found.pieces[token]}", "token"), td(_path(found, found.ways[token])), *losses])
-    if len(order) > MOST_ANSWERS:
-        rows.append([td(say("and {count:,} more", count=len(order) - MOST_ANSWERS), colspan=4)])
+    if len(order) > MAX_ANSWERS:
+        rows.append([td(say("and {count:,} more", count=len(order) - MAX_ANSWERS), colspan=4)])
     return table(rows, "numbers answers")  # not shown
 
 
@@ -152,7 +152,7 @@ def _path(found: Effect, path: Sequence["PathStep"]) -> Markup:
         filled(words, layer=head_name(look.layer), query=_name(found, look.query), key=_name(found, look.key))
         for look in reversed(path)
     ]
-    if len(told) > MOST_LOOKS:
+    if len(told) > MAX_LOOKS:
         left_out = say_count("{count} more attention step", "{count} more attention steps", len(told) - 2)
         told[1:-1] = [escape(left_out)]
     return join(told, say(", "))
@@ -187,7 +187,7 @@ class ReachView:
 
 def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
     """Draw the mask of one layer and, on the right, after how many layers a token can depend on another."""
-    mask = coarser(unweighted(view.reach.blocked, view.tokens), MOST_CELLS)
+    mask = coarser(unweighted(view.reach.blocked, view.tokens), MAX_CELLS)
     alone = say("layer {layer} alone: what a token may attend to", layer=view.names[view.layer])
     stacked = say("stacked: after how many layers (of {count}) it can depend on it", count=len(view.reach.window))
     layout = two_masks(mask)

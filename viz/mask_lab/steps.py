@@ -140,15 +140,15 @@ ALL_BLOCKED = N_("Every key of {query} is blocked: it attends to nothing, its we
 LOOKS = N_(
     "{query} attends most to {key}, with a weight of {weight:.3f}: its score {score} is the largest unblocked one."
 )
-MOST_KEYS = 48  # rows of the table
-MOST_VALUES = 12  # keys whose values are drawn
+MAX_KEYS = 48  # rows of the table
+MAX_VALUES = 12  # keys whose values are drawn
 VALUE_HEIGHT = 42  # pixels
 BAR = {"number": "%{x}", "value": "%{y:.4f}"}  # what plotly fills in
 
 
 def steps_table(row: RowSteps) -> Markup:
     """A table of the row's keys, or of those with the largest weights and the rest together; below, the sums."""
-    shown = row.heaviest(MOST_KEYS)
+    shown = row.heaviest(MAX_KEYS)
     rows = [_table_head(row), *(_key_row(row, place) for place in shown)]
     left = np.setdiff1d(np.arange(len(row.raw)), shown)
     span = 4 + (row.arithmetic.softcap is not None) + 2 * (row.bias is not None)  # columns before e^
@@ -196,7 +196,7 @@ def values_figure(row: RowSteps) -> heatmap.CachedFigure:
 
 def drawn_values(row: RowSteps) -> list[int]:
     """The keys whose values are drawn: those with the largest weights, without blocked ones."""
-    return [int(place) for place in row.heaviest(MOST_VALUES) if row.free[place]]
+    return [int(place) for place in row.heaviest(MAX_VALUES) if row.free[place]]
 
 
 def steps_sentence(row: RowSteps) -> Markup:

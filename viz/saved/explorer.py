@@ -1,7 +1,7 @@
 """All heads on one page without a server: the overview, and a large picture of the head picked in it; and a report: a
 run on such a page, with its masks, its numbers and its text.
 
-A report has at most 8 MB: it holds heads with at most viz.heads.cells.MOST_CELLS cells together, and says so if these
+A report has at most 8 MB: it holds heads with at most viz.heads.cells.MAX_CELLS cells together, and says so if these
 are not all heads.
 """
 
@@ -17,7 +17,7 @@ from model.heads.view import HeadView, head_name
 from viz.components import packed, words
 from viz.head import head_range
 from viz.heads.cells import (
-    MOST_CELLS,
+    MAX_CELLS,
     around,
     change_range,
     described,
@@ -41,7 +41,7 @@ HELD = N_(
     "Heads included in full, to four digits: {held} of {heads}. Any others are thumbnails, to keep the file below 8 MB."
 )
 WORST = 8.0  # nats; a loss of this size has the strongest colour
-MOST_TOKENS = 1024  # most queries, and most keys, of a head that is held in full
+MAX_TOKENS = 1024  # most queries, and most keys, of a head that is held in full
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def all_heads(
     chosen: Sequence[tuple[int, int]],
     query: int,
     *,
-    cells: int = MOST_CELLS,
+    cells: int = MAX_CELLS,
     tokens: int,
     size: tuple[int, ...] = (),
     **about: Any,

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from i18n import N_, say
 from model.heads.view import HeadView, MaskView
 from model.mask_kinds import KINDS, Kind, Names
-from model.spec import LONGEST_SEPARATOR, MOST_POSITIONS, MOST_STROKES, MaskSpec
+from model.spec import LONGEST_SEPARATOR, MAX_POSITIONS, MAX_STROKES, MaskSpec
 from viz.components import packed, source, words
 from viz.hatch import LINES, ink
 from viz.heads.cells import difference_packet, picture_packet
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_model.js", "live_views.js", "live.js")
 FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
-MOST_CHARACTERS, MOST_ROWS = 100_000, 16
+MAX_CHARACTERS, MAX_ROWS = 100_000, 16
 SIDES = {"left": N_("left"), "right": N_("right")}
 OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # masks with a model's size: not in GPT-2
 
@@ -82,7 +82,7 @@ def live_words() -> dict[str, Any]:
         "inks": {name: ink(name) for name in LINES} | {"unnamed": ink("drawn")},
         "series": [NOW, STANDARD],
         "worst": WORST,
-        "mostRows": MOST_ROWS,
+        "mostRows": MAX_ROWS,
     }
 
 
@@ -143,7 +143,7 @@ def _templates() -> dict[str, bytes]:
         "difference": difference_packet(view, name="", query=0),
         "tokens": tokens_packet(view, name="", **where),
         "arcs": arcs_packet([view], [""], first_token=0, **where),
-        "mask": canvas_packet(masks, rows=(0, 1), columns=(0, 1), epoch=0, number=0, most=MOST_STROKES, query=0),
+        "mask": canvas_packet(masks, rows=(0, 1), columns=(0, 1), epoch=0, number=0, most=MAX_STROKES, query=0),
     }
 
 
@@ -169,7 +169,7 @@ def _choice(names: Mapping[str, str], chosen: str, name: str) -> Markup:
 
 
 def _controls(text: str, masks: dict[str, Any], side: str, scope: str) -> Iterator[Markup]:
-    area = tag("textarea", "\n" + text, id="text", rows=3, maxlength=MOST_CHARACTERS, spellcheck="false")
+    area = tag("textarea", "\n" + text, id="text", rows=3, maxlength=MAX_CHARACTERS, spellcheck="false")
     yield tag("label", join((say("Text, one sequence per line"), area)), class_="wide")
     run = tag("button", say("Run"), type="submit")
     cancel = tag("button", say("Cancel"), type="button", id="cancel", disabled="")
@@ -192,7 +192,7 @@ def _switch(name: str, kind: Kind, value: Any) -> Markup:
     elif kind.splits:
         attributes |= {"type": "text", "size": 3, "value": value, "maxlength": LONGEST_SEPARATOR}
     else:
-        attributes |= {"type": "number", "min": 0, "max": MOST_POSITIONS, "value": value}
+        attributes |= {"type": "number", "min": 0, "max": MAX_POSITIONS, "value": value}
     return tag("label", join((tag("input", **attributes), " ", say(STYLES[name].label))))
 
 

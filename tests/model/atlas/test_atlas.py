@@ -9,7 +9,7 @@ import torch
 
 from model.atlas import batch as atlas_batch
 from model.atlas import unit as atlas_unit
-from model.atlas.result import LEAST_QUERIES, NAMED, NAMES, Atlas, atlas_of
+from model.atlas.result import MIN_QUERIES, NAMED, NAMES, Atlas, atlas_of
 from model.atlas.tally import SAMPLED, TOP_KEYS, Tally
 from model.atlas.unit import (
     Unit,
@@ -278,7 +278,7 @@ def test_no_untrained_model_has_a_head_with_a_name(story: Model, monkeypatch: py
         model = DecoderModel("untrained", network, story.tokenizer)
         for units in (random_units, text_units):
             found = atlas_over(model, units, length=48)
-            assert (found.counts[NAMES.index("induction")] >= LEAST_QUERIES).all() or units is text_units
+            assert (found.counts[NAMES.index("induction")] >= MIN_QUERIES).all() or units is text_units
             assert not [place for place in np.ndindex(2, 3) if found.named(*place)], seed
             highest = max(highest, float(np.nanmax(found.measure("induction"))))
     assert 0.02 < highest < NAMED

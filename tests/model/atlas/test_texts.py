@@ -7,7 +7,7 @@ import pytest
 
 from model.atlas import unit as atlas_unit
 from model.atlas.unit import (
-    MOST_UPLOAD,
+    MAX_UPLOAD,
     UNIT_CHARACTERS,
     UNIT_TEXTS,
     Unit,
@@ -50,9 +50,9 @@ def test_a_cell_of_a_csv_file_is_a_text(tmp_path: Path, table: str, expected: li
 
 
 def test_a_cell_may_be_as_long_as_an_upload(tmp_path: Path) -> None:
-    long = "word " * ((MOST_UPLOAD - 10) // 5)
+    long = "word " * ((MAX_UPLOAD - 10) // 5)
     assert "".join(texts(units_of_upload("a.csv", f'text\n"{long}"'.encode()))) == long.strip()
-    (tmp_path / "longer.csv").write_text("text\n" + "x" * (MOST_UPLOAD + 1))
+    (tmp_path / "longer.csv").write_text("text\n" + "x" * (MAX_UPLOAD + 1))
     with pytest.raises(
         ValueError, match=r"longer\.csv: expected a table in CSV.*field larger than field limit \(2000000"
     ):
@@ -103,7 +103,7 @@ def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
-        ("a.txt", b"x" * (MOST_UPLOAD + 1), r"a\.txt: expected a file of at most 2 MB, got 2\.0 MB"),
+        ("a.txt", b"x" * (MAX_UPLOAD + 1), r"a\.txt: expected a file of at most 2 MB, got 2\.0 MB"),
         ("a.pdf", b"x", r"a\.pdf: expected a file whose name ends in \.txt or \.csv"),
         ("a.txt", b"caf\xe9", r"a\.txt: expected text in UTF-8"),
         ("a.txt", b"a\0b", r"a\.txt: expected text, got a file with zero bytes in it"),

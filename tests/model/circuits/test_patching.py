@@ -9,7 +9,7 @@ import torch
 
 from model.base import Model
 from model.circuits.patching import (
-    MOST_PAIRS,
+    MAX_PAIRS,
     Patch,
     PatchMetric,
     PatchPair,
@@ -289,7 +289,7 @@ def test_pairs_of_texts_from_a_file() -> None:
         b"\xff\xfe",
         b"a,b\n1,2\n",
         f"{head}q,one,,t\n".encode(),
-        head.encode() + b"q,one,two,t\n" * (MOST_PAIRS + 1),
+        head.encode() + b"q,one,two,t\n" * (MAX_PAIRS + 1),
         head.encode() + b"q,one," + b"x" * 200_000 + b",t\n",
     ):
         with pytest.raises(ValueError, match="columns a, b, answer and instead_of, and 1 to 64 pairs"):

@@ -150,8 +150,8 @@ def test_flow_of_a_run_stays_behind_the_mask(tiny: Model, batch: TokenBatch) -> 
 
 def test_a_text_too_long_is_refused(tiny: Model, batch: TokenBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, side = tiny.run(batch), batch.ids.shape[1]
-    monkeypatch.setattr(layers, "MOST_BYTES", 2 * 7 * 7 * 4)
-    monkeypatch.setattr(layers, "MOST_FLOW", 4 * 5**3 + 1)
+    monkeypatch.setattr(layers, "MAX_BYTES", 2 * 7 * 7 * 4)
+    monkeypatch.setattr(layers, "MAX_FLOW", 4 * 5**3 + 1)
     with pytest.raises(ValueError, match=f"at most 7 tokens over all 2 layers, got {side}: shorten the text"):
         layer_maps(trace, 0, MaskSpec(), "mean")
     with pytest.raises(ValueError, match=f"at most 5 tokens for attention flow over 2 layers, got {side}: .*rollout"):

@@ -8,7 +8,7 @@ import torch
 
 from model.base import Model
 from model.heads import measures
-from model.heads.survey import MOST_BYTES, SHARES, Survey, blocked_thumbnail, survey, thumbnail_size
+from model.heads.survey import MAX_BYTES, SHARES, Survey, blocked_thumbnail, survey, thumbnail_size
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
 from model.trace import Trace
@@ -58,7 +58,7 @@ def test_a_layers_survey_takes_the_place_of_another(tiny: Model, batch: TokenBat
 def test_thumbnails_stay_within_their_pixels(layers: int, heads: int) -> None:
     size = thumbnail_size(layers, heads)
     assert 4 <= size <= 64
-    assert layers * heads * (size**2 + 4 * len(SHARES)) <= MOST_BYTES or size == 4
+    assert layers * heads * (size**2 + 4 * len(SHARES)) <= MAX_BYTES or size == 4
     assert thumbnail_size(12, 12) == 64
 
 

@@ -117,7 +117,7 @@ def test_configuration_and_tokenizer_are_limited_together(fake: ListingHub) -> N
 def test_a_file_larger_than_the_listing_says_stops_arriving(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.repos[REPO]["tokenizer.json"] = bytes(3_000_000)
     fake.larger_than_life["tokenizer.json"] = 1_000
-    monkeypatch.setattr(checkpoint_files, "MOST_SMALL_BYTES", 10**6)
+    monkeypatch.setattr(checkpoint_files, "MAX_SMALL_BYTES", 10**6)
     with pytest.raises(TooLarge, match="take 3 MB, and at most 1 MB"):
         catalog.download_size(REPO, SETTINGS)
 

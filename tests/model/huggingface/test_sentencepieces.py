@@ -26,7 +26,7 @@ from transformers import (
 
 from model import catalog
 from model.errors import CheckpointError
-from model.huggingface.adapter import MOST_WRITTEN, HuggingFaceModel
+from model.huggingface.adapter import MAX_WRITTEN, HuggingFaceModel
 from model.huggingface.tokenizer_files import read_tokenizers
 from serving.settings import Settings
 from tests.model.huggingface import families, marian
@@ -127,7 +127,7 @@ class TestMarian:
         reference = MarianMTModel.from_pretrained(folder).eval()
         reference.generation_config.forced_eos_token_id = None  # at the limit: a closing token that nobody wrote
         never = [[int(batch.ids[0, 0])]]
-        theirs = reference.generate(batch.source.ids, num_beams=1, max_new_tokens=MOST_WRITTEN, bad_words_ids=never)
+        theirs = reference.generate(batch.source.ids, num_beams=1, max_new_tokens=MAX_WRITTEN, bad_words_ids=never)
         assert theirs[0, 1:].tolist()[: len(written)] == written
 
     def test_a_text_longer_than_the_context_says_what_is_cut(self, folder: Path) -> None:

@@ -146,7 +146,7 @@ class TestTargets:
             best = logits.argmax(-1)
             assert best[start - 1 : -1].tolist() == ids[start:].tolist()
             written = len(ids) - start
-            assert written == min(adapter.MOST_WRITTEN, model.context - start) or int(best[-1]) == families.END
+            assert written == min(adapter.MAX_WRITTEN, model.context - start) or int(best[-1]) == families.END
             assert families.END not in ids[start:].tolist()
             assert batch.goes_on[row] == (int(best[-1]) != families.END)
             lengths.append(written)
@@ -168,7 +168,7 @@ class TestTargets:
         ids = model.encode([TEXT]).ids[0].tolist()[1:]
         model._tokens = dataclasses.replace(model._tokens, ends=frozenset([ids[4]]))
         length = ids.index(ids[4])
-        monkeypatch.setattr(adapter, "MOST_WRITTEN", most)
+        monkeypatch.setattr(adapter, "MAX_WRITTEN", most)
         batch = model.encode([TEXT])
         assert batch.ids.shape[1] - 1 == min(most, length)
         assert batch.goes_on == (length > most,)

@@ -10,7 +10,7 @@ import torch
 from model.heads.survey import survey
 from model.images import captioner
 from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, VERSIONS, CaptionNetwork, encode, locate, write
-from model.images.patches import LEAST, grid_tokens, with_means
+from model.images.patches import MIN_ATTENTION, grid_tokens, with_means
 from model.images.scenes import Scene, SceneShape, caption, held_out_scenes, random_scene, render, scene_of
 from model.transformer import TransformerConfig
 
@@ -73,7 +73,7 @@ def test_the_pixels_of_one_patch_change_its_embedding_and_no_other(tiny: caption
 
 def test_relative_attention_is_a_word_over_the_prompt_and_a_mean_over_the_mean() -> None:
     weights = np.random.default_rng(0).uniform(0.01, 0.3, (2, 3, 4, 5)).astype(np.float32)  # [L,H,S,P]
-    weights[:, :, 0, 2] = LEAST / 10
+    weights[:, :, 0, 2] = MIN_ATTENTION / 10
     raw, relative = with_means(weights), with_means(weights, weights[:, :, 0])
     for layer, head in np.ndindex(2, 3):
         np.testing.assert_array_equal(raw[1 + 3 * layer + head], weights[layer, head])
@@ -81,7 +81,7 @@ def test_relative_attention_is_a_word_over_the_prompt_and_a_mean_over_the_mean()
         mean = sum(weights[layer, head] for head in range(3)) / 3
         np.testing.assert_allclose(raw[7 + layer], mean, rtol=1e-6)
         for patch, word in np.ndindex(5, 4):
-            divisor = LEAST if patch == 2 else mean[0, patch]
+            divisor = MIN_ATTENTION if patch == 2 else mean[0, patch]
             assert relative[7 + layer, word, patch] == pytest.approx(mean[word, patch] / divisor, rel=1e-5)
     assert (relative[:, 0, [0, 1, 3, 4]] == 1).all()
 

@@ -19,7 +19,7 @@ import unmask
 from model import catalog
 from model.atlas.unit import units_of_sample
 from model.huggingface import adapter
-from model.inference.streaming import MOST_CACHE_BYTES, has_chunks, ids_of, stream
+from model.inference.streaming import MAX_CACHE_BYTES, has_chunks, ids_of, stream
 from model.kv_cache import batch_of
 from model.spec import MaskSpec, Stroke
 from tests.model.huggingface import families
@@ -231,4 +231,4 @@ def test_models_without_a_stream(tmp_path: Path) -> None:
     for name in ("qwen3_next", "falcon_h1"):
         with pytest.raises(ValueError, match="more state than keys and values"):
             stream(load(name, tmp_path / name), numbers(30), window=10, sinks=2, step=5)
-    assert MOST_CACHE_BYTES < 100e6
+    assert MAX_CACHE_BYTES < 100e6

@@ -15,7 +15,7 @@ from torch import Tensor
 from model import masks
 from model.mask_lab import mask_files
 from model.masks import MaskSpec, Stroke
-from model.spec import MOST_STROKES, OFF
+from model.spec import MAX_STROKES, OFF
 from tests.model.random_specs import built
 
 BLOCK, OPEN, ERASE = Stroke("block", 1, 0, 4, 3), Stroke("open", 2, 2, 5, 1_000_000), Stroke("erase", 3, 0, 3, 6)
@@ -157,7 +157,7 @@ class TestRefused:
     def test_more_pieces_than_a_drawing_has(self) -> None:
         size = 301
         chess = np.indices((size, size)).sum(0) % 2 == 0
-        assert (~chess).sum() > MOST_STROKES
+        assert (~chess).sum() > MAX_STROKES
         with pytest.raises(
             ValueError, match="that 20,000 rectangles can cover, got 45,300 of them: load a mask of fewer"
         ):

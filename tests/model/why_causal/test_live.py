@@ -66,7 +66,7 @@ def test_it_reports_every_few_steps_and_ends_with_its_measurements(start: Callab
 
 
 def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_keeps_the_curve(start: Callable) -> None:
-    training = start(steps=training_job.MOST_STEPS)
+    training = start(steps=training_job.MAX_STEPS)
     until(training, lambda progress: progress.step > 0)
     training.pause()
     seen = paused = training.watch()
@@ -90,7 +90,7 @@ def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_kee
 
 def test_it_ends_when_nobody_watches(start: Callable) -> None:
     """While it is paused; one that runs: tests/serving/test_background.py."""
-    training = start(steps=training_job.MOST_STEPS, left_seconds=1.0)
+    training = start(steps=training_job.MAX_STEPS, left_seconds=1.0)
     until(training, lambda progress: progress.step > 0)
     training.pause()
     time.sleep(2.5)
@@ -100,20 +100,20 @@ def test_it_ends_when_nobody_watches(start: Callable) -> None:
     assert "no one was watching" in progress.why
 
 
-@pytest.mark.parametrize("text", ["", "   ", "too short", "x" * (training_job.LEAST_CHARACTERS - 1)])
+@pytest.mark.parametrize("text", ["", "   ", "too short", "x" * (training_job.MIN_CHARACTERS - 1)])
 def test_a_text_too_short_is_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=f"at least {training_job.LEAST_CHARACTERS} characters"):
+    with pytest.raises(ValueError, match=f"at least {training_job.MIN_CHARACTERS} characters"):
         Training(text, causal=True, steps=10)
 
 
-@pytest.mark.parametrize("steps", [0, -1, training_job.MOST_STEPS + 1])
+@pytest.mark.parametrize("steps", [0, -1, training_job.MAX_STEPS + 1])
 def test_steps_are_bounded(steps: int) -> None:
-    with pytest.raises(ValueError, match=f"Training takes 1 to {training_job.MOST_STEPS} steps"):
+    with pytest.raises(ValueError, match=f"Training takes 1 to {training_job.MAX_STEPS} steps"):
         Training(TEXT, causal=True, steps=steps)
 
 
 def test_of_a_long_text_the_beginning_is_read() -> None:
-    assert len(training_job.clean("ab" * training_job.MOST_CHARACTERS)) == training_job.MOST_CHARACTERS
+    assert len(training_job.clean("ab" * training_job.MAX_CHARACTERS)) == training_job.MAX_CHARACTERS
 
 
 def test_any_text_can_be_trained_on() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from model.spec import MOST_STROKES, Stroke
+from model.spec import MAX_STROKES, Stroke
 from ui import widgets
 from ui.mask_lab import compose
 
@@ -67,7 +67,7 @@ def test_one_of_an_earlier_epoch_is_not(state: State) -> None:
         {"drawn": {"epoch": 3, "number": 1, "strokes": [["scribble", 2, 1, 2, 1]]}},
         {"drawn": {"epoch": 3, "number": 1, "strokes": [["block", 2, 1, 2]]}},
         {"drawn": {"epoch": 3, "number": 1, "strokes": [["block", 2.0, 1, 2, 1]]}},
-        {"drawn": {"epoch": 3, "number": 1, "strokes": [CELL] * (MOST_STROKES + 1)}},
+        {"drawn": {"epoch": 3, "number": 1, "strokes": [CELL] * (MAX_STROKES + 1)}},
         {"drawn": {"epoch": 3, "number": float("inf"), "strokes": [CELL]}},
         {"drawn": {"epoch": 3, "number": "many", "strokes": [CELL]}},
     ],

@@ -19,7 +19,7 @@ from tests.pages.page import array
 from tests.viz.markup import cells_of
 from tests.viz.spelled import number
 from ui.sidebar.models import FIRST
-from viz.mask_lab.steps import MOST_KEYS
+from viz.mask_lab.steps import MAX_KEYS
 from viz.numbers import percent
 
 LINES = ["Once upon a time", FIRST]
@@ -148,7 +148,7 @@ class TestSteps:
 
     def test_long_texts_stay_small(self) -> None:
         shown = Section("steps", lines=[" ".join([FIRST] * 10)], at=0)
-        assert len(shown.rows()) == MOST_KEYS + 2
+        assert len(shown.rows()) == MAX_KEYS + 2
         assert sum(len(json.dumps(chart)) for chart in charts(shown.app).values()) < 1_500_000
         assert "the largest of 2\u00a0×\u00a02" in shown.words()
 

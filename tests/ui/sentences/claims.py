@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from model.atlas.result import LEAST_QUERIES
+from model.atlas.result import MIN_QUERIES
 from tests.ui.sentences.facts import Facts
 from viz.mask_lab.effect import NATS
 
@@ -144,12 +144,12 @@ CLAIMS: dict[str, Claim] = {
     "Induction: where a token occurred before, {share} of {head}'s attention is on what followed it then (queries whose token last occurred three or more tokens earlier: {queries}).": lambda said, facts: (
         same(said["share"], float(np.mean([facts.w[cell] for cell in facts.repeats()])))
         and int(said["queries"]) == len(facts.repeats())
-        and (len(facts.repeats()) < LEAST_QUERIES or float(said["share"][:-1]) < 50.1)
+        and (len(facts.repeats()) < MIN_QUERIES or float(said["share"][:-1]) < 50.1)
     ),
     "An induction head: where a token occurred before, {share} of {head}'s attention is on what followed it then (queries whose token last occurred three or more tokens earlier: {queries}).": (
         lambda said, facts: (
             same(said["share"], float(np.mean([facts.w[cell] for cell in facts.repeats()])))
-            and int(said["queries"]) == len(facts.repeats()) >= LEAST_QUERIES
+            and int(said["queries"]) == len(facts.repeats()) >= MIN_QUERIES
         )
     ),
     "{share} of {head}'s attention goes to the token just before.": lambda said, facts: same(

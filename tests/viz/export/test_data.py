@@ -149,10 +149,10 @@ def test_what_is_no_export_is_refused_in_a_sentence(file: bytes, words: str) -> 
 
 def test_what_is_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     file = data.as_npz(export_of())
-    monkeypatch.setattr(data, "MOST_BYTES", len(file) - 1)
+    monkeypatch.setattr(data, "MAX_BYTES", len(file) - 1)
     with pytest.raises(ValueError, match="expected at most"):
         data.read(file)
-    monkeypatch.setattr(data, "MOST_BYTES", 2 * len(file))
+    monkeypatch.setattr(data, "MAX_BYTES", 2 * len(file))
     bomb = changed(more=np.zeros(8 * len(file), np.uint8))
     packed = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(bomb)) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
@@ -199,7 +199,7 @@ def entries(count: int) -> bytes:
 def test_an_archive_unpacks_no_more_than_its_limit(
     make: Callable[[], bytes], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "MOST_BYTES", 2**19)
+    monkeypatch.setattr(data, "MAX_BYTES", 2**19)
     file = make()
     tracemalloc.start()
     with pytest.raises(ValueError, match=words):

@@ -24,7 +24,7 @@ from viz.export import fonts, paper
 from viz.export.fonts import drawable
 from viz.export.paper import Paper, Sheet, atlas_picture, every_picture
 from viz.export.picture import (
-    MOST_SIDE,
+    MAX_SIDE,
     bars_picture,
     carried_picture,
     head_picture,
@@ -245,9 +245,9 @@ def test_a_png_has_as_many_pixels_as_its_scale_says(monkeypatch: pytest.MonkeyPa
     one, two, four = (pixels(view, scale).shape[0] for scale in (1, 2, 4))
     assert two == pytest.approx(2 * one, abs=2)
     assert four == pytest.approx(4 * one, abs=4)
-    monkeypatch.setattr(paper, "MOST_PIXELS", one + 9)
+    monkeypatch.setattr(paper, "MAX_PIXELS", one + 9)
     assert max(pixels(view, 4).shape) == one + 9
-    monkeypatch.setattr(paper, "MOST_AREA", 40_000)
+    monkeypatch.setattr(paper, "MAX_AREA", 40_000)
     height, width, _ = pixels(view, 4).shape
     assert 0.95 * 40_000 < height * width < 1.05 * 40_000
 
@@ -340,5 +340,5 @@ def test_a_row_with_nothing_to_attend_to_says_so() -> None:
 
 
 def test_more_tokens_than_can_be_named_are_refused() -> None:
-    with pytest.raises(ValueError, match=f"at most {MOST_SIDE} .* got 257 and 3"):
+    with pytest.raises(ValueError, match=f"at most {MAX_SIDE} .* got 257 and 3"):
         head_picture(PAPER, view_of((257, 3)))

@@ -14,8 +14,8 @@ from tests.viz.markup import plain
 from tests.viz.views import causal, padded, view_of
 from viz.head import head_figure
 from viz.heads.attribution import (
-    MOST_KEYS,
-    MOST_PAIRS,
+    MAX_KEYS,
+    MAX_PAIRS,
     carried_table,
     effect_table,
     largest_dimensions,
@@ -25,9 +25,9 @@ from viz.heads.attribution import (
     sum_words,
     why_they_differ,
 )
-from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
-from viz.heads.colours import MOST_ROWS, PALETTES, STANDARD_COLOURS, STEP, Colours, numbers_table, shown
-from viz.heads.tokens import COLOURS, LEAST, LEAST_EVER, arcs_packet, least_line
+from viz.heads.bars import MAX_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.colours import MAX_ROWS, PALETTES, STANDARD_COLOURS, STEP, Colours, numbers_table, shown
+from viz.heads.tokens import COLOURS, MIN_LINE, SMALLEST_LINE, arcs_packet, least_line
 from viz.html import signed
 from viz.palette import SEQUENTIAL_SCALE
 
@@ -56,16 +56,16 @@ class TestBars:
                            "6: k6": "blocked by causal"}  # fmt: skip
 
     def test_largest_first_leaves_out_the_smallest_and_says_what_they_hold(self) -> None:
-        size = MOST_SORTED + 9
+        size = MAX_SORTED + 9
         row = row_of(view_of((size, size)), None, 3)
         (bars,) = bars_figure(row, largest_first=True).to_dict()["data"]
-        assert len(array(bars["y"])) == MOST_SORTED
+        assert len(array(bars["y"])) == MAX_SORTED
         assert (np.diff(array(bars["y"])) <= 0).all()
         left = np.sort(row.now)[:9].sum()
-        assert rest_words(row, MOST_SORTED) == f"All other keys (9): {left * 100:.1f}% of the weight."
+        assert rest_words(row, MAX_SORTED) == f"All other keys (9): {left * 100:.1f}% of the weight."
         assert rest_words(row, size) == ""
         twice = replace(row, view=replace(row.view, weights=2 * row.view.weights))  # the sum of two queries
-        assert rest_words(twice, MOST_SORTED) == rest_words(row, MOST_SORTED)
+        assert rest_words(twice, MAX_SORTED) == rest_words(row, MAX_SORTED)
 
     def test_what_a_sink_has_given_up_has_moved(self) -> None:
         view = view_with(0.05, 0.26)
@@ -137,8 +137,8 @@ def test_the_table_of_numbers_names_every_mask_that_blocks() -> None:
 def test_a_query_that_moves_by_one_moves_in_its_table_and_is_always_in_it() -> None:
     view = view_of((200, 200))
     tables = [shown(view, (7, 190), query) for query in range(7, 190)]
-    assert all(one.first <= query < one.first + MOST_ROWS for query, one in enumerate(tables, 7))
-    assert all(one.weights.shape == (MOST_ROWS, MOST_ROWS) for one in tables)
+    assert all(one.first <= query < one.first + MAX_ROWS for query, one in enumerate(tables, 7))
+    assert all(one.weights.shape == (MAX_ROWS, MAX_ROWS) for one in tables)
     assert len({one.first for one in tables}) <= 183 // STEP + 1
 
 
@@ -161,8 +161,8 @@ class TestTheSmallestWeightOfALine:
 
     def test_is_a_tenth_where_that_leaves_lines(self) -> None:
         view = view_of((11, 11), causal=causal(11))
-        assert (view.weights >= LEAST).sum() > 11
-        assert least_line(view) == LEAST
+        assert (view.weights >= MIN_LINE).sum() > 11
+        assert least_line(view) == MIN_LINE
 
     @pytest.mark.parametrize("largest", [0.09, 0.0032])
     def test_where_attention_is_spread_wide_it_leaves_a_line_for_every_second_query(self, largest: float) -> None:
@@ -174,10 +174,10 @@ class TestTheSmallestWeightOfALine:
         assert f"{smallest:.1g}" == f"{smallest:g}", "one digit, to be read"
 
     def test_has_four_digits_at_the_most(self) -> None:
-        assert least_line(self.scaled(1e-6)) == LEAST_EVER
+        assert least_line(self.scaled(1e-6)) == SMALLEST_LINE
 
     def test_where_nothing_is_looked_at_it_is_the_usual(self) -> None:
-        assert least_line(replace(view_of((3, 3)), weights=np.zeros((3, 3), np.float32))) == LEAST
+        assert least_line(replace(view_of((3, 3)), weights=np.zeros((3, 3), np.float32))) == MIN_LINE
 
 
 def moving(weights: list[float], norms: list[float]) -> Carried:
@@ -211,8 +211,8 @@ class TestCarried:
         assert plain(carried_table(moving([0, 0], [1, 2]), ["a", "b"])) == "key|v|weightweight × |v|"
 
     def test_the_rest_of_many_keys_is_added_up(self) -> None:
-        size = MOST_KEYS + 5
-        weights = np.full(size, 0.01) + np.r_[np.full(MOST_KEYS, 0.05), np.zeros(5)]
+        size = MAX_KEYS + 5
+        weights = np.full(size, 0.01) + np.r_[np.full(MAX_KEYS, 0.05), np.zeros(5)]
         table = plain(carried_table(moving(list(weights), [2.0] * size), [f"t{place}" for place in range(size)]))
         assert table.endswith("the other 50.05000.100")
 
@@ -249,7 +249,7 @@ class TestScoreSplit:
         *terms, score = [float(text.replace("−", "-")) for text in texts]
         assert score == pytest.approx(found.score, abs=6e-4)
         assert sum(terms) == pytest.approx(score, abs=0.01)
-        assert len(terms) == (MOST_PAIRS + 1 if table == "pairs" else 9)
+        assert len(terms) == (MAX_PAIRS + 1 if table == "pairs" else 9)
 
     def test_the_strips_are_q_k_and_their_products(self) -> None:
         found = split()

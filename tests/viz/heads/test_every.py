@@ -7,7 +7,7 @@ from model.heads.view import HeadView
 from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded
 from viz.heads.cells import (
-    MOST_CELLS,
+    MAX_CELLS,
     changed,
     difference_header,
     difference_packet,
@@ -85,4 +85,4 @@ def test_there_is_room_for_so_many() -> None:
     assert room_for(small) == 144
     assert room_for(large) == 1
     assert room_for(small, 3 * 128 * 128 - 1) == 2
-    assert MOST_CELLS * 2 * 4 / 3 < 6.4e6  # bytes of base64, whatever the weights are
+    assert MAX_CELLS * 2 * 4 / 3 < 6.4e6  # bytes of base64, whatever the weights are

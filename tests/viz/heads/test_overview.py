@@ -15,7 +15,7 @@ from viz.hatch import ink
 from viz.heads.overview import BLOCKED, TITLES, overview_packet
 from viz.palette import stops
 
-MOST_BYTES = 600_000
+MAX_BYTES = 600_000
 TEXTS = ["the cat sat on the mat and the cat sat still on the mat", "a cat"]
 
 
@@ -72,7 +72,7 @@ class TestSize:
         weights = np.random.default_rng(3).random((layers, heads, size, size), np.float32)
         measures = dict(zip(TITLES, np.random.default_rng(4).random((len(TITLES), layers, heads)), strict=True))
         packet = overview_packet(weights, np.zeros((layers, 1, size, size), bool), layer=0, head=0, measures=measures)
-        assert len(packet) <= MOST_BYTES
+        assert len(packet) <= MAX_BYTES
 
 
 class TestBlocked:

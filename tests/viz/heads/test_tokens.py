@@ -17,7 +17,7 @@ from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded, view_of
 from viz.components import source
 from viz.heads.cells import weight_text, window
-from viz.heads.tokens import FAINT, MOST_TOKENS, left_out, light_words, tokens_packet, tokens_part
+from viz.heads.tokens import FAINT, MAX_TOKENS, left_out, light_words, tokens_packet, tokens_part
 
 
 def read(packet: bytes, heads: int = 1) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
@@ -63,7 +63,7 @@ class TestPacket:
         assert (header["queries"], header["keys"]) == (view.queries, view.keys)
 
     def test_it_stays_small_on_the_longest_part_that_is_shown(self) -> None:
-        view = view_of((MOST_TOKENS, MOST_TOKENS))
+        view = view_of((MAX_TOKENS, MAX_TOKENS))
         assert len(packet_of(view)) <= 100_000
 
 
@@ -75,21 +75,21 @@ class TestLongTexts:
         assert window(2, 29, centre, 7) == expected
 
     def test_what_fits_is_whole_and_nothing_is_said(self) -> None:
-        view = view_of((MOST_TOKENS, MOST_TOKENS), causal=causal(MOST_TOKENS))
-        part = tokens_part(view, (0, MOST_TOKENS), 5)
+        view = view_of((MAX_TOKENS, MAX_TOKENS), causal=causal(MAX_TOKENS))
+        part = tokens_part(view, (0, MAX_TOKENS), 5)
         assert part.weights.shape == view.weights.shape
         assert left_out(view, part, 5) == ""
 
     def test_what_does_not_is_shown_around_the_query_and_the_sentence_counts_what_lies_outside(self) -> None:
-        size = MOST_TOKENS + 61
+        size = MAX_TOKENS + 61
         view = view_of((size, size))
         part = tokens_part(view, (0, size), 100)
-        first = 100 - MOST_TOKENS // 2
-        assert (part.first, part.first_key, part.weights.shape) == (first, first, (MOST_TOKENS, MOST_TOKENS))
-        np.testing.assert_array_equal(part.weights, view.weights[first:, first:][:MOST_TOKENS, :MOST_TOKENS])
-        outside = view.weights[100, :first].sum() + view.weights[100, first + MOST_TOKENS :].sum()
+        first = 100 - MAX_TOKENS // 2
+        assert (part.first, part.first_key, part.weights.shape) == (first, first, (MAX_TOKENS, MAX_TOKENS))
+        np.testing.assert_array_equal(part.weights, view.weights[first:, first:][:MAX_TOKENS, :MAX_TOKENS])
+        outside = view.weights[100, :first].sum() + view.weights[100, first + MAX_TOKENS :].sum()
         words = left_out(view, part, 100)
-        assert f"{first}–{first + MOST_TOKENS - 1} of {size}" in words
+        assert f"{first}–{first + MAX_TOKENS - 1} of {size}" in words
         assert f"{outside * 100:.1f}" in words
         assert "of the query's weight" in words
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from model.heads.reach import PathStep
-from viz.mask_lab.effect import MOST_ANSWERS, Effect, answers_table, effect
+from viz.mask_lab.effect import MAX_ANSWERS, Effect, answers_table, effect
 from viz.numbers import Candidate
 
 NAN = np.nan
@@ -73,7 +73,7 @@ def test_the_table_has_those_first_that_gain_most_and_no_more_than_fit() -> None
     rows = [re.findall("<td.*?>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
     assert [row[0] for row in rows] == ["5: e", "3: c"]
     assert [row[2:] for row in rows] == [["3.00", "0.25"], ["4.00", "4.50"]]
-    tokens = MOST_ANSWERS + 5
+    tokens = MAX_ANSWERS + 5
     many = Effect(
         [f"t{place}" for place in range(tokens)], np.ones(tokens), np.ones(tokens), 1, SAME, 1, SAME,
         range(1, tokens), {token: (PathStep(0, token - 1, token),) for token in range(1, tokens)},

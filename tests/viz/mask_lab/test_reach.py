@@ -12,7 +12,7 @@ from model.heads.reach import Reach
 from tests.viz.markup import cells_of
 from tests.viz.test_palette import APART, SIGHT, lab
 from viz.charts import NEVER
-from viz.mask_lab.effect import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table, soonest
+from viz.mask_lab.effect import MAX_CELLS, ReachView, reach_figure, reach_sentence, reach_table, soonest
 from viz.palette import rgb
 
 LAYERS = 5
@@ -88,14 +88,14 @@ class TestFigure:
         grounds = lab(np.array([(255, 255, 255), (14, 17, 23), *map(rgb, NEVER.values())]), sight)
         assert min(np.linalg.norm(seen - ground, axis=1).min() for ground in grounds) > APART
 
-    @pytest.mark.parametrize("tokens", [MOST_CELLS + 1, 1024])
+    @pytest.mark.parametrize("tokens", [MAX_CELLS + 1, 1024])
     def test_long_texts_stay_small(self, tokens: int) -> None:
         view = windowed(tokens, 9, query=tokens - 1)
         figure = reach_figure(view, dark=False)
         z = np.nan_to_num(trace_of(figure, "reach").z)
-        assert max(z.shape) <= MOST_CELLS
+        assert max(z.shape) <= MAX_CELLS
         assert len(figure.to_json()) < 1_500_000
-        step = -(-tokens // MOST_CELLS)
+        step = -(-tokens // MAX_CELLS)
         np.testing.assert_array_equal(z, soonest(view.reach.first, step))
         assert figure.layout.shapes[0].y0 == (tokens - 1) // step - 0.5
 

@@ -8,15 +8,15 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from model.heads.view import MOST_CELLS, Arithmetic, HeadSteps, HeadView, RowSteps
+from model.heads.view import MAX_CELLS, Arithmetic, HeadSteps, HeadView, RowSteps
 from tests.viz.markup import cells_of
 from tests.viz.spelled import number
 from tests.viz.views import causal, padded
 from viz.figure_table import figure_tables
 from viz.mask_lab.steps import (
     MASKED,
-    MOST_KEYS,
-    MOST_VALUES,
+    MAX_KEYS,
+    MAX_VALUES,
     OUTPUT,
     RAW,
     SCALED,
@@ -114,18 +114,18 @@ class TestTable:
         assert number(body[1][5]) == pytest.approx(row.weights[1], rel=0.05)
         assert body[2][5] == "0"
 
-    @pytest.mark.parametrize("keys", [MOST_KEYS, MOST_KEYS + 1, 1000])
+    @pytest.mark.parametrize("keys", [MAX_KEYS, MAX_KEYS + 1, 1000])
     def test_of_many_keys_the_heaviest_and_the_rest_together(self, keys: int) -> None:
         row = row_of(keys, causal=np.arange(keys) > keys // 2)
         body = cells_of(steps_table(row))[:-1]
         assert len(steps_table(row)) < 60_000
-        if keys <= MOST_KEYS:
+        if keys <= MAX_KEYS:
             assert len(body) == keys
             return
         *body, rest = body
-        assert len(body) == MOST_KEYS
-        blocked = keys - keys // 2 - 1 - (MOST_KEYS - row.free.sum() if row.free.sum() < MOST_KEYS else 0)
-        assert rest[0] == f"all other keys ({keys - MOST_KEYS:,}; blocked: {blocked:,})"
+        assert len(body) == MAX_KEYS
+        blocked = keys - keys // 2 - 1 - (MAX_KEYS - row.free.sum() if row.free.sum() < MAX_KEYS else 0)
+        assert rest[0] == f"all other keys ({keys - MAX_KEYS:,}; blocked: {blocked:,})"
         assert number(rest[2]) + sum(number(cells[-2]) for cells in body) == pytest.approx(1, abs=1e-4)
 
     def test_what_an_architecture_adds_has_its_own_columns(self) -> None:
@@ -152,7 +152,7 @@ class TestValues:
         row = row_of(40, causal=np.arange(40) > 30)
         figure = values_figure(row)
         drawn = drawn_values(row)
-        assert len(drawn) == MOST_VALUES
+        assert len(drawn) == MAX_VALUES
         pale, solid = figure.data[:-1:2], figure.data[1:-1:2]
         for place, value, added in zip(drawn, pale, solid, strict=True):
             np.testing.assert_allclose(value.y, row.values[place], atol=1e-6)
@@ -160,12 +160,12 @@ class TestValues:
         np.testing.assert_allclose(figure.data[-1].y, row.weights @ row.values, atol=1e-6)
         (numbers,) = figure_tables(figure)
         names = [str(name) for name in numbers.table.columns]
-        assert sum(name.endswith(": value") for name in names) == MOST_VALUES
-        assert sum(name.endswith(": weight × value") for name in names) == MOST_VALUES
+        assert sum(name.endswith(": value") for name in names) == MAX_VALUES
+        assert sum(name.endswith(": weight × value") for name in names) == MAX_VALUES
 
     def test_strips_share_one_range_and_do_not_overlap(self) -> None:
         figure = values_figure(row_of(40))
-        axes = [figure.layout[f"yaxis{place or ''}"] for place in [0, *range(2, MOST_VALUES + 2)]]
+        axes = [figure.layout[f"yaxis{place or ''}"] for place in [0, *range(2, MAX_VALUES + 2)]]
         assert len({axis.range for axis in axes}) == 1
         domains = [axis.domain for axis in axes]
         assert all(upper[0] >= lower[1] for upper, lower in itertools.pairwise(domains))
@@ -224,11 +224,11 @@ class TestFigure:
         assert np.isnan(panel(figure, MASKED, ("masked score",)).z).all()
         assert not panel(figure, OUTPUT, ("output",)).z.any()
 
-    @pytest.mark.parametrize("tokens", [MOST_CELLS + 3, 1000])
+    @pytest.mark.parametrize("tokens", [MAX_CELLS + 3, 1000])
     def test_long_texts_stay_small(self, tokens: int) -> None:
         view = steps_of(tokens, causal=causal(tokens))
         figure = steps_figure(view, dark=False)
-        assert max(max(trace.z.shape) for trace in figure.data) <= MOST_CELLS
+        assert max(max(trace.z.shape) for trace in figure.data) <= MAX_CELLS
         assert len(figure.to_json()) < 1_500_000
         masked = panel(figure, MASKED, ("masked score",)).z
         free = np.where(view.head.any_blocked(), -np.inf, view.head.scaled)
