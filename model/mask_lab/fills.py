@@ -45,9 +45,7 @@ def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked
     for name, numbers in given.items():
         if numbers.shape != expected or not (np.abs(numbers) <= MAX_ENTRY).all():  # NaN is not
             table = f"{expected[0]} × {expected[1]} {name}"
-            raise ValueError(
-                f"expected {table} from −{MAX_ENTRY:g} to {MAX_ENTRY:g}, got another"
-            )  # not shown: bounded
+            raise ValueError(f"expected {table} within ±{MAX_ENTRY:g}, got another")  # not shown: bounded
     q, k, v = (torch.tensor(np.asarray(numbers, np.float64)) for numbers in given.values())
     size = len(TOKENS)
     allowed = causal(size, size) if masked else torch.ones(size, size, dtype=torch.bool)
