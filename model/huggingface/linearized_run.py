@@ -230,8 +230,7 @@ class FrozenNetwork(attribution.LinearizedRun):
         return [attribution.EMBEDDING], [entering]
 
     def _written(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
-        """Return what each head of a layer adds to the stream at a position, float64 [H,W], and the layer's bias [W].
-        """
+        """Return what each head of a layer adds to the stream at a position, float64 [H,W], and its bias, [W]."""
         if (layer, position) in self._found:
             return self._found[layer, position]
         whole = self._outputs(layer, position)

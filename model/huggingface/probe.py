@@ -45,8 +45,7 @@ UNKNOWN_KIND = N_("its layer {number} ({name}) is of a kind that Unmask does not
 
 @dataclass(frozen=True)
 class Place:
-    """The layer of an attention. path: of the list of layers; number: in that list; serial: number of the module's
-    call."""
+    """The layer of an attention. path: of the list of layers; number: in that list; serial: of the module's call."""
 
     path: str
     number: int
@@ -54,9 +53,8 @@ class Place:
 
 
 def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
-    """Return the number of each attention's layer; None if these are not unique, because of shared weights, nested
-    blocks, or several consecutive attentions per layer, as in LongCat-Flash, which transformers also counts one by one.
-    """
+    """Return the number of each attention's layer; None if they are not unique: shared weights, nested blocks, or
+    several attentions per layer in sequence, as in LongCat-Flash, which transformers too counts one by one."""
     found = [place for place in places if place is not None]
     numbers = tuple(place.number for place in found)
     if len(set(numbers)) < len(places) or len({place.path for place in found}) > 1:
@@ -87,8 +85,7 @@ def layer_kinds(stack: nn.Module, sites: "Sequence[Site]") -> tuple[str, ...]:
 
 
 def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
-    """Name the parts of a layer that write into the residual stream besides its attention: "MLP", "state space + MLP" …
-    """
+    """Name the parts of a layer, besides its attention, that write into the residual stream: "state space + MLP" …"""
     found = _kinds_beside(layer, attention)
     return msg_list([*map(msg, sorted(found - {"MLP"})), *(["MLP"] if "MLP" in found or not found else [])], " + ")
 
@@ -173,8 +170,7 @@ def mask_of_function(
 
 
 def _asked(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
-    """Evaluate the mask function: bool [n,n]. On the CPU, since an index out of range makes CUDA unusable in this
-    process."""
+    """Evaluate the mask function: bool [n,n]. On the CPU: an index out of range on a GPU makes CUDA unusable."""
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
     with _OnCpu():
         found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
@@ -264,8 +260,7 @@ class Site:
     masks. heads: query and key-value heads. bytes_per_token: of q, k and v. masks_itself: whether its code adds all of
     them to the scores. own_code: whether its code computes attention without transformers' attention interface.
     selects: whether it attends only to some of the tokens that its masks allow, selected by the network for each text.
-    place: the layer, None if the network has no list of layers. calls: number of calls for its values, see
-    Call.continues.
+    place: the layer, None if the network has no list of layers. calls: how many pass its values, see Call.continues.
     """
 
     module: nn.Module | None
@@ -298,7 +293,7 @@ class Probe(AttentionRun):
         """keeps: see Inputs.keeps. edges: see edges_of. far: see far_positions."""
         super().__init__(keep.shape[1] for keep in keeps.values())
         self._keeps, self._edges, self._far = keeps, edges, far
-        self._given: list[tuple[Tensor, NativeMask | None]] = []  # masks passed to transformers, with what they should block
+        self._given: list[tuple[Tensor, NativeMask | None]] = []  # masks passed to transformers, and their kinds
         self._running: list[tuple[str, nn.Module, int]] = []  # running modules: name, module, serial of the call
         self._calls = 0
         self._last: Call | None = None
@@ -359,8 +354,7 @@ class Probe(AttentionRun):
         return attend(call.q, call.k, call.v, native.over(keep, call.q.shape[2]), scale=call.scale)
 
     def _native(self, call: Call, keep: Tensor, real: Tensor) -> tuple[NativeMask, bool, bool]:
-        """Return its masks; whether its code adds all of them; whether it blocks further cells, by no known kind of
-        mask."""
+        """Return its masks; whether its code adds all of them; whether it blocks other cells, by no known mask."""
         asked = None
         blocked = torch.zeros(1, 1, call.q.shape[2], call.k.shape[2], dtype=torch.bool, device=keep.device)
         for added in call.added:

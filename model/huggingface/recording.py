@@ -76,7 +76,7 @@ class Recording(AttentionRun):
     def mask(self, arguments: dict[str, Any]) -> Tensor:
         """Return a mask that changes nothing: `attend` applies the masks of the spec.
 
-        A network that selects some of the tokens that its masks allow gets its own masks, so that its selection is
+        A network that selects some of the tokens that its masks allow gets its own masks, to keep its selection
         unchanged.
         """
         given = super().mask(arguments)
@@ -114,8 +114,7 @@ class Recording(AttentionRun):
         return edited[..., known - width : known]
 
     def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
-        """Return the records of each part. Raises NotSupported unless every attention of the network was computed by
-        this run."""
+        """Return the records of each part. Raises NotSupported unless every attention was computed by this run."""
         if len(self.records) != len(self._sites):
             raise NotSupported(msg(NOT_INTERCEPTED, count=len(self.records), all=len(self._sites)))
         parts = dict.fromkeys(site.part for site in self._sites)
@@ -220,8 +219,7 @@ class FrozenNorms(TorchFunctionMode):
 
 
 class Uncapped(TorchFunctionMode):
-    """A mode that disables the softcap of a network's logits: tanh of a tensor as wide as the vocabulary is the
-    identity."""
+    """A mode without the softcap of a network's logits: tanh of a tensor as wide as the vocabulary does nothing."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()

@@ -48,8 +48,7 @@ class Inputs:
 
 
 class _States(BaseModelOutputWithPastAndCrossAttentions):
-    """A stack's output with states alone; anything else that an architecture reads from it (router logits …) is None.
-    """
+    """A stack's output with states alone; whatever else an architecture reads from it (router logits …) is None."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
@@ -139,9 +138,9 @@ class OneStack(Stacks):
         return cache
 
     def states(self, run: AttentionRun, inputs: Inputs, past: cache_utils.Cache | None = None) -> Tensor:
-        """See Stacks.states. Positions are the run's, else counted over real tokens; with an image, the network's own.
-        past: the cache of earlier calls, whose positions are in inputs.keep [B,K] only; this call's keys and values are
-        added to it."""
+        """See Stacks.states. Positions are the run's, else counted over real tokens; with an image, the network's.
+        past: the cache of earlier calls, whose positions are in inputs.keep [B,K] alone; this call's keys and values
+        are added."""
         module = self.stack if inputs.image is None else self.body
         run.positions = positions_of(inputs.keep) if run.positions is None else run.positions
         arguments = self.arguments(module, inputs, run.positions)
@@ -270,8 +269,7 @@ def _replaced(network: nn.Module, path: str, module: nn.Module) -> nn.Module:
 
 
 def _only_stack(network: PreTrainedModel) -> PreTrainedModel:
-    """Return what transformers calls the decoder, even of an encoder; ModernBERT's `decoder` is its last linear layer.
-    """
+    """Return what transformers calls the decoder, also of an encoder; ModernBERT's `decoder` is a linear layer."""
     found = network.get_decoder()
     return _without_head(found if isinstance(found, PreTrainedModel) else network.base_model)
 
@@ -311,8 +309,7 @@ def _count_real_tokens(stack: nn.Module) -> None:
 
 
 def _takes_positions(stack: PreTrainedModel) -> bool:
-    """Whether a stack takes position ids. RoBERTa counts by token ids and Falcon's ALiBi over the row, whatever is
-    passed."""
+    """Whether a stack takes position ids. RoBERTa counts by the ids and Falcon's ALiBi over the row regardless."""
     counts = any(map(counts_by_ids, stack.modules())) or getattr(stack.config, "alibi", False)
     return not counts and _takes(stack, "position_ids")
 
