@@ -68,8 +68,7 @@ def rotations(positions: int, width: int) -> Tensor:
 
 
 def token_losses(model: Transformer, ids: Tensor, targets: Tensor, causal: bool) -> Tensor:
-    """Return the nats of every target, [B,T], from ids [B,T], with or without the causal mask. 0 where the target is
-    -100."""
+    """Return the nats of every target, [B,T], from ids [B,T], with or without causal mask; 0 for targets of -100."""
     states, _ = model(ids, torch.arange(ids.shape[1]), _mask(ids, causal))
     return F.cross_entropy(model.logits(states).transpose(1, 2), targets, reduction="none")
 
@@ -193,7 +192,7 @@ WAYS = {"with": True, "without": False}
 
 @torch.inference_mode()
 def write(model: Transformer, ids: list[int], causal: bool, generator: torch.Generator) -> list[int]:
-    """Return ids followed by WRITTEN sampled ones, each given at most a context of those before it."""
+    """Return ids followed by WRITTEN sampled ones, each given at most a context of earlier ids."""
     written = list(ids)
     for _ in range(WRITTEN):
         seen = torch.tensor([written[-CONTEXT:]])

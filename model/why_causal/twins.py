@@ -30,8 +30,7 @@ WARMTH = 0.8  # the temperature of sampling
 
 @dataclass(frozen=True)
 class Combination:
-    """A training and a run mask. trained: whether it was trained with the causal mask. run: whether it is run with it.
-    """
+    """Two masks. trained: whether it was trained with the causal mask. run: whether it is run with it."""
 
     trained: bool
     run: bool
@@ -42,8 +41,7 @@ COMBINATIONS = tuple(Combination(trained, run) for trained in (True, False) for 
 
 @dataclass(frozen=True, eq=False)
 class TwinPair:
-    """Both models, by whether they were trained with the mask, and their common tokenizer. Read-only: threads may share
-    it."""
+    """Both models, by whether they were trained with the mask, and their tokenizer. Read-only: threads may share it."""
 
     models: dict[bool, Model]
     tokenizer: Tokenizer
@@ -172,8 +170,7 @@ def copy_scores(trace: Trace) -> np.ndarray:
 
 
 def copy_score(weights: Tensor) -> Tensor:
-    """Return the mean weight on position t + 1 over the queries t that have one: [.., T, T] -> [..]; 0 for one token.
-    """
+    """Return the mean weight on position t + 1 over all queries t that have one: [.., T, T] -> [..]; 0 for T = 1."""
     if weights.shape[-1] < 2:
         return weights.new_zeros(weights.shape[:-2])
     return weights.diagonal(1, dim1=-2, dim2=-1).mean(-1)
@@ -189,9 +186,9 @@ def best_head(scores: np.ndarray) -> tuple[int, int]:
 def write(
     model: Model, ids: Sequence[int], *, causal: bool, seed: int | None = None, count: int = WRITTEN
 ) -> list[int]:
-    """Return ids and up to `count` more, as many as the context allows, each from a run on all before it: the most
-    likely one, or sampled with a seed. Without the mask, the tokens before the last attend to what was generated after
-    them."""
+    """Return ids and up to `count` more, as the context allows, each from a run on all before it: the most likely one,
+    or with a seed a sampled one. Without the mask, the tokens before the last attend to what was generated after them.
+    """
     how = Sampling(temperature=0) if seed is None else Sampling(WARMTH, seed=seed)
     written = list(ids)
     for _ in range(min(count, model.context - len(ids))):
