@@ -217,7 +217,7 @@ def _named(year: int, month: int, day: int, draw: random.Random) -> str:
     template = draw.choice(TEMPLATES)
     if draw.random() < 0.3:
         template = draw.choice(("{d} {m} {y}", "{m} {d}, {y}", "{o} of {m} {y}", "{m} {o}, {y}", "the {o} of {m} {y}"))
-    joined = "}{" in template  # without a separator, a day in words could not be told from the month
+    joined = "}{" in template  # without a separator, a day in words runs into the month
     known = FIRST_DAY.year <= year <= LAST_DAY.year
     spoken = known and not joined and " {y}" in template and draw.random() < 0.04
     digits = _digits(day, draw)

@@ -28,7 +28,7 @@ GROWS = N_("{model}: its tokenizer turns one character into {count:,}. Choose an
 FAILS_ON_TEXTS = N_("{model}: its tokenizer fails on some texts ({why}). Choose another model.")
 AROUND_TEXT = N_("{model}: its tokenizer puts {count:,} tokens around every text. Choose another model.")
 
-MORE_THAN_LISTED = 2**20  # bytes
+MORE_THAN_LISTED = 2**20  # bytes by which a file may exceed its listed size
 
 
 def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:

@@ -191,7 +191,7 @@ def verify_tree(
         tree[start + node, start:] = torch.isin(torch.arange(len(row)), torch.tensor(branch(above, node)))
 
     def masking(context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor:
-        """What a token sees where it stands: a window of the model's own counts positions, not rows of the call."""
+        """Return the tree's mask within the model's own masks, whose windows count positions, not rows of the call."""
         square, at = context.allowed(spec, made), where.to(context.keep.device)
         return tree.to(at.device) if square is None else square[..., at, :][..., at] & tree.to(at.device)
 

@@ -1,6 +1,8 @@
-"""python -m model.training NAME [--minutes M] [--out FOLDER] …   train what ships: dates, digits, captioner, induction
-python -m model.training NAME --text DIR …                          from the books in DIR: story, twins
-python -m model.training measure --text DIR [--out FOLDER]          print the numbers on the story model's card"""
+"""The command line that trains the models that ship.
+
+python -m model.training NAME [--minutes M] [--out FOLDER] …   without text: dates, digits, captioner, induction
+python -m model.training NAME --text DIR …                     on the books in DIR: story, twins
+python -m model.training measure --text DIR [--out FOLDER]     print the numbers on the story model's card"""
 
 import argparse
 import dataclasses

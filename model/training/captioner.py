@@ -3,8 +3,8 @@
     python -m model.training captioner [--version prefix] [--out FOLDER]     train one version, or all; then measure
     python -m model.training.captioner [FOLDER]                              print the numbers on its card
 
-Scenes are generated during training, without those held out. The learning rate follows the steps, or, on a slow
-machine, the clock.
+Scenes are generated during training, without those held out. The learning rate follows the steps, or a slow machine's
+clock.
 """
 
 import random

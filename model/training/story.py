@@ -75,8 +75,8 @@ class Rows:
     """Draws training rows: a start token, then text, or a repeated span.
 
     A quarter of the rows repeat a span (half of those random tokens, half text), after a lead-in and with a gap of
-    random length, so that only the content shows where the span occurred before. Such rows form induction heads (Olsson
-    et al. 2022). First occurrences of random tokens carry no loss: they are unpredictable.
+    random length, so that only the content shows where the span occurred before. Such rows make induction heads form
+    (Olsson et al. 2022). First occurrences of random tokens carry no loss: they are unpredictable.
     """
 
     tokens: Tensor  # [N] the training text
