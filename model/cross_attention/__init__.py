@@ -1,1 +1,1 @@
-"""The dates model, an encoder-decoder, and the dates it reads."""
+"""The dates model, an encoder-decoder, and the dates that it reads."""

@@ -1,4 +1,4 @@
-"""The dates model: an encoder-decoder that ships, from a date as people write it to ISO 8601, character by character.
+"""The dates model: a built-in encoder-decoder, from a date in everyday notation to ISO 8601, character by character.
 
 Sizes: B rows, S source characters, T target characters from the start token on, V vocabulary.
 """
@@ -36,9 +36,9 @@ FOLDER = CHECKPOINTS / "dates"
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<start>", "<end>", "<unknown>")
 MODEL_TYPE = "unmask_encoder_decoder"
-MAX_WRITTEN = 12  # characters; a date has 10
+MAX_WRITTEN = 12  # most characters of a target; a date has 10
 PARTS = ("encoder", "decoder", "cross")
-AVAILABLE = {  # the masks that a reader can have; a source is read as a whole, and a target sees all of its source
+AVAILABLE = {  # the masks that a user can switch; a source and cross-attention have no causal mask
     "encoder": frozenset(MASK_NAMES) - {"causal"},
     "decoder": frozenset(MASK_NAMES),
     "cross": frozenset({"padding"}),
@@ -47,9 +47,8 @@ AVAILABLE = {  # the masks that a reader can have; a source is read as a whole, 
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """What the model wrote for each row of a batch, greedily. texts [B]: the characters up to the end token.
-    probabilities [B]: of each of them, and of the end token where it came; each of what was likeliest at its step, 0 to
-    1."""
+    """Greedily generated targets of a batch. texts [B]: the characters up to the end token. probabilities [B]: of each
+    of them, and of the end token if it was generated; each is that of the most likely character at its step, 0 to 1."""
 
     texts: tuple[str, ...]
     probabilities: tuple[tuple[float, ...], ...]
@@ -57,9 +56,9 @@ class Written:
 
 
 class DatesModel(Model):
-    """Read-only: a run leaves nothing in it, so many threads may share one. A target begins with a start token."""
+    """An encoder-decoder as a read-only Model, which threads may share. A target begins with a start token."""
 
-    standard = MaskSpec()  # the masks it was trained with: causal in the decoder, padding everywhere
+    standard = MaskSpec()  # the masks used in training: causal in the decoder, padding everywhere
     kind = "encoder-decoder"
     attentions = PARTS
     predicts = True
@@ -80,8 +79,8 @@ class DatesModel(Model):
         self._targets = BatchTokenizer(tokenizer, config.context, pad=PAD, start=[START])
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        """One row a text: its target, with the texts as its source. Without targets the model writes them itself.
-        Raises ValueError for targets that are not one a text, and for what Encoder.encode does."""
+        """Encode one row per text: its target, with the texts as source. Without targets the model generates them.
+        Raises ValueError unless there is one target per text, and as BatchTokenizer.encode does."""
         source = self._sources.encode(texts, pad_side)
         if targets is None:
             rows = [*map(_until_end, self.write(source).ids)]
@@ -90,7 +89,7 @@ class DatesModel(Model):
         return replace(self._targets.encode(targets, pad_side), source=source)
 
     def encode_source(self, texts: list[str]) -> TokenBatch:
-        """The texts alone, one row each: what `write` takes."""
+        """Encode the texts alone, one row each, for `write`."""
         return self._sources.encode(texts)
 
     def label(self, token: int) -> str:
@@ -107,7 +106,7 @@ class DatesModel(Model):
 
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
-        """As Model.run: the decoder reads batch as it is. Raises ValueError for a batch without a source."""
+        """See Model.run; the decoder runs on batch as it is. Raises ValueError for a batch without a source."""
         spec = spec or self.standard
         if edit is not None:
             words = N_("{model}: the outputs of its heads cannot be changed here. Choose another model")
@@ -132,9 +131,9 @@ class DatesModel(Model):
 
     @torch.inference_mode()
     def write(self, source: TokenBatch, spec: MaskSpec | None = None) -> Written:
-        """A target for each row of source, the likeliest character after the other, under the masks of spec.
+        """Generate a target for each row of source, greedily, under the masks of spec.
 
-        Every step reads all that was written so far anew: without a causal mask, earlier characters see later ones."""
+        Every step recomputes all characters so far: without a causal mask, earlier characters attend to later ones."""
         spec = spec or self.standard
         rows = torch.full((len(source.ids), 1), START)
         memory, _ = self._read(source, spec)
@@ -156,7 +155,7 @@ class DatesModel(Model):
     def _decoded(
         self, batch: TokenBatch, memory: Tensor, source: TokenBatch, spec: MaskSpec, split: TextSplit | None = None
     ) -> tuple[Tensor, tuple[LayerRecord, ...], tuple[LayerRecord, ...]]:
-        """The decoder's states [B,T,W], and the records of its attentions. split: as MaskContext's."""
+        """Return the decoder's states [B,T,W], and the records of its attentions. split: see MaskContext."""
         own = self._contexts("decoder", batch.keep, batch.ids.shape[1], split)
         across = self._contexts("cross", source.keep, batch.ids.shape[1])
         masks = allowed_by_layer(own, spec), allowed_by_layer(across, spec)
@@ -164,7 +163,7 @@ class DatesModel(Model):
         return states, records_of(qkvs, own), records_of(cross, across)
 
     def _read(self, source: TokenBatch, spec: MaskSpec) -> tuple[Tensor, tuple[LayerRecord, ...]]:
-        """The encoder's output [B,S,W], and its record."""
+        """Return the encoder's output [B,S,W], and its records."""
         contexts = self._contexts("encoder", source.keep, source.ids.shape[1], source.split)
         memory, qkvs = self.network.encoder.states(
             source.ids, positions_under(spec, source), allowed_by_layer(contexts, spec)
@@ -172,7 +171,7 @@ class DatesModel(Model):
         return memory, records_of(qkvs, contexts)
 
     def _contexts(self, part: str, keep: Tensor, queries: int, split: TextSplit | None = None) -> list[MaskContext]:
-        """One for each layer of a part; keep [B,K]."""
+        """Return one mask context for each layer of a part; keep [B,K]."""
         config = self.network.config
         layers = config.encoder_layers if part == "encoder" else config.decoder_layers
         one = MaskContext(keep, queries, config.heads, available=AVAILABLE[part], standard=self.standard, split=split)
@@ -180,7 +179,7 @@ class DatesModel(Model):
 
 
 def load(folder: Path = FOLDER, name: str = "dates") -> DatesModel:
-    """The model in a folder that `save` wrote. Raises CheckpointError naming the file that cannot be used."""
+    """Load the model from a folder that `save` wrote. Raises CheckpointError naming the file that cannot be used."""
     config_path, weights_path, tokenizer_path = (
         folder / file for file in ("config.json", "model.safetensors", "tokenizer.json")
     )
@@ -210,7 +209,7 @@ def save(network: EncoderDecoder, folder: Path, dtype: torch.dtype = torch.float
 
 
 def new_tokenizer() -> Tokenizer:
-    """One token a character."""
+    """Return a tokenizer with one token per character."""
     vocabulary = {entry: number for number, entry in enumerate((*SPECIAL, *CHARACTERS))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=SPECIAL[UNKNOWN]))
     tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), "isolated")
@@ -235,15 +234,15 @@ def _until_end(row: Sequence[int]) -> list[int]:
     return list(row[: row.index(END)]) if END in row else list(row)
 
 
-BATCH = 250  # strings that are written together
-Pairs = list[tuple[str, str]]  # (as somebody wrote it, ISO 8601)
+BATCH = 250  # strings per batch
+Pairs = list[tuple[str, str]]  # (date as written, ISO 8601)
 
 
 @dataclass(frozen=True)
 class DateAccuracy:
-    """Shares, 0 to 1, over `count` held-out strings. exact: the model, writing by itself, wrote the whole date.
-    characters: shown the right date up to each character, it thought that character the likeliest; probability: its
-    mean probability."""
+    """Shares, 0 to 1, over `count` held-out strings. exact: the model generated the whole date correctly. characters:
+    given the correct date up to each character, that character was the most likely; probability: its mean probability.
+    """
 
     count: int
     exact: float
@@ -253,7 +252,7 @@ class DateAccuracy:
 
 @lru_cache(maxsize=4)
 def held_out_sample(count: int) -> tuple[tuple[str, str], ...]:
-    """Always the same strings of days that never occur in training."""
+    """Return a fixed sample of strings for days that never occur in training."""
     return tuple(examples(held_out_days(), count, random.Random("page")))
 
 
@@ -265,7 +264,7 @@ def measure(model: DatesModel, spec: MaskSpec, count: int) -> DateAccuracy:
 
 
 def exact_match(model: DatesModel, some: Pairs, spec: MaskSpec | None = None) -> float:
-    """The share, 0 to 1, of the pairs whose whole target the model writes, in batches of BATCH."""
+    """Return the share, 0 to 1, of pairs whose whole target the model generates, in batches of BATCH."""
     right = 0
     for begin in range(0, len(some), BATCH):
         sources, targets = zip(*some[begin : begin + BATCH], strict=True)
@@ -275,7 +274,7 @@ def exact_match(model: DatesModel, some: Pairs, spec: MaskSpec | None = None) ->
 
 
 def shown_the_answer(model: DatesModel, some: Pairs, spec: MaskSpec | None = None) -> tuple[float, float]:
-    """Teacher forcing: the share of target characters that are likeliest at their step, and their mean probability."""
+    """Return the share of target characters most likely at their step (teacher forcing), and their mean probability."""
     right, chances = [], []
     for begin in range(0, len(some), BATCH):
         sources, targets = zip(*some[begin : begin + BATCH], strict=True)
@@ -288,7 +287,7 @@ def shown_the_answer(model: DatesModel, some: Pairs, spec: MaskSpec | None = Non
 
 
 def answer_chances(model: DatesModel, text: str, answers: tuple[str, ...]) -> tuple[float, ...]:
-    """Teacher forcing: the probability, 0 to 1, of each of these as the whole answer to the text, its end included."""
+    """Return the probability, 0 to 1, of each answer, with its end, as the text's whole target (teacher forcing)."""
     trace = model.run(model.encode([text] * len(answers), targets=list(answers)))
     wanted = trace.batch.ids.roll(-1, dims=-1)  # [B,T]
     wanted[torch.arange(len(answers)), trace.batch.keep.sum(-1) - 1] = END

@@ -1,10 +1,10 @@
-"""A reader of our own for dates in English: the rules by which the page says what a text means.
+"""A rule-based parser of English dates, which decides what a text means on the Cross-attention page.
 
-The rules, where people disagree. In numbers alone, 3/4/2021, the day comes first; where that is no day of the
-calendar, the month (12/25/2020). Where both could be, the text has two readings, and the day first is taken. A year of
-four digits that comes first is followed by the month. A year of two digits is one of 1950 to 2049. The name of a
-weekday says nothing, even a wrong one. A month's name may have one letter wrong. Days are those of the calendar from
-1900 to 2099.
+Rules for ambiguous dates: in numbers alone, 3/4/2021, the day comes first; if that is no day of the calendar, the month
+does (12/25/2020). If both are possible, the text has two readings, and the one with the day first is taken. A
+four-digit year that comes first is followed by the month. A two-digit year is one of 1950 to 2049. The name of a
+weekday is ignored, even a wrong one. A month's name may have one wrong letter. Days are those of the calendar from 1900
+to 2099.
 """
 
 import re
@@ -24,9 +24,9 @@ from model.cross_attention.written_dates import (
     year_in_words,
 )
 
-Why = Literal["several", "years", "calendar", "month", "letters", "nothing"]  # what `why_none` tells apart
-Readings = tuple[tuple[int, int, int], ...]  # of one date: year, month and day, once or in two orders
-MAX_LETTERS = 3  # most letters that are named
+Why = Literal["several", "years", "calendar", "month", "letters", "nothing"]  # reasons that `why_none` distinguishes
+Readings = tuple[tuple[int, int, int], ...]  # of one date: (year, month, day), once or in two orders
+MAX_LETTERS = 3  # most letters that are listed
 
 _SKIPPED = "|".join(
     (*(name.lower() for name in (*WEEKDAYS, *SHORT_WEEKDAYS)), "the", "of", "day", "in", "year", "ad", "utc", "gmt")
@@ -37,13 +37,13 @@ _ORDINAL = r"(?<![0-9])(?P<day>[0-9]{1,2})(?:st|nd|rd|th)"
 _MONTH = r"(?P<month>(?<![a-z])[a-z]{3,11}|(?<=[0-9](?:st|nd|rd|th))[a-z]{3,11})(?![a-z])"
 _YEAR = r"(?<![0-9])(?P<year>[0-9]{4}|[0-9]{2})(?![0-9]|st|nd|rd|th)"
 _FULL_YEAR = r"(?<![0-9])(?P<year>[0-9]{4})(?![0-9])"
-_NAMED = [  # the month by its name, in all the orders that people use
+_NAMED = [  # a named month, in all orders in use
     re.compile(_BETWEEN.join(parts))
     for parts in ((_DAY, _MONTH, _YEAR), (_MONTH, _DAY, _YEAR), (_FULL_YEAR, _MONTH, _DAY), (_FULL_YEAR, _DAY, _MONTH))
 ]
 _DAY_LAST = re.compile(_BETWEEN.join((_MONTH, _FULL_YEAR, _ORDINAL)))  # October 2021, the 3rd
-_ALONE = r"(?<![0-9])(?<![0-9][./-])"  # no number stands before it …
-_ENDED = r"(?![0-9])(?![./-][0-9])"  # … nor after it
+_ALONE = r"(?<![0-9])(?<![0-9][./-])"  # no number before it …
+_ENDED = r"(?![0-9])(?![./-][0-9])"  # … or after it
 _PARTED = r"(?P<{}>\s*[./_-]\s*|\s+)"
 _NUMBERS = re.compile(
     rf"{_ALONE}(?P<first>[0-9]{{1,2}}){_PARTED.format('one')}(?P<second>[0-9]{{1,2}}){_PARTED.format('other')}"
@@ -57,7 +57,7 @@ _JOINED = re.compile(r"(?<![0-9])(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0
 _APART = r"\W+(?:(?:of|the|de)\W+)*"
 _ANY_DAY = r"(?<!\d)\d{1,2}(?:st|nd|rd|th|er|º|ª)?"
 _ANY_WORD = rf"(?<![^\W\d_])(?!(?:{_SKIPPED})\b)(?P<word>[^\W\d_]{{3,20}})"
-_UNKNOWN_MONTHS = [  # where the month's name should be
+_UNKNOWN_MONTHS = [  # a word in the position of the month's name
     re.compile(_APART.join(parts), re.IGNORECASE)
     for parts in (
         (_ANY_DAY, _ANY_WORD, r"(?:\d{4}|\d{2})(?!\d)"),
@@ -80,7 +80,7 @@ _IN_DIGITS |= {
 
 
 def _any_of(words: Iterable[str]) -> re.Pattern[str]:
-    """The words, the longest first, with hyphens or spaces inside."""
+    """Return a pattern of the words, the longest first, with hyphens or spaces inside."""
     longest_first = sorted(words, key=len, reverse=True)
     return re.compile(f"(?<![a-z])(?:{'|'.join(longest_first).replace(' ', '[ -]+')})(?![a-z])")
 
@@ -89,25 +89,25 @@ _DAY_WORDS, _YEAR_WORDS = _any_of(_DAYS), _any_of(_IN_DIGITS.keys() - set(_DAYS)
 
 
 def read(text: str) -> tuple[date, ...]:
-    """The days that a text means by the rules above: none, one, or two, the one that is taken first.
+    """Return the days that a text means by the rules above: none, one, or two, the preferred one first.
 
-    Of a text that names several days, none: which one is meant?"""
+    A text that names several days has none, since it is ambiguous."""
     plain = _plain(text)
     if len(one_by_one(plain)) > 1:
         return ()
-    for written in _written(plain):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
+    for written in _written(plain):  # in "week 3, Jan 20, 2017", 3 Jan 20 is the less likely reading
         dates = (dict.fromkeys(day for one in readings if (day := possible(*one))) for readings in written)
-        readings = {tuple(days) for days in dates if days}  # the days of the years that the model knows
+        readings = {tuple(days) for days in dates if days}  # days within the model's range of years
         if len(readings) == 1:
             return readings.pop()
-        if readings:  # "3 May 2021 (3.5.2021)" says one day twice
+        if readings:  # "3 May 2021 (3.5.2021)" names one day twice
             taken = {days[0] for days in readings}
             return tuple(taken) if len(taken) == 1 else ()
     return ()
 
 
 def why_none(text: str) -> tuple[Why, str]:
-    """Of a text that `read` finds no day in: why, and the word or the letters in question ("" for other reasons)."""
+    """Return why `read` finds no day in a text, and the word or letters in question ("" for other reasons)."""
     every = [readings for one in one_by_one(_plain(text)) for written in _written(one) for readings in written]
     numbers = [number for readings in every for number in readings]
     if any(possible(*one) for one in numbers):
@@ -127,7 +127,7 @@ def why_none(text: str) -> tuple[Why, str]:
 
 
 def _plain(text: str) -> str:
-    """Small letters, without times of day, days and years in digits."""
+    """Return the text in lower case, without times of day, with days and years in digits."""
     plain = text.lower()
     for words in (_YEAR_WORDS, _DAY_WORDS):
         plain = words.sub(lambda found: _IN_DIGITS[" ".join(re.split("[ -]+", found[0]))], plain)
@@ -135,9 +135,9 @@ def _plain(text: str) -> str:
 
 
 def _written(plain: str) -> Iterator[set[Readings]]:
-    """The readings of each date in the text, on the calendar or not: of whole years, then of those of two digits."""
+    """Yield the readings of each date in the text, on the calendar or not: first those with four-digit years."""
     last = [found[0] for found in overlapping(_DAY_LAST, plain) if month_of(found["month"])]
-    if last:  # or the number before the month might pass for its day
+    if last:  # otherwise the number before the month could be taken for its day
         plain = last[-1]
     named = [
         (found, month)
@@ -150,7 +150,7 @@ def _written(plain: str) -> Iterator[set[Readings]]:
     for length in (4, 2):
         readings: set[Readings] = set()
         for found in numbers:
-            if len(found["year"]) == length:  # the day first, then the month first
+            if len(found["year"]) == length:  # day first, then month first
                 first, second, year = int(found["first"]), int(found["second"]), _whole(found["year"])
                 readings.add(((year, second, first), (year, first, second)))
         yield readings | {
@@ -161,7 +161,7 @@ def _written(plain: str) -> Iterator[set[Readings]]:
 
 
 def _matches(pattern: re.Pattern[str], text: str) -> list[dict[str, str]]:
-    """Their parts, of those whose numbers are parted by the same sign twice, or by spaces where the year is whole."""
+    """Return the groups of matches with the same sign twice, or with spaces and a four-digit year."""
     found = [match.groupdict() for match in overlapping(pattern, text)]
     signs = [(one.get("one", "").strip(), one.get("other", "").strip()) for one in found]
     return [

@@ -1,7 +1,7 @@
 """Texts that name several days, such as "from 3 to 5 May 2021", and the names of months.
 
-A text is taken as a row of kinds, a letter for each of its words, numbers and signs. Patterns of kinds tell days that
-share a month or a year from a number that happens to stand before a date: "Room 3 - 4 May 2021".
+A text is mapped to a string of kinds, one letter for each of its words, numbers and signs. Patterns of kinds
+distinguish days that share a month or a year from a number that happens to precede a date: "Room 3 - 4 May 2021".
 """
 
 import re
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from model.cross_attention.written_dates import MONTHS, SHORT_WEEKDAYS, WEEKDAYS
 
-Token = tuple[str, re.Match[str]]  # its kind, and where it stands
+Token = tuple[str, re.Match[str]]  # its kind, and its match
 
 _WEEKDAY = re.compile(rf"(?<![a-z])(?:{'|'.join((*WEEKDAYS, *SHORT_WEEKDAYS))})(?![a-z])[.,]*", re.IGNORECASE)
 _TOKEN = re.compile(r"[0-9]+(?:\.[0-9]+)*[^\W\d_]*|[^\W\d_]+|[^\w\s]")
@@ -20,14 +20,14 @@ _JOINING = ("to", "until", "till", "thru", "through", "and", "or")
 _SKIPPED = {"of", "the", "day", "days", "in", "year", "ad", "on", "from", "between", "both", "either", *".'’"}
 _DAY, _YEAR = "[dD]", "c?[yDn]"
 _AND_DAY = f"(?:m?[jc]+m?|m){_DAY}"
-_SEVERAL = [  # days that are joined, and how the month and the year stand
+_SEVERAL = [  # joined days, with the position of the month and the year
     re.compile(f"(?P<days>{_DAY}(?:{_AND_DAY})+m){_YEAR}"),  # 3 - 4 May 2021
     re.compile(f"(?<!{_DAY})(?P<days>m{_DAY}(?:{_AND_DAY})+m?){_YEAR}"),  # May 3 - 4, 2021
     re.compile(f"yc?(?P<days>m{_DAY}(?:{_AND_DAY})+)(?![xyn])"),  # 2021 May 3 - 4
     re.compile(f"yc?(?P<days>{_DAY}(?:{_AND_DAY})+m)(?!{_YEAR})"),  # 2021, 3 - 4 May
 ]
 _AND = rf"(?:[{re.escape(_SIGNS)}]|\s*&\s*|\s+(?:and/or|{'|'.join(_JOINING)})\s+)(?:the\s+)?"
-_TWO = [  # years, and days of numbers alone
+_TWO = [  # joined years, and joined days in numbers alone
     re.compile(rf"(?<![0-9])(?P<one>[0-9]{{4}}){_AND}(?P<other>[0-9]{{4}})(?![0-9])"),
     re.compile(
         rf"(?<![0-9./-])(?P<one>[0-9]{{1,2}}[./][0-9]{{1,2}})\.?(?:{_AND}|\s*[{re.escape(_SIGNS)}]\s*)"
@@ -39,8 +39,8 @@ _MONTH_OF |= {name[:3]: number for name, number in _MONTH_OF.items()} | {"sept":
 
 
 def one_by_one(text: str) -> list[str]:
-    """A text of small letters, once for each of the days, or years, that it joins, which are all different: "3 may
-    2021" and "4 may 2021" of "3-4 may 2021". The text as it is where it joins none."""
+    """Split a lower-case text into one text for each of the distinct days, or years, that it joins: "3 may 2021" and "4
+    may 2021" for "3-4 may 2021". Returns the text as it is if it joins none."""
     text = _WEEKDAY.sub(" ", text)
     days = _days(text)
     if len(days) > 1:
@@ -79,8 +79,8 @@ def _days(text: str) -> list[str]:
 
 
 def _kind(token: str) -> str:
-    """d, a day; D, a day or a year; n, a year of two digits; y, of four; m, a month; j, what joins two days; c, a
-    comma; x, a word or number of another kind; s, such a sign; none for what says nothing."""
+    """Return the kind of a token: d, a day; D, a day or a year; n, a two-digit year; y, a four-digit one; m, a month;
+    j, a join of two days; c, a comma; x, any other word or number; s, any other sign; "" for a word without meaning."""
     if number := _NUMBER.fullmatch(token):
         digits, ordinal = number.groups()
         if len(digits) < 3 and 1 <= int(digits) <= 31:
@@ -96,8 +96,8 @@ def _kind(token: str) -> str:
 
 
 def _attached(tokens: list[Token], first: int, last: int) -> int:
-    """Where the numbers end that belong to the word before the first of some days, as in "Room 3 - 4 May 2021" and
-    "Part 1 and 2, 4 May 2021": at a comma, or a sign with spaces. 0 where they do not, as in "on May 3-4, 2021"."""
+    """Return the end of the numbers that belong to the word before the first day, as in "Room 3 - 4 May 2021" and "Part
+    1 and 2, 4 May 2021": at a comma, or a sign with spaces. 0 if there are none, as in "on May 3-4, 2021"."""
     kinds = "".join(kind for kind, _ in tokens)
     if first == 0 or kinds[first - 1] not in "xndD" or "m" in kinds[first : first + 2]:
         return 0
@@ -110,7 +110,7 @@ def _attached(tokens: list[Token], first: int, last: int) -> int:
 
 
 def _month_at(day: int, first: int, last: int, kinds: str) -> int:
-    """Where the month of a day stands, from first up to last: beside it, or else with the first or the last day."""
+    """Return the index of a day's month, from first up to last: beside it, or else with the first or the last day."""
     sides = (day - 1, day + 1) if kinds[first] == "m" else (day + 1, day - 1)
     for side in sides:
         if first <= side < last and kinds[side] == "m":
@@ -123,20 +123,20 @@ def _digits(token: Token) -> str:
 
 
 def _of_a_date(years: re.Match[str]) -> bool:
-    """Whether a day or a month stands right before two years, or a month after them."""
+    """Whether a day or a month comes right before two years, or a month after them."""
     before = re.search(r"([^\W\d_]+|(?<![0-9])[0-9]{1,2})[.,]?\s*$", years.string[: years.start()])
     after = re.match(r",?\s*([^\W\d_]+)", years.string[years.end() :])
     return bool(before and (before[1].isdigit() or month_of(before[1]))) or bool(after and month_of(after[1]))
 
 
 def _may_stand(numbers: str) -> bool:
-    """Whether this is a day and a month in either order, or a year of four digits."""
+    """Whether this is a day and a month in either order, or a four-digit year."""
     least, *more = sorted(int(number) for number in re.split("[./]", numbers))
     return not more or (1 <= least <= 12 and more[0] <= 31)
 
 
 def overlapping(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Find all matches, also those that begin within another one."""
+    """Yield all matches, including those that begin within another one."""
     found = pattern.search(text)
     while found:
         yield found
@@ -145,7 +145,7 @@ def overlapping(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
 
 @lru_cache(maxsize=4_096)
 def month_of(word: str) -> int:
-    """The month's number, of a name with at most one letter wrong; 0 where it is none."""
+    """Return the number of a month from its name with at most one wrong letter; 0 if it is no month."""
     if word in _MONTH_OF:
         return _MONTH_OF[word]
     near = [name for name in MONTHS if len(word) > 3 < len(name) and _one_apart(word, name.lower())]
@@ -153,7 +153,7 @@ def month_of(word: str) -> int:
 
 
 def _one_apart(word: str, name: str) -> bool:
-    """Whether one letter is too many, too few or wrong, or two neighbors are swapped, and the first letter is right."""
+    """Whether one letter is extra, missing or wrong, or two neighbors are swapped, and the first letter is right."""
     if word[:1] != name[:1] or abs(len(word) - len(name)) > 1:
         return False
     pairs = zip(word, name, strict=False)

@@ -1,7 +1,7 @@
-"""The days that the dates model knows, those that never occur in training, and how people write them in English, in
-sentences, with times and typing errors.
+"""The days of the dates model, those held out from training, and how they are written in English, in sentences, with
+times and typing errors.
 
-What a text means is ruled in reading.py.
+The meaning of a text is defined in reading.py.
 """
 
 import random
@@ -9,7 +9,7 @@ import re
 from datetime import date
 
 NO_DATE = "none"  # the target of a text that is no date
-SURE = 0.9  # an answer with less probability is said to be unsure; how many of those with more are right is on the card
+SURE = 0.9  # answers below this probability are reported as unsure; the card has the accuracy of the others
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 DAYS = LAST_DAY.toordinal() - FIRST_DAY.toordinal() + 1
 HELD_OUT_DAYS = 4_000  # days that never occur in training
@@ -35,23 +35,23 @@ TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "nin
 
 
 def day_of(number: int) -> date:
-    """The day with this number, from 0 up to DAYS."""
+    """Return the day with this number, from 0 up to DAYS (exclusive)."""
     return date.fromordinal(FIRST_DAY.toordinal() + number)
 
 
 def held_out_days() -> list[date]:
-    """HELD_OUT_DAYS days, always the same; training draws from all others."""
+    """Return the same HELD_OUT_DAYS days each time; training draws from all others."""
     return [day_of(number) for number in random.Random("held out").sample(range(DAYS), HELD_OUT_DAYS)]
 
 
 def training_days() -> list[date]:
-    """All days that are not held out."""
+    """Return all days that are not held out."""
     held_out = set(held_out_days())
     return [day for day in map(day_of, range(DAYS)) if day not in held_out]
 
 
 def on_calendar(year: int, month: int, day: int) -> date | None:
-    """The day of the calendar that this is, None where there is none."""
+    """Return the day of the calendar, None if it does not exist."""
     try:
         return date(year, month, day)
     except ValueError:
@@ -59,13 +59,13 @@ def on_calendar(year: int, month: int, day: int) -> date | None:
 
 
 def possible(year: int, month: int, day: int) -> date | None:
-    """The day of the calendar that this is, if it is in the range of days that the model knows; else None."""
+    """Return the day of the calendar if it exists and is in the model's range; else None."""
     found = on_calendar(year, month, day)
     return found if found and FIRST_DAY <= found <= LAST_DAY else None
 
 
 def year_in_words(year: int) -> tuple[str, ...]:
-    """The ways to say a year: nineteen ninety-nine; two thousand and five, two thousand five; twenty five is none."""
+    """Return a year in words: nineteen ninety-nine; two thousand and five, two thousand five; not twenty five."""
     century, rest = divmod(year, 100)
     if year // 1000 == 2 and rest + century % 10 * 100 < 20:
         said = "two thousand" if rest == 0 else f"two thousand and {_below_hundred(rest)}"
@@ -118,19 +118,19 @@ AFTER = (
     ".jpg", ".pdf", ".tar.gz", '"}', "</time>", "AD", "A.D.", ":(", "with 3 cats",
 )  # fmt: skip
 BRACKETS = (("(", ")"), ("[", "]"), ('"', '"'), ("'", "'"), ("“", "”"), ("**", "**"), ("<b>", "</b>"), ("_", "_"))
-UNKNOWN_CHARACTERS = "éüßñçœ二〇一零年月日你好世界时间🦊🎉€—…“”«»½²中文"  # the model reads one token for all of them
-LONGEST = 88  # characters: the model reads 96, and spaces may be added
+UNKNOWN_CHARACTERS = "éüßñçœ二〇一零年月日你好世界时间🦊🎉€—…“”«»½²中文"  # all map to one token
+LONGEST = 88  # characters: the model takes 96, and spaces may be added
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ZONES = ("Z", " UTC", " GMT", "+00:00", "+02:00", "-07:00", " +0000", " -0500", " GMT+0200")
 
 
 def words(draw: random.Random, most: int) -> str:
-    """One to so many words, most of them English."""
+    """Return one to `most` words, most of them English."""
     return " ".join(word(draw) for _ in range(draw.randint(1, most)))
 
 
 def word(draw: random.Random) -> str:
-    """A common word, or letters that are no word."""
+    """Return a common word, or random letters."""
     if draw.random() < 0.8:
         return draw.choice(WORDS)
     made = "".join(draw.choices(LETTERS, k=draw.randint(2, 9)))
@@ -138,7 +138,7 @@ def word(draw: random.Random) -> str:
 
 
 def with_surroundings(text: str, draw: random.Random) -> str:
-    """The text within a sentence, a file's name, brackets or markup; alone where that is longer than LONGEST."""
+    """Put the text into a sentence, file name, brackets or markup; unless the result is longer than LONGEST."""
     alone = text
     if draw.random() < 0.15:
         opened, closed = draw.choice(BRACKETS)
@@ -154,7 +154,7 @@ def with_surroundings(text: str, draw: random.Random) -> str:
 
 
 def time_of_day(draw: random.Random) -> str:
-    """10:15, 10:15:00.123+02:00, 5 pm …"""
+    """Return a random time: 10:15, 10:15:00.123+02:00, 5 pm …"""
     hour, minute, second = draw.randrange(24), draw.randrange(60), draw.randrange(60)
     if draw.random() < 0.25:
         half = draw.choice(("am", "pm", " am", " pm", " AM", "PM", " a.m.", " p.m."))
@@ -167,7 +167,7 @@ def time_of_day(draw: random.Random) -> str:
     return text + (draw.choice(ZONES) if draw.random() < 0.3 else "")
 
 
-TEMPLATES = (  # day D, month M, year Y; {o} the day as an ordinal, {m} the month by its name
+TEMPLATES = (  # {d} day, {o} ordinal day, {m} name of the month, {Y} year, {y} short or spoken year
     "{d} {m} {y}", "{d} {m}, {y}", "{d} of {m} {y}", "{o} {m} {y}", "{o} {m}, {y}", "{o} of {m} {y}", "{o} of {m}, {y}",
     "the {o} of {m} {y}", "the {o} of {m}, {y}", "the {o} {m} {y}", "the {o} day of {m} {y}", "the {o} day of {m}, {y}",
     "{m} {d} {y}", "{m} {d}, {y}", "{m} {o} {y}", "{m} {o}, {y}", "{m} the {o}, {y}", "{m} the {o} {y}",
@@ -185,16 +185,16 @@ YEAR_FIRST = (
     "{Y}_{n}_{d}", "{Y}{n:02d}{d:02d}",
 )  # fmt: skip
 SHAPES = len({*TEMPLATES, *DAY_FIRST, *MONTH_FIRST, *YEAR_FIRST})
-CHARACTERS = "".join(map(chr, range(32, 127))) + "’"  # what is shown as typed; not all of it occurs in dates
+CHARACTERS = "".join(map(chr, range(32, 127))) + "’"  # shown as typed; not all of them occur in dates
 
 
 def write(day: date, draw: random.Random) -> str:
-    """The day in a format drawn at random. In numbers alone the month comes first only where no day could."""
+    """Write the day in a random format. In numbers alone the month comes first only where no day could."""
     return write_numbers(day.year, day.month, day.day, day.weekday(), draw)
 
 
 def write_numbers(year: int, month: int, day: int, weekday: int, draw: random.Random) -> str:
-    """As write; also what is no day of the calendar: a day of up to 99, and a month of any number, then in digits."""
+    """Write a date as `write` does, also one not on the calendar: days up to 99, months above 12 in digits."""
     named = 1 <= month <= 12 and draw.random() < 0.65
     text = _named(year, month, day, draw) if named else _numeric(year, month, day, draw)
     text = _with_time(_with_weekday(text, weekday, draw), draw)
@@ -208,7 +208,7 @@ def write_numbers(year: int, month: int, day: int, weekday: int, draw: random.Ra
 
 
 def examples(days: list[date], count: int, draw: random.Random) -> list[tuple[str, str]]:
-    """(as somebody wrote it, ISO 8601) of days drawn from these."""
+    """Return pairs (date as written, ISO 8601) for days drawn from these."""
     chosen = draw.choices(days, k=count)
     return [(write(day, draw), day.isoformat()) for day in chosen]
 
@@ -217,7 +217,7 @@ def _named(year: int, month: int, day: int, draw: random.Random) -> str:
     template = draw.choice(TEMPLATES)
     if draw.random() < 0.3:
         template = draw.choice(("{d} {m} {y}", "{m} {d}, {y}", "{o} of {m} {y}", "{m} {o}, {y}", "the {o} of {m} {y}"))
-    joined = "}{" in template  # where nothing parts them, a day in words could not be told from the month
+    joined = "}{" in template  # without a separator, a day in words runs into the month
     known = FIRST_DAY.year <= year <= LAST_DAY.year
     spoken = known and not joined and " {y}" in template and draw.random() < 0.04
     digits = _digits(day, draw)
@@ -251,8 +251,8 @@ def _digits(number: int, draw: random.Random) -> str:
 
 
 def mistyped(name: str, draw: random.Random) -> str:
-    """The name with a letter too few, too many or wrong, or two of them swapped; the first letter stays. Short names
-    stay too, but for a letter doubled: what is left of "May" would be no month."""
+    """Return the name with a letter missing, extra or wrong, or two of them swapped; the first letter stays. Names of
+    four letters only get one doubled, shorter ones stay: a part of "May" would be no month."""
     place = draw.randrange(1, len(name))
     if len(name) < 5:
         return name[:place] + name[place] + name[place:] if len(name) == 4 else name
@@ -279,7 +279,7 @@ def _with_weekday(text: str, number: int, draw: random.Random) -> str:
     chance = draw.random()
     if chance > 0.2:
         return text
-    number = number if draw.random() < 0.8 else draw.randrange(7)  # a wrong one must not mislead
+    number = number if draw.random() < 0.8 else draw.randrange(7)  # a wrong weekday must not change the date
     long = WEEKDAYS[number]
     name = draw.choice((long, long, *(short for short in SHORT_WEEKDAYS if short[:3] == long[:3])))
     if len(name) > 5 and draw.random() < 0.1:
@@ -293,7 +293,7 @@ def _with_weekday(text: str, number: int, draw: random.Random) -> str:
 
 
 def _with_time(text: str, draw: random.Random) -> str:
-    """Sometimes with a time of the day, as in a time stamp or in a sentence."""
+    """Sometimes add a time of day, as in a time stamp or in a sentence."""
     if draw.random() > 0.15:
         return text
     time = time_of_day(draw)
@@ -306,12 +306,12 @@ def _with_time(text: str, draw: random.Random) -> str:
     if re.search("[A-Za-z] [0-9]{1,2} [0-9]{4}$", text) and draw.random() < 0.4:
         return f"{text[:-5]} {time} {text[-4:]}"  # Sat Oct 25 14:02:11 UTC 2014
     if re.search("[A-Za-z]/[0-9]{4}$", text):
-        return f"{text}:{time}"  # as servers write it into their logs
+        return f"{text}:{time}"  # as in server logs
     return f"{text}{draw.choice((' ', ' ', ', ', ' at '))}{time}"
 
 
 def _spaced(text: str, draw: random.Random) -> str:
-    """Sometimes with spaces too many, inside or around, or with a full stop."""
+    """Sometimes add extra spaces, inside or around, or a full stop."""
     if draw.random() < 0.03:
         text += "."
     chance = draw.random()

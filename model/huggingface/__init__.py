@@ -1,1 +1,1 @@
-"""Any Hugging Face model through our own attention."""
+"""Hugging Face models, with every attention computed by Unmask's own attention core."""

@@ -1,7 +1,7 @@
-"""Hugging Face models, from a Hub id, a folder or memory, with all attention computed by our own core.
+"""Hugging Face models from a Hub id, a folder or memory, with every attention computed by Unmask's own core.
 
-Import this only when such a model is chosen: transformers takes seconds to load.
-Sizes: B rows, T tokens (S of the source), V vocabulary.
+Import this module only when such a model is chosen: importing transformers takes seconds. Sizes: B rows, T tokens (S of
+the source), V vocabulary.
 """
 
 import copy
@@ -38,8 +38,8 @@ from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
 from serving.settings import Settings
 
-MIN_CONTEXT = 512  # tokens that are allowed however much a run keeps
-MAX_WRITTEN = 40  # tokens of a target that the model generates
+MIN_CONTEXT = 512  # tokens always allowed, however much memory a run keeps
+MAX_WRITTEN = 40  # most tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: leave them counted, or choose a model that takes others")
 NO_EVICTION = N_(
     "{model} keeps more state than keys and values, and no token can be dropped from that. Choose a model with "
@@ -52,7 +52,7 @@ NO_HEAD = N_(
 
 
 class HuggingFaceModel(Model):
-    """A network with its tokenizers. Without a language-model head it predicts nothing."""
+    """A transformers network with its tokenizers. Without a language-model head it predicts nothing."""
 
     network: PreTrainedModel
 
@@ -67,8 +67,8 @@ class HuggingFaceModel(Model):
         tokens: int,
         processor: Any = None,
     ) -> None:
-        """tokenizers: of the texts, and of an encoder-decoder's targets. tokens: the most in a row. processor: of texts
-        with an image, or the folder it is read from when it is first needed."""
+        """tokenizers: those of the texts and of an encoder-decoder's targets. tokens: the most tokens in a row.
+        processor: the processor of texts with an image, or the folder to read it from when it is first needed."""
         sites = findings.sites
         self.attentions = tuple(dict.fromkeys(site.part for site in sites))
         if isinstance(stacks, TwoStacks):
@@ -102,7 +102,7 @@ class HuggingFaceModel(Model):
         self._processor = processor
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        """As Model.encode. Without targets, an encoder-decoder that predicts nothing uses its texts."""
+        """See Model.encode. Without targets, an encoder-decoder that predicts nothing takes the texts as targets."""
         batch = self._tokens.texts.encode(texts, pad_side)
         writer = self._tokens.targets
         if writer is None:
@@ -111,7 +111,7 @@ class HuggingFaceModel(Model):
                 raise ValueError(msg(words, model=self.name))
             return batch
         if targets is None and not self.predicts:
-            written = writer.encode(texts, pad_side)  # as a classifier made of an encoder-decoder does
+            written = writer.encode(texts, pad_side)  # as sequence classifiers built on encoder-decoders do
         elif targets is None:
             written = self._write(batch, pad_side)
         else:
@@ -123,8 +123,8 @@ class HuggingFaceModel(Model):
         return self._tokens.texts.encode_rendered(text) if self.chats else super().encode_rendered(text)
 
     def encode_image(self, text: str, picture: Image.Image) -> ImageBatch:
-        """A text with an image in it, one row, as the network's processor prepares them. A text that says nowhere where
-        the image is has it at its beginning.
+        """Prepare a text with an image in it as one row, by the network's processor. The image comes first unless the
+        text contains the processor's image token.
 
         Raises NotSupported for a network that reads no images, ValueError for what its processor refuses.
         """
@@ -148,8 +148,8 @@ class HuggingFaceModel(Model):
 
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
-        """As Model.run. Raises NotSupported if an attention of the network did not go through ours, ValueError for
-        positions that the network does not take."""
+        """See Model.run. Raises NotSupported if an attention of the network was not computed by Unmask's core,
+        ValueError for positions that the network does not take."""
         spec = spec or self.standard
         with self._explained(spec, batch):
             source = batch.source
@@ -180,9 +180,9 @@ class HuggingFaceModel(Model):
 
     @torch.inference_mode()
     def frozen(self, trace: Trace, row: int) -> FrozenNetwork:
-        """One row of a run with its norms frozen; runs the row again, alone.
+        """Return one row of a run with its norms frozen; the row is run again, alone.
 
-        Raises NotSupported for all but a single stack whose layers add to one stream.
+        Raises NotSupported for all networks but a single stack whose layers add to one residual stream.
         """
         if isinstance(self._stacks, TwoStacks):
             words = N_("It is an encoder-decoder: there are two residual streams, and heads that read both")
@@ -200,7 +200,7 @@ class HuggingFaceModel(Model):
         cache: Any = None,
         masking: Masking = MaskContext.allowed,
     ) -> CachedCall:
-        """As Model.call, with transformers' own cache. Raises NotSupported for a network that takes none."""
+        """See Model.call; the cache is transformers' own. Raises NotSupported for a network that takes no cache."""
         stack = self._stacks
         if not isinstance(stack, OneStack) or not stack.takes_cache or isinstance(batch, ImageBatch):
             return super().call(batch, positions, spec, cache, masking)
@@ -220,7 +220,7 @@ class HuggingFaceModel(Model):
         return [(layer.keys, layer.values) for layer in cache.layers]
 
     def cache_of(self, pairs: list[KeysValues]) -> Any:
-        assert isinstance(self._stacks, OneStack)  # from which the pairs are
+        assert isinstance(self._stacks, OneStack)  # the only stacks whose cache has such pairs
         cache = self._stacks.cache()
         for layer, pair in zip(cache.layers, pairs, strict=True):
             layer.update(*pair)  # type: ignore[union-attr]  # see keys_values
@@ -228,8 +228,8 @@ class HuggingFaceModel(Model):
 
     @contextmanager
     def _explained(self, spec: MaskSpec, batch: TokenBatch) -> Iterator[None]:
-        """Inside, whatever the network raises is a NotSupported with its name. Raises ValueError for a spec or
-        positions that the network does not take."""
+        """Turn any exception of the network inside this context into a NotSupported that names the model. Raises
+        ValueError for a spec or positions that the network does not take."""
         layers, heads = max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites)
         spec.check_scope(layers, heads, self._findings.layer_numbers.get("self", ()))
         counted = spec.positions == "counted" and batch.positions is None
@@ -240,10 +240,10 @@ class HuggingFaceModel(Model):
         except NotSupported as error:
             raise refusal(self.name, self.network.config.model_type, str(error)) from None
         except (ValueError, MemoryError) as error:
-            if isinstance(batch, ImageBatch) and not isinstance(str(error), Message):  # of transformers
+            if isinstance(batch, ImageBatch) and not isinstance(str(error), Message):  # from transformers
                 raise ValueError(msg(CANNOT_PREPARE, model=self.name, why=first_line(error))) from None
             raise
-        except Exception as error:  # noqa: BLE001 - what a stranger's network raises on some text, nobody can list
+        except Exception as error:  # noqa: BLE001 - a third-party network may raise anything on some text
             why = msg("it failed on this text ({error}: {why})", error=type(error).__name__, why=first_line(error))
             raise refusal(self.name, self.network.config.model_type, why) from None
 
@@ -261,10 +261,10 @@ class HuggingFaceModel(Model):
 
     @cached_property
     def _description(self) -> Description:
-        """The description made when it was loaded."""
+        """The model's description, built once."""
         network, sites = self.network, self._findings.sites
         architecture = type(network).__name__
-        if not self.predicts:  # what was saved: the head of the network in memory is not in the files
+        if not self.predicts:  # name the class that was saved: the head in memory is not in the files
             architecture = next(iter(network.config.architectures or ()), architecture)
         if self._head.adapted:
             architecture = msg("{architecture}, its adapter merged", architecture=architecture)
@@ -288,7 +288,7 @@ class HuggingFaceModel(Model):
 
     @torch.inference_mode()
     def _write(self, texts: TokenBatch, pad_side: str) -> TokenBatch:
-        """A target for each text, generated greedily, without its closing token."""
+        """Generate a target for each text, greedily and without its end token."""
         stacks, tokens, source = self._stacks, self._tokens, self._inputs(texts)
         assert isinstance(stacks, TwoStacks)
         assert tokens.targets is not None
@@ -301,7 +301,7 @@ class HuggingFaceModel(Model):
         ends = torch.tensor(sorted(tokens.ends), device=self.network.device)
         ended = torch.zeros(len(rows), dtype=torch.bool, device=self.network.device)
         most = min(MAX_WRITTEN, self.context - len(begin))
-        for _ in range(most + 1):  # one more than is kept: it may be the end
+        for _ in range(most + 1):  # one more token than is kept, since it may be an end token
             inputs = Inputs(rows, torch.ones_like(rows, dtype=torch.bool), source)
             run = Recording(in_decoder, self.standard, inputs.keeps())
             logits = stacks.logits(stacks.decode(run, inputs, encoded)[:, -1])
@@ -316,22 +316,23 @@ class HuggingFaceModel(Model):
         return replace(batch, goes_on=tuple(len(row) > most for row in written))
 
     def readout(self, states: Tensor) -> Tensor:
-        """Raises NotSupported for a model without a language-model head."""
+        """Return the logits of final states. Raises NotSupported for a model without a language-model head."""
         if not self.predicts:
             raise NotSupported(msg(NO_HEAD, model=self.name))
         return self._stacks.logits(states)
 
 
 def load(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> HuggingFaceModel:
-    """A model by its Hub id, or from a folder. Raises NotAvailable, and CheckpointError and its kinds."""
+    """Load a model by its Hub id or from a folder. Raises NotAvailable, CheckpointError and its subclasses."""
     settings = settings or Settings.from_environment()
     return from_folder(name, fetching.fetch(name, progress, settings), settings)
 
 
 def from_folder(name: str, folder: Path, settings: Settings, report: Report = lambda _: None) -> HuggingFaceModel:
-    """The model in a folder that `fetching.fetch` gave. report: called with each step; what it raises stops it.
+    """Load the model in a folder from `fetching.fetch`. report: called at each step; an exception it raises stops
+    loading.
 
-    Raises CheckpointError and its kinds.
+    Raises CheckpointError and its subclasses.
     """
     config = checkpoint_files.check_folder(name, folder, settings, check_type)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
@@ -344,9 +345,9 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
 def from_network(
     network: Any, tokenizer: Any, name: str | None = None, settings: Settings | None = None
 ) -> HuggingFaceModel:
-    """A model of transformers in memory, with its tokenizer, of transformers or tokenizers, or its processor.
+    """Wrap a transformers model in memory, with its tokenizer (of transformers or tokenizers) or its processor.
 
-    The network is not changed: a copy that shares its weights uses our attention. Raises CheckpointError and its kinds.
+    The network is not changed: Unmask's attention runs in a copy that shares its weights. Raises CheckpointError.
     """
     if not isinstance(network, PreTrainedModel):
         kind = type(network).__name__
@@ -361,10 +362,10 @@ def from_network(
     if not isinstance(backend, Tokenizer):
         kind = type(tokenizer).__name__
         raise CheckpointError(f"expected a tokenizer of transformers or of tokenizers, got {kind}")  # not shown
-    own = Tokenizer.from_str(backend.to_str())  # its settings are changed
+    own = Tokenizer.from_str(backend.to_str())  # a copy, because its settings are changed
     kept = {id(one): one for one in (*network.parameters(), *network.buffers())}
     made = (one for part in network.modules() for one in vars(part).values() if isinstance(one, Tensor))
-    kept |= {id(one): one.detach() for one in made if not one.is_leaf}  # as pruning makes anew in each forward
+    kept |= {id(one): one.detach() for one in made if not one.is_leaf}  # non-leaf: pruning recomputes them
     shared = copy.deepcopy(network, kept).eval()
     shared.set_attn_implementation("eager")
     tokens = (settings or Settings.from_environment()).tokens
@@ -382,7 +383,7 @@ def _examined(
     report: Report = lambda _: None,
     processor: Any = None,
 ) -> HuggingFaceModel:
-    """The model, once `examine` accepts its network. Raises CheckpointError."""
+    """Return the model if `examine` accepts its network. Raises CheckpointError."""
     model_type = network.config.model_type
     try:
         check_vocabulary(name, network, tokenizers[0])
@@ -390,10 +391,10 @@ def _examined(
         findings = examine(stacks, report)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head, tokens=tokens, processor=processor)
     except NotSupported as error:
-        check_finite(name, network)  # NaN differs from itself
+        check_finite(name, network)  # NaN weights would make any logits differ
         raise refusal(name, model_type, error) from None
     except (CheckpointError, Stopped):
         raise
-    except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
+    except Exception as error:  # noqa: BLE001 - an unusual architecture may raise anything
         why = msg("it cannot be run on its own ({error}: {why})", error=type(error).__name__, why=first_line(error))
         raise refusal(name, model_type, why) from None

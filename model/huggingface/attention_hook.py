@@ -1,15 +1,14 @@
-"""transformers' attention, computed by our own core.
+"""Interception of transformers' attention, so that Unmask's own core computes it.
 
-An attention function and a mask function are registered with transformers under one name. Both ask the `AttentionRun`
-that is active in this thread: a `Probe` finds, once for each model, its attentions and masks; a `Recording` computes
-them under the masks that a user chose. The run is in a ContextVar and the model is never changed, so threads can share
-the model.
+An attention function and a mask function are registered with transformers under one name. Both use the `AttentionRun`
+that is active in this thread: a `Probe` finds the attentions and masks of a model, once; a `Recording` computes them
+under the masks that a user chose. The active run is in a ContextVar and the model is never changed, so threads can
+share the model.
 
 Some networks compute attention by their own code. Any attention is q·k, then scaling, biases and masks, then a softmax
-over the keys, then a sum of values. A `TorchFunctionMode` sees these calls: a product of two tensors may be scores;
-what is applied to scores is recorded; a softmax of scores gives weights; the product of weights and values is replaced
-by our attention.
-Sizes: B rows, H query heads, Hkv key-value heads, Q queries, K keys, D head width.
+over the keys, then a weighted sum of values. A `TorchFunctionMode` sees these calls: a product of two tensors may be
+scores; operations on scores are recorded; a softmax of scores gives weights; the product of weights and values is
+replaced by Unmask's attention. Sizes: B rows, H query heads, Hkv key-value heads, Q queries, K keys, D head width.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,12 +30,12 @@ from model.huggingface.internals import KNOWN_KEYWORDS
 
 NAME = "unmask"
 
-REMEMBERED = 16  # tensors that may be scores
+REMEMBERED = 16  # most tensors that are tracked as possible scores
 PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum"}
-FUSED = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # positional arguments
+FUSED = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # SDPA's positional arguments
 CASTS = {"to", "float", "half", "bfloat16", "type", "type_as"}
 COPIES = {"contiguous", "clone", "detach", "view", "reshape", "dropout", "alpha_dropout"}
-LIMITS = {"clamp", "clip", "max", "maximum", "nan_to_num", "masked_fill"}  # they limit scores of almost -inf
+LIMITS = {"clamp", "clip", "max", "maximum", "nan_to_num", "masked_fill"}  # they clip scores of almost -inf
 SAME = CASTS | COPIES | LIMITS  # the result has the same values
 SUMS, DIFFERENCES = {"add", "radd", "iadd"}, {"sub", "isub", "subtract"}
 FACTORS = {"mul", "rmul", "imul", "multiply"}
@@ -60,7 +59,8 @@ class Call:
     terms: ScoreTerms
 
     def continues(self, other: "Call | None") -> bool:
-        """Whether it has the same weights: some networks, DiffLlama for one, give an attention's values in parts."""
+        """Whether the call has the same weights as `other`: some networks, DiffLlama for example, pass an attention's
+        values in several calls."""
         if other is None:
             return False
         pairs = zip((self.q, self.k, *self.added), (other.q, other.k, *other.added), strict=False)
@@ -68,14 +68,14 @@ class Call:
 
 
 class Reached(Exception):
-    """Raised by a run that ends a pass at an attention: the rest need not run."""
+    """Raised by a run to end a forward pass at an attention: the rest need not run."""
 
 
 class AttentionRun:
-    """Computes the attentions of one pass through a network.
+    """Base class of what computes the attentions of one forward pass.
 
-    positions [B,T]: for position embeddings that count padding too. own_code: whether attention computed by a network's
-    own code is intercepted. part: the attention of the stack that is running: "self", "encoder" or "decoder".
+    positions [B,T]: for position embeddings that would count padding too. own_code: whether attention computed by a
+    network's own code is intercepted. part: the attention of the running stack: "self", "encoder" or "decoder".
     """
 
     positions: Tensor | None = None
@@ -83,29 +83,30 @@ class AttentionRun:
     part = "self"
 
     def __init__(self, lengths: Iterable[int] = ()) -> None:
-        """lengths: of the texts, in tokens. A softmax over anything else is not an attention."""
+        """lengths: the texts' lengths in tokens. A softmax over anything else is not taken for attention."""
         self._lengths = frozenset(lengths)
 
     def concerns(self, queries: int, keys: int) -> bool:
-        """Whether either is the number of a text's tokens."""
+        """Whether the number of queries or of keys is the length of a text."""
         return queries in self._lengths or keys in self._lengths
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:
-        """A mask [B,1,Q,K] that changes nothing, in the memory of one number. arguments: of a transformers mask."""
+        """Return a mask [B,1,Q,K] that changes nothing, stored as one number. arguments: a transformers mask
+        function's."""
         zero = torch.zeros((), dtype=arguments.get("dtype") or torch.float32, device=arguments["device"])
         return zero.expand(arguments["batch_size"], 1, arguments["q_length"], arguments["kv_length"])
 
     def attend(self, call: Call) -> Tensor:
-        """The output [B,H,Q,D]. This class is the run of an output head, which must not attend."""
+        """Return the output [B,H,Q,D]. This base class is the run of an output head, which must not attend."""
         raise NotSupported(msg("its output head has its own attention"))
 
     def watch(self, stack: nn.Module) -> AbstractContextManager[None]:
-        """Entered while a stack runs."""
+        """Return a context manager that is entered while a stack runs."""
         return nullcontext()
 
 
 class ScriptedAttention(AttentionRun):
-    """Returns prepared outputs [1,n,H,D], or zeros. `ends`: ends the pass at its first attention instead.
+    """A run that returns prepared outputs [1,n,H,D], or zeros. `ends`: end the pass at its first attention instead.
 
     call: the last attention's inputs.
     """
@@ -113,7 +114,7 @@ class ScriptedAttention(AttentionRun):
     outputs: Tensor | None = None
     ends = False
     call: Call | None = None
-    _given = 0  # how many of the outputs' D numbers were given
+    _given = 0  # how many of the outputs' D dimensions have been returned
 
     def attend(self, call: Call) -> Tensor:
         begin = self._given if call.continues(self.call) else 0
@@ -125,12 +126,12 @@ class ScriptedAttention(AttentionRun):
         return self.outputs[..., begin : self._given].transpose(1, 2)
 
 
-_RUN: ContextVar[AttentionRun | None] = ContextVar("_RUN", default=None)  # active in this thread
+_RUN: ContextVar[AttentionRun | None] = ContextVar("_RUN", default=None)  # the run active in this thread
 
 
 @contextmanager
 def active_run(run: AttentionRun) -> Iterator[None]:
-    """Within it, `run` computes the attentions of this thread's networks."""
+    """Let `run` compute the attentions of this thread's networks inside this context."""
     token = _RUN.set(run)
     try:
         yield
@@ -139,8 +140,8 @@ def active_run(run: AttentionRun) -> Iterator[None]:
 
 
 def attend_in_run(call: Call) -> Tensor:
-    """The output [B,H,Q,D] of an attention, by the active run."""
-    with torch._C.DisableTorchFunction():  # OwnAttention must not see our own attention
+    """Return the output [B,H,Q,D] of an attention, computed by the active run."""
+    with torch._C.DisableTorchFunction():  # OwnAttention must not intercept Unmask's own attention
         return current().attend(call)
 
 
@@ -154,17 +155,17 @@ def _attention(
     dropout: float = 0.0,
     **extra: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention function: q [B,H,Q,D], k and v [B,Hkv,K,D] -> output [B,Q,H,D], no weights."""
+    """transformers' attention function: q [B,H,Q,D], k and v [B,Hkv,K,D] -> output [B,Q,H,D], without weights."""
     unknown = sorted(name for name, value in extra.items() if value is not None and name not in KNOWN_KEYWORDS)
     if unknown:
         words = N_("its attention depends on {names}, which Unmask does not support")
         raise NotSupported(msg(words, names=", ".join(unknown)))
     bias = extra.get("position_bias")
-    bias = bias if bias is not None and bool(bias.any()) else None  # T5's cross-attention gets zeros
+    bias = bias if bias is not None and bool(bias.any()) else None  # T5's cross-attention passes zeros
     sinks = extra.get("s_aux", extra.get("sinks"))  # a parameter, which may be trained after the run
     terms = ScoreTerms(extra.get("softcap"), bias, None if sinks is None else sinks.detach().clone())
     added = () if attention_mask is None else (attention_mask,)
-    indices: Tensor | None = extra.get("indices")  # keys that an indexer chose for each query, [B,Q,n]
+    indices: Tensor | None = extra.get("indices")  # the keys that an indexer selected for each query, [B,Q,n]
     if indices is not None:
         if indices.ndim != 3 or bool((indices < 0).any()):
             raise NotSupported(msg("it selects the tokens it attends to in a way that Unmask does not support"))
@@ -182,7 +183,7 @@ def current() -> AttentionRun:
 
 
 def give_positions(embedding: nn.Module) -> None:
-    """Make a position embedding that counts padding too use the active run's positions."""
+    """Make a position embedding that would count padding too use the active run's positions."""
 
     def use_ours(_: nn.Module, arguments: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         run = _RUN.get()
@@ -191,19 +192,19 @@ def give_positions(embedding: nn.Module) -> None:
         return arguments, options
 
     embedding.register_forward_pre_hook(use_ours, with_kwargs=True)
-    # BART adds a batch axis before ours
+    # BART puts another batch axis before the one of these positions
     embedding.register_forward_hook(lambda _, __, output: output.squeeze(0) if output.ndim == 4 else output)
 
 
-# Both, always: an attention function without a mask function of the same name gets no mask and no warning.
+# Register both: an attention function without a mask function of the same name silently gets no mask.
 AttentionInterface.register(NAME, _attention)
 AttentionMaskInterface.register(NAME, lambda **arguments: current().mask(arguments))
 
 
 @dataclass(frozen=True, eq=False)
 class _Scores:
-    """How a tensor of scores, or with `weights` of their softmax, was computed: q [B,H,Q,D], k [B,H,K,D]; added: each
-    broadcastable to [B,H,Q,K]. tensor: kept, so that its id stays unique.
+    """A tensor of scores, or with `weights` of their softmax, with how it was computed: q [B,H,Q,D], k [B,H,K,D];
+    added: terms, each broadcastable to [B,H,Q,K]. tensor: kept alive, so that its id stays unique.
     """
 
     tensor: Tensor
@@ -218,14 +219,14 @@ class _Scores:
         return replace(self, scale=self.scale * factor, added=added)
 
     def plus(self, term: Tensor) -> "_Scores":
-        """term: broadcasts to the network's scores."""
+        """Return the scores plus a term, which broadcasts to the network's scores."""
         if term.ndim == 3 and self.tensor.ndim == 3 and len(term) == len(self.tensor) > 1:
             term = term.unflatten(0, (self.q.shape[0], -1))  # [B·H,Q,K] -> [B,H,Q,K]
         return replace(self, added=(*self.added, term))
 
 
 class OwnAttention(TorchFunctionMode):
-    """Within it, the active run computes the attentions of a batch of so many rows."""
+    """A mode in which the active run computes the attention of a network's own code, on batches of `rows` rows."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -274,7 +275,7 @@ class OwnAttention(TorchFunctionMode):
             self._known[id(scores.tensor)] = scores
 
     def _output(self, weights: _Scores, name: str, args: tuple[Any, ...]) -> Tensor:
-        """The product of weights and values, by our attention."""
+        """Return the product of weights and values, computed by Unmask's attention."""
         self._known.clear()
         if name == "einsum":
             equation, _, values = args
@@ -290,14 +291,14 @@ class OwnAttention(TorchFunctionMode):
         return result if values.ndim == 4 else result.flatten(0, 1)
 
     def _attend(self, scores: _Scores, v: Tensor) -> Tensor:
-        # GPT-J and its kin keep queries and keys in float32 beside values of 16 bits
+        # GPT-J and similar models keep queries and keys in float32 but values in 16 bits
         wide = v.to(scores.q.dtype)
         call = Call(None, scores.q, scores.k, wide, scores.added, scores.scale, ScoreTerms())
         return attend_in_run(call).to(v.dtype)
 
 
 def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, rows: int) -> _Scores | None:
-    """A product as scores; None if its operands cannot be q and k of this batch."""
+    """Return a product as scores, None if its operands cannot be q and k of this batch."""
     if name == "einsum":
         return _einsum_product(args, result)
     operands: Any = (*args, kwargs.get("batch1"), kwargs.get("batch2")) if name == "baddbmm" else (None, *args)
@@ -311,7 +312,7 @@ def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: T
 
 
 def _einsum_product(args: tuple[Any, ...], result: Tensor) -> _Scores | None:
-    """As "ibnd,jbnd->bnij": two letters in all three, then queries, then keys."""
+    """Return an einsum such as "ibnd,jbnd->bnij" as scores: two letters in all three terms, then queries, then keys."""
     if len(args) != 3 or not isinstance(args[0], str) or "." in args[0]:
         return None
     (left, right), out = _letters(args[0])
@@ -326,7 +327,7 @@ def _einsum_product(args: tuple[Any, ...], result: Tensor) -> _Scores | None:
 
 
 def _permuted(tensor: Tensor, letters: Sequence[str], wanted: Sequence[str]) -> Tensor:
-    """A tensor whose axes are called letters, its axes in the wanted order."""
+    """Permute a tensor, whose axes are named by letters, to the wanted order of letters."""
     return tensor.permute([letters.index(letter) for letter in wanted])
 
 
@@ -336,7 +337,7 @@ def _letters(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
 
 
 def _step(known: _Scores, name: str, args: tuple[Any, ...]) -> _Scores | None:
-    """The scores after one more operation; None if attention has no such operation."""
+    """Return the scores after one more operation, None if attention has no such operation."""
     first = args[0] is known.tensor
     if not known.weights and name == "masked_fill":
         return known.plus(~args[1].bool())
@@ -365,5 +366,5 @@ def _step(known: _Scores, name: str, args: tuple[Any, ...]) -> _Scores | None:
 
 
 def _by_head(tensor: Tensor, rows: int) -> Tensor:
-    """[B,H,Q,D], or [B·H,Q,D] -> [B,H,Q,D]."""
+    """Return q, k or v by head: [B,H,Q,D] as it is, [B·H,Q,D] as [B,H,Q,D]."""
     return tensor if tensor.ndim == 4 else tensor.unflatten(0, (rows, -1))

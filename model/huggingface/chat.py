@@ -1,7 +1,7 @@
-"""Messages with roles as the text that a model's chat template makes of them.
+"""Messages with roles rendered to text by a model's chat template.
 
-A template is a program in Jinja from the model's files. transformers runs it in a sandbox that cannot reach Python's
-attributes or files; time and memory are limited by the process that calls `render` (serving.backends.inspector).
+A template is a Jinja program from the model's files. transformers runs it in a sandbox without access to Python
+attributes or files; the process that calls `render` (serving.backends.inspector) limits its time and memory.
 """
 
 import re
@@ -29,8 +29,8 @@ Messages = tuple[tuple[str, str], ...]  # (role, content)
 
 
 def messages_of(text: str) -> Messages:
-    """A message for each line that begins with a role ("user: …"), with the lines below it; what comes before the first
-    is the user's. Raises ValueError for none, or too many."""
+    """Parse a text into messages: one for each line that begins with a role ("user: …"), with the lines below it; text
+    before the first is the user's. Raises ValueError for no messages, or too many."""
     found: list[tuple[str, list[str]]] = []
     for line in lines_of(text):
         begins = BEGINS.match(line)
@@ -44,7 +44,7 @@ def messages_of(text: str) -> Messages:
 
 
 def checked(messages: Iterable[tuple[str, str]]) -> Messages:
-    """Pairs of a role and a content. Raises ValueError for another role, none, or too many."""
+    """Check (role, content) pairs. Raises ValueError for an unknown role, no messages, or too many."""
     made = tuple(messages)
     wrong = next((role for role, _ in made if role not in ROLES), None)
     if wrong is not None:
@@ -56,9 +56,9 @@ def checked(messages: Iterable[tuple[str, str]]) -> Messages:
 
 
 def render(name: str, settings: Settings, messages: Messages) -> str:
-    """What the chat template in a model's files makes of messages, with the beginning of the assistant's answer.
+    """Render messages with the chat template in a model's files, up to the beginning of the assistant's answer.
 
-    The files are on this machine. Raises CheckpointError for none, or one that fails.
+    The files must be on this machine. Raises CheckpointError if there is no template or it fails.
     """
     from transformers import AutoTokenizer  # takes seconds to import
 
@@ -70,19 +70,19 @@ def render(name: str, settings: Settings, messages: Messages) -> str:
     checkpoint_files.check_limits(name, folder, settings)
     try:
         tokenizer = AutoTokenizer.from_pretrained(where, **gguf_option(name, where), **SAFE)
-    except Exception as error:  # noqa: BLE001 - the library raises whatever a damaged file makes it raise
+    except Exception as error:  # noqa: BLE001 - a damaged file may make the library raise anything
         raise CheckpointError(msg(REFUSES, model=name, why=first_line(error))) from None
     return rendered(name, tokenizer, messages)
 
 
 def rendered(name: str, tokenizer: Any, messages: Messages) -> str:
-    """As `render`, with a tokenizer of transformers. Raises CheckpointError."""
+    """Render messages with a transformers tokenizer, as `render` does. Raises CheckpointError."""
     if not getattr(tokenizer, "chat_template", None):
         raise CheckpointError(msg("{model} has no chat template. Type a text instead of messages.", model=name))
     given = [{"role": role, "content": content} for role, content in messages]
     try:
         text = tokenizer.apply_chat_template(given, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # noqa: BLE001 - a template raises what it likes
+    except Exception as error:  # noqa: BLE001 - a template may raise anything
         words = FAILS if type(error).__name__ in BROKEN_TEMPLATE else REFUSES
         raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
     if not text.strip():

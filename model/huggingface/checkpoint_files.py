@@ -1,4 +1,4 @@
-"""Checks a model's files by names, sizes and config, before fetching.py downloads and loading.py reads them."""
+"""Checks of a model's files by names, sizes and config, before fetching.py downloads and loading.py reads them."""
 
 import json
 import math
@@ -19,9 +19,9 @@ CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CHAT_TEMPLATE = "chat_template.jinja"
-MARIAN = ("source.spm", "target.spm", "vocab.json")  # first: targets have a tokenizer of their own
+MARIAN = ("source.spm", "target.spm", "vocab.json")  # tried first: targets have their own tokenizer
 LONE = ("tokenizer.model", "spiece.model")
-TOKENIZERS = (  # files of a tokenizer; the first complete one is read
+TOKENIZERS = (  # the files of each tokenizer format; the first complete one is read
     MARIAN,
     ("tokenizer.json",),
     ("vocab.json", "merges.txt"),
@@ -32,13 +32,13 @@ PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # files of i
 EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json",
           CHAT_TEMPLATE, *PROCESSORS)  # fmt: skip
 SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
-MAX_SMALL_BYTES = 50_000_000  # most bytes of all small files
+MAX_SMALL_BYTES = 50_000_000  # most bytes of all small files together
 MAX_LAYERS = 1_000
-MAX_STEPS = 1_000  # most checkpoints of a training
+MAX_STEPS = 1_000  # most checkpoints of a training run
 TRAINER_STATE, LOGGED = "trainer_state.json", ("loss", "eval_loss")  # written beside each checkpoint
-MAX_LOGGED = 2_000  # points of a line
-STEP = re.compile(r"checkpoint-(\d{1,9})")  # a folder's name, as Hugging Face's Trainer writes it
-LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # names in config.json
+MAX_LOGGED = 2_000  # most points of a loss curve
+STEP = re.compile(r"checkpoint-(\d{1,9})")  # a folder name, as Hugging Face's Trainer writes it
+LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # in config.json
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 SENTENCE_TRANSFORMERS = N_(
     "{model} is a sentence-transformers model that keeps its transformer in a folder of its own. Get all of it (hf "
@@ -97,17 +97,17 @@ UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is a folder, or a GGUF file: it exists, or cannot be a Hub id."""
+    """Whether a name is the path of a folder or GGUF file: it exists, or cannot be a Hub id."""
     return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(_place(name)))
 
 
 def _place(name: str) -> Path:
-    """The folder that a path names, or that its GGUF file is in."""
+    """Return the folder that a path names, or that contains its GGUF file."""
     return Path(name).parent if name.endswith(".gguf") else Path(name)
 
 
 def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
-    """The files, of name -> bytes, that a model is loaded from: small ones, then weights. Raises CheckpointError."""
+    """Return the files, of name -> bytes, that a model is loaded from, weights last. Raises CheckpointError."""
     check_config_is_there(name, files)
     weights = weight_files(name, files)
     if formats.gguf_file(name, files):
@@ -119,7 +119,7 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def check_config_is_there(name: str, files: Collection[str]) -> None:
-    """Raises CheckpointError where there is no config.json and no GGUF file, which holds its own."""
+    """Check that there is a config.json, or a GGUF file, which contains its own config. Raises CheckpointError."""
     if gguf := formats.gguf_file(name, files):
         if gguf not in files:
             raise CheckpointError(msg("{model}: there is no file {file}. Check its name.", model=name, file=gguf))
@@ -130,7 +130,7 @@ def check_config_is_there(name: str, files: Collection[str]) -> None:
 
 
 def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
-    """The files that a tokenizer is read from. Raises CheckpointError for none."""
+    """Return the files that a tokenizer is read from. Raises CheckpointError if there is none."""
     if found := _tokenizer_in(name, files):
         return found
     if "source.spm" in files or "target.spm" in files:
@@ -140,13 +140,13 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
 
 
 def _tokenizer_in(name: str, files: Collection[str]) -> tuple[str, ...]:
-    """The files that a tokenizer is read from; none where there is none."""
+    """Return the files that a tokenizer is read from; empty if there is none."""
     gguf = formats.gguf_file(name, files)
     return next((one for one in TOKENIZERS if all(part in files for part in one)), (gguf,) if gguf else ())
 
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
-    """The safetensors files, the index of several, and an adapter's; or a GGUF file. Raises CheckpointError."""
+    """Return the safetensors files, the index of several, and an adapter's; or a GGUF file. Raises CheckpointError."""
     if gguf := formats.gguf_file(name, files):
         return (gguf,)
     adapter = (formats.ADAPTER_WEIGHTS,) if formats.is_beside_its_base(files) else ()
@@ -168,33 +168,33 @@ def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def check_small_files(name: str, files: Mapping[str, int]) -> None:
-    """Raises TooLarge for a configuration and tokenizer, name -> bytes, that are too large."""
+    """Check the total size of configuration and tokenizer files, name -> bytes. Raises TooLarge."""
     size = sum(files.values())
     if size > MAX_SMALL_BYTES:
         raise TooLarge(msg(SMALL_FILES_TOO_LARGE, model=name, size=size / 1e6, most=MAX_SMALL_BYTES / 1e6))
 
 
 def check_loaded_size(name: str, size: float, settings: Settings) -> None:
-    """Raises TooLarge when weights of `size` bytes in memory are more than is allowed, or than is free."""
+    """Check that weights of `size` bytes in memory are within the limit and the free memory. Raises TooLarge."""
     if size > settings.max_weights_bytes:
         raise TooLarge(msg(OVER_LIMIT, model=name, size=_gigabytes(size), limit=_gigabytes(settings.max_weights_bytes)))
     check_memory(name, size)
 
 
 def check_memory(name: str, size: float) -> None:
-    """Raises TooLarge if `size` bytes are more than the free memory."""
+    """Check that `size` bytes are within the free memory. Raises TooLarge."""
     free = machine.free_bytes()
     if size > free:
         raise TooLarge(msg(OVER_MEMORY, model=name, size=_gigabytes(size), free=_gigabytes(free)))
 
 
 def local_files(folder: Path) -> dict[str, int]:
-    """Name -> bytes."""
+    """Return the files directly in a folder, name -> bytes."""
     return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder has a whole model."""
+    """Whether the folder contains a whole model."""
     try:
         needed(str(folder), local_files(folder))
         return all((folder / shard).is_file() for shard in _shards(str(folder), folder))
@@ -203,7 +203,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def allowed_folder(name: str, settings: Settings) -> Path:
-    """A user's folder, links followed. Raises CheckpointError for none, or one outside the allowed root."""
+    """Return a user's folder, links resolved. Raises CheckpointError for none, or one outside the allowed root."""
     try:
         folder = _place(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):  # no such user, circular links, an impossible name
@@ -223,8 +223,8 @@ def allowed_folder(name: str, settings: Settings) -> Path:
 
 
 def steps(name: str, settings: Settings) -> dict[str, int | None]:
-    """The checkpoints of a training in a folder, by their names, with their steps, in order; at the end the model of
-    the folder itself, if it holds one, with None. Empty for any other folder. Raises CheckpointError as allowed_folder.
+    """Return the training checkpoints in a folder, by name, with their steps, in order; then the model of the folder
+    itself, if it holds one, with None. Empty for any other folder. Raises CheckpointError as allowed_folder does.
     """
     folder = allowed_folder(name, settings)
     matches = (STEP.fullmatch(path.name) for path in folder.iterdir() if path.is_dir())
@@ -234,9 +234,9 @@ def steps(name: str, settings: Settings) -> dict[str, int | None]:
 
 
 def logged_losses(name: str, settings: Settings) -> dict[str, list[tuple[int, float]]]:
-    """What Hugging Face's Trainer logged, (step, loss) in order, by "loss" (of training) and "eval_loss": from the
-    trainer_state.json of a folder of checkpoints, or of the last one. Raises CheckpointError as steps and read_json.
-    """
+    """Return the losses that Hugging Face's Trainer logged, (step, loss) in order, by "loss" (training) and
+    "eval_loss": from the trainer_state.json of a folder of checkpoints, or of the last one. Raises CheckpointError as
+    steps and read_json do."""
     files = (allowed_folder(place, settings) / TRAINER_STATE for place in (name, *reversed(steps(name, settings))))
     file = next((path for path in files if path.is_file() and not path.is_symlink()), None)
     history = read_json(name, file).get("log_history") if file else None
@@ -253,7 +253,7 @@ def logged_losses(name: str, settings: Settings) -> dict[str, list[tuple[int, fl
 
 
 def tokenizer_folder(name: str, folder: Path) -> Path:
-    """Where a model's tokenizer is: in its folder, or, of a Trainer's checkpoint without one, in the folder above."""
+    """Return the folder of a model's tokenizer: its own, or the parent of a Trainer checkpoint that has none."""
     above = folder.parent
     here = _tokenizer_in(name, local_files(folder))
     if here or not STEP.fullmatch(folder.name) or not _tokenizer_in(name, local_files(above)):
@@ -263,8 +263,8 @@ def tokenizer_folder(name: str, folder: Path) -> Path:
 
 
 def has_chat_template(name: str, folder: Path) -> bool:
-    """Whether a model's files, or those beside its tokenizer, hold a chat template that can be used: one in LONE would
-    read the special tokens of a template as text. Raises CheckpointError for files that cannot be read."""
+    """Whether a model's files, or those beside its tokenizer, have a usable chat template: tokenizers in LONE would
+    read a template's special tokens as text. Raises CheckpointError for files that cannot be read."""
     folder = tokenizer_folder(name, folder)
     files = local_files(folder)
     if set(LONE) & set(files) and tokenizer_files(name, files)[0] in LONE:
@@ -278,9 +278,9 @@ def has_chat_template(name: str, folder: Path) -> bool:
 def check_folder(
     name: str, folder: Path, settings: Settings, check: Callable[[str, dict[str, Any]], None] = lambda *_: None
 ) -> dict[str, Any]:
-    """All that can be known of a network without loading it: returns config.json. check: raises what is to be said of
-    that before its weights are looked for. Raises CheckpointError or TooLarge; if name is a path, for files outside the
-    allowed root, once links are followed, too."""
+    """Check all that can be checked of a network without loading it, and return its config.json. check: called with the
+    config before the weights are looked for; may raise. Raises CheckpointError or TooLarge, also (if name is a path)
+    for files that are outside the allowed root once links are resolved."""
     settings = settings if is_path(name) else settings.model_copy(update={"model_root": None})
     files = local_files(folder)
     formats.check_files(name, files, lambda file: read_json(name, folder / file))
@@ -294,13 +294,13 @@ def check_folder(
 
 
 def check_shards(name: str, folder: Path, files: Sequence[str]) -> None:
-    """Raises CheckpointError where the folder's index, if it is among these files, names another."""
+    """Check that the shards named by the folder's index, if it is among `files`, are there. Raises CheckpointError."""
     if INDEX in files and (missing := sorted(set(_shards(name, folder)) - set(files))):
         raise CheckpointError(msg(SHARD_MISSING, model=name, file=INDEX, missing=missing[0]))
 
 
 def check_limits(name: str, folder: Path, settings: Settings) -> None:
-    """Raises as check_places, and TooLarge for weights that are too large."""
+    """Check links and sizes. Raises what check_places raises, and TooLarge for weights that are too large."""
     check_places(name, folder, settings)
     numbers = numbers_in(name, folder)
     dtype = hardware.chosen(settings, stored_type(name, folder), numbers).dtype
@@ -308,7 +308,7 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
 
 
 def check_places(name: str, folder: Path, settings: Settings) -> None:
-    """Raises CheckpointError for a link to outside the allowed root, TooLarge for small files that are too large."""
+    """Check for links outside the allowed root (CheckpointError) and small files that are too large (TooLarge)."""
     files = local_files(folder)
     check_small_files(name, {file: size for file, size in files.items() if file in SMALL})
     if settings.model_root is not None:
@@ -322,7 +322,7 @@ def check_places(name: str, folder: Path, settings: Settings) -> None:
 
 
 def numbers_in(name: str, folder: Path) -> int:
-    """How many numbers the files of weights hold."""
+    """Return how many numbers the weight files contain."""
     weights = [folder / file for file in weight_files(name, local_files(folder)) if not file.endswith(".json")]
     if weights[0].suffix == ".gguf":
         return formats.gguf_header(name, weights[0]).numbers
@@ -330,8 +330,8 @@ def numbers_in(name: str, folder: Path) -> int:
 
 
 def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
-    """config.json, or what a GGUF file holds in its place. Raises CheckpointError for a damaged one, or one without an
-    architecture or with one that is no list of names."""
+    """Return config.json, or a GGUF file's equivalent. Raises CheckpointError for a damaged one, one without a model
+    type, or one whose "architectures" is not a list of names."""
     config = formats.gguf_config(name, folder / gguf) if gguf else read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         words = N_("{model}: config.json has no model_type, so its architecture is unknown.")
@@ -347,7 +347,7 @@ def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
 
 
 def read_json(name: str, path: Path) -> dict[str, Any]:
-    """A JSON object. Raises CheckpointError for any other file."""
+    """Read a JSON object. Raises CheckpointError for any other file."""
     content = read_any_json(name, path)
     if not isinstance(content, dict):
         words = N_("{model}: {file} is not a JSON object. Fetch the file again.")
@@ -356,7 +356,7 @@ def read_json(name: str, path: Path) -> dict[str, Any]:
 
 
 def read_any_json(name: str, path: Path) -> Any:
-    """Any JSON. Raises CheckpointError for any other file, or one that is too large."""
+    """Read any JSON value. Raises CheckpointError for any other file, or one that is too large."""
     try:
         return json.loads(read_regular(path, MAX_SMALL_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -373,8 +373,8 @@ def _shards(name: str, folder: Path) -> list[str]:
 
 
 def stored_type(name: str, folder: Path) -> str:
-    """The type of a folder's weights as safetensors, GGUF or bitsandbytes calls it: "F32", "BF16", "Q4_K", "NF4" …
-    Raises CheckpointError for integers that no configuration explains."""
+    """Return the type of a folder's weights as safetensors, GGUF or bitsandbytes names it: "F32", "BF16", "Q4_K", "NF4"
+    … Raises CheckpointError for integer weights that no quantization config explains."""
     files = local_files(folder)
     weights = [folder / file for file in weight_files(name, files) if not file.endswith(".json")]
     if weights[0].suffix == ".gguf":

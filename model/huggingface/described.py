@@ -1,4 +1,4 @@
-"""The network that a configuration describes: transformers' class for it and its size, before any weights are read."""
+"""The network that a configuration describes: its transformers class and its size, before any weights are read."""
 
 import copy
 import re
@@ -30,27 +30,27 @@ PREDICTS = re.compile(r"LMHead|For(CausalLM|MaskedLM|ConditionalGeneration|PreTr
 
 
 def gguf_option(name: str, folder: Path) -> dict[str, str]:
-    """transformers' option for a GGUF file, none for other weights."""
+    """Return transformers' option for a GGUF file; empty for other weights."""
     file = formats.gguf_file(name, checkpoint_files.local_files(folder))
     return {"gguf_file": file} if file else {}
 
 
 def configuration(name: str, folder: Path) -> PreTrainedConfig:
-    """That of the network in a folder. Raises CheckpointError for values that its architecture does not take."""
+    """Return the configuration of the network in a folder. Raises CheckpointError for values it cannot have."""
     try:
         return cast(PreTrainedConfig, AutoConfig.from_pretrained(folder, **gguf_option(name, folder), **SAFE))
-    except Exception as error:  # noqa: BLE001 - what a value raises that is not as expected, nobody can list
+    except Exception as error:  # noqa: BLE001 - an unexpected value may raise anything
         raise _invalid(name, error) from None
 
 
 def without_weights(name: str, config: PreTrainedConfig, auto: Any = None) -> PreTrainedModel:
-    """The network of a configuration, without memory for its weights.
+    """Build the network of a configuration without memory for its weights (on the meta device).
 
-    auto: as of `from_pretrained`. Raises NotSupported for no language model, CheckpointError for sizes that do not fit
-    together.
+    auto: transformers' class that makes it, the one of a language model by default. Raises NotSupported if it is no
+    language model, CheckpointError for sizes that do not fit together.
     """
     try:
-        own = copy.deepcopy(config)  # what is made of it changes it
+        own = copy.deepcopy(config)  # building a network changes its configuration
         model_class = auto or class_for(own)
         with torch.device("meta"):
             if isinstance(model_class, type) and issubclass(model_class, PreTrainedModel):
@@ -58,33 +58,33 @@ def without_weights(name: str, config: PreTrainedConfig, auto: Any = None) -> Pr
             return cast(PreTrainedModel, model_class.from_config(own))
     except NotSupported:
         raise
-    except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
+    except Exception as error:  # noqa: BLE001 - impossible sizes may raise anything
         raise _invalid(name, error) from None
 
 
 def check_described(
     name: str, config: PreTrainedConfig, dtype: torch.dtype, settings: Settings, auto: Any = None
 ) -> None:
-    """Raises TooLarge for a network that needs more memory than is allowed, whatever its files hold: missing weights
-    are created. Raises what without_weights raises."""
+    """Check the memory of the network that a configuration describes, whatever its files contain: missing weights are
+    created. Raises TooLarge, and what without_weights raises."""
     numbers = without_weights(name, config, auto).num_parameters()
     checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
 
 
 def _invalid(name: str, error: Exception) -> CheckpointError:
-    why = f"{type(error).__name__}: {first_line(error)}"  # a KeyError says its key alone
+    why = f"{type(error).__name__}: {first_line(error)}"  # a KeyError's message is its key alone
     return CheckpointError(msg(INVALID_NETWORK, model=name, why=why))
 
 
 def class_for(config: PreTrainedConfig) -> Any:
-    """The auto class that gives the language model of a configuration. Raises NotSupported where there is none."""
+    """Return the auto class for the language model of a configuration. Raises NotSupported if there is none."""
     tasks = {auto: internals.classes_of_task(task) for auto, task in LANGUAGE_MODELS.items()}
     known = [auto for auto, classes in tasks.items() if config.model_type in classes]
     saved_as = set(config.architectures or ())
     for auto in known:
         if saved_as & _names(tasks[auto][config.model_type]):
             return auto
-    if config.is_encoder_decoder:  # never its decoder alone
+    if config.is_encoder_decoder:  # never load its decoder alone
         known = [
             auto
             for auto in known
@@ -96,7 +96,7 @@ def class_for(config: PreTrainedConfig) -> Any:
         known = [auto for auto in known if auto is not transformers.AutoModelForMaskedLM]
     if known:
         return known[0]
-    for name in config.architectures or ():  # what it was saved from may be the text part of a larger one
+    for name in config.architectures or ():  # it may have been saved from the text part of a larger model
         found = getattr(transformers, name, None)
         if name.endswith("ForCausalLM") and found is not None and found.config_class is type(config):
             return found

@@ -1,4 +1,4 @@
-"""Gets a model's files by hub.py: small ones first, which are checked, then weights; loading.py reads them next."""
+"""Fetching of a model's files through hub.py: small ones first, which are checked, then weights for loading.py."""
 
 import json
 from collections.abc import Mapping
@@ -28,22 +28,22 @@ GROWS = N_("{model}: its tokenizer turns one character into {count:,}. Choose an
 FAILS_ON_TEXTS = N_("{model}: its tokenizer fails on some texts ({why}). Choose another model.")
 AROUND_TEXT = N_("{model}: its tokenizer puts {count:,} tokens around every text. Choose another model.")
 
-MORE_THAN_LISTED = 2**20  # bytes
+MORE_THAN_LISTED = 2**20  # bytes by which a file may exceed its listed size
 
 
 def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
-    """The folder with a model's files; for a Hub id they are downloaded if they are not on this machine, small files
-    first: no weights of a model that these show cannot be used.
+    """Return the folder with a model's files. Those of a Hub id are downloaded if they are not on this machine, small
+    files first, so that no weights are downloaded of a model that these show to be unusable.
 
-    progress may raise to stop. Raises NotAvailable if the files cannot be downloaded, CheckpointError for a name that
-    means nothing or files that make no model, TooLarge for too many weights.
+    progress may raise an exception to stop. Raises NotAvailable if the files cannot be downloaded, CheckpointError for
+    an invalid name or files that make no model, TooLarge for weights that are too large.
     """
     if folder := local_folder(name, settings):
         return folder
     repository, listed = _repository(name)[0], _judged(name, settings, progress)
 
     def arriving(file: str, done: int, total: int) -> None:
-        if max(done, total) > listed[file] + MORE_THAN_LISTED:  # that its user agreed to
+        if max(done, total) > listed[file] + MORE_THAN_LISTED:  # the size that the user agreed to
             words = N_("The download of {repo} was stopped: {file} has more bytes than the Hub lists ({listed:,}).")
             raise NotAvailable(msg(words, repo=repository, file=file, listed=listed[file]))
         if progress is not None:
@@ -53,24 +53,25 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
 
 
 def download_size(name: str, settings: Settings, progress: hub.Progress | None = None) -> int:
-    """The bytes that `fetch` would download, 0 if all is on this machine. Raises what fetch raises. Config and
-    tokenizer are downloaded to know."""
+    """Return how many bytes `fetch` would download, 0 if all files are on this machine. Downloads config and tokenizer
+    to find out. Raises what fetch raises."""
     return 0 if local_folder(name, settings) else sum(_judged(name, settings, progress).values())
 
 
 def local_folder(name: str, settings: Settings) -> Path | None:
-    """The folder that a name is a path to, else as `cached`. Raises CheckpointError as allowed_folder and `cached`."""
+    """Return the folder that a name is a path to, else `cached`. Raises CheckpointError as allowed_folder and `cached`
+    do."""
     return checkpoint_files.allowed_folder(name, settings) if checkpoint_files.is_path(name) else cached(name)
 
 
 def cached(name: str) -> Path | None:
-    """The folder of the local cache with a repository's complete model, or None. Uses no network."""
+    """Return the folder of a repository's complete model in the local cache, or None. Uses no network."""
     repository, gguf = _repository(name)
     try:
         validate_repo_id(repository)
         if gguf:
             return hub.cached(repository, (gguf,))
-    except ValueError as error:  # also of a file's name, as "a:b.gguf"
+    except ValueError as error:  # also for a file name such as "a:b.gguf"
         raise CheckpointError(msg(NO_SUCH_ID, name=name[:100], why=error)) from None
     folder = hub.cached(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
@@ -80,13 +81,13 @@ def cached(name: str) -> Path | None:
 
 
 def _repository(name: str) -> tuple[str, str]:
-    """A repository's id, and the GGUF file in it that the name ends with, "" for none."""
+    """Split a name into the repository's id and the GGUF file that it ends with, "" for none."""
     repository, _, file = name.rpartition("/")
     return (repository, file) if file.endswith(".gguf") else (name, "")
 
 
 def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
-    """The Hub's files that a model is loaded from, in their order: name -> bytes. Raises what `fetch` raises."""
+    """Check a model on the Hub and return its files to load, in order, name -> bytes. Raises what `fetch` raises."""
     files, inside = hub.listing(_repository(name)[0]), ""
     if not formats.gguf_file(name, files) and checkpoint_files.CONFIG not in files and formats.MODULES in files:
         modules = _fetch_small(name, {formats.MODULES: files[formats.MODULES]}, progress) / formats.MODULES
@@ -100,7 +101,7 @@ def _judged(name: str, settings: Settings, progress: hub.Progress | None = None)
     checkpoint_files.check_config_is_there(name, files)
     weights = checkpoint_files.weight_files(name, files)
     checkpoint_files.check_loaded_size(name, sum(files[file] for file in weights), settings)
-    if formats.gguf_file(name, files):  # its configuration is in it
+    if formats.gguf_file(name, files):  # the file contains its configuration
         return {file: files[file] for file in weights}
     config = checkpoint_files.read_config(name, fetched((checkpoint_files.CONFIG,)))
     check_type(name, config)
@@ -114,8 +115,8 @@ def _judged(name: str, settings: Settings, progress: hub.Progress | None = None)
 
 
 def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | None) -> Path:
-    """The folder with these files, name -> listed bytes. Raises TooLarge if they are listed, or arrive, with more bytes
-    than is allowed."""
+    """Return the folder with these files, name -> listed bytes. Raises TooLarge if the listed or the received bytes
+    exceed the limit."""
     checkpoint_files.check_small_files(name, files)
 
     def arriving(file: str, done: int, total: int) -> None:
@@ -127,14 +128,14 @@ def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | N
 
 
 def inspect(name: str, folder: Path, settings: Settings) -> None:
-    """Raises what loading a folder raises, as far as its config and its tokenizer show it."""
+    """Check a folder as loading it would, as far as its config and its tokenizer allow. Raises what loading raises."""
     config = checkpoint_files.check_folder(name, folder, settings, check_type)
     _check_described(name, folder, config, checkpoint_files.stored_type(name, folder), settings)
 
 
 def _check_described(name: str, folder: Path, config: dict[str, Any], stored: str, settings: Settings) -> None:
-    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds. The
-    size is that of the network of the configuration, whatever the files hold: missing weights would be created."""
+    """Check a config and a tokenizer as loading would. Raises CheckpointError and its subclasses. The size is that of
+    the configuration's network, whatever the files contain: missing weights would be created."""
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     for tokenizer in dict.fromkeys(tokenizers):
         check_tokenizer(name, tokenizer)
@@ -149,26 +150,26 @@ def _check_described(name: str, folder: Path, config: dict[str, Any], stored: st
     checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
 
 
-MAX_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's normalizers make 18
-MAX_AROUND = 100  # tokens that may be put before and after a text
-RUN = 40  # characters: enough for the time of a regular expression that backtracks exponentially
+MAX_FOR_ONE = 100  # most characters that a normalizer may make of one: Unicode's make up to 18
+MAX_AROUND = 100  # most tokens that may be added around a text
+RUN = 40  # repetitions: enough for an exponentially backtracking regular expression to time out
 INSERTED = ("content", "prepend")  # a normalizer's fields with replacement text
-PLAIN = [chr(code) for code in range(0x20, 0x10000) if not 0xD800 <= code < 0xE000]  # half a character is no text
+PLAIN = [chr(code) for code in range(0x20, 0x10000) if not 0xD800 <= code < 0xE000]  # surrogates are not text
 PROSE = "It's 12:30, and THE cat sat on the mat; the dog — 3.14 metres away — said “no”.\n\n\tAnd so on… "  # not shown
 
 
 def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
-    """Raises CheckpointError for a tokenizer that cannot be used. It encodes slowly afterwards."""
+    """Check that a tokenizer can be used; it encodes slowly afterwards. Raises CheckpointError."""
     remember_no_words(tokenizer)
     if normalizer := tokenizer.normalizer:
         grown = prod(_inserted(json.loads(normalizer.__getstate__())))
-        if grown <= MAX_FOR_ONE:  # tried with more, it would take the memory
+        if grown <= MAX_FOR_ONE:  # with a larger factor, trying it would exhaust the memory
             grown = max(len(normalizer.normalize_str(character)) for character in PLAIN)
         if grown > MAX_FOR_ONE:
             raise CheckpointError(msg(GROWS, model=name, count=grown))
     ascii_characters = PLAIN[: 0x7F - 0x20]
     pairs = [one + other for one, other in zip(ascii_characters, [*ascii_characters[1:], " "], strict=True)]
-    runs = [one * RUN + other for one in ascii_characters for other in ("b", "!")]  # each ended by another character
+    runs = [one * RUN + other for one in ascii_characters for other in ("b", "!")]  # each followed by another character
     try:
         with panics_caught():
             around = len(tokenizer.encode_batch(["a"])[0].ids)
@@ -180,7 +181,7 @@ def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
 
 
 def _inserted(part: Any) -> list[int]:
-    """The lengths, at least 1, of every replacement text of a normalizer."""
+    """Return the lengths, at least 1 each, of all replacement texts of a normalizer."""
     if isinstance(part, list):
         return [length for one in part for length in _inserted(one)]
     if not isinstance(part, dict):

@@ -1,6 +1,6 @@
-"""Tells in which type and format weights are stored, by file names, small JSON files and headers, before any is read.
+"""The type and format of stored weights, by file names, small JSON files and headers, before any weights are read.
 
-GGUF is llama.cpp's format of one file, whose header is read within limits before any library sees the file. Layout:
+GGUF is llama.cpp's single-file format; its header is read within limits before any library opens the file. Layout:
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. transformers reads it (`gguf_file=`) and dequantizes every
 weight, with the packages gguf and accelerate (requirements-gguf.txt).
 """
@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from i18n import N_, msg
 from model.errors import CheckpointError, first_line
 
-BITSANDBYTES, GGUF = ("bitsandbytes", "accelerate"), ("gguf", "accelerate")  # the packages that read each
+BITSANDBYTES, GGUF = ("bitsandbytes", "accelerate"), ("gguf", "accelerate")  # the packages needed to read each
 ADAPTER_ALONE = N_(
     "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two (peft's "
     "merge_and_unload) and choose the result."
@@ -46,16 +46,16 @@ NOT_INSTALLED = N_(
 )
 DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.")
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-MODULES = "modules.json"  # the file of sentence-transformers
-WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number in safetensors; of other types 1
+MODULES = "modules.json"  # sentence-transformers' list of modules
+WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes per number in safetensors; 1 for other types
 INTEGER_TYPES = {f"{sign}{bits}" for sign in "IU" for bits in (8, 16, 32, 64)}
-WEIGHT = re.compile(r"([._]|^)(weight|proj)$")  # names of matrices; masks and positions that are stored have others
+WEIGHT = re.compile(r"([._]|^)(weight|proj)$")  # names of weight matrices, not of stored masks or positions
 FOUR_BITS = "NF4", "FP4"
-MAX_HEADER_BYTES = 50_000_000  # as much as configuration and tokenizer of other models
+MAX_HEADER_BYTES = 50_000_000  # as for configuration and tokenizer of other models
 MAX_FIELDS, MAX_TENSORS, MAX_AXES = 10_000, 100_000, 4
-GGUF_WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of a value, by its type
-GGUF_CHAT_TEMPLATE, MAX_KEY = b"tokenizer.chat_template", 65_535  # a field's name; bytes of one, as GGUF says
-TEXT, ARRAY = 8, 9  # the types of other sizes
+GGUF_WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # type -> bytes of a value
+GGUF_CHAT_TEMPLATE, MAX_KEY = b"tokenizer.chat_template", 65_535  # a field name; most bytes of a name, by GGUF
+TEXT, ARRAY = 8, 9  # the types of variable size
 GGUF_NOT_INSTALLED = N_(
     "{model} is a GGUF file, and reading one needs the packages gguf and accelerate (pip install -r "
     "requirements-gguf.txt)."
@@ -74,7 +74,7 @@ QUANTISED_AS = {
 
 
 def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping[str, Any]]) -> None:
-    """Raises CheckpointError for a format that is not supported. read: name -> a small JSON file's content."""
+    """Check that a model's format is supported. read: name -> a small JSON file's content. Raises CheckpointError."""
     if ADAPTER in files and not is_beside_its_base(files):
         named = read(ADAPTER).get("base_model_name_or_path")
         base = str(named)[:200] if named else msg("its base model")
@@ -87,8 +87,8 @@ def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping
 
 
 def gguf_file(name: str, files: Collection[str]) -> str:
-    """The GGUF file that a model's weights are read from: the one its name ends with, or the only one of a folder
-    without other weights; "" for none."""
+    """Return the GGUF file that weights are read from: the one that the model's name ends with, or the only one of a
+    folder without other weights; "" for none."""
     named = name.replace("\\", "/").rpartition("/")[2]
     if named.endswith(".gguf"):
         return named
@@ -97,19 +97,19 @@ def gguf_file(name: str, files: Collection[str]) -> str:
 
 
 def is_beside_its_base(files: Collection[str]) -> bool:
-    """Whether the files are an adapter and the weights of its base model."""
+    """Whether the files are an adapter together with the weights of its base model."""
     whole = any(re.match(r"model\b.*\.safetensors$", file) for file in files)
     return ADAPTER in files and "config.json" in files and whole
 
 
 def quantization_of(config: Mapping[str, Any]) -> Any:
-    """The quantization_config of a configuration or of one of its parts, as `text_config`; None without one."""
+    """Return the quantization_config of a configuration or of a part such as `text_config`; None without one."""
     parts = (config, *(value for value in config.values() if isinstance(value, dict)))
     return next((found for part in parts if (found := part.get("quantization_config"))), None)
 
 
 def bitsandbytes_type(config: Mapping[str, Any]) -> str | None:
-    """How bitsandbytes stored a model's weights: "NF4", "FP4" or "INT8"; None where it did not."""
+    """Return how bitsandbytes stored a model's weights, "NF4", "FP4" or "INT8"; None if it did not."""
     found = quantization_of(config)
     if not isinstance(found, dict) or str(found.get("quant_method")).lower() != "bitsandbytes":
         return None
@@ -118,7 +118,7 @@ def bitsandbytes_type(config: Mapping[str, Any]) -> str | None:
 
 
 def check_config(name: str, config: Mapping[str, Any]) -> None:
-    """Raises CheckpointError for quantised weights that cannot be dequantised here."""
+    """Check that quantized weights can be dequantized here. Raises CheckpointError."""
     found = quantization_of(config)
     if bitsandbytes_type(config):
         if not all(map(find_spec, BITSANDBYTES)):
@@ -136,13 +136,13 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
 
 
 def variant(files: Collection[str]) -> str | None:
-    """transformers' `variant`: "fp16" for model.fp16.safetensors. None for model.safetensors, or for several."""
+    """Return transformers' `variant`: "fp16" for model.fp16.safetensors. None for model.safetensors, or for several."""
     found = {match[1] for match in map(VARIANT.match, files) if match is not None}
     return found.pop() if len(found) == 1 and "model.safetensors" not in files else None
 
 
 def transformer_inside(folder: Path, read: Callable[[Path], Any]) -> Path:
-    """The folder of a sentence-transformers folder's first module; any other folder itself."""
+    """Return the folder of a sentence-transformers folder's first module; any other folder as it is."""
     if (folder / "config.json").is_file() or not (folder / MODULES).is_file():
         return folder
     inside = folder / first_module(read(folder / MODULES))
@@ -150,30 +150,30 @@ def transformer_inside(folder: Path, read: Callable[[Path], Any]) -> Path:
 
 
 def first_module(modules: Any) -> str:
-    """The folder of sentence-transformers' first module, "name/"; "" if it has none."""
+    """Return the folder of sentence-transformers' first module as "name/"; "" if it has none."""
     first = modules[0] if isinstance(modules, list) and modules else None
     path = first.get("path") if isinstance(first, dict) else None
     return f"{path}/" if isinstance(path, str) and re.fullmatch(r"\w[\w.-]*", path) else ""
 
 
 def safetensors_type(name: str, paths: Iterable[Path]) -> str:
-    """The type of most of the weights in some files; bitsandbytes' own of 4 bits. Raises CheckpointError for a
-    truncated one."""
+    """Return the type of most of the weights in these files, or bitsandbytes' 4-bit type. Raises CheckpointError for a
+    truncated file."""
     numbers: Counter[str] = Counter()
     for path in paths:
         with _opened(name, path) as file:
             keys = list(file.keys())
-            for packed in FOUR_BITS:  # in the name of what says how to read a weight, whatever the config says
+            for packed in FOUR_BITS:  # named in the quantization state, whatever the config says
                 if any(key.endswith(f".bitsandbytes__{packed.lower()}") for key in keys):
                     return packed
             for part in map(file.get_slice, keys):
                 stored = part.get_dtype()
-                numbers[stored] += prod(part.get_shape()) if stored in WIDTHS else 0  # a mask may be stored too
+                numbers[stored] += prod(part.get_shape()) if stored in WIDTHS else 0  # masks may be stored too
     return numbers.most_common(1)[0][0] if numbers else "F32"
 
 
 def check_no_integers(name: str, paths: Iterable[Path]) -> None:
-    """Raises CheckpointError for a matrix of weights that some files, which are not quantised, hold as integers."""
+    """Check that no weight matrix in unquantized files is stored as integers. Raises CheckpointError."""
     for path in paths:
         with _opened(name, path) as file:
             for key in filter(WEIGHT.search, file.keys()):
@@ -184,8 +184,8 @@ def check_no_integers(name: str, paths: Iterable[Path]) -> None:
 
 
 def safetensors_numbers(name: str, path: Path) -> int:
-    """How many numbers a file holds. bitsandbytes keeps a weight of 4 bits as one column, two numbers to a byte. Raises
-    CheckpointError for a truncated file."""
+    """Return how many numbers a file contains. bitsandbytes stores a 4-bit weight as one column, two numbers per byte.
+    Raises CheckpointError for a truncated file."""
     with _opened(name, path) as file:
         parts = [file.get_slice(key) for key in file.keys()]  # noqa: SIM118 - not a dict
         sizes = [(part.get_shape(), WIDTHS.get(part.get_dtype(), 1)) for part in parts]
@@ -203,8 +203,8 @@ def _opened(name: str, path: Path) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a GGUF file's header says. numbers: how many weights it holds. stored: the type of most of them, as "Q4_K",
-    "Q8_0" or "F16". chat_template: whether it has one."""
+    """The header of a GGUF file. numbers: how many weights the file contains. stored: the type of most of them, as
+    "Q4_K", "Q8_0" or "F16". chat_template: whether it has one."""
 
     numbers: int
     stored: str
@@ -212,7 +212,7 @@ class GgufHeader:
 
 
 def gguf_header(name: str, path: Path) -> GgufHeader:
-    """Raises CheckpointError for a file that is not whole, or too large a header, or without the packages."""
+    """Read a GGUF header. Raises CheckpointError for an incomplete file, too large a header or a missing package."""
     if not all(map(find_spec, GGUF)):
         raise CheckpointError(msg(GGUF_NOT_INSTALLED, model=name))
     try:
@@ -223,20 +223,20 @@ def gguf_header(name: str, path: Path) -> GgufHeader:
 
 
 def gguf_config(name: str, path: Path) -> dict[str, Any]:
-    """The configuration that transformers makes of a header. Raises CheckpointError where it makes none."""
+    """Return transformers' configuration of a GGUF header. Raises CheckpointError if there is none."""
     gguf_header(name, path)
     from transformers import AutoConfig  # takes seconds to import
 
     try:
         found = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
-    except Exception as error:  # noqa: BLE001 - a stranger's header raises whatever its reader happens to raise
+    except Exception as error:  # noqa: BLE001 - an untrusted header may make its reader raise anything
         raise CheckpointError(msg(GGUF_UNREADABLE, model=name, file=path.name, why=first_line(error))) from None
     as_json: dict[str, Any] = json.loads(found.to_json_string(use_diff=False))
     return as_json
 
 
 class _GgufReader:
-    """Reads a header from its beginning to its end, little-endian."""
+    """A reader of a little-endian header from its beginning to its end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._size = file, os.fstat(file.fileno()).st_size
@@ -257,9 +257,9 @@ class _GgufReader:
             chats |= self._file.read(length) == GGUF_CHAT_TEMPLATE
             self._skip_value(self._take("I"))
         numbers: Counter[str] = Counter()
-        needed = 0  # bytes of the tensors, which follow the header
+        needed = 0  # bytes of the tensors after the header
         for _ in range(tensors):
-            self._skip(self._take("Q"))  # its name
+            self._skip(self._take("Q"))  # the tensor's name
             axes = self._take("I")
             if axes > MAX_AXES:
                 raise ValueError(msg("a tensor of {axes} axes", axes=axes))
@@ -296,5 +296,5 @@ class _GgufReader:
             elif of_each != TEXT:
                 raise ValueError(msg("an array of type {kind}", kind=of_each))
             else:
-                for _ in range(count):  # ended by the end of the file at the latest
+                for _ in range(count):  # ends at the end of the file at the latest
                     self._skip(self._take("Q"))

@@ -1,8 +1,8 @@
-"""Gives fetching.py a repository's files: from the local cache without any network, or downloaded with progress.
+"""Access to a Hub repository's files: from the local cache without a network, or downloaded with progress.
 
-No request has an access token: users can choose only public repositories.
-Without a network, the Hub's client waits 25 seconds and more, so a short request is made first; it also waits for ever
-for a server that sends a byte now and then, so downloads run in a thread.
+No request has an access token: users can choose only public repositories. Without a network the Hub's client waits 25
+seconds or more, so a short request is made first. It also waits forever for a server that sends a byte now and then, so
+downloads run in a thread.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from threading import Thread
 from time import monotonic
 from typing import TypeVar
 
-from httpx2 import HTTPError  # the hub client's own requests end in these
+from httpx2 import HTTPError  # the error of the Hub client's own requests
 from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -29,10 +29,10 @@ from i18n import N_, msg
 from model.errors import NotAvailable, Stopped, first_line
 
 REACH_SECONDS = 1.5
-PATIENCE = 30.0  # seconds in which a chunk of a download must arrive
-LOOK_SECONDS = 0.2  # between two calls of progress while none does
+PATIENCE = 30.0  # most seconds between two chunks of a download
+LOOK_SECONDS = 0.2  # between two calls of progress while no chunk arrives
 constants.DOWNLOAD_CHUNK_SIZE = 2**18  # bytes; its default of 10 MB may take longer than PATIENCE
-constants.HF_HUB_DISABLE_XET = True  # hf_xet reports in a thread of its own: what progress raises would not stop it
+constants.HF_HUB_DISABLE_XET = True  # hf_xet reports from its own thread: an exception would not stop it
 
 Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in all)
 Answer = TypeVar("Answer")
@@ -65,14 +65,14 @@ UNREACHABLE = N_(
 
 
 def cached(repo: str, files: tuple[str, ...] = ("config.json",)) -> Path | None:
-    """The folder of the local cache with all of these files, or None. Uses no network."""
+    """Return the folder of the local cache that has all of these files, or None. Uses no network."""
     paths = [try_to_load_from_cache(repo, name) for name in files]
     folders = {Path(path).parent for path in paths if isinstance(path, str)}
     return folders.pop() if len(folders) == 1 and all(isinstance(path, str) for path in paths) else None
 
 
 def listing(repo: str, inside: str = "") -> dict[str, int]:
-    """Name -> bytes of the files in a repository's root, or in its folder `inside` ("name/"). Raises NotAvailable
+    """Return the files in a repository's root, or in its folder `inside` ("name/"), name -> bytes. Raises NotAvailable
     within two seconds."""
     api = HfApi(token=False)
     info = _reach(repo, "config.json", lambda: api.model_info(repo, files_metadata=True, timeout=REACH_SECONDS))
@@ -82,11 +82,11 @@ def listing(repo: str, inside: str = "") -> dict[str, int]:
 
 
 def download(repo: str, files: tuple[str, ...], progress: Progress | None = None) -> Path:
-    """The folder with these files, from the cache or the Hub.
+    """Return the folder with these files, from the cache or the Hub.
 
-    progress: called as bytes arrive, and now and then while none do; what it raises stops the download. Raises
-    NotAvailable within two seconds if the Hub cannot be reached or has no such file, within PATIENCE if the download
-    stops.
+    progress: called as bytes arrive, and now and then while none do; an exception that it raises stops the download.
+    Raises NotAvailable within two seconds if the Hub cannot be reached or has no such file, within PATIENCE if the
+    download stalls.
     """
     folder = cached(repo, files)
     if folder is not None:
@@ -103,7 +103,7 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
 
 
 def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
-    """The folder with these files. The thread that downloads them waits for an answer after each report."""
+    """Download files in a thread, which waits for a reply after each progress report, and return their folder."""
     reports: SimpleQueue[tuple[str, int, int] | None] = SimpleQueue()
     go_on: SimpleQueue[bool] = SimpleQueue()
     arrived: Future[Path] = Future()
@@ -111,14 +111,14 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
     def report(*far: str | int) -> None:
         reports.put(far)  # type: ignore[arg-type]
         if not go_on.get():
-            go_on.put(False)  # for every later report
+            go_on.put(False)  # the reply to every later report
             raise Stopped
 
     def fetch() -> None:
         try:
             paths = [hf_hub_download(repo, name, tqdm_class=_reporter(name, report), token=False) for name in files]
             arrived.set_result(Path(paths[-1]).parent)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller raises it
+        except BaseException as error:  # noqa: BLE001 - the caller raises it again
             arrived.set_exception(error)
         reports.put(None)
 
@@ -141,7 +141,7 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
 
 
 def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
-    """The answer to one request, made in a thread: looking up a host's name has no time limit otherwise."""
+    """Return the answer to one request, made in a thread: resolving a host name has no time limit otherwise."""
     if constants.HF_HUB_OFFLINE:
         raise NotAvailable(msg(OFFLINE, repo=repo))
     pool = ThreadPoolExecutor(1)
@@ -156,7 +156,7 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
         raise NotAvailable(why) from None
     except HfHubHTTPError as error:
         raise NotAvailable(msg(REFUSED, repo=repo, why=first_line(error))) from None
-    except Exception as error:  # noqa: BLE001 - whatever the network does
+    except Exception as error:  # noqa: BLE001 - a network may fail in any way
         raise NotAvailable(msg(UNREACHABLE, repo=repo, why=first_line(error))) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -166,7 +166,7 @@ def _reporter(name: str, progress: Callable[..., None]) -> type[tqdm]:
     class Reporter(tqdm):  # type: ignore[misc]  # tqdm brings no types
         def __init__(self, *args: object, **options: object) -> None:
             options["disable"] = False
-            options["file"] = StringIO()  # nothing is written to the screen
+            options["file"] = StringIO()  # nothing is printed
             options.pop("name", None)
             super().__init__(*args, **options)
 

@@ -1,6 +1,6 @@
-"""Image classifiers of transformers (ViT, DeiT, DINOv2): a class token and patches that all see each other.
+"""transformers' image classifiers (ViT, DeiT, DINOv2): a class token and patches that all attend to each other.
 
-Sizes: T tokens, the class token among them; C classes.
+Sizes: T tokens, the class token included; C classes.
 """
 
 from typing import Any
@@ -31,13 +31,13 @@ from serving.settings import Settings
 
 
 class ImageClassifier(Model):
-    """Reads an image and no text; its trace's logits are the classes', [1,C]. classes: their names."""
+    """A model of an image without text; its trace's logits are those of the classes, [1,C]. classes: id -> name."""
 
     network: PreTrainedModel
     kind, standard, predicts = "encoder", MaskSpec(causal=False), False
 
     def __init__(self, name: str, network: Any, processor: Any, classes: dict[int, str]) -> None:
-        """Raises NotSupported for a network that computes something else than our attention does."""
+        """Raises NotSupported for a network whose results differ with Unmask's attention."""
         self.network, self._processor, self.classes = network, processor, classes
         levels = np.arange(64 * 64 * 3).reshape(64, 64, 3) % 251
         batch = self.encode_image("", Image.fromarray(levels.astype(np.uint8)))
@@ -53,7 +53,7 @@ class ImageClassifier(Model):
         check_logits(self.run(batch).logits[:, None], expected[:, None], batch.keep[:, :1])
 
     def _logits(self, run: AttentionRun, batch: ImageBatch) -> Tensor:
-        """[1,C], the attentions computed by run."""
+        """Return the logits [1,C], with the attentions computed by run."""
         with intercepted(run, self.network, 1):
             return logits_of(self.network(**batch.inputs))
 
@@ -62,8 +62,8 @@ class ImageClassifier(Model):
 
     @torch.inference_mode()
     def encode_image(self, text: str, picture: Image.Image) -> ImageBatch:
-        """One row: the class token, others that a network has before its patches, and the patches. Raises ValueError
-        for a text."""
+        """Return one row: the class token, other tokens that a network has before its patches, and the patches. Raises
+        ValueError for a text."""
         if text:
             self.encode([text])
         values = self._prepare(picture)["pixel_values"]
@@ -75,7 +75,7 @@ class ImageClassifier(Model):
         boxes = pixel_boxes(self._prepare, lambda some: embed(some)[0, before:], picture.size)
         places = range(before, tokens)
         return ImageBatch(
-            torch.arange(tokens)[None],  # no ids of a vocabulary: each token is another
+            torch.arange(tokens)[None],  # not vocabulary ids: every token is distinct
             torch.ones(1, tokens, dtype=torch.bool),
             ((*names, *(f"▦{number}" for number in range(1, tokens - before + 1))),),
             picture=np.asarray(picture),
@@ -107,10 +107,10 @@ class ImageClassifier(Model):
 
 
 def load(name: str) -> ImageClassifier:
-    """From a folder, safetensors alone. Raises CheckpointError and its kinds."""
+    """Load a classifier from a folder of safetensors. Raises CheckpointError and its subclasses."""
     settings = Settings.from_environment()
     folder = allowed_folder(name, settings)
-    check_folder(name, folder, settings.model_copy(update={"precision": "float32"}))  # in which it computes
+    check_folder(name, folder, settings.model_copy(update={"precision": "float32"}))  # its only precision
     config = configuration(name, folder)
     check_described(name, config, torch.float32, settings, AutoModelForImageClassification)
     try:
@@ -125,7 +125,7 @@ def load(name: str) -> ImageClassifier:
             output_loading_info=True,
             **SAFE,
         )
-    except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
+    except Exception as error:  # noqa: BLE001 - a damaged file may make its reader raise anything
         words = N_("{model}: it cannot be read ({why}). Fetch its files again")
         raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
     check_finite(name, network)

@@ -1,6 +1,6 @@
-"""A text with an image in it, as a network's own processor prepares both.
+"""A text with an image in it, as the network's own processor prepares it.
 
-Sizes: T tokens of the row, the image's among them.
+Sizes: T tokens of the row, including those of the image.
 """
 
 import json
@@ -31,9 +31,9 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
 
-MAX_LOOKING = 16  # tokens of a text that a page shows
-MAX_MAPPED = 16  # sizes of images whose tokens' boxes are kept
-MAX_SIDE, MAX_AREA = 2**13, 2**26  # pixels of a side, tokens or tiles of an image; pixels of an image
+MAX_LOOKING = 16  # most text tokens whose attention a page shows
+MAX_MAPPED = 16  # most image sizes whose token boxes are cached
+MAX_SIDE, MAX_AREA = 2**13, 2**26  # most pixels per side, tokens or tiles per image; pixels per image
 NEUTRAL = "Write a general description of the image."  # not shown so; Zhang et al. 2025, "MLLMs Know Where to Look"
 COUNTED = re.compile("(height|width|edge|size|pixels|patches|length|seq_len|tokens|pinpoints)$")
 AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
@@ -45,11 +45,11 @@ CANNOT_PREPARE = N_("{model}: it cannot take this text with this image ({why}). 
 
 @dataclass(frozen=True, eq=False)
 class ImageBatch(TokenBatch):
-    """A text with an image in it, one row.
+    """A text with an image in it, as one row.
 
-    picture: the image, uint8 [height, width, 3]. inputs: what the network is given besides ids and mask. image_tokens:
-    where each image token's pixels are, empty where no mapping is known; image_positions: of all image tokens.
-    groups: of tokens that a network's mask may let see each other, int64 [T] each, -1 outside.
+    picture: the image, uint8 [height, width, 3]. inputs: what the network gets besides ids and mask. image_tokens: the
+    pixels of each image token, empty if no mapping is known; image_positions: the positions of all image tokens.
+    groups: sets of tokens that a network's mask may let attend to each other, int64 [T] each, -1 outside.
     """
 
     picture: np.ndarray = field(default_factory=lambda: np.zeros((1, 1, 3), np.uint8))
@@ -58,7 +58,7 @@ class ImageBatch(TokenBatch):
     image_positions: tuple[int, ...] = ()
 
     def rows(self, rows: Sequence[int]) -> Self:
-        """The one row, as often as rows names it, each with the image."""
+        """Repeat the one row, with its image, once per entry of `rows`."""
         repeated = {
             name: torch.cat([value] * len(rows)) if isinstance(value, Tensor) else value
             for name, value in self.inputs.items()
@@ -66,14 +66,14 @@ class ImageBatch(TokenBatch):
         return replace(super().rows(rows), inputs=repeated)
 
     def distinct_ids(self, row: int) -> Tensor:
-        """Image tokens share an id, but not what they hold."""
+        """Return ids that differ for each image token: image tokens share an id, but not their content."""
         ids, places = super().distinct_ids(row).clone(), list(self.image_positions)
         ids[places] = -1 - torch.tensor(places)
         return ids
 
     @property
     def groups(self) -> tuple[Tensor, ...]:
-        """Each run of image tokens; all of them; all up to the last of them; the row."""
+        """Four groupings: runs of image tokens; all image tokens; all tokens up to the last of them; the whole row."""
         here = torch.zeros(self.ids.shape[1], dtype=torch.bool)
         here[list(self.image_positions)] = True
         runs = (here & ~here.roll(1)).long().cumsum(0) - 1
@@ -82,9 +82,9 @@ class ImageBatch(TokenBatch):
 
 
 def image_mask(trace: Trace) -> str:
-    """A network's own mask around an image, as this run of an ImageBatch measured it: "causal", "block" where the
-    image's tokens see each other, "prefix-lm" where others do too, and in how many layers, where not in all;
-    "none" of an encoder."""
+    """Return the network's own mask around an image, as measured by this run of an ImageBatch: "causal", "block" if the
+    image tokens attend to each other, "prefix-lm" if other tokens do too, with the number of layers if not all have it;
+    "none" for an encoder."""
     assert isinstance(trace.batch, ImageBatch)
     if "causal" not in trace.layers[0].context.on(trace.layers[0].context.standard):
         return msg("none")
@@ -98,11 +98,10 @@ def image_mask(trace: Trace) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ImageLook:
-    """What heads of a layer look at in an image. labels: of the S tokens that look; names and boxes: of the P image
-    tokens, boxes none where no mapping is known. weights float32 [H,S,P]; blocked: for each mask that is on, bool
-    [S,P], True = it blocks the cell. mask: see image_mask.
-    unmapped: how many image tokens more there are, which cover no pixels (line breaks, padding).
-    neutral: of a neutral prompt's last token, float32 [H,P], where it was asked for."""
+    """The attention of a layer's heads to an image. labels: of the S query tokens; names and boxes: of the P image
+    tokens, boxes empty if no mapping is known. weights: float32 [H,S,P]; blocked: for each mask that is on, bool [S,P],
+    True = it blocks the cell. mask: see image_mask. unmapped: the number of further image tokens, which cover no pixels
+    (line breaks, padding). neutral: attention of a neutral prompt's last token, float32 [H,P], if it was requested."""
 
     labels: tuple[str, ...]
     names: tuple[str, ...]
@@ -115,9 +114,9 @@ class ImageLook:
 
 
 def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, neutral: str = "") -> ImageLook:
-    """A run of a model on a text and an image, uint8 [height, width, 3]: what every head of a layer looks at, from the
-    text after the image, at most MAX_LOOKING tokens, or the last one where none follows. neutral: a prompt that
-    another run is made with, unless empty.
+    """Run a model on a text and an image, uint8 [height, width, 3], and return the attention of every head of a layer
+    to the image: from the text tokens after it, at most MAX_LOOKING, or from the last token if none follows. neutral: a
+    prompt for a second run, unless empty.
 
     Raises ValueError as encode_image and run do.
     """
@@ -133,7 +132,7 @@ def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, 
 
 
 def looks(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) -> ImageLook:
-    """texts: the positions of the tokens that look."""
+    """Return the attention to the image from the tokens at the positions `texts`."""
     batch = trace.batch
     assert isinstance(batch, ImageBatch)
     boxes = {one.position: one.box for one in batch.image_tokens}
@@ -146,16 +145,16 @@ def looks(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) 
 
 
 class ImagePrompts:
-    """Prepares texts with an image for a network, by its own processor."""
+    """A preparation of texts with an image for a network, by its own processor."""
 
     def __init__(self, name: str, stacks: Stacks, source: Any) -> None:
-        """source: a folder, or a processor in memory. Raises NotSupported where there is none for images."""
+        """source: a folder, or a processor in memory. Raises NotSupported if it has no image processor."""
         config = stacks.network.config
         if isinstance(source, Path) and (kind := processor_of(config)):
             try:
                 check_sizes(source)
                 source = kind.from_pretrained(source, **SAFE)  # type: ignore[attr-defined]
-            except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
+            except Exception as error:  # noqa: BLE001 - a damaged file may make its reader raise anything
                 why = msg(UNREADABLE, model=name, why=first_line(error), files=" and ".join(PROCESSORS))
                 raise CheckpointError(why) from None
         self.processor = source
@@ -163,10 +162,10 @@ class ImagePrompts:
             raise NotSupported(msg(READS_NO_IMAGES, model=name))
         self._name, self._config, self._stacks = name, config, stacks
         self._boxes: dict[Hashable, list[Box | None]] = {}
-        self._lock = Lock()  # a tokenizer of transformers is not for two threads at a time
+        self._lock = Lock()  # transformers' tokenizers are not thread-safe
 
     def encode(self, text: str, picture: Image.Image, label: Callable[[int], str]) -> ImageBatch:
-        """As HuggingFaceModel.encode_image. label: what to show for an id."""
+        """Return the row of a text with an image, see HuggingFaceModel.encode_image. label: what to show for an id."""
         found = self.prepare(text, picture)
         ids, numbers = found["input_ids"], count(1)
         token = getattr(self._config, "image_token_id", None)
@@ -186,7 +185,7 @@ class ImagePrompts:
         return replace(batch, image_tokens=tuple(ImageToken(at, box) for at, box in boxes if box is not None))
 
     def _pixel_boxes(self, batch: ImageBatch, text: str, size: tuple[int, int]) -> list[Box | None]:
-        """See pixel_map; those of images of one size are the same."""
+        """Return the tokens' pixels, see pixel_map, cached by the image's size and its number of tokens."""
         key = size, len(batch.image_positions)
         found = self._boxes.get(key)
         if found is None:
@@ -196,7 +195,7 @@ class ImagePrompts:
             embed = embedder(body, self._stacks.stack, arguments, torch.tensor(batch.image_positions))
             try:
                 found = pixel_boxes(lambda image: self.prepare(text, image), embed, size)
-            except Exception:  # noqa: BLE001 - what a network unlike the others raises; it has no mapping then
+            except Exception:  # noqa: BLE001 - an unusual network may raise anything; it then has no mapping
                 found = []
             if len(self._boxes) >= MAX_MAPPED:
                 self._boxes.clear()
@@ -204,13 +203,13 @@ class ImagePrompts:
         return found
 
     def prepare(self, text: str, picture: Image.Image) -> dict[str, Any]:
-        """Ids, mask and pixels, one row. A text that says nowhere where the image is has it at its beginning.
+        """Return ids, mask and pixels of one row. The image comes first unless the text contains its token.
 
         Raises ValueError for what the processor refuses.
         """
         token = getattr(self.processor, "image_token", None)
         if isinstance(token, str) and token not in text:
-            for pair in AROUND:  # the ids that a network was trained to see around its image's token
+            for pair in AROUND:  # ids around the image token in training
                 ids = [getattr(self._config, name, None) for name in pair]
                 if all(isinstance(one, int) for one in ids):
                     start, end = self.processor.tokenizer.convert_ids_to_tokens(ids)
@@ -220,25 +219,25 @@ class ImagePrompts:
         try:
             with self._lock:
                 return dict(self.processor(images=picture, text=text, return_tensors="pt"))
-        except Exception as error:  # noqa: BLE001 - processors raise what they like
+        except Exception as error:  # noqa: BLE001 - processors may raise anything
             raise ValueError(msg(CANNOT_PREPARE, model=self._name, why=first_line(error))) from None
 
 
 def on_device(inputs: Mapping[str, Any], network: PreTrainedModel) -> dict[str, Any]:
-    """Its own, and in its own precision."""
+    """Move the inputs to the network's device and its precision."""
     device, dtype = network.device, network.dtype
     tensors = {name: value.to(device) for name, value in inputs.items() if isinstance(value, Tensor)}
     return {**inputs, **{name: one.to(dtype) if one.is_floating_point() else one for name, one in tensors.items()}}
 
 
 def check_sizes(folder: Path) -> None:
-    """Raises ValueError for a processor of sizes that no image needs: they would be allocated before any is seen."""
+    """Check the sizes in a processor's files, which would be allocated before any image is seen. Raises ValueError."""
     for path in (folder / file for file in PROCESSORS if (folder / file).is_file()):
         _check(json.loads(read_regular(path, MAX_AREA)))
 
 
 def _check(data: Any, name: str = "", merges: bool = False) -> None:
-    """merges: patches, so that the edges of a size are counts of pixels."""
+    """merges: whether patches are merged, so that the edges of a size are counts of pixels."""
     if isinstance(data, dict | list | tuple):
         for key, value in data.items() if isinstance(data, dict) else ((name, value) for value in data):
             _check(value, key, merges or "merge_size" in data)

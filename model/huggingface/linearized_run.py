@@ -1,8 +1,7 @@
-"""A run of a transformers network with its norms frozen: what its heads read and write, computed by its own layers.
+"""A transformers run with its norms frozen: what its heads read and write, computed by the network's own layers.
 
 Works for any architecture: each layer is called again on parts of its input, and the results are used only if they sum
-to what the run has.
-Sizes: N parts, P positions, T tokens, W width, H heads, D head width, V vocabulary.
+to the run's own values. Sizes: N parts, P positions, T tokens, W width, H heads, D head width, V vocabulary.
 """
 
 import copy
@@ -23,20 +22,20 @@ from model.huggingface.recording import NO_LIST, FrozenNorms, ResidualHooks, Res
 from model.huggingface.stacks import Inputs, Replacement, Stacks, intercepted
 from model.trace import Trace
 
-SLOTS = 32  # positions of a probe
+SLOTS = 32  # positions in a call of a probe
 NO_SUM = N_("What its heads add to the residual stream is not a sum over heads")
 ROUNDED = N_("What each of its heads adds to the residual stream is lost in the rounding of {dtype}: choose float32")
-TOLERANCE = 1e-4  # of the largest number: float32, through a layer
+TOLERANCE = 1e-4  # of the largest number: the rounding of float32 through a layer
 APART = N_("There are other operations between its layers, so its residual stream is not the sum of what they add")
 NORMED = N_("Its layers do more than add to the residual stream, so what a part wrote changes later")
 UNSEEN = N_("The output of its heads does not leave the layer through the module in which it was found")
 
 
 class _ZeroModule(Replacement):
-    """Gives zeros of the shapes that the module gives."""
+    """A replacement that returns zeros in the shapes of the module's output."""
 
     def forward(self, *arguments: Any, **options: Any) -> Any:
-        if type(self.replaced) is nn.Linear:  # a subclass, a router for example, may give more
+        if type(self.replaced) is nn.Linear:  # a subclass, a router for example, may return more
             return arguments[0].new_zeros(*arguments[0].shape[:-1], self.replaced.out_features)
         return _zeros(self.replaced(*arguments, **options))
 
@@ -48,7 +47,7 @@ def _zeros(value: Any) -> Any:
 
 
 def _silenced(module: nn.Module) -> nn.Module:
-    """A copy in which only norms compute; all else gives zeros."""
+    """Return a copy in which only norms compute; everything else returns zeros."""
     if "norm" in type(module).__name__.lower():
         return module
     if next(module.parameters(recurse=False), None) is not None:
@@ -59,11 +58,11 @@ def _silenced(module: nn.Module) -> nn.Module:
 
 
 class LayerProbe:
-    """Calls the layers of a network one by one on slots that all have one position of a text.
+    """Calls of single layers of a network on slots that all have the same position of a text.
 
-    Attention returns prepared outputs, so slots do not influence each other: a layer computes, for many parts of a
-    stream, the query that each makes, or for many outputs of its heads what each adds to the stream.
-    Sizes: N parts, n slots.
+    Attention returns prepared outputs, so slots do not influence each other. A layer can thus compute, for many parts
+    of a stream, the query that each makes, or for many head outputs, what each adds to the stream. Sizes: N parts, n
+    slots.
     """
 
     def __init__(self, stack: Stacks, hooks: ResidualHooks, token: int, position: int, *, own_code: bool) -> None:
@@ -79,7 +78,7 @@ class LayerProbe:
         self._attention_alone: dict[int, nn.Module] = {}
 
     def heads(self, number: int, whole: Tensor, parts: Tensor) -> tuple[Tensor, Tensor]:
-        """q [N,H,D] and k [N,Hkv,D] that parts [N,W] of the stream `whole` [W] make in a layer, its norms frozen."""
+        """Return q [N,H,D] and k [N,Hkv,D] of a layer for parts [N,W] of the stream `whole` [W], with frozen norms."""
         x = self._filled(whole)
         kept, _ = self._call(number, x, None, None)
         found = []
@@ -93,9 +92,9 @@ class LayerProbe:
     def adds(
         self, number: int, attention: nn.Module | None, x: Tensor, whole: Tensor, parts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The output [N,W] of a layer without its MLP on the stream x [W], its heads' outputs `whole` [H,D] replaced by
-        parts [N,H,D], its norms frozen; and its output [W] where the stream and the heads' outputs are 0."""
-        if number not in self._attention_alone:  # only its part with the attention, and norms, compute there
+        """Return a layer's output [N,W] on the stream x [W] without its MLP, with frozen norms and its heads' outputs
+        `whole` [H,D] replaced by parts [N,H,D]; and its output [W] where the stream and the heads' outputs are 0."""
+        if number not in self._attention_alone:  # only the child with the attention, and norms, compute
             layer = self._layers[number].module
             alone = self._attention_alone[number] = copy.copy(layer)
             alone._modules = dict(layer._modules)
@@ -115,7 +114,7 @@ class LayerProbe:
     def _call(
         self, number: int, x: Tensor, outputs: Tensor | None, kept: list[Tensor] | None, module: nn.Module | None = None
     ) -> tuple[list[Tensor], Tensor]:
-        """The norms' deviations and the layer's output; without outputs of its heads it ends at its attention."""
+        """Return the norms' deviations and the layer's output; without head outputs, the call ends at the attention."""
         run, layer = self._run, self._layers[number]
         run.outputs, run.ends = outputs, outputs is None
         with intercepted(run, layer.module, 1), FrozenNorms(kept) as norms:
@@ -123,7 +122,7 @@ class LayerProbe:
                 made = layer.again(x.clone(), module or layer.module)
             except Reached:
                 made = x
-            except Exception as error:  # noqa: BLE001 - what a stranger's layer raises on its own, nobody can list
+            except Exception as error:  # noqa: BLE001 - a third-party layer may raise anything
                 why = f"{type(error).__name__}: {first_line(error)}"
                 raise NotSupported(msg("Its layers cannot be called one by one ({why})", why=why)) from None
         return norms.kept, made
@@ -133,7 +132,7 @@ class LayerProbe:
         return self._padded(one.expand(self._slots, *one.shape))
 
     def _padded(self, some: Tensor) -> Tensor:
-        """[N,..] -> [1,n,..], zeros in the slots that are left."""
+        """Pad with zeros to the number of slots: [N,..] -> [1,n,..]."""
         weight = next(self._layers[0].module.parameters())
         result = weight.new_zeros(1, self._slots, *some.shape[1:])
         result[0, : len(some)] = some
@@ -141,7 +140,7 @@ class LayerProbe:
 
 
 class FrozenNetwork(attribution.LinearizedRun):
-    """One row of a run, run alone."""
+    """One row of a run, computed alone, with its norms frozen."""
 
     def __init__(
         self, stack: Stacks, hooks: ResidualHooks, sites: Sequence[Site], read: ResidualStreams, trace: Trace
@@ -157,7 +156,7 @@ class FrozenNetwork(attribution.LinearizedRun):
         if len(read.layers) != len(leaving) or max(numbers) >= len(leaving):
             raise NotSupported(msg(NO_LIST))
         self._stack, self._hooks, self._read, self._trace = stack, hooks, read, trace
-        self._numbers = numbers  # in the network's list of layers
+        self._numbers = numbers  # positions in the network's list of layers
         self._attentions = {number: site.module for number, site in zip(numbers, sites, strict=True)}
         self._own_code = any(site.own_code for site in sites)
         self._positions = positions_under(trace.spec, trace.batch)[0].tolist()
@@ -194,7 +193,7 @@ class FrozenNetwork(attribution.LinearizedRun):
 
     @torch.inference_mode()
     def write(self, layer: int, position: int, outputs: Tensor) -> Tensor:
-        self._written(layer, position)  # raises where what is added is not known
+        self._written(layer, position)  # raises NotSupported where the heads' contributions are unknown
         made, _ = self._adds(layer, position, torch.cat([torch.zeros_like(outputs[:1]), outputs]))
         return made[1:] - made[0]
 
@@ -217,13 +216,13 @@ class FrozenNetwork(attribution.LinearizedRun):
         return each
 
     def _embedded(self, places: list[int]) -> tuple[list[str], list[Tensor]]:
-        """The input of the first layer, split into tokens and positions where the network has embeddings of both."""
+        """Split the first layer's input into token and position embeddings if the network has an embedding for both."""
         entering = self._read.streams[0][0, places].double().cpu()
         tables = [made for module, _, made in self._read.before if isinstance(module, nn.Embedding)]
         rows = [one.reshape(-1, one.shape[-1])[places].double().cpu() for one in tables]
         if not rows or any(one.shape != entering.shape for one in rows):
             return [attribution.EMBEDDING], [entering]
-        factor = float((rows[0] * entering).sum() / rows[0].square().sum())  # Gemma's are multiplied
+        factor = float((rows[0] * entering).sum() / rows[0].square().sum())  # Gemma scales its token embeddings
         if len(rows) == 1 and _near(rows[0] * factor, entering):
             return [attribution.TOKEN], [entering]
         if len(rows) == 2 and _near(rows[0] + rows[1], entering):
@@ -231,11 +230,11 @@ class FrozenNetwork(attribution.LinearizedRun):
         return [attribution.EMBEDDING], [entering]
 
     def _written(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
-        """What each head of a layer adds to the stream at a position, float64 [H,W], and the layer's bias, [W]."""
+        """Return what each head of a layer adds to the stream at a position, float64 [H,W], and its bias, [W]."""
         if (layer, position) in self._found:
             return self._found[layer, position]
         whole = self._outputs(layer, position)
-        heads = torch.diag_embed(whole.T).permute(1, 2, 0)  # [H,D] -> [H,H,D], each head's alone
+        heads = torch.diag_embed(whole.T).permute(1, 2, 0)  # [H,D] -> [H,H,D], one head's output at a time
         made, bias = self._adds(layer, position, torch.cat([heads, torch.zeros_like(heads[:1]), whole[None]]))
         x = self._read.streams[self._numbers[layer]][0, position]
         nothing, everything = made[-2], made[-1]
@@ -244,7 +243,7 @@ class FrozenNetwork(attribution.LinearizedRun):
         if not _near(nothing, x + bias):
             raise NotSupported(msg(ROUNDED, dtype=dtype) if rounded else msg(NORMED))
         each = made[:-2] - nothing
-        if whole.any() and not each.any():  # a row that attends to nothing adds nothing
+        if whole.any() and not each.any():  # a query that attends to nothing has zero outputs
             raise NotSupported(msg(UNSEEN))
         if not _near(each.sum(0), everything - nothing):
             raise NotSupported(msg(ROUNDED, dtype=dtype) if rounded else msg(NO_SUM))

@@ -1,7 +1,7 @@
-"""Loads a network from a folder that checkpoint_files.py has checked: safetensors or GGUF, no code of the repository.
+"""Loading of a network from a folder that checkpoint_files.py has checked: safetensors or GGUF, no repository code.
 
-It checks that every weight of the files found its place, and merges a LoRA adapter. described.py chooses the class
-before, verify.py runs it next.
+Checks that every weight in the files belongs to the network, and merges a LoRA adapter. described.py chooses the class
+beforehand; verify.py runs the network afterwards.
 """
 
 import re
@@ -31,14 +31,14 @@ from model.huggingface.stacks import stack_names
 from model.huggingface.verify import refusal
 from serving.settings import Settings
 
-MAX_SHARING = 4096  # numbers of 4 bits that have one scale
-BEFORE, LORA_A, LORA_B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
+MAX_SHARING = 4096  # most 4-bit numbers that share a scale
+BEFORE, LORA_A, LORA_B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of tensor names
 NO_ADAPTER = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
 NOT_PLAIN = re.compile(
     "use_dora|rank_pattern|alpha_pattern|modules_to_save|layer_replication|trainable_token_indices"
     "|alora_invocation_tokens|arrow_config"
 )
-KEEP_BASE = ("gaussian", "orthogonal", "eva")  # ways to initialize; peft changes the base's weights for the others
+KEEP_BASE = ("gaussian", "orthogonal", "eva")  # init_lora_weights for which peft leaves the base's weights unchanged
 CANNOT_MERGE = N_(
     "{model} contains an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
     "merge_and_unload), save the result, and choose that."
@@ -56,30 +56,30 @@ UNEXPECTED_WEIGHTS = N_(
     "would be shown: its config.json and its weights do not belong to the same model. Fetch both again."
 )
 NO_LANGUAGE_MODEL = N_("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
-NOT_NEEDED = (  # unexpected weights on which nothing shown depends
+NOT_NEEDED = (  # unexpected weights that do not affect anything shown
     r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$",  # computed from the configuration
-    r"\.(attn|attention|self|self_attn)\.(bias|masked_bias)$",  # the causal mask, stored
-    r"(position_ids|token_type_ids)$",  # counted anew for each text
-    r"num_batches_tracked$",  # of training
-    r"(^|\.)pooler\.",  # makes one vector of a whole text, after all attention
+    r"\.(attn|attention|self|self_attn)\.(bias|masked_bias)$",  # a stored causal mask
+    r"(position_ids|token_type_ids)$",  # recomputed for each text
+    r"num_batches_tracked$",  # a training counter
+    r"(^|\.)pooler\.",  # pools a whole text into one vector, after all attention
     r"(^|\.)(mtp|nextn)\b",  # predicts tokens further ahead, after all attention
     r"(^|\.)((pre_|sop_)?classifier|classification_head|score|qa_outputs|seq_relationship|discriminator_predictions"
     r"|sequence_summary|logits_proj)\.",  # the head of another task
 )
 
-Report = Callable[[str], None]  # called with what is being done; what it raises stops it
-_REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # of the load in this thread
+Report = Callable[[str], None]  # called with a description of the current step; an exception stops loading
+_REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # for the load in this thread
 
 
 def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Replaces transformers' progress bar over weights by reports."""
+    """Replace transformers' progress bar over weights by reports."""
     if _REPORT.get() is None or options.get("desc") != internals.WEIGHTS_BAR:
         return make(*arguments, **options)
     return _reported(list(arguments[0]))
 
 
 def _reported(items: list[Any], desc: str = "") -> Iterator[Any]:
-    """In place of tqdm: reports each item. desc: tqdm's, not used."""
+    """Report each item, in place of tqdm. desc: tqdm's, unused."""
     report = _REPORT.get() or (lambda words: None)
     for place, item in enumerate(items, 1):
         report(msg("tensor {place} of {all}", place=place, all=len(items)))
@@ -93,9 +93,9 @@ logging.set_tqdm_hook(_counted)
 
 @dataclass(frozen=True)
 class OutputHead:
-    """What a checkpoint holds. predicts: whether it has a language-model head. adapted: whether an adapter was merged
-    into the network. stored: the type of the weights in the file, as safetensors writes it; "" in memory. hardware:
-    that computes it.
+    """The contents of a checkpoint. predicts: whether it has a language-model head. adapted: whether an adapter was
+    merged into the network. stored: the type of the weights in the file, in safetensors' notation; "" in memory.
+    hardware: the hardware that computes it.
     """
 
     predicts: bool
@@ -105,8 +105,8 @@ class OutputHead:
 
 
 def read_network(name: str, folder: Path, settings: Settings, report: Report) -> tuple[PreTrainedModel, OutputHead]:
-    """The network in folder with eager attention on the device that was chosen, ready to run, and what the folder holds
-    of its head.
+    """Load the network in a folder, with eager attention, to the chosen device, and return it with what the folder
+    contains of its head.
 
     Raises CheckpointError for weights that do not fit.
     """
@@ -124,11 +124,11 @@ def read_network(name: str, folder: Path, settings: Settings, report: Report) ->
     head = check_report(name, network, found)
     adapted = merge_adapter(name, network, folder)
     check_finite(name, network)
-    if where.device.startswith("cuda"):  # else the convolutions that read images round to 10 bits
+    if where.device.startswith("cuda"):  # else convolutions over images round to 10 bits
         torch.backends.cudnn.allow_tf32 = False
     try:
         network = network if mapped else network.to(where.device)
-    except torch.OutOfMemoryError:  # the device has no room for it after all
+    except torch.OutOfMemoryError:  # too little memory despite the estimate
         torch.cuda.empty_cache()
         dtype = hardware.held_in(stored, "cpu", settings.precision)
         why = msg("{device} has too little memory for it, so it is computed on the CPU", device=where.device)
@@ -139,20 +139,21 @@ def read_network(name: str, folder: Path, settings: Settings, report: Report) ->
 def from_pretrained(
     name: str, folder: Path, dtype: torch.dtype, settings: Settings, auto: Any = None, **options: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """The network in a folder, in eval mode, and transformers' report on its weights; an adapter is not merged.
+    """Load the network in a folder in eval mode, without an adapter, and return it with transformers' report on its
+    weights.
 
-    auto: transformers' class that makes it, the one of a language model unless given.
-    Reads only safetensors and runs no code of the repository. Raises NotSupported for no language model, TooLarge for
-    too much memory, CheckpointError for damaged files.
+    auto: transformers' class that makes it, the one of a language model by default. Reads only safetensors and runs no
+    code of the repository. Raises NotSupported if it is no language model, TooLarge for too much memory,
+    CheckpointError for damaged files.
     """
     config = configuration(name, folder)
     try:
         check_described(name, config, dtype, settings, auto)
         gguf = gguf_option(name, folder)
-        if gguf:  # with blocks left as they are, it would fetch code for them from the Hub
+        if gguf:  # without dequantizing, transformers would fetch kernels from the Hub
             options["quantization_config"] = GgufConfig(dequantize=True)
         packed = formats.bitsandbytes_type(config.to_dict())
-        if packed:  # else it would be read into a GPU's memory, whatever was chosen
+        if packed:  # else it would be loaded to a GPU, whatever was chosen
             options.setdefault("device_map", "cpu")
         network, found = (auto or class_for(config)).from_pretrained(
             folder,
@@ -161,7 +162,7 @@ def from_pretrained(
             use_safetensors=True,
             **gguf,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # said below; it would point to a report that only its log has
+            ignore_mismatched_sizes=True,  # reported below; transformers' error refers to a report in its log
             variant=formats.variant(checkpoint_files.local_files(folder)),
             adapter_kwargs=NO_ADAPTER,
             **SAFE,
@@ -173,9 +174,9 @@ def from_pretrained(
         raise refusal(name, config.model_type, error) from None
     except (CheckpointError, Stopped):
         raise
-    except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
+    except Exception as error:  # noqa: BLE001 - a damaged file may make its reader raise anything
         words = N_("{model}: the weights do not fit the configuration ({why}). Fetch its files again.")
-        why = f"{type(error).__name__}: {first_line(error)}"  # a KeyError says its key alone
+        why = f"{type(error).__name__}: {first_line(error)}"  # a KeyError's message is its key alone
         raise CheckpointError(msg(words, model=name, why=why)) from None
     for tensor, stored, expected in sorted(found["mismatched_keys"]):
         shapes = {"stored": list(stored), "expected": list(expected)}
@@ -184,7 +185,7 @@ def from_pretrained(
 
 
 def dequantized(network: Any, dtype: torch.dtype) -> Any:
-    """A network that bitsandbytes packed, with plain weights. Raises an error for parts that do not fit each other."""
+    """Dequantize a network that bitsandbytes packed. Raises an exception for parts that do not fit each other."""
     turned = []
     for name, module in network.named_modules():
         if (state := getattr(getattr(module, "weight", None), "quant_state", None)) is not None:
@@ -192,19 +193,19 @@ def dequantized(network: Any, dtype: torch.dtype) -> Any:
             module.weight = nn.Parameter(_of_four_bits(module.weight, state, shape), requires_grad=False)
         turned += [name] if getattr(module, "source_cls", None) is Conv1D else []
     network = network.dequantize(dtype)
-    for name in turned:  # GPT-2's: transformers makes linear layers of them, whose weights are the other way round
+    for name in turned:  # GPT-2's Conv1D: transformers replaced it by Linear, whose weight is transposed
         linear = network.get_submodule(name)
         made = Conv1D(linear.out_features, linear.in_features)
         made.weight, made.bias = nn.Parameter(linear.weight.detach().T.contiguous()), linear.bias
         network.set_submodule(name, made)
-    for weight in network.parameters():  # transformers leaves those that were not packed in float32
+    for weight in network.parameters():  # transformers leaves weights that were not packed in float32
         weight.data = weight.data.to(dtype)
     return network
 
 
 def _of_four_bits(weight: Tensor, state: Any, shape: tuple[int, int]) -> Tensor:
-    """Not by bitsandbytes' kernels: they read beyond the parts of a damaged file, and the CPU's are wrong where a row
-    is no whole number of blocks."""
+    """Unpack a 4-bit weight. bitsandbytes' kernels are not used: they read beyond the end of damaged data, and those
+    for the CPU are wrong where a row is not a whole number of blocks."""
     if tuple(state.shape) != shape:
         words = N_("expected a packed weight of {shape}, got {got}")
         raise ValueError(msg(words, shape=list(shape), got=list(state.shape)))
@@ -216,7 +217,7 @@ def _of_four_bits(weight: Tensor, state: Any, shape: tuple[int, int]) -> Tensor:
 
 
 def _scaled(table: Tensor, numbers: Tensor, scales: Tensor, size: int) -> Tensor:
-    """What the table has for each number, times the scale of its block of this size."""
+    """Look up each number in the table and multiply it by the scale of its block of `size` numbers."""
     if not 1 < size <= MAX_SHARING:
         raise ValueError(msg("expected a scale for 2 to {most} numbers, got {got}", most=MAX_SHARING, got=size))
     blocks = -(-len(numbers) // size)
@@ -225,9 +226,9 @@ def _scaled(table: Tensor, numbers: Tensor, scales: Tensor, size: int) -> Tensor
 
 @torch.inference_mode()
 def merge_adapter(name: str, network: PreTrainedModel, folder: Path) -> bool:
-    """Add the adapter in folder to the network's weights; False where there is none.
+    """Add the adapter in a folder to the network's weights; return False if there is none.
 
-    Raises CheckpointError for one that is no plain LoRA or does not fit the network.
+    Raises CheckpointError if it is not a plain LoRA or does not fit the network.
     """
     files = checkpoint_files.local_files(folder)
     if not formats.is_beside_its_base(files):
@@ -268,7 +269,7 @@ def _lora_scale(config: dict[str, Any]) -> float:
 
 
 def _add_lora(network: PreTrainedModel, target: str, b: Tensor, a: Tensor) -> None:
-    """b [out,rank], a [rank,in]."""
+    """Add b·a to a target's weight: b [out,rank], a [rank,in]."""
     try:
         module = network.get_submodule(target.removeprefix(BEFORE))
     except AttributeError:
@@ -277,19 +278,19 @@ def _add_lora(network: PreTrainedModel, target: str, b: Tensor, a: Tensor) -> No
         raise ValueError(msg("weights for {target} ({kind})", target=target[:80], kind=type(module).__name__))
     left, right = (a.T, b.T) if isinstance(module, Conv1D) else (b, a)  # Conv1D's weight is [in,out]
     shape = [*left.shape[:1], *right.shape[1:]]
-    if shape != list(module.weight.shape):  # before they are multiplied: little makes much
+    if shape != list(module.weight.shape):  # before multiplying: small factors may make a huge product
         shapes = {"shape": shape, "own": list(module.weight.shape)}
         raise ValueError(msg("weights of {shape} for {target}, which has {own}", target=target[:80], **shapes))
     module.weight += (left @ right).to(module.weight)
 
 
 def needed_weights(keys: Iterable[str]) -> list[str]:
-    """The names of the weights that something shown depends on."""
+    """Return the names of the weights that affect something shown."""
     return sorted(key for key in keys if not any(re.search(known, key) for known in NOT_NEEDED))
 
 
 def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) -> OutputHead:
-    """The head that the files hold. Raises CheckpointError for missing weights and for unexpected ones."""
+    """Return the head that the files contain. Raises CheckpointError for missing weights and for unexpected ones."""
     lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
     if lost:
         raise CheckpointError(msg(MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
@@ -303,7 +304,7 @@ def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) ->
 
 
 def head_of(name: str, network: PreTrainedModel) -> OutputHead:
-    """The head of a network in memory. Raises NotSupported for one without."""
+    """Return the head of a network in memory. Raises NotSupported if it has none."""
     architecture = type(network).__name__
     if not is_language_model(architecture):
         raise NotSupported(msg(NO_LANGUAGE_MODEL, model=name, architecture=architecture))

@@ -1,6 +1,6 @@
-"""A model as transformers itself runs it: its own class, its own kernels, nothing of ours in between.
+"""A model as transformers itself runs it: its own class and kernels, without Unmask's attention.
 
-The adapter runs a network's attention through our core. What is loaded here is for asking what the network does alone.
+The adapter runs a network's attention through Unmask's core. A network loaded here shows what it computes alone.
 """
 
 from pathlib import Path
@@ -22,10 +22,10 @@ UNKNOWN = N_("{model}: its architecture ({kind}) is unknown to transformers. Cho
 
 
 def find(name: str, settings: Settings, *, download: bool = False, progress: hub.Progress | None = None) -> Path:
-    """The folder of a model by its catalog name, its hub id or as a folder.
+    """Return the folder of a model, given by its catalog name, Hub id or folder.
 
-    Nothing is downloaded unless `download` says so. Raises NotAvailable with the size of what would be;
-    CheckpointError for a name that means nothing, is not offered here, or is a model of another page.
+    Nothing is downloaded unless `download` is True. Raises NotAvailable with the size of the missing download;
+    CheckpointError for an invalid name or a model that is not offered here or belongs to another page.
     """
     if catalog.ships(name):
         return catalog.fetch(name, None, settings)
@@ -49,10 +49,10 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
 
 
 def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The network in a folder, in eval mode, with the attention kernel that transformers chooses for it.
-    Without its language-model head where the files have none.
+    """Load the network in a folder, in eval mode, with the attention kernel that transformers chooses for it, and
+    without its language-model head if the files have none.
 
-    Safetensors alone, no code of the repository. Raises CheckpointError and its kinds.
+    Reads only safetensors and runs no code of the repository. Raises CheckpointError and its subclasses.
     """
     config = checkpoint_files.check_folder(name, folder, settings)
     model_type = config["model_type"]
@@ -62,7 +62,7 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     try:
         network: PreTrainedModel
         network, found = loading.from_pretrained(name, folder, dtype, settings)
-        if found["missing_keys"]:  # transformers would make a head at random
+        if found["missing_keys"]:  # transformers would initialize a head at random
             network, found = loading.from_pretrained(name, folder, dtype, settings, AutoModel)
     except NotSupported:
         raise NotSupported(msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)) from None

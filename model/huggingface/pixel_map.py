@@ -1,9 +1,9 @@
-"""From an image's tokens back to its pixels, measured: what a processor resized, cropped, tiled or merged is inverted.
+"""A measured mapping from image tokens back to pixels, inverting a processor's resizing, cropping, tiling and merging.
 
-Two ramps through the processor say which pixel of the image each of its outputs was made from. Which outputs a token is
-made from is assumed (`_cells`), and then proved by changing them: in pass b, those of every token whose number has bit
-b, with the towers' attention off, must change these tokens and no other. A mapping that fails is none.
-Sizes: N tiles, T image tokens. A processor's flat patches are put together to one tile.
+Two ramps sent through the processor give the pixel that each of its outputs was made from. Which outputs a token is
+made from is guessed (`_cells`) and then verified by changing them: in pass b, with the towers' attention off, changing
+the outputs of every token whose number has bit b must change these tokens and no others. A mapping that fails is
+discarded. Sizes: N tiles, T image tokens. A processor's flat patches are put together to one tile.
 """
 
 import copy
@@ -21,19 +21,19 @@ from model.huggingface.attention_hook import NAME, Reached, ScriptedAttention, a
 from model.huggingface.stacks import Replacement
 from model.images.patches import Box, clipped
 
-GOLDEN = 0.618034  # of a dither: its multiples' fractions are spread evenly
-CHANGED = 1e-5  # of the largest number in the tokens' embeddings; what is not changed is the same to the bit
-EMPTY = 1e-6  # pixels of the image, of which a token has a part of one at least
-Cell = tuple[int, ...]  # tile, left, top, right, bottom, in the processor's pixels
-Cells = list[Cell | None]  # of each token, None for one that is made from no pixels
+GOLDEN = 0.618034  # dither step: the fractional parts of its multiples are evenly spread
+CHANGED = 1e-5  # of the largest embedding value; unchanged embeddings are bitwise equal
+EMPTY = 1e-6  # pixels; a token that covers less of the image covers none of it
+Cell = tuple[int, ...]  # tile, left, top, right, bottom, in processed pixels
+Cells = list[Cell | None]  # one per token, None for a token made from no pixels
 Size = tuple[int, ...]  # height and width
 Prepare = Callable[[Image.Image], Mapping[str, Any]]  # from an image to a network's inputs
 Embed = Callable[[Tensor], Tensor]  # from pixel values to the image tokens' embeddings [T,W]
 
 
 def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list[Box | None]:
-    """The pixels of each image token, None for one without any (padding, a line break); an empty list if no mapping is
-    known. size: the image's width and height."""
+    """Return the pixels of each image token, None for one without any (padding, a line break); an empty list if no
+    mapping is known. size: the image's width and height."""
     inputs = pixels_of(_ramps(size))
     values = inputs.get("pixel_values")
     if not isinstance(values, Tensor):
@@ -41,17 +41,17 @@ def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list
     black, white = (pixels_of(Image.new("RGB", size, tone))["pixel_values"] for tone in ("black", "white"))
     share = torch.where(white == black, torch.nan, (values - black) / (white - black))
     grid = next((value[0].tolist()[1:] for name, value in inputs.items() if name.endswith("grid_thw")), None)
-    shape = (*share.shape[:-3], 1, *share.shape[-2:])  # [N,H,W] on the tiles -> what broadcasts to the pixel values
+    shape = (*share.shape[:-3], 1, *share.shape[-2:])  # broadcasts a plane [N,H,W] on the tiles to the pixel values
     tiles, spread = share.reshape(-1, *share.shape[-3:]), lambda plane: plane.reshape(shape)
     if grid is not None:
         tiles, spread = _put_together(share, *grid)
     regions, tokens = [_region(tile, size) for tile in tiles], embed(values)
-    while len(regions) > 1 and regions[-1] is None:  # a tile that is padding alone
+    while len(regions) > 1 and regions[-1] is None:  # drop tiles of padding alone
         regions.pop()
     cells = _cells(len(tokens), regions, tiles.shape[-2:]) if regions and all(regions) else []
     planes = torch.zeros(len(tiles), *tiles.shape[-2:])
     side = max((cell[3] - cell[1] for cell in cells if cell is not None), default=0)
-    for less in range(side, 0, -1):  # a tile may be some pixels longer than its patches
+    for less in range(side, 0, -1):  # a tile may be some pixels larger than its patches
         if tiles.shape[-1] // less != tiles.shape[-1] // side:
             break
         tried = [cell and (cell[0], *(edge // side * less for edge in cell[1:])) for cell in cells]
@@ -61,11 +61,11 @@ def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list
 
 
 def embedder(body: nn.Module, stack: nn.Module, inputs: dict[str, Any], positions: Tensor) -> Embed:
-    """What a stack is given at the positions of the image's tokens, with the attention of all that is before it set to
-    0: each patch alone. The network is not changed."""
+    """Return a function from pixel values to a stack's inputs at the image tokens' positions, with all attention before
+    the stack set to 0, so that each patch is embedded alone. The network is not changed."""
     shared: dict[int, Any] = {id(one): one for one in (*body.parameters(), *body.buffers())}
     alone = copy.deepcopy(body, shared | {id(stack): _End(stack)})
-    internals.set_attention_name(alone, NAME, [alone])  # of a copy's configurations
+    internals.set_attention_name(alone, NAME, [alone])  # changes the copy's configurations
     for module in alone.modules():
         if re.search("Att(?!.*(Layer|Block))", type(module).__name__):
             module.register_forward_hook(
@@ -85,15 +85,15 @@ def embedder(body: nn.Module, stack: nn.Module, inputs: dict[str, Any], position
 
 
 class _End(Replacement):
-    """Stands in for a stack and ends the forward pass there."""
+    """A replacement for a stack that ends the forward pass there."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> None:
         raise Reached(inputs_embeds)
 
 
 def _ramps(size: tuple[int, int]) -> Image.Image:
-    """Red grows from left to right, green from top to bottom, each from 0 to 1 over the whole image; dithered across,
-    so that a mean of some pixels is finer than their levels."""
+    """Return an image whose red grows from left to right and green from top to bottom, from 0 to 1 over the whole
+    image, dithered so that a mean of several pixels is finer than their levels."""
     (wide, high), levels = size, np.zeros((size[1], size[0], 3))
     x, y = np.arange(wide), np.arange(high)[:, None]
     levels[..., 0] = 255 * (x + 0.5) / wide + y * GOLDEN % 1
@@ -102,9 +102,9 @@ def _ramps(size: tuple[int, int]) -> Image.Image:
 
 
 def _put_together(values: Tensor, rows: int, columns: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """One tile of patches [rows · columns, ..], in whatever order: each says where it is from; and from numbers on it
-    [1,H,W] to the same on the pixel values."""
-    frames = (values[0].numel() // 3, values[0].numel() // 6)  # one, or two alike
+    """Join flat patches [rows · columns, ..], in any order, into one tile: each patch's ramp gives its position. Also
+    return a function from numbers on the tile [1,H,W] to the same numbers on the pixel values."""
+    frames = (values[0].numel() // 3, values[0].numel() // 6)  # one frame, or two equal ones
     side = next(round(area**0.5) for area in frames if round(area**0.5) ** 2 == area)
     patches = values.reshape(len(values), 3, -1, side, side)[:, :, 0]
     x, y = ((patches[:, channel].nanmean((1, 2)) * count).long() for channel, count in ((0, columns), (1, rows)))
@@ -115,18 +115,18 @@ def _put_together(values: Tensor, rows: int, columns: int) -> tuple[Tensor, Call
 
 
 def _region(tile: Tensor, size: tuple[int, int]) -> Box | None:
-    """What of the image a tile [3,H,W] covers, in its pixels; padding reaches out of it. None where its pixels are not
-    those of a resized image, in the same order."""
+    """Return what a tile [3,H,W] covers, in the image's pixels; padding extends beyond the image. None if its pixels
+    are not those of a resized image in the same order."""
     ends = []
     for channel, length in enumerate(size):
         line = tile[channel].nanmean(channel).double()
-        inner = (line > 0.1) & (line < 0.9)  # what is near an edge of the image is resized with less around it
+        inner = (line > 0.1) & (line < 0.9)  # pixels near an edge are resized differently
         at, here = (some[inner if inner.sum() > 2 else ~line.isnan()] for some in (torch.arange(len(line)), line))
         if len(at) < 2:
             return None
         apart = at - at.double().mean()
         slope = float((apart * (here - here.mean())).sum() / apart.square().sum())
-        whole = round(1 / max(slope, 1e-6))  # pixels that the whole image was resized to
+        whole = round(1 / max(slope, 1e-6))  # pixels of the whole resized image
         before = float((here * whole - at - 0.5).mean())
         if abs(before - round(before)) > 0.3:
             return None
@@ -135,8 +135,8 @@ def _region(tile: Tensor, size: tuple[int, int]) -> Box | None:
 
 
 def _cells(tokens: int, regions: list[Any], tile: Size) -> Cells:
-    """Each tile's tokens row by row; or the first tile's and then, row by row, those of all others together, without
-    rows or columns of padding, and with a token at the end of each row (LLaVA-NeXT)."""
+    """Guess the cells: each tile's tokens row by row; or the first tile's, then all others' together row by row,
+    without rows or columns of padding and with a token at the end of each row (LLaVA-NeXT)."""
     rows = round((tokens / len(regions) * tile[0] / tile[1]) ** 0.5)
     columns = round(rows * tile[1] / tile[0])
     if rows * columns * len(regions) == tokens and rows * tile[1] == columns * tile[0]:
@@ -168,7 +168,7 @@ def _packed(tokens: int, side: int, regions: list[Box], tile: Size) -> Cells:
 
 
 def _box(cell: Cell, region: Any, tile: Size, size: tuple[int, int]) -> Box | None:
-    """A cell's box in the image; None if it is padding alone."""
+    """Return a cell's box in the image; None if it is padding alone."""
     left, top, right, bottom = region
     x, y = (right - left) / tile[1], (bottom - top) / tile[0]
     box = left + cell[1] * x, top + cell[2] * y, left + cell[3] * x, top + cell[4] * y
@@ -179,7 +179,7 @@ def _box(cell: Cell, region: Any, tile: Size, size: tuple[int, int]) -> Box | No
 def _proved(
     values: Tensor, tokens: Tensor, cells: Cells, embed: Embed, planes: Tensor, spread: Callable[[Tensor], Tensor]
 ) -> bool:
-    """Whether changing a cell's pixel values changes the embedding of its token, and no other. planes: 0 [N,H,W]."""
+    """Whether changing a cell's pixel values changes its token's embedding and no other. planes: zeros [N,H,W]."""
     noise = torch.randn(values.shape, generator=torch.Generator().manual_seed(0)).to(values)
     for bit in range(len(cells).bit_length()):
         chosen = torch.tensor([cell is not None and bool(number >> bit & 1) for number, cell in enumerate(cells, 1)])

@@ -1,6 +1,5 @@
-"""Finds, in one small pass through a network, its attentions, the masks that each has and the layer that it is in; and
-what layers without attention are. A network's own masks are recognised from transformers' mask functions or from what
-is added to the scores.
+"""Detection of a network's attentions, their masks and layers in one small pass, and of the kinds of its other layers.
+A network's own masks are recognised from transformers' mask functions or from what is added to the scores.
 
 Sizes: B rows, H query heads, Hkv key-value heads, Q queries, K keys, D head width.
 """
@@ -25,16 +24,16 @@ from model.masks import MASK_NAMES, MaskContext, MaskSpec
 
 ATTENTION = "attention"
 STATE_SPACE, RECURRENCE, LINEAR_ATTENTION = N_("state space"), N_("recurrence"), N_("linear attention")
-LAYER_KINDS = (  # (pattern of the names of a layer's parts, kind); the first match counts
+LAYER_KINDS = (  # (pattern of the names of a layer's parts, kind); the first match is used
     (r"cross.?att", N_("cross-attention to images")),
-    (r"attention|attn", None),  # an attention that was not found
+    (r"attention|attn", None),  # an attention that the probe did not find
     (r"mamba|ssm|statespace", STATE_SPACE),
     (r"delta|lightning|retention|linearatt", LINEAR_ATTENTION),
     (r"recurrent|rglru|rwkv|lstm", RECURRENCE),
     (r"conv", N_("convolution")),
     (r"mlp|moe|expert|feedforward|ffn", N_("feed-forward")),
 )
-BESIDE = (  # the same for the name and class of one part that writes into the residual stream
+BESIDE = (  # (pattern, kind) for the name and class of a part that writes into the residual stream
     (r"mlp|moe|expert|feed_?forward|ffn", "MLP"),
     (r"conv(?!1d)", "convolution"),
     *((words, kind) for words, kind in LAYER_KINDS if kind not in (None, "convolution", "feed-forward")),
@@ -46,7 +45,7 @@ UNKNOWN_KIND = N_("its layer {number} ({name}) is of a kind that Unmask does not
 
 @dataclass(frozen=True)
 class Place:
-    """The layer of an attention. path: of the list of layers; number: in that list; serial: of the call."""
+    """The layer of an attention. path: of the list of layers; number: in that list; serial: of the module's call."""
 
     path: str
     number: int
@@ -54,8 +53,8 @@ class Place:
 
 
 def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
-    """The number of each attention's layer; None if these are not unique: shared weights, nested blocks, layers with
-    several attentions one after the other, as LongCat-Flash has, which transformers counts one by one too."""
+    """Return the number of each attention's layer; None if they are not unique: shared weights, nested blocks, or
+    several attentions per layer in sequence, as in LongCat-Flash, which transformers too counts one by one."""
     found = [place for place in places if place is not None]
     numbers = tuple(place.number for place in found)
     if len(set(numbers)) < len(places) or len({place.path for place in found}) > 1:
@@ -64,9 +63,9 @@ def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
 
 
 def layer_kinds(stack: nn.Module, sites: "Sequence[Site]") -> tuple[str, ...]:
-    """The kind of each layer of the stack with these attentions, in one list of layers.
+    """Return the kind of each layer of the stack with these attentions, whose layers are in one list.
 
-    Raises NotSupported for another layer that seems to have attention.
+    Raises NotSupported for any other layer that seems to have attention.
     """
     shown, kinds = {site.place.number: site for site in sites if site.place is not None}, []
     path = next(site.place.path for site in sites if site.place is not None)
@@ -86,7 +85,7 @@ def layer_kinds(stack: nn.Module, sites: "Sequence[Site]") -> tuple[str, ...]:
 
 
 def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
-    """What of a layer writes into the residual stream besides its attention: "MLP", "state space + MLP" …"""
+    """Name the parts of a layer, besides its attention, that write into the residual stream: "state space + MLP" …"""
     found = _kinds_beside(layer, attention)
     return msg_list([*map(msg, sorted(found - {"MLP"})), *(["MLP"] if "MLP" in found or not found else [])], " + ")
 
@@ -103,20 +102,20 @@ def _kinds_beside(layer: nn.Module, attention: nn.Module | None) -> set[str]:
 
 
 FAR_POSITIONS = 64
-AS_GOOD_AS_BLOCKED = -9999.0  # what networks add to a score to block it is at most this; a bias is more
+AS_GOOD_AS_BLOCKED = -9999.0  # networks block a score by adding at most this; a bias is above it
 EDGES = re.compile(r"window|chunk|local|block|radius|stride|top_?k|budget|landmark|segment")
 OWN_MASK = N_("its mask is neither causal nor a sliding window nor chunks, or it does not block padding")
 
 
 @dataclass(frozen=True)
 class NativeMask:
-    """The masks of one attention, without padding. sizes: (kind, positions)."""
+    """The masks of one attention apart from padding. sizes: (kind, positions)."""
 
     causal: bool
     sizes: tuple[tuple[str, int], ...] = ()
 
     def cells(self, positions: Tensor) -> Tensor:
-        """bool [S,S], True = may attend, at these increasing positions of a text without padding."""
+        """Return bool [S,S], True = may attend, at these increasing positions of a text without padding."""
         query, key = positions[None, None, :, None], positions[None, None, None]
         cells = Cells(query, key, query, key, int(positions[-1]) + 1)
         allowed = torch.ones(len(positions), len(positions), dtype=torch.bool)
@@ -126,14 +125,14 @@ class NativeMask:
         return allowed
 
     def over(self, keep: Tensor, queries: int) -> Tensor:
-        """bool, broadcastable to [B,1,Q,K]: with padding, keep [B,K]."""
+        """Return the mask with padding, for keep [B,K]: bool, broadcastable to [B,1,Q,K]."""
         context = MaskContext(keep, queries, 1, sizes=dict(self.sizes))
         allowed = context.allowed(MaskSpec(causal=self.causal))
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=keep.device) if allowed is None else allowed
 
 
 def edges_of(config: PreTrainedConfig) -> tuple[int, ...]:
-    """The lengths of windows, chunks and blocks in a configuration."""
+    """Return the lengths of windows, chunks and blocks in a configuration."""
     found = set()
 
     def visit(data: Any, name: str = "") -> None:
@@ -148,7 +147,7 @@ def edges_of(config: PreTrainedConfig) -> tuple[int, ...]:
 
 
 def far_positions(edges: tuple[int, ...], context: int) -> Tensor:
-    """Positions from 0 to the end of the context, dense at the start and on both sides of every edge."""
+    """Return positions from 0 to the end of the context, dense at the start and on both sides of every edge."""
     near = [edge + step for edge in (4, *_sizes(edges)) for step in range(-4, 4)]
     spread = torch.linspace(0, context - 1, FAR_POSITIONS).long().tolist()
     return torch.tensor(sorted({position for position in (*near, *spread) if 0 <= position < context}))
@@ -157,12 +156,12 @@ def far_positions(edges: tuple[int, ...], context: int) -> Tensor:
 def mask_of_function(
     mask_function: Callable[..., Any], tokens: int, edges: tuple[int, ...], far: Tensor
 ) -> NativeMask | None:
-    """The mask of transformers' function of (row, head, query, key), None for an unknown kind. It is compared at the
+    """Identify transformers' mask function of (row, head, query, key); None for an unknown kind. It is compared at the
     far positions, so that a pass over a few tokens finds a window of thousands."""
     for positions in (far, torch.arange(tokens)):
         try:
             native = _asked(mask_function, positions)
-        except IndexError:  # it looks something up for each token of the text
+        except IndexError:  # the function indexes a tensor with one entry per token of the text
             continue
         for candidate in _candidates(edges):
             if torch.equal(native, candidate.cells(positions)):
@@ -171,7 +170,7 @@ def mask_of_function(
 
 
 def _asked(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
-    """bool [n,n]. On the CPU: on a GPU, an index out of range makes CUDA unusable for the rest of the process."""
+    """Evaluate the mask function: bool [n,n]. On the CPU: an index out of range on a GPU makes CUDA unusable."""
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
     with _OnCpu():
         found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
@@ -179,7 +178,7 @@ def _asked(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
 
 
 class _OnCpu(TorchFunctionMode):
-    """Within it, functions of tensors take these to the CPU, wherever they are."""
+    """A mode in which functions of tensors first move them to the CPU."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         here = {name: self._moved(one) for name, one in (kwargs or {}).items()}
@@ -194,8 +193,8 @@ class _OnCpu(TorchFunctionMode):
 def image_groups(
     mask_function: Callable[..., Any], native: NativeMask, groups: Sequence[Tensor]
 ) -> tuple[NativeMask, Tensor | None]:
-    """The mask of a row with an image in it, by transformers' function: as on text, or besides some tokens see each
-    other, one of `groups`, int64 [T] each, -1 outside. Raises NotSupported for another one."""
+    """Identify the mask of a row with an image by transformers' function: as on text, or with the tokens of one of
+    `groups` (int64 [T] each, -1 outside) attending to each other. Raises NotSupported for any other mask."""
     positions = torch.arange(len(groups[0]))
     found = _asked(mask_function, positions)
     if torch.equal(found, native.cells(positions)):
@@ -211,7 +210,7 @@ def image_groups(
 
 
 def mask_of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]) -> NativeMask:
-    """The mask that blocks these cells [B,1 or H,Q,K] of a batch with keep [B,K], at its real queries [B,Q].
+    """Identify the mask that blocks these cells [B,1 or H,Q,K] of a batch with keep [B,K], at its real queries [B,Q].
 
     Raises NotSupported for an unknown kind.
     """
@@ -227,7 +226,7 @@ def masks_differ(one: Tensor, other: Tensor, real: Tensor) -> bool:
 
 
 def mask_and_bias(added: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """What is added to the scores -> the cells that it blocks (bool) and the remaining bias; None for none."""
+    """Split a term added to the scores into the cells that it blocks (bool) and a remaining bias; None for none."""
     if added.dtype == torch.bool:
         return (None, None) if bool(added.all()) else (~added, None)
     blocked = added <= AS_GOOD_AS_BLOCKED
@@ -244,7 +243,7 @@ def _candidates(edges: tuple[int, ...]) -> Iterator[NativeMask]:
 
 
 def _sizes(edges: tuple[int, ...]) -> list[int]:
-    """The edges, as inclusive and exclusive distances, whole or half on each side."""
+    """Return the edges as inclusive and exclusive distances, whole or half on each side."""
     return sorted({size for edge in edges for size in (edge, edge + 1, edge // 2, edge // 2 + 1) if size > 0})
 
 
@@ -261,7 +260,7 @@ class Site:
     masks. heads: query and key-value heads. bytes_per_token: of q, k and v. masks_itself: whether its code adds all of
     them to the scores. own_code: whether its code computes attention without transformers' attention interface.
     selects: whether it attends only to some of the tokens that its masks allow, selected by the network for each text.
-    place: the layer, None if the network has no list of layers. calls: in how many its values come, see Call.continues.
+    place: the layer, None if the network has no list of layers. calls: how many pass its values, see Call.continues.
     """
 
     module: nn.Module | None
@@ -284,18 +283,18 @@ class Site:
 
 
 class Probe(AttentionRun):
-    """Finds a network's attentions; its output is not the network's. The encoder's and the decoder's inputs must differ
-    in length: cross-attention is recognised by its shape.
+    """A run that finds a network's attentions; its output is not the network's. The inputs of encoder and decoder must
+    differ in length, because cross-attention is recognised by its shape.
 
-    sites: every attention so far.
+    sites: the attentions found so far.
     """
 
     def __init__(self, keeps: dict[str, Tensor], edges: tuple[int, ...], far: Tensor) -> None:
         """keeps: see Inputs.keeps. edges: see edges_of. far: see far_positions."""
         super().__init__(keep.shape[1] for keep in keeps.values())
         self._keeps, self._edges, self._far = keeps, edges, far
-        self._given: list[tuple[Tensor, NativeMask | None]] = []  # the masks that transformers asked for
-        self._running: list[tuple[str, nn.Module, int]] = []  # a stack's modules: name, module, serial of the call
+        self._given: list[tuple[Tensor, NativeMask | None]] = []  # masks passed to transformers, and their kinds
+        self._running: list[tuple[str, nn.Module, int]] = []  # running modules: name, module, serial of the call
         self._calls = 0
         self._last: Call | None = None
         self.sites: list[Site] = []
@@ -321,7 +320,7 @@ class Probe(AttentionRun):
                 hook.remove()
 
     def _place(self) -> Place | None:
-        """The outermost running module that is in a list of layers."""
+        """Return the place of the outermost running module that is in a list of layers."""
         for name, _, serial in self._running:
             path, _, number = name.rpartition(".")
             if number.isdigit():
@@ -355,7 +354,7 @@ class Probe(AttentionRun):
         return attend(call.q, call.k, call.v, native.over(keep, call.q.shape[2]), scale=call.scale)
 
     def _native(self, call: Call, keep: Tensor, real: Tensor) -> tuple[NativeMask, bool, bool]:
-        """Its masks; whether its code adds all of them; whether it blocks more cells, by no known kind of mask."""
+        """Return its masks; whether its code adds all of them; whether it blocks other cells, by no known mask."""
         asked = None
         blocked = torch.zeros(1, 1, call.q.shape[2], call.k.shape[2], dtype=torch.bool, device=keep.device)
         for added in call.added:
@@ -373,7 +372,7 @@ class Probe(AttentionRun):
                 blocked = blocked | cells
         kinds = {native for _, native in self._given}
         if asked is None and len(kinds) == 1 and not blocked.any():
-            asked = next(iter(kinds))  # it changed the mask that it was given
+            asked = next(iter(kinds))  # the network made its own mask from the one it got
         if asked is None:
             return mask_of_cells(blocked, keep, real, self._edges), True, False
         known = ~asked.over(keep, call.q.shape[2])
@@ -382,11 +381,11 @@ class Probe(AttentionRun):
         try:
             return mask_of_cells(known | blocked, keep, real, self._edges), False, False
         except NotSupported:
-            if len(kinds) > 1:  # which of them it selects by is not known
+            if len(kinds) > 1:  # the mask that it selects from is ambiguous
                 raise
             return asked, False, True
 
 
 def is_part_of(added: Tensor, given: Tensor) -> bool:
-    """Whether it is a view of a mask that was given."""
+    """Whether a term is a view of a mask that was passed to the network."""
     return added.untyped_storage().data_ptr() == given.untyped_storage().data_ptr()

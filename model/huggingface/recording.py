@@ -1,10 +1,10 @@
-"""One run of a network: its attentions computed under the masks of a spec, the records that a trace keeps, and its
-residual stream.
+"""One run of a network: its attentions under the masks of a spec, the records that a trace keeps, and its residual
+stream.
 
 The residual stream is the input of the first layer, the output of each layer, and the modules after the last one (a
-final norm, a projection), found by which module reads what. Its hooks are registered once, when a model is loaded, and
-do nothing unless this thread is reading.
-Sizes: B rows, H query heads, Q queries, K keys, T tokens, W width.
+final norm, a projection), identified by which module takes whose output. Its hooks are registered once, when a model is
+loaded, and do nothing unless this thread is reading. Sizes: B rows, H query heads, Q queries, K keys, T tokens, W
+width.
 """
 
 from collections import Counter, defaultdict
@@ -36,14 +36,14 @@ NO_LIST = N_(
     "not available"
 )
 SEVERAL = N_("Its layers have several attentions each")
-STREAM_TOLERANCE = 1e-5  # of the largest state
+STREAM_TOLERANCE = 1e-5  # relative to the largest state
 ROOTS = {"rsqrt", "sqrt"}
 
 
 class Recording(AttentionRun):
-    """Computes every attention under the masks of spec and keeps its record. Lives for one run."""
+    """A run that computes every attention under the masks of spec and keeps its record. Used for one pass."""
 
-    _output: Tensor  # of the last attention, as far as its values are known
+    _output: Tensor  # of the last attention, for the values passed so far
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Recording(AttentionRun):
         masking: Masking = MaskContext.allowed,
         groups: Sequence[Tensor] = (),
     ) -> None:
-        """keeps, splits: by attention; see Inputs.keeps and mask_kinds.Cells. edit: changes each attention's heads.
-        masking: gives each attention's mask. groups: of a row with an image, see ImageBatch.
+        """keeps, splits: by attention; see Inputs.keeps and mask_kinds.Cells. edit: changes each attention's head
+        outputs. masking: returns each attention's mask. groups: for a row with an image, see ImageBatch.
         """
         super().__init__(keep.shape[1] for keep in keeps.values())
         self.records: list[LayerRecord] = []
@@ -67,16 +67,17 @@ class Recording(AttentionRun):
         self._sites, self._spec, self._keeps = sites, spec, keeps
         self._standard, self._splits, self._edit, self._masking = standard, splits or {}, edit, masking
         self._layers: Counter[str] = Counter()
-        self._made: dict[str, AllowedCache] = defaultdict(dict)  # for each part, the masks that its layers share
+        self._made: dict[str, AllowedCache] = defaultdict(dict)  # part -> the masks that its layers share
         self._groups = groups
         self._last: Call | None = None
-        self._given: list[tuple[Tensor, Any]] = []  # with transformers' function that says what it should block
+        self._given: list[tuple[Tensor, Any]] = []  # masks passed to transformers, with its mask functions
         self._of_image: dict[tuple[int, NativeMask], tuple[NativeMask, Tensor | None]] = {}
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:
-        """A mask that changes nothing: `attend` applies the masks of the spec.
+        """Return a mask that changes nothing: `attend` applies the masks of the spec.
 
-        A network that selects some of the tokens that its masks allow gets its own masks, so that it selects the same.
+        A network that selects some of the tokens that its masks allow gets its own masks, to keep its selection
+        unchanged.
         """
         given = super().mask(arguments)
         if self._chooser is not None:
@@ -105,15 +106,15 @@ class Recording(AttentionRun):
         return output if self._edit is None else self._edited(self._edit, site, output.shape[-1])
 
     def _edited(self, edit: HeadEdit, site: Site, width: int) -> Tensor:
-        """What edit makes of the last part, of this width, of a site's output. Of values that are still to come, and of
-        their output, it gets zeros: no dimension depends on another."""
+        """Return `edit`'s result for the last part, of this width, of a site's output. The values that are still to
+        come, and their output, are zeros for `edit`: no dimension depends on another."""
         record, known = self.records[-1], self._output.shape[-1]
         v, output = (F.pad(one, (0, site.calls * width - known)) for one in (record.v, self._output))
         edited = edit(site.part, record.context.layer, replace(record, v=v), output)
         return edited[..., known - width : known]
 
     def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
-        """The records of each part. Raises NotSupported unless every attention of the network came through here."""
+        """Return the records of each part. Raises NotSupported unless every attention was computed by this run."""
         if len(self.records) != len(self._sites):
             raise NotSupported(msg(NOT_INTERCEPTED, count=len(self.records), all=len(self._sites)))
         parts = dict.fromkeys(site.part for site in self._sites)
@@ -121,18 +122,18 @@ class Recording(AttentionRun):
         return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}
 
     def _context(self, site: Site, call: Call) -> MaskContext:
-        """The mask context, with the image tokens that the network lets see each other. Raises NotSupported for a mask
-        that is neither that nor the one it has on text."""
+        """Return the mask context, with the image tokens that the network lets attend to each other. Raises
+        NotSupported for a mask that is neither of this kind nor the network's mask on text."""
         layer, native, groups = self._layers[site.part], site.native, None
         self._layers[site.part] += 1
         asked = [function for added in call.added for given, function in self._given if is_part_of(added, given)]
-        if self._groups and asked:  # without, its own code masks: `_check_masks` sees the cells
+        if self._groups and asked:  # otherwise its own code masks, which `_check_masks` checks
             key = (id(asked[0]), native)
             if key not in self._of_image:
                 self._of_image[key] = image_groups(asked[0], native, self._groups)
             native, groups = self._of_image[key]
         return MaskContext(
-            self._keeps[site.part].to(call.q.device),  # another one where layers are on several
+            self._keeps[site.part].to(call.q.device),  # layers may be on several devices
             call.q.shape[2],
             call.q.shape[1],
             layer,
@@ -144,8 +145,8 @@ class Recording(AttentionRun):
         )
 
     def _terms(self, site: Site, call: Call) -> ScoreTerms:
-        """The call's terms and the biases that the network adds to the scores, without its masks; −inf for tokens that
-        it did not select. Raises NotSupported unless those are the masks that were found when it was loaded."""
+        """Return the call's terms with the biases that the network adds to the scores, without its masks; −inf for
+        tokens that it did not select. Raises NotSupported unless its masks are those found when it was loaded."""
         blocked, terms = None, call.terms
         for added in call.added:
             if any(is_part_of(added, given) for given, _ in self._given):
@@ -156,7 +157,7 @@ class Recording(AttentionRun):
             if bias is not None:
                 terms = replace(terms, bias=bias if terms.bias is None else terms.bias + bias)
         if site.selects and blocked is not None:
-            # never among the cells that its masks block: when a mask is lifted, all of them are attended to
+            # exclude cells that its own masks block: they become allowed when a mask is lifted
             unchosen = blocked & site.native.over(self._keeps[site.part], blocked.shape[-2])
             bias = torch.zeros((), device=unchosen.device) if terms.bias is None else terms.bias
             return replace(terms, bias=torch.where(unchosen, float("-inf"), bias))
@@ -177,8 +178,8 @@ class Recording(AttentionRun):
 
 
 class FrozenNorms(TorchFunctionMode):
-    """Norms that divide by the deviations of another run. kept: their reciprocals in an earlier run of the same code,
-    in their order; None: keep those of this run."""
+    """A mode in which norms divide by the deviations of another run. kept: the reciprocals of an earlier run of the
+    same code, in order; None: keep those of this run."""
 
     def __init__(self, kept: list[Tensor] | None = None) -> None:
         super().__init__()
@@ -218,7 +219,7 @@ class FrozenNorms(TorchFunctionMode):
 
 
 class Uncapped(TorchFunctionMode):
-    """A network's head without the softcap of its logits: tanh of a tensor as wide as the vocabulary does nothing."""
+    """A mode without the softcap of a network's logits: tanh of a tensor as wide as the vocabulary does nothing."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -236,14 +237,14 @@ class Uncapped(TorchFunctionMode):
 
 @dataclass(frozen=True, eq=False)
 class LayerCall:
-    """A layer and its arguments."""
+    """The call of a layer: the module and its arguments."""
 
     module: nn.Module
     arguments: tuple[Any, ...]
     options: dict[str, Any]
 
     def again(self, x: Tensor, module: nn.Module) -> Tensor:
-        """The output of module, this layer or its replacement, on another stream [B,T,W]."""
+        """Return the output of `module`, this layer or its replacement, for another stream [B,T,W]."""
         if self.arguments:
             return cast(Tensor, _tensor(module(x, *self.arguments[1:], **self.options)))
         return cast(Tensor, _tensor(module(**self.options | {"hidden_states": x})))
@@ -251,9 +252,9 @@ class LayerCall:
 
 @dataclass(eq=False)
 class ResidualStreams:
-    """What was read of a run. streams: the input of the first layer and the output of each; entered: the input of each.
-    before, calls: the modules outside the list of layers with their input and output, called before the first layer
-    and, at the end of the run, after the last. entering: changes what enters a layer.
+    """The streams read from a run. streams: the input of the first layer and the output of each; entered: the input of
+    each. before, calls: the modules outside the list of layers, with input and output, that were called before the
+    first layer and, at the end of the run, after the last. entering: changes the input of each layer.
     """
 
     streams: list[Tensor] = field(default_factory=list)
@@ -264,19 +265,19 @@ class ResidualStreams:
     entering: StreamEdit | None = None
 
 
-_READING: ContextVar[ResidualStreams | None] = ContextVar("_READING", default=None)  # by this thread
+_READING: ContextVar[ResidualStreams | None] = ContextVar("_READING", default=None)  # for this thread
 
 
 class ResidualHooks:
-    """Hooks on a stack, whose list of layers is its submodule `path`; None if there is no such list. several: whether
-    a layer has several attentions: what is between them is not read."""
+    """Hooks on a stack whose list of layers is its submodule `path`; None if there is none. several: whether layers
+    have several attentions, since the stream between these is not read."""
 
     def __init__(self, stack: nn.Module, path: str | None, *, several: bool = False) -> None:
         self._why_not = msg(SEVERAL) if several else None if path else msg(NO_LIST)
         if path is None:
             return
         holder = stack
-        for name in path.split("."):  # on every level down to the list, the modules outside it
+        for name in path.split("."):  # at every level down to the list, hook the modules outside it
             for other, module in holder.named_children():
                 if other != name:
                     module.register_forward_hook(_called, with_kwargs=True)
@@ -287,8 +288,8 @@ class ResidualHooks:
 
     @contextmanager
     def reading(self, entering: StreamEdit | None = None) -> Iterator[ResidualStreams]:
-        """Within it, this thread's run of the stack is read, with what entering makes of each layer's input. Raises
-        NotSupported for a stack without such a list."""
+        """Read this thread's run of the stack inside this context, with `entering` changing each layer's input. Raises
+        NotSupported for a stack without a list of layers."""
         if self._why_not:
             raise NotSupported(self._why_not)
         read = ResidualStreams(entering=entering)
@@ -300,9 +301,9 @@ class ResidualHooks:
 
 
 def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
-    """The residual stream of a run that ended in states [B,T,W].
+    """Return the residual stream of a run whose final states are `states` [B,T,W].
 
-    Raises NotSupported unless the modules after the last layer make those states of its output.
+    Raises NotSupported unless the modules after the last layer turn its output into these states.
     """
     if not read.streams or any(stream.shape != read.streams[0].shape for stream in read.streams):
         raise NotSupported(msg(NO_LIST))
@@ -324,7 +325,7 @@ def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
 def _enter(
     module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The layer's arguments, where they are changed."""
+    """Return the layer's arguments if they are changed."""
     read = _READING.get()
     given = arguments[0] if arguments else options.get("hidden_states")
     if read is None or not isinstance(given, Tensor):
@@ -345,7 +346,7 @@ def _leave(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
     read = _READING.get()
     if read is not None and read.streams:
         read.streams.append(_tensor(output))
-        read.calls.clear()  # only what follows the last layer is asked for
+        read.calls.clear()  # only modules after the last layer are needed
 
 
 def _called(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:

@@ -1,7 +1,7 @@
-"""A transformers network in two halves: the stacks with all attention (ids to states) and the head (states to logits).
+"""A transformers network as two halves: the stacks with all attention (ids to states) and the head (states to logits).
 
-A trace keeps states, [B,T,W], and computes logits, [B,T,V], only when they are needed.
-Sizes: B rows, T tokens (S of the source), W width, V vocabulary.
+A trace keeps states, [B,T,W], and computes logits, [B,T,V], only when they are needed. Sizes: B rows, T tokens (S of
+the source), W width, V vocabulary.
 """
 
 import copy
@@ -21,10 +21,10 @@ from model.blocks import counts_by_ids, positions_of
 from model.errors import NotSupported
 from model.huggingface.attention_hook import AttentionRun, OwnAttention, active_run, give_positions
 
-USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: T5's in training
+USUAL_CONTEXT = 512  # for relative positions, without a stated limit: T5's training length
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
 
-WHOLE: dict[type, Callable[[], Any]] = {  # layers that forget what is beyond a window, and layers that keep it
+WHOLE: dict[type, Callable[[], Any]] = {  # cache layers limited to a window -> layers that keep every position
     cache_utils.DynamicSlidingWindowLayer: cache_utils.DynamicLayer,
     cache_utils.LinearAttentionAndSlidingWindowAttentionLayer: cache_utils.LinearAttentionAndFullAttentionLayer,
 }
@@ -33,7 +33,7 @@ WHOLE: dict[type, Callable[[], Any]] = {  # layers that forget what is beyond a 
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """A batch on the network's device: ids and keep [B,T], keep True = a real token; source: an encoder's batch; image:
-    what a processor made of an image, for the module that holds the stack and the towers."""
+    the processor's output for an image, for the module that contains the stack and the towers."""
 
     ids: Tensor
     keep: Tensor
@@ -41,7 +41,7 @@ class Inputs:
     image: Mapping[str, Any] | None = None
 
     def keeps(self) -> dict[str, Tensor]:
-        """For each attention, which of its keys are real: bool [B,K]."""
+        """Return for each attention which of its keys are real: bool [B,K]."""
         if self.source is None:
             return {"self": self.keep}
         return {"encoder": self.source.keep, "decoder": self.keep, "cross": self.source.keep}
@@ -56,18 +56,18 @@ class _States(BaseModelOutputWithPastAndCrossAttentions):
 
 
 class Replacement(nn.Module):
-    """Replaces a module, with its attributes: a head may read the stack's embeddings or its config."""
+    """A replacement for a module that keeps its attributes: a head may read the stack's embeddings or its config."""
 
     def __init__(self, replaced: nn.Module) -> None:
         super().__init__()
-        self.__dict__["replaced"] = replaced  # past torch's own setter: it is not a submodule
+        self.__dict__["replaced"] = replaced  # bypasses torch's setter, so that it is not registered as a submodule
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["replaced"], name)
 
 
 class _PassThrough(Replacement):
-    """Returns a stack's input: calling the network then computes its head alone."""
+    """A replacement for a stack that returns its input, so that calling the network computes its head alone."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _States:
         return _States(last_hidden_state=inputs_embeds)
@@ -75,7 +75,7 @@ class _PassThrough(Replacement):
 
 @contextmanager
 def intercepted(run: AttentionRun, module: nn.Module, rows: int) -> Iterator[None]:
-    """Within it, run computes the attentions of a module on a batch of `rows` rows."""
+    """Let `run` compute the attentions of a module on a batch of `rows` rows inside this context."""
     with active_run(run), run.watch(module), OwnAttention(rows) if run.own_code else nullcontext():
         yield
 
@@ -83,32 +83,32 @@ def intercepted(run: AttentionRun, module: nn.Module, rows: int) -> Iterator[Non
 class Stacks(ABC):
     """A network's stacks and its head.
 
-    stack: the one whose states the head takes; parts: each by the name of its attention. takes_positions: whether it is
-    given each token's position; first_position: the position of a text's first token then.
+    stack: the one whose states the head takes; parts: all stacks, by the name of their attention. takes_positions:
+    whether it takes position ids; first_position: the position id of a text's first token in that case.
     """
 
     takes_positions = False
     first_position = 0
 
     def __init__(self, network: PreTrainedModel, stack: PreTrainedModel, body: nn.Module) -> None:
-        """body: all below the head, the stack or the module that holds it and the towers."""
+        """body: everything below the head, that is, the stack or the module that contains it and the towers."""
         self.network, self.stack, self.body, self.parts = network, stack, body, {"self": stack}
         self._head = _replaced(network, _name_of(body, network), _PassThrough(body))
 
     @abstractmethod
     def states(self, run: AttentionRun, inputs: Inputs) -> Tensor:
-        """The stack's states [B,T,W], its attentions computed by run."""
+        """Return the stack's states [B,T,W], with its attentions computed by run."""
 
     @abstractmethod
     def reference(self, inputs: Inputs) -> Tensor:
-        """The logits [B,T,V] of the network as transformers runs it."""
+        """Return the logits [B,T,V] of the network as transformers runs it."""
 
     @abstractmethod
     def context(self) -> int:
-        """The most positions that it was made for."""
+        """Return the most positions that the network was made for."""
 
     def logits(self, states: Tensor) -> Tensor:
-        """[.., W] -> [.., V]."""
+        """Return the logits of states: [.., W] -> [.., V]."""
         with active_run(AttentionRun()):
             logits = self._logits_of_row(states.reshape(1, -1, states.shape[-1]))
         return logits.reshape(*states.shape[:-1], logits.shape[-1])
@@ -124,7 +124,7 @@ class OneStack(Stacks):
         stack, body = _only_stack(network), network.base_model
         inside = set(body.modules())
         others = inside - set(stack.modules()) - {module for module in inside if stack in set(module.modules())}
-        towers = any(True for other in others for _ in other.parameters(recurse=False))  # for images or sound
+        towers = any(True for other in others for _ in other.parameters(recurse=False))  # encoders of images or sound
         super().__init__(network, stack, body if body is not network and towers else stack)
         self.takes_positions = _takes_positions(stack)
         if not self.takes_positions:
@@ -132,14 +132,15 @@ class OneStack(Stacks):
         self.takes_cache = _takes(stack, "past_key_values")
 
     def cache(self) -> cache_utils.Cache:
-        """An empty one that keeps every position: in layers with a window, the window's mask hides the others."""
+        """Return an empty cache that keeps every position: a layer's window mask hides those outside its window."""
         cache = cache_utils.DynamicCache(config=self.stack.config)
         cache.layers = [WHOLE[type(layer)]() if type(layer) in WHOLE else layer for layer in cache.layers]
         return cache
 
     def states(self, run: AttentionRun, inputs: Inputs, past: cache_utils.Cache | None = None) -> Tensor:
-        """Positions are the run's, else counted over real tokens; with an image, the network's own. past: of earlier
-        calls, whose positions are part of inputs.keep [B,K] alone; this call's are added to it."""
+        """See Stacks.states. Positions are the run's, else counted over real tokens; with an image, the network's.
+        past: the cache of earlier calls, whose positions are in inputs.keep [B,K] alone; this call's keys and values
+        are added."""
         module = self.stack if inputs.image is None else self.body
         run.positions = positions_of(inputs.keep) if run.positions is None else run.positions
         arguments = self.arguments(module, inputs, run.positions)
@@ -152,7 +153,7 @@ class OneStack(Stacks):
         return logits_of(self.network(**self.arguments(self.network, inputs, None)))
 
     def arguments(self, module: nn.Module, inputs: Inputs, positions: Tensor | None) -> dict[str, Any]:
-        # with an attention mask, positions that start again are not taken for packed sequences
+        # given an attention mask, transformers does not take restarting positions for packed sequences
         arguments: dict[str, Any] = {"input_ids": inputs.ids, "attention_mask": inputs.keep.long()}
         if inputs.image is not None:
             arguments |= inputs.image
@@ -185,14 +186,14 @@ class TwoStacks(Stacks):
         return self.decode(run, inputs, self.encode(run, inputs.source))
 
     def encode(self, run: AttentionRun, source: Inputs) -> Tensor:
-        """The encoder's states [B,S,W]."""
+        """Return the encoder's states [B,S,W]."""
         run.part, run.positions = "encoder", positions_of(source.keep)
         arguments = {"input_ids": source.ids, "attention_mask": source.keep.long()} | _positions(self.encoder, run)
         with intercepted(run, self.encoder, len(source.ids)):
             return cast(Tensor, self.encoder(**arguments)[0])
 
     def decode(self, run: AttentionRun, inputs: Inputs, encoded: Tensor) -> Tensor:
-        """The decoder's states [B,T,W], from the encoder's [B,S,W]."""
+        """Return the decoder's states [B,T,W] for the encoder's [B,S,W]."""
         assert inputs.source is not None
         run.part, run.positions = "decoder", positions_of(inputs.keep)
         with intercepted(run, self.stack, len(inputs.ids)):
@@ -225,19 +226,19 @@ class TwoStacks(Stacks):
 
 
 def stacks_of(network: PreTrainedModel) -> Stacks:
-    """Raises NotSupported for a network that does not read text."""
+    """Return the stacks of a network. Raises NotSupported if it does not read text."""
     return TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
 
 
 def stack_names(network: PreTrainedModel) -> tuple[str, ...]:
-    """The prefixes of the weights of a network's stacks."""
+    """Return the prefixes of the weight names of a network's stacks."""
     two = network.config.is_encoder_decoder
     stacks = (network.get_encoder(), _without_head(network.get_decoder())) if two else (_only_stack(network),)
     return tuple(f"{_name_of(stack, network)}." for stack in stacks)
 
 
 def vocabulary_of(network: PreTrainedModel) -> int:
-    """The number of rows of its token embedding."""
+    """Return the number of rows of the token embedding."""
     stack = network.get_encoder() if network.config.is_encoder_decoder else _only_stack(network)
     for holder in (stack, network):
         try:
@@ -250,7 +251,7 @@ def vocabulary_of(network: PreTrainedModel) -> int:
 
 
 def logits_of(output: Any) -> Tensor:
-    """A network's logits; those trained with two heads have another name for them."""
+    """Return a network's logits, which networks trained with two heads name differently."""
     for name in ("logits", "prediction_logits"):
         found = getattr(output, name, None)
         if isinstance(found, Tensor):
@@ -259,7 +260,7 @@ def logits_of(output: Any) -> Tensor:
 
 
 def _replaced(network: nn.Module, path: str, module: nn.Module) -> nn.Module:
-    """A copy of network that shares everything but the module at path."""
+    """Return a copy of network that shares everything but the module at path."""
     name, _, rest = path.partition(".")
     shadow = copy.copy(network)
     shadow._modules = dict(network._modules)
@@ -268,13 +269,13 @@ def _replaced(network: nn.Module, path: str, module: nn.Module) -> nn.Module:
 
 
 def _only_stack(network: PreTrainedModel) -> PreTrainedModel:
-    """What transformers calls the decoder, even of an encoder; ModernBERT's `decoder` is its last linear layer."""
+    """Return what transformers calls the decoder, also of an encoder; ModernBERT's `decoder` is a linear layer."""
     found = network.get_decoder()
     return _without_head(found if isinstance(found, PreTrainedModel) else network.base_model)
 
 
 def _without_head(stack: nn.Module) -> PreTrainedModel:
-    """The stack in a wrapper that holds a whole language model, or that has another name for its base model."""
+    """Return the stack inside a wrapper that contains a whole language model or names its base model differently."""
     inner = getattr(stack, "base_model", stack)
     if inner is stack and isinstance(stack, PreTrainedModel) and stack.get_output_embeddings() is not None:
         inner = next((child for child in stack.children() if isinstance(child, PreTrainedModel)), stack)
@@ -282,12 +283,12 @@ def _without_head(stack: nn.Module) -> PreTrainedModel:
 
 
 def _most_positions(stack: PreTrainedModel, first: int = 0) -> int:
-    """The most positions that a stack was made for. first: the position of a text's first token."""
+    """Return the most positions that a stack was made for. first: the position of a text's first token."""
     config = stack.config.get_text_config()
-    # lengths beyond which a network computes something else: rotary positions of type "longrope" change their
-    # frequencies, for every thread; Doge leaves tokens out
+    # beyond some lengths a network computes something else: rotary positions of type "longrope" change their
+    # frequencies, for every thread; Doge drops tokens
     given = getattr(config, "rope_parameters", None) or {}
-    kinds = [rope for rope in (given, *given.values()) if isinstance(rope, dict)]  # one, or one for each layer type
+    kinds = [rope for rope in (given, *given.values()) if isinstance(rope, dict)]  # one set, or one per layer type
     longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
     limits = (getattr(config, name, None) for name in LIMITS)
     stated = next((one for one in limits if isinstance(one, int) and one > 0), USUAL_CONTEXT)  # XLNet has -1
@@ -300,15 +301,15 @@ def _most_positions(stack: PreTrainedModel, first: int = 0) -> int:
 
 
 def _count_real_tokens(stack: nn.Module) -> None:
-    """Have the position embedding of a stack, if it takes positions, take the active run's."""
+    """Make the position embedding of a stack use the active run's positions, if it takes positions."""
     embedding = getattr(stack, "embed_positions", None)
-    # Pegasus-X computes positions from what it embeds
+    # Pegasus-X computes positions from its input embeddings
     if embedding is not None and _takes(embedding, "position_ids") and not _takes(embedding, "inputs_embeds"):
         give_positions(embedding)
 
 
 def _takes_positions(stack: PreTrainedModel) -> bool:
-    """Whether it can be given positions. RoBERTa counts by the ids, Falcon's ALiBi over the row, whatever it gets."""
+    """Whether a stack takes position ids. RoBERTa counts by the ids and Falcon's ALiBi over the row regardless."""
     counts = any(map(counts_by_ids, stack.modules())) or getattr(stack.config, "alibi", False)
     return not counts and _takes(stack, "position_ids")
 

@@ -1,6 +1,6 @@
-"""Reads a model's tokenizers from files that checkpoint_files.py has checked, before loading.py reads the network.
+"""Reading of a model's tokenizers from files that checkpoint_files.py has checked, before loading.py reads the network.
 
-Sentencepiece's files (.spm, .model) too: its library cuts a text, a vocabulary gives the ids.
+Includes sentencepiece files (.spm, .model): sentencepiece splits a text, and a vocabulary gives the ids.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 from sentencepiece import SentencePieceProcessor
-from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when it is imported
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # created at import
 from tokenizers import PreTokenizedString, Token, Tokenizer, decoders
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
@@ -28,11 +28,11 @@ from model.huggingface.described import SAFE
 from model.huggingface.stacks import vocabulary_of
 from model.text import BatchTokenizer, added_around
 
-END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # as Marian's vocabularies write them
-LANGUAGE = re.compile(">>.*?<<", re.DOTALL)  # >>fr<< before a text: what Marian is to translate it into, one token
+END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # in Marian's vocabularies
+LANGUAGE = re.compile(">>.*?<<", re.DOTALL)  # >>fr<< before a text: Marian's target language, one token
 NO_LANGUAGE = re.compile("(?!)")
 STARTS, ENDS = (True, False), (False, True)
-ADDED = {  # families whose ids are the file's own: whether a text gets a start and an end
+ADDED = {  # model types that use the file's own ids -> whether they add a start and an end token
     **dict.fromkeys(("llama", "mistral", "mixtral", "gemma", "gemma2", "gemma3_text"), STARTS),
     **dict.fromkeys(("t5", "mt5", "umt5"), ENDS),
 }
@@ -67,9 +67,9 @@ class Tokenizers:
 
 
 def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of the texts and of an encoder-decoder's targets, which differ for Marian alone.
+    """Return the tokenizers of texts and of an encoder-decoder's targets, which differ only for Marian.
 
-    Raises CheckpointError for none, or a damaged or empty one.
+    Raises CheckpointError if there is none, or it is damaged or empty.
     """
     folder = checkpoint_files.tokenizer_folder(name, folder)
     files = checkpoint_files.tokenizer_files(name, checkpoint_files.local_files(folder))
@@ -89,20 +89,20 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
 
 
 def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) -> None:
-    """Raises CheckpointError when the tokenizer has ids that the network does not know."""
+    """Check that the tokenizer's ids are all in the network's embedding. Raises CheckpointError."""
     highest, known = max(tokenizer.get_vocab().values()), vocabulary_of(network)
     if highest >= known:
         raise CheckpointError(msg(OTHER_VOCABULARY, model=name, highest=highest, known=known))
 
 
 def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokenizers:
-    """The tokenizers of a network's texts and targets, with the tokens that they add around each."""
+    """Return the tokenizers of a network's texts and targets, with the tokens that they add around each text."""
     config, (tokenizer, of_targets) = network.config, tokenizers
-    configs = [getattr(network, "generation_config", None), config]  # the more specific first
+    configs = [getattr(network, "generation_config", None), config]  # the more specific one first
     start, end = added_around(tokenizer)
     ended = [getattr(said, "eos_token_id", None) for said in configs]
     ends = frozenset(chain.from_iterable([ids] if isinstance(ids, int) else ids or () for ids in ended))
-    # the padding id: the model's own, or the tokenizer's, or else the end token
+    # the padding id: the model's, else the tokenizer's, else an end token
     named = [tokenizer.token_to_id(token) for token in ("<pad>", "[PAD]", "<|pad|>")]
     usable = (getattr(config, "pad_token_id", None), *named, *sorted(ends))
     known = vocabulary_of(network)
@@ -121,22 +121,22 @@ def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> t
         return _read_marian(name, folder)
     if files[0] in LONE:
         tokenizer = _read_lone(name, folder / files[0], model_type)
-    elif files == ("tokenizer.json",):  # as it is: transformers rebuilds some families', and the rest gets lost
+    elif files == ("tokenizer.json",):  # unchanged: transformers rebuilds some families' tokenizers and loses the rest
         tokenizer = Tokenizer.from_file(str(folder / files[0]))
     else:
         gguf = {"gguf_file": files[0]} if files[0].endswith(".gguf") else {}
         built = AutoTokenizer.from_pretrained(folder, **gguf, **SAFE).backend_tokenizer.to_str()
-        if gguf:  # its class adds tokens to the file's vocabulary
+        if gguf:  # the tokenizer class adds tokens to the file's vocabulary
             parts = json.loads(built)
             known = len(parts["model"]["vocab"])
             built = json.dumps(parts | {"added_tokens": [one for one in parts["added_tokens"] if one["id"] < known]})
-        tokenizer = Tokenizer.from_str(built)  # a copy of our own
+        tokenizer = Tokenizer.from_str(built)  # a private copy
     return tokenizer, tokenizer
 
 
 def _read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Marian's two: source.spm cuts the texts and target.spm the targets, and the ids of both are vocab.json's. Raises
-    CheckpointError, naming the file, for one that is damaged or that cannot be used."""
+    """Return Marian's two tokenizers: source.spm splits texts, target.spm targets, and vocab.json has the ids of both.
+    Raises CheckpointError, naming the file, for a damaged or unusable one."""
     source, target, vocabulary = (folder / part for part in MARIAN)
     if _said(name, folder).get("separate_vocabs"):
         raise CheckpointError(msg(TWO_VOCABULARIES, model=name))
@@ -147,7 +147,7 @@ def _read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
         raise CheckpointError(msg(BAD_ID, model=name, file=vocabulary.name, piece=bad[0], id=ids[bad[0]]))
     if lacks:
         raise CheckpointError(msg(NO_PIECE, model=name, file=vocabulary.name, piece=lacks[0]))
-    # a typed </s> is text, also to a file that knows none of its letters and gives it back as one unknown piece
+    # a typed </s> is text, even for a file without its letters, which returns it as one unknown piece
     words = {piece: token for piece, token in ids.items() if piece not in (END, UNKNOWN, PAD)}
     cutters = [_Cutter(_processor(name, path), words, ids[UNKNOWN], LANGUAGE) for path in (source, target)]
     of_texts, of_targets = (_tokenizer(cutter, ids, [], [END]) for cutter in cutters)
@@ -155,8 +155,8 @@ def _read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
 
 
 def _read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
-    """The tokenizer of a family whose ids are those of its one file, tokenizer.model or spiece.model. Raises
-    CheckpointError for a damaged file, and for a family that numbers the pieces or prepares its texts otherwise."""
+    """Return the tokenizer of a family whose ids are those of its only file, tokenizer.model or spiece.model. Raises
+    CheckpointError for a damaged file, and for a family that numbers the pieces or prepares texts differently."""
     if model_type not in ADDED:
         raise CheckpointError(msg(LONE_FILE, model=name, kind=model_type, file=path.name, families=", ".join(ADDED)))
     processor, said = _processor(name, path), _said(name, path.parent)
@@ -167,27 +167,27 @@ def _read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
     sides = [processor.bos_id()] if starts else [], [processor.eos_id()] if ends else []
     around = ([processor.id_to_piece(token) for token in side if token >= 0] for side in sides)
     cutter = _Cutter(processor, words, processor.unk_id(), NO_LANGUAGE)
-    # those that were added behind the file's own: no text holds them, but a model may predict them
+    # tokens added after the file's own: they occur in no text, but a model may predict them
     more = {token["content"]: int(number) for number, token in said.get("added_tokens_decoder", {}).items()}
     return _tokenizer(cutter, pieces | {one: token for one, token in more.items() if token >= len(pieces)}, *around)
 
 
 class _Cutter:
-    """A pre-tokenizer that gives every piece its id, and so leaves the model behind it nothing to do. The tokenizers
-    library has the same algorithms, but not sentencepiece's every normalisation and tie; and its Unigram's ids are the
-    places in its list, where Marian's are of a vocabulary that two lists share."""
+    """A pre-tokenizer that assigns every piece its id, so that the model after it has nothing to do. The tokenizers
+    library has the same algorithms, but not all of sentencepiece's normalizations and ties; and its Unigram's ids are
+    indices of its list, whereas Marian's come from a vocabulary that two lists share."""
 
     def __init__(
         self, processor: SentencePieceProcessor, ids: Mapping[str, int], unknown: int, before: re.Pattern[str]
     ) -> None:
-        """before: what is one token when a text begins with it."""
+        """before: a pattern that is one token at the beginning of a text."""
         self._processor, self._ids, self._unknown, self._before = processor, ids, unknown, before
 
     def pre_tokenize(self, text: PreTokenizedString) -> None:
         text.tokenize(self._tokens)
 
     def _tokens(self, text: str) -> list[Token]:
-        """Cut a text into tokens; the library counts their offsets in bytes."""
+        """Split a text into tokens; the library counts their offsets in bytes."""
         found = self._before.match(text)
         first = found[0] if found else ""
         skipped = len(first.encode())
@@ -210,11 +210,11 @@ def _tokenizer(cutter: _Cutter, ids: dict[str, int], start: list[str], end: list
 
 
 def _processor(name: str, path: Path) -> SentencePieceProcessor:
-    """Raises CheckpointError for a file that is not whole, one that ends between two of its fields included."""
+    """Read a sentencepiece file. Raises CheckpointError for an incomplete one, even if it ends between two fields."""
     content = path.read_bytes()
     processor = SentencePieceProcessor()
     try:
-        if ModelProto.FromString(content).HasField("normalizer_spec"):  # the last that is always written
+        if ModelProto.FromString(content).HasField("normalizer_spec"):  # the last field that is always written
             processor.LoadFromSerializedProto(content)
             return processor
     except (DecodeError, RuntimeError):

@@ -1,8 +1,8 @@
-"""Checks, after loading.py has loaded a network, that our attention computes what it computes: a load's last step.
+"""Verification, as the last step of loading, that Unmask's attention computes what the loaded network computes.
 
 A small batch, longer than every window of the network where that is affordable, goes through it three times: as
-transformers runs it; to find its attentions and masks; and through our attention under its standard masks. A network is
-refused unless every attention went through our function and both logits are the same.
+transformers runs it; to find its attentions and masks; and through Unmask's attention under its standard masks. A
+network is refused unless every attention went through Unmask's function and the logits are the same as transformers'.
 """
 
 import re
@@ -30,7 +30,7 @@ SUPPORTED = (
     "gpt2, llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt_neox, gptj, bloom, falcon, opt, phi3, olmo2, gpt_oss, "
     "bert, roberta, deberta, distilbert, t5, bart, marian"
 )
-NOT_SHOWN_TYPES = {  # model types: why they are not shown
+NOT_SHOWN_TYPES = {  # model types -> why they are not shown
     "mamba mamba2 falcon_mamba": N_("its layers are a state space, which does not attend to tokens"),
     "rwkv xlstm": N_("its layers are a recurrence, which does not attend to tokens"),  # not shown: model types
     "fnet": N_("it mixes its tokens by Fourier transforms, without attention"),
@@ -62,11 +62,11 @@ NOT_SHOWN_TYPES = {  # model types: why they are not shown
 CONVOLUTION = N_("its attention adds a convolution over neighbouring tokens, padding included, which no mask blocks")
 NOT_SHOWN = {model_type: why for types, why in NOT_SHOWN_TYPES.items() for model_type in types.split()}
 SPEECH = N_("it is a speech model: it reads sound, not text")
-OTHER_SENSES = (  # tasks: why their models are not shown
+OTHER_SENSES = (  # task -> why its models are not shown
     ("SPEECH_SEQ_2_SEQ", SPEECH),
     ("CTC", SPEECH),
     ("AUDIO_CLASSIFICATION", N_("it is a sound model: it reads sound, not text")),
-    ("ZERO_SHOT_IMAGE_CLASSIFICATION", None),  # CLIP and its like have a part that reads text: class_for refuses them
+    ("ZERO_SHOT_IMAGE_CLASSIFICATION", None),  # models such as CLIP have a text encoder: class_for refuses them
     ("IMAGE_CLASSIFICATION", N_("it is an image model: it reads images, not text")),
     ("OBJECT_DETECTION", N_("it is an image model: it reads images, not text")),
     ("TEXT_TO_WAVEFORM", N_("it generates sound, not text")),
@@ -90,8 +90,8 @@ def refusal(name: str, model_type: str, why: str | NotSupported) -> NotSupported
 
 
 def check_type(name: str, config: dict[str, Any]) -> None:
-    """Raises NotSupported for an architecture that transformers lacks, and as check_known, CheckpointError for weights
-    that are stored quantised."""
+    """Check an architecture. Raises NotSupported for one that transformers lacks or check_known refuses,
+    CheckpointError for weights that are stored quantized."""
     model_type = config["model_type"]
     formats.check_config(name, config)
     if model_type not in CONFIG_MAPPING and "auto_map" in config:
@@ -102,7 +102,7 @@ def check_type(name: str, config: dict[str, Any]) -> None:
 
 
 def check_known(name: str, config: dict[str, Any]) -> None:
-    """Raises NotSupported for an architecture that is known not to be shown."""
+    """Check that an architecture is not known to be unsupported. Raises NotSupported."""
     model_type = config["model_type"]
     convolves = model_type == "nystromformer" and config.get("conv_kernel_size", 65) != 1  # 65: transformers' default
     known = CONVOLUTION if convolves else NOT_SHOWN.get(model_type)
@@ -113,27 +113,27 @@ def check_known(name: str, config: dict[str, Any]) -> None:
         raise refusal(name, model_type, msg(known))
 
 
-TOKENS = 6  # of each row, unless the configuration asks for more; a source has SOURCE_MORE
-SOURCE_MORE = 3  # so that cross-attention is recognised by its shape
+TOKENS = 6  # in each row, unless the configuration needs more; a source has SOURCE_MORE more
+SOURCE_MORE = 3  # makes cross-attention recognizable by its shape
 MAX_TOKENS = 600
 MAX_WORK = 7e10  # parameters times tokens: a few seconds
-TOLERANCE = {torch.float32: 1e-3}  # of the largest logit; a missing layer or an ignored mask changes them by about 1
-COARSE = 0.1  # for float16 and bfloat16
+TOLERANCE = {torch.float32: 1e-3}  # of the largest logit; a missing layer or an ignored mask changes logits by about 1
+COARSE = 0.1  # the tolerance for float16 and bfloat16
 NEEDS_MORE = re.compile(
     r"pixel|image|input_features|bbox|flattened_patches|missing \d+ required positional", re.IGNORECASE
 )
 
 
 class NeedsMore(NotSupported):
-    """A network that does not run on text alone."""
+    """The error for a network that does not run on text alone."""
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What `examine` found. sites: every attention in the order in which they run. bytes_per_token: what a trace keeps.
-    heads: for each part, its query and key-value heads, as many as the first where its layers differ in the second.
-    layer_numbers: for each part, the number of each attention's layer in the network, where they are not 0, 1, 2 …
-    layer_kinds: what each layer of a stack is, where some are not attention alone.
+    """The result of `examine`. sites: every attention, in the order in which they run. bytes_per_token: what a trace
+    keeps. heads: for each part, its query and key-value heads; as many key-value as query heads if its layers differ in
+    them. layer_numbers: for each part, the number of each attention's layer in the network, unless they are 0, 1, 2 …
+    layer_kinds: the kind of each layer of a stack, unless all are attention alone.
     """
 
     sites: tuple[Site, ...]
@@ -145,13 +145,13 @@ class Findings:
 
 @torch.inference_mode()
 def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> Findings:
-    """Switch a network, loaded with eager attention, to ours, and find its attentions.
+    """Switch a network that was loaded with eager attention to Unmask's, and find its attentions.
 
-    Raises NotSupported for a network whose attention does not all go through ours, or whose logits then differ.
+    Raises NotSupported if an attention does not go through Unmask's function, or if the logits then differ.
     """
     report(msg("running it as transformers does"))
     internals.add_alibi_once(stacks.network)
-    inputs, expected = _rows(stacks, left=stacks.takes_positions)  # positions are tried so too
+    inputs, expected = _rows(stacks, left=stacks.takes_positions)  # left padding also tests positions
     _switch(stacks, attention_hook.NAME)
     report(msg("looking for its attentions"))
     if isinstance(stacks, OneStack) and stacks.takes_positions:
@@ -174,8 +174,8 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     except NotSupported:
         if not kinds[1] or not stacks.takes_positions:
             raise
-        # RecurrentGemma's recurrence reads padding on the left, whose queries attend to all of it in transformers and
-        # to nothing in ours
+        # RecurrentGemma's recurrence reads padding on the left, whose queries attend to all padding in transformers and
+        # to nothing in Unmask
         _switch(stacks, "eager")
         inputs, expected = _rows(stacks, left=False)
         _switch(stacks, attention_hook.NAME)
@@ -184,7 +184,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
 
 
 def _heads(layers: list[tuple[int, int]]) -> tuple[int, int]:
-    """As Findings.heads. Raises NotSupported where layers differ in their query heads: every view has one number."""
+    """Return Findings.heads. Raises NotSupported if layers differ in their query heads: every view has one number."""
     queries, shared = ({*counts} for counts in zip(*layers, strict=True))
     if len(queries) > 1:
         listed = ", ".join(map(str, sorted(queries)))
@@ -193,8 +193,8 @@ def _heads(layers: list[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _rows(stacks: Stacks, *, left: bool) -> tuple[Inputs, Tensor]:
-    """What is compared, and the network's own logits. Padded on the right where padding on the left makes those NaN, as
-    in float64: transformers' eager attention blocks with the most negative number."""
+    """Return the inputs to compare on, with the network's own logits. Padded on the right if padding on the left makes
+    these NaN, as in float64: transformers' eager attention blocks with the most negative number."""
     inputs = _inputs(stacks, left=left)
     expected = _reference(stacks, inputs)
     if left and bool(expected[inputs.keep].isnan().any()):
@@ -203,7 +203,7 @@ def _rows(stacks: Stacks, *, left: bool) -> tuple[Inputs, Tensor]:
 
 
 def _check(stacks: Stacks, sites: Sequence[Site], inputs: Inputs, expected: Tensor) -> Tensor:
-    """The states under our attention. Raises NotSupported where their logits are not the expected ones."""
+    """Return the states under Unmask's attention. Raises NotSupported unless their logits are the expected ones."""
     run = Recording(tuple(sites), MaskSpec(causal=any(site.native.causal for site in sites)), inputs.keeps())
     states = stacks.states(run, inputs)
     run.layers()
@@ -212,31 +212,31 @@ def _check(stacks: Stacks, sites: Sequence[Site], inputs: Inputs, expected: Tens
 
 
 def check_runs_on_text(stacks: Stacks) -> None:
-    """Raises NeedsMore for a network that asks for more than a text, as far as one without weights shows it."""
+    """Check, as far as possible without weights, that a network needs no more than a text. Raises NeedsMore."""
     ids = torch.zeros(1, TOKENS, dtype=torch.long, device=stacks.network.device)
     text = Inputs(ids, torch.ones_like(ids, dtype=torch.bool))
     try:
         _reference(stacks, replace(text, source=text))
     except NeedsMore:
         raise
-    except NotSupported:  # for want of weights, perhaps
+    except NotSupported:  # perhaps only because the weights are missing
         pass
 
 
 def _switch(stacks: Stacks, attention: str) -> None:
-    """To our attention and masks, or to transformers' own. Networks that compute attention by their own code refuse the
-    first, but they too look up their mask function by the name in their configuration."""
+    """Switch to Unmask's attention and masks, or to transformers' own. Networks that compute attention by their own
+    code refuse the first, but they too look up their mask function by the name in their configuration."""
     stacks.network.set_attn_implementation(attention)
     internals.set_attention_name(stacks.network, attention, stacks.parts.values())
 
 
 def _inputs(stacks: Stacks, *, left: bool) -> Inputs:
-    """Two rows, one of them padded, left or right. They are longer than every window, chunk and block that the
-    configuration names, as far as that is affordable."""
+    """Return two rows, one of them padded, on the left or right. They are longer than every window, chunk and block
+    that the configuration names, as far as that is affordable."""
     device, known = stacks.network.device, vocabulary_of(stacks.network)
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
-    pad = pad if pad < known else 0  # of a larger model's whole vocabulary
+    pad = pad if pad < known else 0  # it may be from the vocabulary of a larger model
     most = min(MAX_TOKENS, stacks.context() - SOURCE_MORE, MAX_WORK / (2 * stacks.network.num_parameters()))
     lengths = [edge + SOURCE_MORE for edge in probe.edges_of(stacks.network.config)]
     length = max([TOKENS, *(length for length in lengths if length <= most)])
@@ -255,7 +255,7 @@ def _inputs(stacks: Stacks, *, left: bool) -> Inputs:
 def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
     try:
         return stacks.reference(inputs)
-    except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show only here, in any way
+    except Exception as error:  # noqa: BLE001 - impossible sizes may raise anything here
         if NEEDS_MORE.search(str(error)):
             raise NeedsMore(msg("it does not run on text alone ({why})", why=first_line(error))) from None
         why = msg("transformers itself cannot run it ({error}: {why})", error=type(error).__name__, why=error)
@@ -263,8 +263,8 @@ def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
 
 
 def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
-    """The numbers of the layers that have attention, by part, and what all layers of a single stack are. Raises
-    NotSupported where there is no attention, or a layer without one is of no known kind."""
+    """Return the numbers of the layers that have attention, by part, and the kinds of all layers of a single stack.
+    Raises NotSupported if there is no attention, or a layer without attention is of an unknown kind."""
     places: dict[str, list[Place | None]] = {}
     for site in sites:
         places.setdefault(site.part, []).append(site.place)
@@ -280,7 +280,7 @@ def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple
 
 
 def _why_unseen(stack: nn.Module) -> str:
-    """Why no attention was found in a stack."""
+    """Explain why no attention was found in a stack."""
     own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
     parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
     kind = next((kind for words, kind in probe.LAYER_KINDS if kind is not None and re.search(words, parts)), None)
@@ -294,20 +294,20 @@ def _why_unseen(stack: nn.Module) -> str:
 def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     ours, theirs = ours[keep].float(), theirs[keep]
     precise, precision = theirs.dtype in TOLERANCE, precision_name(theirs.dtype)
-    if not theirs.isfinite().all():  # which differ from anything
+    if not theirs.isfinite().all():  # NaN differs from everything
         words = NOT_FINITE if precise else NOT_FINITE_ROUNDED
         raise NotSupported(msg(words, precision=precision))
     allowed = TOLERANCE.get(theirs.dtype, COARSE) * max(float(theirs.abs().max()), 1.0)
     difference = float((ours - theirs.float()).abs().max())
     if not difference <= allowed:
-        words = OTHER_LOGITS if precise else OTHER_LOGITS_ROUNDED  # which may choose other experts
+        words = OTHER_LOGITS if precise else OTHER_LOGITS_ROUNDED  # rounding may select other experts
         raise NotSupported(msg(words, difference=difference, precision=precision))
 
 
 def first_position(stack: OneStack, ids: Tensor) -> int | None:
-    """The position that a network gives to a text's first token; None unless it counts on from there, one by one.
+    """Return the position id that a network gives to a text's first token; None unless it counts up by one from there.
 
-    ids [1,T], a text without padding. The stack is left as it was.
+    ids [1,T], a text without padding. The stack is left unchanged.
     """
     takes, before = stack.takes_positions, stack.first_position
     try:
@@ -328,7 +328,7 @@ def _first_call(stack: OneStack, ids: Tensor) -> Call | None:
     try:
         with suppress(Reached), intercepted(run, stack.network, len(ids)):
             stack.reference(Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))
-    except IndexError:  # positions beyond its table
+    except IndexError:  # positions beyond its embedding table
         return None
     return run.call
 

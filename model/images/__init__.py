@@ -1,1 +1,1 @@
-"""Images as tokens: reading them, and where each of their tokens is in them."""
+"""Images as tokens: reading images, and the part of an image that each of its tokens covers."""

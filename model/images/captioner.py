@@ -1,9 +1,9 @@
-"""The captioner: a picture as 36 patches, a prompt, and a caption that a small decoder writes word by word.
+"""The captioner: an image as 36 patches, a prompt, and a caption that a small decoder generates word by word.
 
 A row is the image tokens, row by row from the top left, then the prompt, then the caption and <end>. A word is
-predicted at the position before it, which is where its attention is looked at. On scenes whose captions are known,
-losses, exact captions and localization are measured: the share of a word's image attention inside the true box.
-Sizes: B rows, T positions, P image tokens, N numbers of a patch, L layers, H heads, S words, Q queries, K keys.
+predicted at the position before it, and that position's attention is shown. On scenes with known captions, the module
+measures losses, exact captions and localization: the share of a word's image attention inside the true box. Sizes: B
+rows, T positions, P image tokens, N numbers of a patch, L layers, H heads, S words, Q queries, K keys.
 """
 
 from collections.abc import Sequence
@@ -35,23 +35,23 @@ PATCHES, NUMBERS = GRID * GRID, 3 * PATCH * PATCH
 IMAGE, END = 0, 1
 WORDS = ("<image>", "<end>", *scenes.PROMPTS, "a", *SIZES, *scenes.COLOURS, *SHAPES, "left", "of", "above")
 ID_OF = {word: number for number, word in enumerate(WORDS)}
-LONGEST = 4 * MAX_SHAPES + 2 * (MAX_SHAPES - 1) + 1  # tokens of a caption, <end> among them
+LONGEST = 4 * MAX_SHAPES + 2 * (MAX_SHAPES - 1) + 1  # most tokens of a caption, including <end>
 CONTEXT = PATCHES + 1 + LONGEST
-MASKS = {  # of the image; each a prefix language model but the first
+MASKS = {  # masks of the image; all but the first are prefix language models
     "causal": MaskSpec(),
-    "prefix": MaskSpec(causal=False, prefix_lm=PATCHES + 1),  # PaliGemma, arXiv:2407.07726: the prompt too
+    "prefix": MaskSpec(causal=False, prefix_lm=PATCHES + 1),  # includes the prompt: PaliGemma, arXiv:2407.07726
     "block": MaskSpec(causal=False, prefix_lm=PATCHES),
     "window": MaskSpec(causal=False, prefix_lm=PATCHES, sliding=32),  # Gemma 3's local layers, arXiv:2503.19786
 }
-VERSIONS = ("causal", "prefix", "window")  # the masks that there is a model for
-TOKENS = grid_tokens(GRID, GRID, (0, 0, SIDE, SIDE), (SIDE, SIDE))  # of a picture, in its own pixels
+VERSIONS = ("causal", "prefix", "window")  # the masks that a model was trained with
+TOKENS = grid_tokens(GRID, GRID, (0, 0, SIDE, SIDE), (SIDE, SIDE))  # an image's tokens, in its own pixels
 PATCH_NAMES = tuple(f"r{number // GRID} c{number % GRID}" for number in range(PATCHES))
 FOLDER = CHECKPOINTS / "captioner"
-IGNORED = -100  # a target without a loss
+IGNORED = -100  # a target that has no loss
 
 
 class CaptionNetwork(Transformer):
-    """A decoder whose image tokens are patches of a picture, through a linear layer."""
+    """A decoder whose image tokens are patches of an image, embedded by a linear layer."""
 
     more = ("patch_embedding.weight", "patch_embedding.bias")
 
@@ -60,7 +60,7 @@ class CaptionNetwork(Transformer):
         self.patch_embedding = nn.Linear(NUMBERS, config.width)
 
     def inputs(self, ids: Tensor, patches: Tensor) -> Tensor:
-        """ids [B,T], patches [B,T,N], which count where an image token is -> [B,T,W], for `embed`."""
+        """Return the input embeddings [B,T,W] of ids [B,T], with patches [B,T,N] in place of image tokens."""
         return torch.where((ids == IMAGE)[..., None], self.patch_embedding(patches), self.token_embedding(ids))
 
 
@@ -82,21 +82,21 @@ class CaptionerModel(DecoderModel):
 
 
 def load(version: str, folder: Path = FOLDER) -> CaptionerModel:
-    """Raises CheckpointError when its files cannot be used."""
+    """Load one version of the captioner. Raises CheckpointError if its files cannot be used."""
     network = load_network(CaptionNetwork, folder / version)
     return CaptionerModel(version, network, key=files_key(f"captioner-{version}", folder / version))
 
 
 def to_patches(pictures: np.ndarray) -> Tensor:
-    """Pictures uint8 [B,SIDE,SIDE,3] -> float32 [B,P,N], -1 to 1: the patches row by row, each pixel by pixel."""
+    """Cut images uint8 [B,SIDE,SIDE,3] into patches, row by row, each pixel by pixel: float32 [B,P,N], -1 to 1."""
     cut = pictures.reshape(-1, GRID, PATCH, GRID, PATCH, 3).transpose(0, 1, 3, 2, 4, 5)  # [B, rows, columns, ..]
     return torch.from_numpy(cut.reshape(len(pictures), PATCHES, NUMBERS).astype(np.float32) / 127.5 - 1)
 
 
 def encode(pictures: np.ndarray, prompt: str, words: Sequence[str] = ()) -> TokenBatch:
-    """Pictures uint8 [B,SIDE,SIDE,3] with the same prompt and beginning of a caption: a row each, nothing padded.
+    """Encode images uint8 [B,SIDE,SIDE,3] with one prompt and beginning of a caption, a row each, without padding.
 
-    Pieces of image tokens are "r0 c5": the patch's row and column. Raises KeyError for words that it does not know.
+    Pieces of image tokens are "r0 c5": the patch's row and column. Raises KeyError for unknown words.
     """
     ids = torch.tensor([IMAGE] * PATCHES + [ID_OF[word] for word in (prompt, *words)]).expand(len(pictures), -1)
     patches = F.pad(to_patches(pictures), (0, 0, 0, ids.shape[1] - PATCHES))
@@ -106,11 +106,11 @@ def encode(pictures: np.ndarray, prompt: str, words: Sequence[str] = ()) -> Toke
 
 @dataclass(frozen=True, eq=False)
 class CaptionView:
-    """A caption that a model wrote, or was given. words: without <end>. chances: of each, float32 [S], 0 to 1, when it
-    was written. loss: nats a word, <end> among them.
+    """A caption that a model generated, or was given. words: without <end>. chances: their probabilities when they were
+    generated, float32 [S], 0 to 1. loss: nats per word, including <end>.
 
-    weights: of the steps that write the words, on the image, float32 [L,H,S,P]; blocked: what these may not attend to,
-    bool [S,P].
+    weights: attention of the positions that predict the words to the image, float32 [L,H,S,P]; blocked: the image
+    tokens that these may not attend to, bool [S,P].
     """
 
     words: tuple[str, ...]
@@ -121,12 +121,12 @@ class CaptionView:
 
 
 def without(spec: MaskSpec, removed: Sequence[int]) -> MaskSpec:
-    """The spec with these patches removed: no token may attend to them."""
+    """Return the spec with these patches blocked for all tokens."""
     return replace(spec, drawn=tuple(Stroke("block", 0, patch, MAX_POSITIONS, patch) for patch in removed))
 
 
 def write(model: CaptionerModel, picture: np.ndarray, prompt: str, spec: MaskSpec) -> CaptionView:
-    """The caption that the model writes, always the likeliest word, of a picture uint8 [SIDE,SIDE,3]."""
+    """Generate a caption, greedily, for an image uint8 [SIDE,SIDE,3]."""
     words: list[str] = []
     while len(words) < LONGEST - 1:
         likeliest = int(model.run(encode(picture[None], prompt, words), spec).next_token().argmax())
@@ -140,7 +140,7 @@ def write(model: CaptionerModel, picture: np.ndarray, prompt: str, spec: MaskSpe
 def read(
     model: CaptionerModel, picture: np.ndarray, prompt: str, words: tuple[str, ...], spec: MaskSpec
 ) -> CaptionView:
-    """The view of a given caption. Raises KeyError for words that the model does not know."""
+    """Return the view of a given caption. Raises KeyError for words that the model does not know."""
     trace = model.run(encode(picture[None], prompt, words), spec)
     chances = trace.logits[0, PATCHES:].softmax(-1)  # [S+1,V]
     given = chances[range(len(words) + 1), [*(ID_OF[word] for word in words), END]]
@@ -152,12 +152,12 @@ def read(
 
 @dataclass(frozen=True, eq=False)
 class LocatedHeads:
-    """How heads localize a caption. loss: nats a word. shares: each head's localization, 0 to 1, [L,H], the mean
-    over the words that say a size, a colour or a shape, NaN where one of them may attend to no patch; even: that of
-    attention spread evenly over the patches that it may attend to.
+    """How well heads localize a caption. loss: nats per word. shares: each head's localization, 0 to 1, [L,H], the mean
+    over the words for a size, a colour or a shape, NaN if one of them may attend to no patch; even: the same for
+    attention spread evenly over the allowed patches.
 
-    by_area: the same where a patch counts with the share of its area that is inside; most: what that is at the most,
-    of a head that attends to the patch which lies most inside.
+    by_area: the same with each patch weighted by the share of its area inside the box; most: its maximum, for a head
+    that attends only to the patch that lies most inside.
     """
 
     loss: float
@@ -168,7 +168,7 @@ class LocatedHeads:
 
 
 def locate(model: CaptionerModel, scene: Scene, prompt: str, spec: MaskSpec) -> LocatedHeads:
-    """A patch counts as inside where it touches the box: what in a patch gets its attention is not known."""
+    """Measure localization on a scene. Patches that touch a box count as inside: attention within one is unknown."""
     words = caption(scene, prompt)
     found = read(model, render([scene])[0], prompt, tuple(text for text, _ in words), spec)
     asked = [number for number, (text, about) in enumerate(words) if about is not None and text != "a"]
@@ -183,7 +183,7 @@ def locate(model: CaptionerModel, scene: Scene, prompt: str, spec: MaskSpec) -> 
 
 
 def mean_localization(model: CaptionerModel, count: int) -> LocatedHeads:
-    """The means over held-out scenes, under the model's own mask."""
+    """Return the means over held-out scenes, under the model's own mask."""
     found = [locate(model, scene, prompt, model.standard) for scene, prompt in scenes.held_out_scenes(count)]
     return LocatedHeads(*(np.mean([getattr(one, each.name) for one in found], axis=0) for each in fields(LocatedHeads)))
 
@@ -191,7 +191,7 @@ def mean_localization(model: CaptionerModel, count: int) -> LocatedHeads:
 def batch(
     some: Sequence[tuple[Scene, str]], jitter: np.random.Generator | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scenes, each with a prompt -> ids and targets [B,CONTEXT], patches [B,CONTEXT,N]; only captions have targets."""
+    """Encode scenes with prompts: ids and targets [B,CONTEXT], patches [B,CONTEXT,N]; only captions have targets."""
     ids, targets = torch.full((len(some), CONTEXT), END), torch.full((len(some), CONTEXT), IGNORED)
     ids[:, :PATCHES] = IMAGE
     for row, (scene, prompt) in enumerate(some):
@@ -205,8 +205,8 @@ def batch(
 def losses_of(
     network: CaptionNetwork, spec: MaskSpec, ids: Tensor, targets: Tensor, patches: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Nats of every target [B,S], 0 where there is none, and whether each row's every word is held likeliest [B]: then
-    the model, writing by itself, writes the whole caption."""
+    """Return the nats of every target [B,S], 0 where there is none, and whether each row's words are all the most
+    likely ones [B]: the model would then generate the whole caption by itself."""
     allowed = MaskContext(torch.ones(1, CONTEXT, dtype=torch.bool), CONTEXT, 1).allowed(spec)  # [1,1,T,T]
     states, _ = network(network.inputs(ids, patches), torch.arange(CONTEXT), allowed)
     logits, wanted = network.logits(states[:, PATCHES:]), targets[:, PATCHES:]
@@ -217,8 +217,8 @@ def losses_of(
 
 @torch.inference_mode()
 def under_masks(model: CaptionerModel, count: int, *, unseen: bool = False) -> np.ndarray:
-    """Over so many held-out scenes: nats a word and the share of exact captions, 0 to 1, under each mask of MASKS,
-    float32 [masks,2]. unseen: as held_out_scenes'."""
+    """Measure nats per word and the share of exact captions, 0 to 1, on `count` held-out scenes under each mask of
+    MASKS: float32 [masks,2]. unseen: see held_out_scenes."""
     part = batch(scenes.held_out_scenes(count, unseen=unseen))
     found = [losses_of(model.network, spec, *part) for spec in MASKS.values()]
     words = (part[1] != IGNORED).sum()
@@ -226,7 +226,7 @@ def under_masks(model: CaptionerModel, count: int, *, unseen: bool = False) -> n
 
 
 def folded_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> HeadView:
-    """A head with the image tokens as one: what they attend to on average, and what they all are attended to."""
+    """Return a head with the image tokens merged into one: their mean attention, and their total attention received."""
     view = head_view(trace, row, masks, layer, head)
     begins = np.array([0, *range(PATCHES, len(view.queries))])
     labels = [f"image ×{PATCHES}", *view.queries[PATCHES:]]

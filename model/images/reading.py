@@ -1,4 +1,4 @@
-"""A user's image as pixels. Untrusted: bounded before it is decoded, and never stored."""
+"""Decoding of a user's image. It is untrusted: checked against limits before it is decoded, and never stored."""
 
 import io
 import os
@@ -15,7 +15,7 @@ from model.files import read_regular
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_BYTES, MAX_PIXELS = 5 * 2**20, 25_000_000
-# by EXIF's orientation, from 2 on; ImageOps.exif_transpose writes all of the EXIF anew, which odd ones do not survive
+# EXIF orientation, from 2 -> transpose; ImageOps.exif_transpose rewrites all of the EXIF and fails on unusual ones
 TURNS: dict[Any, Image.Transpose] = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))
 MIN_SIDE, MAX_RATIO = 8, 20  # pixels; of the longer side to the shorter
 NO_PICTURE = N_("expected an image: a path, bytes, Pillow's, or an array of uint8 [height, width, 3], got {got}")
@@ -23,10 +23,10 @@ TOO_LARGE = N_("expected an image of at most {most:.0f} megapixels, got a larger
 
 
 def read_picture(data: bytes) -> Image.Image:
-    """A PNG, JPEG or WebP as RGB, turned as its EXIF orientation says, on white where it is transparent.
+    """Decode a PNG, JPEG or WebP to RGB, rotated by its EXIF orientation, on white where it is transparent.
 
-    Raises ValueError, with a sentence, for another format (SVG among them), a damaged or animated image, and one of
-    more than MAX_BYTES or MAX_PIXELS or of a shape that no grid of patches fits.
+    Raises ValueError, with a sentence, for another format (SVG included), a damaged or animated image, and one of more
+    than MAX_BYTES or MAX_PIXELS or of a shape that no grid of patches fits.
     """
     if len(data) > MAX_BYTES:
         most, found = MAX_BYTES // 2**20, len(data) / 2**20
@@ -35,14 +35,14 @@ def read_picture(data: bytes) -> Image.Image:
 
 
 def picture_of(source: Any) -> Image.Image:
-    """The same of a file by its path, of its bytes, of an image of Pillow or of an array, uint8, [height, width] or
+    """Decode an image, as read_picture does, from a path, bytes, a Pillow image or an array, uint8, [height, width] or
     [height, width, 3 or 4]. Raises ValueError also for anything else, OSError for a file that cannot be read."""
     if isinstance(source, str | os.PathLike):
         source = read_regular(Path(source), MAX_BYTES)
     if isinstance(source, bytes):
         return read_picture(source)
     if isinstance(source, Image.Image):
-        if source.mode in ("I", "F"):  # whose black and white nothing says
+        if source.mode in ("I", "F"):  # their levels of black and white are unknown
             raise ValueError(msg(NO_PICTURE, got=f"mode {source.mode}"))
         return _decoded(lambda: source)
     levels = np.asarray(source)
@@ -60,7 +60,7 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
             image.load()
             turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
             image = image if turn is None else image.transpose(turn)
-            if image.mode.startswith("I"):  # 16 bits, which convert would cut off at 255; the clear level has 16 too
+            if image.mode.startswith("I"):  # 16 bits, which convert would clip at 255; so has the transparent level
                 levels, clear = np.asarray(image.convert("I")), image.info.get("transparency")
                 image = Image.fromarray(np.where(levels == clear, 255, (levels // 256).astype(np.uint8)))
             if image.has_transparency_data:
@@ -71,20 +71,20 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
         raise ValueError(msg(TOO_LARGE, most=MAX_PIXELS / 1e6)) from None
     except UnidentifiedImageError:
         raise ValueError(msg("expected a PNG, JPEG or WebP image, got something else")) from None
-    except Exception as error:  # what damaged files make Pillow's readers raise
+    except Exception as error:  # damaged files make Pillow raise many types
         if isinstance(str(error), Message):
-            raise  # one of ours
+            raise  # raised by Unmask
         raise ValueError(msg("expected a whole image, got a damaged or truncated one")) from None
 
 
 def _check(image: Image.Image) -> None:
-    """Check an image by its header alone, before a pixel is decoded."""
+    """Check an image by its header alone, before any pixel is decoded."""
     wide, high = image.size
     if wide * high > MAX_PIXELS:
         raise ValueError(msg(TOO_LARGE, most=MAX_PIXELS / 1e6))
     if min(wide, high) < MIN_SIDE or max(wide, high) > MAX_RATIO * min(wide, high):
         words = N_("expected sides of at least {least} pixels, at most {ratio} : 1, got {wide} × {high}")
         raise ValueError(msg(words, least=MIN_SIDE, ratio=MAX_RATIO, wide=wide, high=high))
-    still = image.format == "MPO"  # a phone's photo: a JPEG that its preview or brightness map follows
+    still = image.format == "MPO"  # a phone's photo: a JPEG followed by a preview or brightness map
     if getattr(image, "n_frames", 1) > 1 and not still:
         raise ValueError(msg("expected a still image, got an animated one"))

@@ -1,6 +1,6 @@
-"""Scenes of one to three shapes, drawn as small pictures and described by captions of a small grammar.
+"""Scenes of one to three shapes, rendered as small images and described by captions with a small grammar.
 
-A picture is SIDE × SIDE pixels, RGB. A caption names the shapes in the order that its prompt asks for: "across", from
+An image is SIDE × SIDE pixels, RGB. A caption names the shapes in the order that its prompt requests: "across", from
 left to right, or "down", from top to bottom.
 """
 
@@ -23,15 +23,15 @@ COLOURS = {
 BACKGROUNDS = {"white": (250, 250, 250), "grey": (150, 150, 150), "sky": (190, 216, 240), "night": (26, 28, 42)}
 SHAPES = ("square", "circle", "triangle", "cross")
 SIZES = {"small": 4, "large": 8}  # from the centre to a side, in pixels
-MAX_SHAPES, GAP = 3, 8  # pixels between two centres, across and down, at the least: each order is then plain
-PROMPTS = {"across": ("x", ("left", "of")), "down": ("y", ("above",))}  # what orders the shapes, what is said between
-UNSEEN = (("green", "circle"), ("purple", "triangle"), ("orange", "cross"))  # of these pairs no scene is trained on
+MAX_SHAPES, GAP = 3, 8  # least pixels between centres on either axis, so that each order is unambiguous
+PROMPTS = {"across": ("x", ("left", "of")), "down": ("y", ("above",))}  # the axis that orders shapes, words between
+UNSEEN = (("green", "circle"), ("purple", "triangle"), ("orange", "cross"))  # pairs that occur in no training scene
 _SHAPE = re.compile(rf"({'|'.join(SHAPES)})-({'|'.join(COLOURS)})-({'|'.join(SIZES)})-(\d\d?)-(\d\d?)")
 
 
 @dataclass(frozen=True)
 class SceneShape:
-    """x, y: its centre, in pixels from the top left."""
+    """A shape of a scene. x, y: its centre, in pixels from the top left."""
 
     shape: str
     colour: str
@@ -45,14 +45,14 @@ class SceneShape:
         return self.x - half, self.y - half, self.x + half, self.y + half
 
     def apart_from(self, other: "SceneShape", gap: int = 0) -> bool:
-        """Whether the two do not touch, and their centres are so many pixels apart, across and down."""
+        """Whether the two do not touch, and their centres are at least `gap` pixels apart on both axes."""
         across, down = abs(self.x - other.x), abs(self.y - other.y)
         return min(across, down) >= gap and max(across, down) > SIZES[self.size] + SIZES[other.size]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """held_out: never trained on, one scene of eight. unseen: a shape has a colour that it never had in training."""
+    """A scene. held_out: never trained on, one in eight. unseen: a shape has a colour that it never has in training."""
 
     shapes: tuple[SceneShape, ...]
     background: str = "white"
@@ -66,13 +66,13 @@ class Scene:
         return any((one.colour, one.shape) in UNSEEN for one in self.shapes)
 
     def text(self) -> str:
-        """The scene as a link has it: "white_square-red-small-10-20_…"."""
+        """Return the scene as it is in a link: "white_square-red-small-10-20_…"."""
         shapes = (f"{one.shape}-{one.colour}-{one.size}-{one.x}-{one.y}" for one in self.shapes)
         return "_".join([self.background, *shapes])
 
 
 def scene_of(text: str) -> Scene:
-    """Read what Scene.text wrote. Raises ValueError for anything else, and for shapes beyond the picture."""
+    """Parse the result of Scene.text. Raises ValueError for anything else, and for shapes outside the image."""
     background, *parts = text[:200].split("_")
     found = [match.groups() for match in map(_SHAPE.fullmatch, parts) if match]
     shapes = tuple(SceneShape(shape, colour, size, int(x), int(y)) for shape, colour, size, x, y in found)
@@ -83,8 +83,8 @@ def scene_of(text: str) -> Scene:
 
 
 def caption(scene: Scene, prompt: str) -> list[tuple[str, int | None]]:
-    """Each word, and which of the scene's shapes it describes; None for a word between two. Raises KeyError for another
-    prompt than those of PROMPTS."""
+    """Return each word with the index of the shape that it describes; None for a word between two shapes. Raises
+    KeyError for a prompt that is not in PROMPTS."""
     axis, between = PROMPTS[prompt]
     words: list[tuple[str, int | None]] = []
     for number in sorted(range(len(scene.shapes)), key=lambda one: getattr(scene.shapes[one], axis)):
@@ -95,14 +95,14 @@ def caption(scene: Scene, prompt: str) -> list[tuple[str, int | None]]:
 
 
 def is_ordered(scene: Scene, prompt: str) -> bool:
-    """Whether no two shapes stand at the same place along the prompt's axis."""
+    """Whether no two shapes have the same coordinate on the prompt's axis."""
     return len({getattr(one, PROMPTS[prompt][0]) for one in scene.shapes}) == len(scene.shapes)
 
 
 def random_scene(
     draw: random.Random, *, held_out: bool, count: int | None = None, pair: tuple[str, str] | None = None
 ) -> Scene:
-    """A scene of one to three shapes, held out or not. pair: one of UNSEEN, for the first shape; no other has one."""
+    """Draw a scene, held out or not. pair: one of UNSEEN, for the first shape; no other shape has one of these."""
     while True:
         wanted, shapes = count or draw.randint(1, MAX_SHAPES), list[SceneShape]()
         while not shapes or not all(one.apart_from(other, GAP) for one, other in combinations(shapes, 2)):
@@ -113,7 +113,7 @@ def random_scene(
 
 
 def held_out_scenes(count: int, *, unseen: bool = False) -> list[tuple[Scene, str]]:
-    """Each with a prompt; the same each time. unseen: with a shape in a colour that it never had in training."""
+    """Return the same `count` scenes each time, each with a prompt. unseen: with a shape of a pair in UNSEEN."""
     draw, prompts = random.Random("card"), tuple(PROMPTS)
     pairs = (draw.choice(UNSEEN) if unseen else None for _ in range(count))
     return [(random_scene(draw, held_out=True, pair=pair), prompts[n % 2]) for n, pair in enumerate(pairs)]
@@ -127,7 +127,7 @@ def _random_shape(draw: random.Random, pair: tuple[str, str] | None) -> SceneSha
 
 
 def render(scenes: Sequence[Scene], jitter: np.random.Generator | None = None) -> np.ndarray:
-    """Pictures, uint8 [N,SIDE,SIDE,3]. jitter: changes each colour a little, and adds noise."""
+    """Render scenes: uint8 [N,SIDE,SIDE,3]. jitter: changes each colour slightly, and adds noise."""
 
     def colours_of(some: list[tuple[int, int, int]]) -> np.ndarray:
         colours = np.array(some, np.float32)
@@ -148,11 +148,11 @@ def render(scenes: Sequence[Scene], jitter: np.random.Generator | None = None) -
 
 
 def _inside(shapes: Sequence[SceneShape]) -> np.ndarray:
-    """Which pixels are the shape's: bool [N,SIDE,SIDE]."""
+    """Return which pixels belong to each shape: bool [N,SIDE,SIDE]."""
     half, x, y = np.array([(SIZES[one.size], one.x, one.y) for one in shapes]).T[..., None, None]
     place = np.arange(SIDE) + 0.5
     u, v = (place - x) / half, (place[:, None] - y) / half
-    far = np.maximum(abs(u), abs(v))  # 1 on the sides of its box
+    far = np.maximum(abs(u), abs(v))  # 1 on the edges of its box
     found = {
         "square": far <= 1,
         "circle": u**2 + v**2 <= 1,

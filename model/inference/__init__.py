@@ -1,1 +1,1 @@
-"""Masks as inference engines and kernels meet them: what a mask costs, and texts run in several calls."""
+"""Masks in inference engines and kernels: the cost of a mask, and texts run in several calls."""

@@ -1,12 +1,12 @@
-"""A text read in several calls with a cache, as inference engines do: in chunks, after a cached prefix, or one by one.
+"""A text run in several calls with a cache, as in inference engines: in chunks, after a cached prefix, or token by
+token.
 
 Each call computes the attention of its queries over all positions so far: a rectangle [Q,K] with Q <= K. Its mask is
-the last Q rows of the K × K mask ("bottom-right", FlashAttention's convention since 2.1). A kernel that lets the first
-query stand at position 0 ("top-left", is_causal of PyTorch's scaled_dot_product_attention) computes something else, as
-does one that is given a mask in the first call alone ("none").
-Or several documents packed into one row, as in training, under the conventions in use: which of them keep the documents
-apart is told by each document's loss, packed and alone.
-Sizes: T positions of a text or a row, Q queries and K keys of a call, D documents.
+the last Q rows of the K × K mask ("bottom-right", FlashAttention's convention since 2.1). A kernel that puts the first
+query at position 0 ("top-left", is_causal of PyTorch's scaled_dot_product_attention) computes something else, as does
+one that gets a mask in the first call only ("none"). Also several documents packed into one row, as in training, under
+the usual conventions: each document's loss, packed and alone, shows which of them keep the documents apart. Sizes: T
+positions of a text or a row, Q queries and K keys of a call, D documents.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,13 +29,13 @@ from model.text import TokenBatch
 from model.trace import target_losses
 
 LINE_FEED = "\n"
-ROUNDING = 2e-5  # of the largest logit: the families of tests/model/inference stay below a fifth of it
-SHIFT_ROUNDING = 1e-3  # of the largest logit: rotated by thousands of positions, float32 has lost some digits
-TRIED = 8  # tokens by which is measured whether only distances count
+ROUNDING = 2e-5  # of the largest logit: model families in tests/model/inference stay below a fifth of it
+SHIFT_ROUNDING = 1e-3  # of the largest logit: float32 loses digits in rotations by thousands of positions
+TRIED = 8  # tokens of the test whether only distances between positions count
 
 
 def check_predicts(model: Model) -> None:
-    """Raises ValueError for a model that predicts no next token from what comes before it."""
+    """Check that a model predicts the next token from earlier tokens. Raises ValueError."""
     if model.kind == "encoder-decoder":
         words = N_("{model} reads a source as well: choose a decoder alone, with a language-model head")
         raise ValueError(msg(words, model=model.name))
@@ -47,7 +47,7 @@ def check_predicts(model: Model) -> None:
 
 
 def allowed_where_square(context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
-    """As a kernel that is given its mask only where Q = K, and none with a cache: wrong unless Q = 1."""
+    """Return the mask of a kernel that gets one only where Q = K, and none with a cache: wrong unless Q = 1."""
     return context.allowed(spec, made) if context.queries == context.keep.shape[-1] else None
 
 
@@ -61,13 +61,13 @@ ALIGNMENTS: dict[str, Masking] = {
 
 @dataclass(frozen=True, eq=False)
 class CallsComparison:
-    """A text in several calls beside the same text in one. A second continuation of the cached prefix, if any, is
-    compared with the same tokens in one call too; its S tokens come after the text's T.
+    """A text in several calls compared with one call. A second continuation of the cached prefix, if any, is also
+    compared with the same tokens in one call; its S tokens follow the text's T.
 
-    calls: each one's queries and keys. cells: int16 [T+S,T+S], the call that computed each cell of layer 0, −1 for
+    calls: each call's queries and keys. cells: int16 [T+S,T+S], the call that computed each cell of layer 0, −1 for
     none. computed, twice: how many cells of layer 0 were computed, and how many of them more than once. missed, extra:
-    how many of its head 0 were left out that one call computes, and computed that it does not (a leak).
-    differences: float32 [T+S], for each token the largest difference between its logits and those of one call;
+    how many cells of its head 0 were omitted although one call computes them, and computed although it does not (a
+    leak). differences: float32 [T+S], for each token the largest difference between its logits and those of one call;
     tolerance: the largest one that is rounding; size: the largest logit of one call. losses, in_one: float32 [T], nats,
     NaN at the first position.
     """
@@ -91,12 +91,12 @@ class CallsComparison:
         return float(self.differences.max())
 
     def numpy(self) -> np.ndarray:
-        """The call that computed each cell of the first layer, −1 for none: int16 [T+S,T+S]."""
+        """Return the call that computed each cell of the first layer, −1 for none: int16 [T+S,T+S]."""
         return self.cells
 
 
 def open_ended(model: Model, text: str, rendered: bool) -> TokenBatch:
-    """A text as one row, without the tokens that the model adds behind it. rendered: a chat template wrote it."""
+    """Encode a text as one row, without the tokens that the model adds after it. rendered: a chat template wrote it."""
     if rendered:
         return model.encode_rendered(text)[0]
     batch = model.encode([text])
@@ -104,8 +104,8 @@ def open_ended(model: Model, text: str, rendered: bool) -> TokenBatch:
 
 
 def _continuation(model: Model, text: str, rendered: bool = False) -> TokenBatch:
-    """A text that follows another, without the tokens that the model adds around a text, and without the space that
-    Llama 2's and other tokenizers put before one: it is read after a line feed, where that is a token by itself."""
+    """Encode a text that follows another, without the tokens that the model adds around a text and without the space
+    that tokenizers such as Llama 2's put before it: it is encoded after a line feed, if that is a token of its own."""
     for before in (LINE_FEED, ""):
         batch = open_ended(model, before + text, rendered)
         ends = batch.ends[0] if batch.ends else (1,)
@@ -117,7 +117,7 @@ def _continuation(model: Model, text: str, rendered: bool = False) -> TokenBatch
 
 
 def _line_feed(model: Model, rendered: bool) -> list[int]:
-    """Its tokens, with those before a text; none where the tokenizer drops it."""
+    """Return a line feed's ids, with those added before a text; empty if the tokenizer drops it."""
     try:
         return open_ended(model, LINE_FEED, rendered).ids[0].tolist()
     except ValueError:
@@ -125,13 +125,13 @@ def _line_feed(model: Model, rendered: bool) -> list[int]:
 
 
 def continuation_ids(model: Model, text: str, rendered: bool = False) -> tuple[list[int], str]:
-    """Its tokens; and what of the text did not fit. rendered: a chat template wrote it."""
+    """Return a continuation's ids, and the rest of the text that did not fit. rendered: a chat template wrote it."""
     batch = _continuation(model, text, rendered)
     return batch.ids[0].tolist(), batch.cut[0]
 
 
 def _continued(model: Model, begun: TokenBatch, text: str) -> TokenBatch:
-    """The only row of a batch with a text after it: both as one text, which separators split."""
+    """Append a text to the only row of a batch; separators then split both as one text."""
     more = _continuation(model, text)
     ids, keep = (torch.cat(pair, dim=1) for pair in ((begun.ids, more.ids), (begun.keep, more.keep)))
     whole = TokenBatch(ids, keep, (begun.pieces[0] + more.pieces[0],), cut=more.cut)
@@ -143,9 +143,9 @@ def _continued(model: Model, begun: TokenBatch, text: str) -> TokenBatch:
 
 
 def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[int]:
-    """Where each call ends: the first after `prefix` positions, if any, then one for each chunk.
+    """Return where each call ends: the first after `prefix` positions, if any, then one for each chunk.
 
-    chunks: sizes, that together are all positions after the prefix; or one size for all, the last of which may be less.
+    chunks: sizes that sum to the positions after the prefix; or one size for all, of which the last may be smaller.
     Raises ValueError for other sizes.
     """
     if not 0 <= prefix < tokens:
@@ -167,16 +167,16 @@ def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[i
 
 
 class _ComputedCells:
-    """The cells of layer 0 that calls compute, [N,N]: how often each, and by which call at last (−1 for none)."""
+    """The cells of layer 0 that calls compute, [N,N]: how often each, and by which call last (−1 for none)."""
 
     def __init__(self, tokens: int, align: str) -> None:
         self.counts, self.cells = np.zeros((tokens, tokens), np.int64), np.full((tokens, tokens), -1, np.int16)
         self.calls: list[tuple[int, int]] = []
-        self.later = False  # whether a layer after the first has had another mask than it should have
+        self.later = False  # whether a layer after the first had a wrong mask
         self._masking, self._mask = ALIGNMENTS[align], torch.empty(0)
 
     def masking(self, context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
-        """The mask of a layer in the call that is being made."""
+        """Return the mask of a layer in the current call."""
         mask = self._masking(context, spec, made)
         if context.layer == 0:
             self._mask = ALL if mask is None else mask.cpu()
@@ -186,7 +186,7 @@ class _ComputedCells:
         return mask
 
     def add(self, queries: np.ndarray, keys: np.ndarray) -> None:
-        """Count the call that has been made, whose tokens are these rows and columns."""
+        """Count the call that was just made, whose tokens are these rows and columns."""
         here = self._mask.expand(1, -1, len(queries), len(keys))[0, 0].numpy()
         where = np.ix_(queries, keys)
         self.counts[where] += here
@@ -203,15 +203,15 @@ def compare_calls(
     align: str = "bottom-right",
     second: str = "",
 ) -> CallsComparison:
-    """The only row of a batch, read up to one of `ends` after the other, beside one call under the same masks.
+    """Run the only row of a batch in calls up to each of `ends`, and in one call under the same masks.
 
-    second: a text read in one more call after what the first call computed.
-    Raises ValueError for another alignment than ALIGNMENTS, and what Model.call raises.
+    second: a text read in one more call, after what the first call computed. Raises ValueError for an alignment not in
+    ALIGNMENTS, and what Model.call raises.
     """
-    if align not in [*ALIGNMENTS]:  # a list has no hash
+    if align not in [*ALIGNMENTS]:  # `align` may be unhashable
         raise ValueError(msg("expected an alignment of {names}, got {got}", names=", ".join(ALIGNMENTS), got=align))
     tokens, prefix = batch.ids.shape[1], ends[0]
-    texts = [(batch, np.arange(tokens), [0, *ends])]  # the rows of its tokens; where its calls begin and end
+    texts = [(batch, np.arange(tokens), [0, *ends])]  # batch, its tokens' rows in the result, and its calls' bounds
     if second:
         other = _continued(model, batch.columns(slice(prefix)), second)
         whole = other.ids.shape[1]
@@ -219,7 +219,7 @@ def compare_calls(
     computed = _ComputedCells(texts[-1][1][-1] + 1, align)
     right = np.zeros(computed.cells.shape, bool)
     states, expected = [], []
-    caches: dict[int, Any] = {0: None}  # after so many tokens
+    caches: dict[int, Any] = {0: None}  # number of tokens -> the cache after them
     for text, rows, steps in texts:
         trace, positions, first = model.run(text, spec), positions_under(spec, text), steps[0]
         expected.append(trace.states[:, first:])
@@ -248,13 +248,13 @@ def compare_calls(
 
 
 def _losses(logits: Tensor, ids: Tensor) -> np.ndarray:
-    """float32 [T], nats: of each token after the ones before it."""
+    """Return the loss of each token given the tokens before it: float32 [T], nats."""
     given = ids[1:].to(logits.device)
     found = target_losses(logits[:-1], given)
     return np.concatenate([[np.nan], found.cpu().numpy()]).astype(np.float32)
 
 
-CONVENTIONS = {  # whether documents are masked from each other, and whether positions begin again in each
+CONVENTIONS = {  # whether documents are masked from each other, and whether positions restart in each
     "both": (True, True),
     "mask": (True, False),
     "positions": (False, True),
@@ -264,14 +264,15 @@ CONVENTIONS = {  # whether documents are masked from each other, and whether pos
 
 @dataclass(frozen=True, eq=False)
 class PackedLosses:
-    """sizes: tokens of each document. alone: float32 [D], nats, the mean loss of each document's tokens after its first
-    when it is run alone. packed: the same within the row, by convention. differences: by convention, the largest
-    difference between a document's logits in the row and alone; tolerance: the largest one that is rounding.
+    """Losses of packed documents. sizes: tokens of each document. alone: float32 [D], nats, the mean loss of each
+    document's tokens after its first when it is run alone. packed: the same within the row, by convention. differences:
+    by convention, the largest difference between a document's logits in the row and alone; tolerance: the largest one
+    that is rounding.
 
-    float32 rounds the rotary angles of other positions differently. So where a difference is above the tolerance and at
-    most SHIFT_ROUNDING of the largest logit, the positions of the row go on, and the model sees only distances, the
-    document alone is given its positions in the row. Angles that depend on the row's length (LongRoPE, dynamic NTK) are
-    not told apart from rounding up to that bound.
+    float32 rounds the rotary angles of other positions differently. So if a difference is above the tolerance and at
+    most SHIFT_ROUNDING of the largest logit, positions continue through the row, and the model depends only on
+    distances, the document alone is run at its positions in the row. Angles that depend on the row's length (LongRoPE,
+    dynamic NTK) cannot be distinguished from rounding up to that bound.
     """
 
     sizes: list[int]
@@ -283,10 +284,10 @@ class PackedLosses:
 
 @torch.inference_mode()
 def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> PackedLosses:
-    """The only row of a batch as documents, under each of CONVENTIONS that the model takes.
+    """Compare the only row of a batch, as packed documents, under each of CONVENTIONS that the model supports.
 
-    documents: what they end with, or how many tokens each has; what is left is one more.
-    Raises ValueError for fewer than two documents, and what Model.run raises.
+    documents: the separator that ends them, or the number of tokens of each; the rest is one more document. Raises
+    ValueError for fewer than two documents, and what Model.run raises.
     """
     if isinstance(documents, str):
         separator = documents
@@ -328,25 +329,25 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
 
 
 def _difference(some: Iterable[Tensor], others: Iterable[Tensor]) -> float:
-    """The largest one between two logits of the same token."""
+    """Return the largest difference between two logits of the same token."""
     return max(float((one - other).abs().max()) for one, other in zip(some, others, strict=True))
 
 
 def _logits_from(model: Model, text: Tensor, start: int) -> Tensor:
-    """[T,V] of a text alone, whose first token stands at position `start`."""
+    """Return the logits [T,V] of a text alone whose first token is at position `start`."""
     batch = batch_of(model, tuple(text.tolist()))
     return logits_of(model, replace(batch, positions=torch.arange(start, start + len(text))[None]), model.standard)
 
 
 def _only_distances_count(model: Model, text: Tensor) -> bool:
-    """Whether a short text gives the same logits one position later, where float32 has not lost any digits of rotary
-    angles yet: their error grows with the position."""
+    """Whether a short text gives the same logits one position later. At such early positions float32 has not lost
+    digits of rotary angles yet: their error grows with the position."""
     first, moved = (_logits_from(model, text, start) for start in (0, 1))
     return _difference([first], [moved]) <= ROUNDING * float(first.abs().max())
 
 
 def _marked(batch: TokenBatch, sizes: Sequence[int]) -> TokenBatch:
-    """The batch as if its text had a letter for each token, and a full stop for the last one of each document."""
+    """Return the batch as if its text had one letter per token, and a full stop for the last token of each document."""
     tokens = batch.ids.shape[1]
     ends = set(np.cumsum(lengths_within(tokens, sizes)).tolist())
     text = "".join("." if place in ends else "x" for place in range(1, tokens + 1))
@@ -354,12 +355,12 @@ def _marked(batch: TokenBatch, sizes: Sequence[int]) -> TokenBatch:
 
 
 def logits_of(model: Model, batch: TokenBatch, spec: MaskSpec) -> Tensor:
-    """[T,V] of a batch's only row."""
+    """Return the logits [T,V] of a batch's only row."""
     return model.readout(model.run(batch, spec).states)[0].float()
 
 
 def _mean_losses(logits: Sequence[Tensor], texts: Sequence[Tensor]) -> np.ndarray:
-    """float32 [D], nats: of each text's tokens after its first; NaN for a text of one token."""
+    """Return the mean loss of each text's tokens after its first: float32 [D], nats; NaN for a text of one token."""
     pairs = zip(logits, texts, strict=True)
     means = [target_losses(some[:-1], text[1:].to(some.device)).mean() for some, text in pairs]
     return torch.stack(means).cpu().numpy()

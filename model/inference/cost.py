@@ -1,10 +1,10 @@
-"""What a mask costs a kernel that skips blocks of scores, without a model and without a T × T tensor.
+"""The cost of a mask in a kernel that skips blocks of scores, computed without a model and without a T × T tensor.
 
 A block-sparse kernel (FlexAttention, FlashAttention) divides the T × T scores into blocks of B × B. It skips the empty
-ones, computes the full ones as they are, and computes the partial ones whole to mask some of their scores afterwards.
+ones, computes the full ones as they are, and computes the partial ones whole before masking some of their scores.
 
-The counts are exact. A kind of mask depends either on the distance from query to key alone, or changes at a few
-borders. In a block without borders, how many cells are allowed follows from the second cumulative sum over distances:
+The counts are exact. A kind of mask either depends on the distance from query to key alone, or changes at a few
+borders. In a block without borders, the number of allowed cells follows from the second cumulative sum over distances:
 with F(n) the sum over m < n of how many distances below m are allowed, queries q … q + B - 1 and keys k … k + B - 1
 have F(q - k + B + 1) - 2 F(q - k + 1) + F(q - k - B + 1) allowed cells. Blocks with borders are counted cell by cell.
 Sizes: N blocks a side, of B × B cells; M of the blocks.
@@ -26,23 +26,22 @@ from model.masks import ZERO
 from model.spec import MaskSpec
 
 MAX_TOKENS, MAX_BLOCK, MIN_BLOCK = 32_768, 256, 16
-CELLS = 1_000_000  # looked at together, of blocks with borders
+CELLS = 1_000_000  # most cells of blocks with borders that are counted at once
 
-EMPTY, PARTIAL, FULL = range(3)  # of a block
-BLOCKED, BY_DISTANCE, OPENED, DRAWN = range(4)  # of a block without borders: what decides about its cells
+EMPTY, PARTIAL, FULL = range(3)  # states of a block
+BLOCKED, BY_DISTANCE, OPENED, DRAWN = range(4)  # what determines the cells of a block without borders
 STROKES = {"block": DRAWN, "open": OPENED}
 ANY_MASK = ("attn_mask", "flex")  # SDPA's boolean tensor, and FlexAttention's function of q_idx and k_idx
 KERNELS = ("is_causal", "varlen", *ANY_MASK)
-SHORT = 256  # tokens
+SHORT = 256  # tokens that are compared cell by cell
 SPLIT = next(name for name, kind in KINDS.items() if kind.splits)
 
 
 @dataclass(frozen=True, eq=False)
 class MaskCost:
-    """blocks: int8 [N,N], rows of queries, 0 = empty, 1 = partial, 2 = full, as FlexAttention's create_block_mask
-    tells them apart: cells beyond the text are blocked. allowed: how many of the T × T cells are. kernels: for each of
-    KERNELS, whether it can compute this mask.
-    """
+    """The cost of a mask. blocks: int8 [N,N], rows are queries, 0 = empty, 1 = partial, 2 = full, as distinguished by
+    FlexAttention's create_block_mask: cells beyond the text are blocked. allowed: the number of allowed cells of T × T.
+    kernels: for each of KERNELS, whether it can compute this mask."""
 
     tokens: int
     block: int
@@ -52,22 +51,22 @@ class MaskCost:
 
     @property
     def full(self) -> int:
-        """Blocks without a masked score."""
+        """The number of blocks without a masked score."""
         return int((self.blocks == FULL).sum())
 
     @property
     def partial(self) -> int:
-        """Blocks computed whole, some of whose scores are masked."""
+        """The number of blocks that are computed whole although some of their scores are masked."""
         return int((self.blocks == PARTIAL).sum())
 
     @property
     def empty(self) -> int:
-        """Blocks that are skipped."""
+        """The number of blocks that are skipped."""
         return int((self.blocks == EMPTY).sum())
 
     @property
     def computed(self) -> int:
-        """Scores that are computed: those of the full and partial blocks."""
+        """The number of scores that are computed: those of the full and partial blocks."""
         return (self.full + self.partial) * self.block**2
 
     @property
@@ -81,22 +80,23 @@ class MaskCost:
         return self.tokens**2
 
     def flops(self, head_size: int) -> int:
-        """Of one head's q·k and weights·v over the computed scores: a multiplication and an addition each."""
+        """Return one head's FLOPs of q·k and weights·v over the computed scores, 2 per multiply-add."""
         return 4 * self.computed * head_size
 
     def key_value_bytes(self, head_size: int) -> int:
-        """The bytes of keys and values that a head reads, 2 per number: each block of queries reads its own once."""
+        """Return the bytes of keys and values that a head reads, 2 per number, once per block of queries."""
         return 2 * (self.full + self.partial) * self.block * head_size * 2
 
 
 def cost(
     masks: MaskSpec | Mapping[str, Any], tokens: int = MAX_TOKENS, block: int = 128, documents: Sequence[int] = ()
 ) -> MaskCost:
-    """What a mask costs on a text of `tokens` real tokens, in blocks of `block` queries and keys.
+    """Compute the cost of a mask on a text of `tokens` real tokens, in blocks of `block` queries and keys.
 
     masks: a MaskSpec or a dict of its fields; what a text or a model decides (padding, separators, a model's own
-    window) has no effect. documents: how many tokens each document of a packed text has; what is left is one more.
-    Raises ValueError for other fields, for more than 32,768 tokens, and for a block that is not from 16 to 256.
+    window) has no effect. documents: the number of tokens of each document of a packed text; the rest is one more
+    document. Raises ValueError for other fields, for more than 32,768 tokens, and for a block that is not from 16 to
+    256.
     """
     tokens = index("number of tokens", tokens, MAX_TOKENS + 1, first=1)  # not shown
     block = index("block size", block, MAX_BLOCK + 1, first=MIN_BLOCK)  # not shown
@@ -124,11 +124,11 @@ def _takes(
     if not lacking:
         return True
     tokens, block, sizes = size
-    short = min(tokens, SHORT)  # its cells are part of the text's, and most kinds change some of them
+    short = min(tokens, SHORT)  # a prefix of the text, whose cells most kinds change
     parts = np.diff(np.cumsum([0, *sizes]).clip(max=short))
     texts = (short, 1, parts[parts > 0].tolist()), (tokens, block, sizes)  # cell by cell, then block by block
     plain = {name: getattr(MaskSpec(), name) for name in lacking}
-    # a kind may be the causal mask, a window, or none, by another name; and another may open all documents
+    # a kind may be equal to the causal mask, to a window or to no mask; another kind may open all documents
     ours = _Blocks(spec, *texts[0]).counts(), counts
     rows, columns = np.nonzero(ours[0])
     reach = int(abs(rows - columns).max()) + 1
@@ -143,7 +143,7 @@ def _takes(
 
 
 def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:
-    """The lengths of documents in a text of so many tokens. Raises ValueError for one that is none, and for more."""
+    """Return the lengths of documents in a text of `tokens` tokens. Raises ValueError for invalid or too many ones."""
     sizes = whole_numbers("the tokens of each document as whole numbers", sizes)  # not shown
     if wrong := [size for size in sizes if not 1 <= size <= tokens]:
         raise ValueError(msg("expected documents of 1 to {most:,} tokens, got {got}", most=tokens, got=wrong[0]))
@@ -154,7 +154,7 @@ def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:
 
 
 def _cells(query: Tensor, key: Tensor, tokens: int) -> Cells:
-    """The cells where queries [..,Q,1] meet keys [..,1,K] of a text without padding."""
+    """Return the cells of queries [..,Q,1] and keys [..,1,K] of a text without padding."""
     return Cells(query, key, query, key, tokens)
 
 
@@ -168,13 +168,13 @@ class _Blocks:
         one = _cells(ZERO, ZERO, tokens)
         on = {name: value for name, value in spec.on().items() if not KINDS[name].sized}
         found = [(name, value) for name, value in on.items() if KINDS[name].cells(one, value) is not None]
-        # those that change something on such a text, each with its parameter; those that block come first
+        # kinds that change such a text, each with its parameter; those that block come first
         self.kinds = dict(sorted(found, key=lambda item: KINDS[item[0]].opens))
         ends = np.cumsum([0, *sizes])
-        self.part = np.repeat(np.arange(len(ends)), np.diff(ends, append=tokens))  # of each token, its document
+        self.part = np.repeat(np.arange(len(ends)), np.diff(ends, append=tokens))  # each token's document
 
     def counts(self) -> np.ndarray:
-        """How many cells of each block are allowed: int64 [N,N]."""
+        """Return how many cells of each block are allowed: int64 [N,N]."""
         states, bordered = self._states()
         apart = np.arange(len(states))[:, None] - np.arange(len(states))
         counts: np.ndarray = self._by_distance()[states, apart + len(states) - 1]
@@ -186,10 +186,10 @@ class _Blocks:
         return counts
 
     def _states(self) -> tuple[np.ndarray, np.ndarray]:
-        """int8 [N,N], what decides about the cells of each block, and bool [N,N], which of them have borders."""
+        """Return what determines the cells of each block, int8 [N,N], and which blocks have borders, bool [N,N]."""
         count = len(self.first)
         states, bordered = np.full((count, count), BY_DISTANCE, np.int8), np.zeros((count, count), bool)
-        bordered[self.last - self.first + 1 < self.block] = True  # the last one, where it reaches beyond the text
+        bordered[self.last - self.first + 1 < self.block] = True  # the last block, if it extends beyond the text
         bordered |= bordered.T
         beyond = bordered.copy()
         begin, end = self.part[self.first], self.part[self.last]
@@ -210,21 +210,21 @@ class _Blocks:
             touched, within = zip(rows, columns, strict=True)
             states[within] = STROKES.get(stroke.kind, below[within])
             bordered[touched] = True
-            bordered[within] = (beyond if stroke.kind in STROKES else bordered_below)[within]  # one colour over all
+            bordered[within] = (beyond if stroke.kind in STROKES else bordered_below)[within]  # covered by a stroke
         return states, bordered
 
     def _covered(self, first: int, last: int) -> tuple[slice, slice]:
-        """The blocks that contain any position from first to last, and the blocks that contain no others."""
+        """Return the blocks that contain any position from first to last, and the blocks that contain no others."""
         touched = slice(first // self.block, min(last // self.block + 1, len(self.first)))
         begin = int(np.searchsorted(self.first, first))
         return touched, slice(begin, max(int(np.searchsorted(self.last, last, "right")), begin))
 
     def _least_and_most(self, name: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
-        """bool [N,N] each: which blocks a kind allows, or opens, whole, and in part."""
+        """Return which blocks a kind allows, or opens, as a whole, and which in part: bool [N,N] each."""
         kind, count = KINDS[name], len(self.first)
         ends = torch.from_numpy(np.stack([self.first, self.last], axis=1).ravel())
         mask = kind.cells(_cells(ends[:, None], ends[None], self.tokens), value)
-        assert mask is not None  # or it is not among the kinds
+        assert mask is not None  # otherwise it is not in self.kinds
         corners = np.broadcast_to(mask.numpy(), (2 * count, 2 * count)).reshape(count, 2, count, 2)
         least, most = np.asarray(corners.all(axis=(1, 3))), np.asarray(corners.any(axis=(1, 3)))
         if not kind.once:
@@ -236,19 +236,19 @@ class _Blocks:
         return least, most
 
     def _by_distance(self) -> np.ndarray:
-        """How many cells of a block are allowed, by what decides and by how many blocks it is from the diagonal: int64
-        [4, 2N-1], from 1 - N on."""
+        """Return how many cells of a block are allowed, by what determines them and by its distance in blocks from the
+        diagonal: int64 [4, 2N-1], from 1 - N on."""
         reach = len(self.first) * self.block
         distance = torch.arange(-reach, reach)
         opened, free = self._allowed(_cells(distance, torch.zeros_like(distance), self.tokens), by_distance=True)
         allowed = torch.stack([opened, free | opened, torch.ones_like(free), torch.zeros_like(free)]).long().numpy()
-        below = np.cumsum(np.pad(allowed, [(0, 0), (1, 0)]), axis=1)  # how many allowed distances are less than n
-        sums = np.cumsum(np.pad(below, [(0, 0), (1, 0)]), axis=1)[:, 1 :: self.block]  # F(n + 1) of the module's text
+        below = np.cumsum(np.pad(allowed, [(0, 0), (1, 0)]), axis=1)  # how many distances below n are allowed
+        sums = np.cumsum(np.pad(below, [(0, 0), (1, 0)]), axis=1)[:, 1 :: self.block]  # F(n + 1), see the module
         counts: np.ndarray = sums[:, 2:] - 2 * sums[:, 1:-1] + sums[:, :-2]
         return counts
 
     def _allowed(self, cells: Cells, by_distance: bool) -> tuple[Tensor, Tensor]:
-        """What kinds open, and what none blocks. by_distance: those alone by which only the distance counts."""
+        """Return the cells that kinds open, and those that none blocks. by_distance: of kinds without borders alone."""
         free = torch.ones(torch.broadcast_shapes(cells.query.shape, cells.key.shape), dtype=torch.bool)
         opened = ~free
         for name, value in self.kinds.items():
@@ -260,7 +260,7 @@ class _Blocks:
         return opened, free
 
     def _count_cells(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """How many cells of these blocks are allowed: int64 [M]."""
+        """Return how many cells of these blocks are allowed: int64 [M]."""
         within = torch.arange(self.block)
         query = torch.from_numpy(self.first[rows])[:, None, None] + within[:, None]
         key = torch.from_numpy(self.first[columns])[:, None, None] + within
@@ -274,7 +274,7 @@ class _Blocks:
         return counts
 
     def _draw(self, allowed: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
-        """Draw the strokes over the cells [M,B,B] of these blocks."""
+        """Apply the strokes to the cells [M,B,B] of these blocks."""
         below, ends = allowed.copy(), self.block - 1
         tops, lefts = self.first[rows], self.first[columns]
         for stroke in self.spec.drawn:

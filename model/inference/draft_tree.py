@@ -1,9 +1,9 @@
 """Draft trees: several continuations of a text verified in one call, as in speculative decoding with a token tree.
 
-The call's row is the text, then every node of the tree. A node may attend to the text and to its own ancestors alone,
-and stands at the position that it has in its branch: the text's length plus its depth (Miao et al. 2023,
-arXiv:2305.09781). Where it stands by its row instead, a known bug, two siblings are at different positions.
-Sizes: P positions of the text, N nodes, T = P + N.
+The call's row is the text, then every node of the tree. A node may attend to the text and to its own ancestors only,
+and its position is that in its branch: the text's length plus its depth (Miao et al. 2023, arXiv:2305.09781). If its
+index in the row is taken as its position, a known bug, two siblings get different positions. Sizes: P positions of the
+text, N nodes, T = P + N.
 """
 
 from collections import Counter
@@ -31,13 +31,14 @@ MAX_NODES = 64
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """A tree verified in one call beside each of its branches run alone. Nodes are counted as they stand in the row.
+    """A tree verified in one call, compared with each of its branches run alone. Nodes are numbered by their order in
+    the row.
 
-    tokens: ids [N]; labels: what to show for each; parents: of each node, −1 for the text's last token. by: of
-    POSITIONS; positions: where each of the T tokens stands. allowed: bool [T,T], the call's mask in layer 0.
-    differences: float32 [N], for each node the largest difference between its logits and those of its branch alone;
-    tolerance: the largest one that is rounding. accepted: the nodes that greedy verification accepts, from the root on;
-    each is the likeliest token after the one before.
+    tokens: ids [N]; labels: what to show for each; parents: of each node, −1 for the text's last token. by: one of
+    POSITIONS; positions: of all T tokens. allowed: bool [T,T], the call's mask in layer 0. differences: float32 [N],
+    for each node the largest difference between its logits and those of its branch alone; tolerance: the largest one
+    that is rounding. accepted: the nodes that greedy verification accepts, from the root on; each is the most likely
+    token after the one before.
     """
 
     tokens: list[int]
@@ -52,11 +53,11 @@ class DraftTree:
 
     @property
     def start(self) -> int:
-        """The tokens of the text, after which the tree's begin."""
+        """The number of tokens of the text, after which those of the tree begin."""
         return len(self.allowed) - len(self.parents)
 
     def seen(self, node: int) -> list[int]:
-        """The nodes that a node attends to in layer 0, from the root on, itself the last; none for −1."""
+        """Return the nodes that a node attends to in layer 0, from the root to itself; none for −1."""
         return np.flatnonzero(self.allowed[self.start + node, self.start :]).tolist() if node >= 0 else []
 
     @property
@@ -66,16 +67,16 @@ class DraftTree:
 
     @property
     def tokens_per_call(self) -> int:
-        """Tokens that the call yields: those accepted, and the likeliest one after them."""
+        """The number of tokens from the call: those accepted, and the most likely one after them."""
         return len(self.accepted) + 1
 
     def numpy(self) -> np.ndarray:
-        """The mask of the call: bool [T,T], True = may attend."""
+        """Return the mask of the call: bool [T,T], True = may attend."""
         return self.allowed
 
 
 def depths(parents: Sequence[int]) -> list[int]:
-    """How many nodes are above each one. Raises ValueError unless each parent is −1 or an earlier node."""
+    """Return the number of ancestors of each node. Raises ValueError unless each parent is −1 or an earlier node."""
     if not 1 <= len(parents) <= MAX_NODES:
         raise ValueError(msg("expected 1 to {most} nodes, got {got}", most=MAX_NODES, got=len(parents)))
     found: list[int] = []
@@ -86,7 +87,7 @@ def depths(parents: Sequence[int]) -> list[int]:
 
 
 def branch(parents: Sequence[int], node: int) -> list[int]:
-    """The nodes from the root to this one, it included."""
+    """Return the nodes from the root to `node`, inclusive."""
     above = []
     while node >= 0:
         above.append(node)
@@ -95,7 +96,7 @@ def branch(parents: Sequence[int], node: int) -> list[int]:
 
 
 def ordered(parents: Sequence[int], order: str) -> list[int]:
-    """The nodes in the order of the row: depth-first, or breadth-first."""
+    """Return the nodes in the order of the row: depth-first, or breadth-first."""
     if order not in ORDERS:
         raise ValueError(msg("expected an order of {names}, got {got}", names=", ".join(ORDERS), got=order))
     paths = {node: branch(parents, node) for node in range(len(parents))}
@@ -103,7 +104,7 @@ def ordered(parents: Sequence[int], order: str) -> list[int]:
 
 
 def uniform_tree(branches: Sequence[int]) -> list[int]:
-    """The parents of a tree whose nodes all have so many children, depth by depth. Raises ValueError for too many."""
+    """Return the parents of a tree with this number of children per node, by depth. Raises ValueError if too large."""
     parents: list[int] = []
     level = [-1]
     if min(branches, default=0) < 1:
@@ -121,7 +122,7 @@ def uniform_tree(branches: Sequence[int]) -> list[int]:
 
 
 def typed_tree(model: Model, texts: Sequence[str]) -> tuple[list[int], list[int]]:
-    """The parents and tokens of a tree whose branches are these texts: what two begin with is in it once.
+    """Return the parents and tokens of a tree whose branches are these texts; common beginnings are shared.
 
     Raises ValueError for more than MAX_NODES tokens, and for a text without any.
     """
@@ -137,7 +138,7 @@ def typed_tree(model: Model, texts: Sequence[str]) -> tuple[list[int], list[int]
 
 @torch.inference_mode()
 def draft(model: Model, ids: Sequence[int], parents: Sequence[int]) -> list[int]:
-    """A token for each node: after its parent, of n siblings the n likeliest, in their order.
+    """Return a token for each node: n siblings get the n most likely tokens after their parent, in order.
 
     Raises ValueError for more siblings than the model has tokens."""
     depth = depths(parents)
@@ -168,9 +169,9 @@ def verify_tree(
     order: str = "depth",
     positions: str = "depth",
 ) -> DraftTree:
-    """The tree after a text [P], in one call. tokens: of the nodes, the model's own unless given (see draft).
+    """Verify the tree after a text [P] in one call. tokens: of the nodes, by default the model's own (see draft).
 
-    Raises ValueError for parents that are no tree, and for another order or positions; what Model.call raises.
+    Raises ValueError for parents that are no tree, and for an unknown order or positions; what Model.call raises.
     """
     if positions not in POSITIONS:
         raise ValueError(msg("expected positions of {names}, got {got}", names=", ".join(POSITIONS), got=positions))
@@ -190,7 +191,7 @@ def verify_tree(
         tree[start + node, start:] = torch.isin(torch.arange(len(row)), torch.tensor(branch(above, node)))
 
     def masking(context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor:
-        """What a token sees where it stands: a window of the model's own counts positions, not rows of the call."""
+        """Return the tree's mask within the model's own masks, whose windows count positions, not rows of the call."""
         square, at = context.allowed(spec, made), where.to(context.keep.device)
         return tree.to(at.device) if square is None else square[..., at, :][..., at] & tree.to(at.device)
 

@@ -1,14 +1,14 @@
 """A text longer than the cache, read as a stream: only the first tokens ("sinks") and the last ones stay in the cache.
 
-Before each call the keys and values in between are dropped, so that sinks + window positions are in memory at the most
+Before each call the keys and values in between are dropped, so that at most sinks + window positions are in memory
 (StreamingLLM: Xiao et al. 2024, arXiv:2309.17453, whose evict_for_space does the same). Two caches of the same size are
-read side by side: with the sinks, and with the last tokens alone.
+compared: with the sinks, and with the last tokens alone.
 
-Positions: where only distances count (rotary, ALiBi), a token stands where it is within the cache, as in StreamingLLM:
-the sinks are read again just before the window that has moved on. Where positions are absolute, a key holds the one at
-which it was read: a token stands where it is in the text, and after the last position the numbers begin again behind
-the sinks.
-Sizes: T tokens of the text, s sinks, w window, Q tokens of a call, K positions in the cache, L layers, H heads.
+Positions: if the model depends only on distances (rotary, ALiBi), a token's position is the one in the cache, as in
+StreamingLLM: the sinks are run again just before the window, which has moved on. If positions are absolute, a key keeps
+the one at which it was computed: a token's position is the one in the text, and after the last position, numbers begin
+again behind the sinks. Sizes: T tokens of the text, s sinks, w window, Q tokens of a call, K positions in the cache, L
+layers, H heads.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from model.mask_kinds import KINDS, LOCAL
 from model.trace import target_losses
 
 MAX_STREAMED = 4_096
-MAX_CACHE_BYTES = 64 * 2**20  # of both caches
+MAX_CACHE_BYTES = 64 * 2**20  # of both caches together
 BEYOND = N_(
     "expected at most {context:,} tokens: beyond its context this model rotates by other angles or by none, and keys "
     "in the cache would not fit"
@@ -39,14 +39,14 @@ BEYOND = N_(
 
 @dataclass(frozen=True, eq=False)
 class StreamedText:
-    """How far a text has been read.
+    """The state of a stream.
 
-    ids: of all T tokens. relative: whether only distances between positions count. done: tokens read. losses: float32
-    [2,T], nats, with sinks and without; NaN at the first token and where it has not been read. cache_bytes: of one
-    cache after each call. kept: the tokens in the cache with sinks. weights: float32 [L·H,K+1], the newest token's
-    attention with sinks, the last column what goes to learned sinks (gpt-oss), so that rows sum to 1. hidden: how many
-    of the first tokens in that cache the model's own masks hide from it in every layer. caches: keys and values
-    [2,Hkv,K,D] of each layer; none at the end.
+    ids: of all T tokens. relative: whether the model depends only on distances between positions. done: tokens read.
+    losses: float32 [2,T], nats, with sinks and without; NaN at the first token and where it has not been read.
+    cache_bytes: of one cache after each call. kept: the tokens in the cache with sinks. weights: float32 [L·H,K+1], the
+    newest token's attention with sinks; the last column is that to learned sinks (gpt-oss), so that rows sum to 1.
+    hidden: how many of the first tokens in that cache the model's own masks hide from the newest token in every layer.
+    caches: keys and values [2,Hkv,K,D] of each layer; empty at the end.
     """
 
     ids: tuple[int, ...] = field(repr=False)
@@ -64,7 +64,7 @@ class StreamedText:
 
     @property
     def over(self) -> bool:
-        """Whether all of it has been read."""
+        """Whether the whole text has been read."""
         return self.done == len(self.ids)
 
     @property
@@ -74,19 +74,19 @@ class StreamedText:
 
     @property
     def means(self) -> np.ndarray:
-        """The mean loss with sinks and without, float32 [2], of the tokens from position sinks + window on; NaN before
-        one of them was read."""
+        """The mean losses with sinks and without, float32 [2], of the tokens from position sinks + window on; NaN
+        before one of them has been read."""
         past = self.losses[:, self.sinks + self.window : self.done]
         return past.mean(axis=1) if past.size else np.full(2, np.nan, np.float32)
 
     def numpy(self) -> np.ndarray:
-        """The losses with sinks and without: float32 [2,T]."""
+        """Return the losses with sinks and without: float32 [2,T]."""
         return self.losses
 
 
 def ids_of(model: Model, text: str, count: int, rendered: bool = False) -> tuple[int, ...]:
-    """So many tokens of a text longer than the model's context, from its beginning again where it is shorter.
-    rendered: a chat template wrote it."""
+    """Return `count` ids of a text that may be longer than the model's context; a shorter text is repeated. rendered: a
+    chat template wrote it."""
     batch = open_ended(model, text, rendered)
     ids, rest = batch.ids[0].tolist(), batch.cut[0]
     while len(ids) < count:
@@ -96,7 +96,7 @@ def ids_of(model: Model, text: str, count: int, rendered: bool = False) -> tuple
 
 
 def has_chunks(model: Model) -> bool:
-    """Whether its own mask has borders at fixed positions, which tokens pass when others leave the cache."""
+    """Whether the model's own mask has borders at fixed positions, which tokens cross as others leave the cache."""
     return any(name in LOCAL and KINDS[name].borders for name in model.describe().masks)
 
 
@@ -111,7 +111,7 @@ def stream(
     so_far: StreamedText | None = None,
     seconds: float = float("inf"),
 ) -> StreamedText:
-    """Read a text in calls of `step` tokens, for so many seconds, at least one call. so_far: what was read before.
+    """Read a text in calls of `step` tokens, for `seconds` but at least one call. so_far: the state to continue from.
 
     Raises ValueError for sizes that do not fit, for a model that predicts no next token, and what Model.call raises.
     """
@@ -135,7 +135,7 @@ def stream(
 
 
 def _relative(model: Model, ids: Sequence[int], tokens: int) -> bool:
-    """Whether the same tokens give the same logits at the last of so many positions as at the first."""
+    """Whether the same tokens give the same logits at the last of `tokens` positions as at the first."""
     count = min(TRIED, len(ids) - 1)
     here = torch.tensor([ids[:count]])
     first = read_after(model, here, torch.arange(count)[None])
@@ -146,22 +146,22 @@ def _relative(model: Model, ids: Sequence[int], tokens: int) -> bool:
 
 
 def _relative_beyond(model: Model, ids: Sequence[int], tokens: int) -> bool:
-    """Like `_relative`, for positions beyond the context too."""
+    """Whether `_relative` also holds for positions beyond the context."""
     try:
         return _relative(model, ids, tokens)
-    except NotSupported:  # its angles are a table, which ends there
+    except NotSupported:  # its angles are a table that ends at the context
         return False
 
 
 def _next_call(model: Model, now: StreamedText) -> StreamedText:
-    """The next tokens, after what they take the place of was dropped."""
+    """Read the next tokens, after dropping the tokens that they replace in the cache."""
     end = min(now.done + now.step, len(now.ids))
     here = list(range(now.done, end))
     kept, pairs = now.kept, now.caches
     if excess := max(len(kept) + len(here) - now.sinks - now.window, 0):
         pairs = [(_dropped(k, now.sinks, excess), _dropped(v, now.sinks, excess)) for k, v in pairs]
         kept = kept[: now.sinks] + kept[now.sinks + excess :]
-        if now.relative and now.sinks:  # their keys get the positions before the first one of the window
+        if now.relative and now.sinks:  # recompute their keys at the positions just before the window
             first = kept[now.sinks] if len(kept) > now.sinks else now.done
             sinks, places = torch.tensor([now.ids[: now.sinks]]), torch.arange(first - now.sinks, first)[None]
             moved = model.keys_values(read_after(model, sinks, places).cache)
@@ -169,7 +169,7 @@ def _next_call(model: Model, now: StreamedText) -> StreamedText:
                 keys[0, :, : now.sinks] = new[0]
     ids = torch.tensor([now.ids[now.done : end]] * 2)
     places = torch.tensor([here] * 2)
-    if not now.relative:  # behind the last position there is, after the sinks again
+    if not now.relative:  # after the last position, restart behind the sinks
         again = now.sinks + (places - now.sinks) % (model.context - now.sinks)
         places = torch.where(places < model.context, places, again)
     done = read_after(model, ids, places, pairs)
@@ -186,12 +186,12 @@ def _next_call(model: Model, now: StreamedText) -> StreamedText:
         losses[row, now.done + 1 : end + 1] = target_losses(logits[row], given).numpy()
     now = replace(now, done=end, losses=losses, cache_bytes=[*now.cache_bytes, size], kept=kept + here)
     seen = torch.stack([one.context.allowed_in_row(model.standard, 0)[-1] for one in done.records]).any(0)
-    hidden = int(seen.int().argmax())  # the newest token sees itself at least
+    hidden = int(seen.int().argmax())  # the newest token attends at least to itself
     return replace(now, weights=_newest(model, done), hidden=hidden, caches=[] if now.over else pairs)
 
 
 def _newest(model: Model, done: CachedCall) -> np.ndarray:
-    """float32 [L·H,K+1]: the last query's attention in the first row, and what of it goes to learned sinks."""
+    """Return the last query's weights in the first row, and the rest that goes to learned sinks: float32 [L·H,K+1]."""
     last = slice(done.states.shape[1] - 1, None)
     weights = torch.cat([one.weights(model.standard, 0, last)[:, 0] for one in done.records])
     learned = any(one.terms.sinks is not None for one in done.records)
@@ -200,6 +200,6 @@ def _newest(model: Model, done: CachedCall) -> np.ndarray:
 
 
 def _dropped(held: Tensor, sinks: int, excess: int) -> Tensor:
-    """Keys or values [2,H,K,D] without those that leave: after the sinks in the first row, from the first in the other.
-    A copy: what is dropped leaves the memory."""
+    """Drop keys or values from [2,H,K,D]: those after the sinks in the first row, the first ones in the other. Returns
+    a copy, so that the dropped ones are freed."""
     return torch.stack([torch.cat([held[0, :, :sinks], held[0, :, sinks + excess :]], dim=1), held[1, :, excess:]])

@@ -1,8 +1,8 @@
-"""The digits model: 8×8 pictures of digits as tokens, and the small Transformer that writes them pixel by pixel.
+"""The digits model: 8×8 images of digits as tokens, and the small Transformer that generates them pixel by pixel.
 
-A picture is 65 tokens: its class, then its 64 pixels, row by row from the top left (raster order). A pixel is one of 8
-grey levels, 0 = paper to 7 = ink. Position 1 + p holds pixel p; the position before it is where it is predicted.
-Sizes: B pictures, P pixels, T = 1 + P positions, L layers, H heads.
+An image is 65 tokens: its class, then its 64 pixels, row by row from the top left (raster order). A pixel is one of 8
+grey levels, 0 = paper to 7 = ink. Position 1 + p has pixel p; it is predicted at the position before. Sizes: B images,
+P pixels, T = 1 + P positions, L layers, H heads.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ FOLDER = CHECKPOINTS / "digits"
 
 
 class DigitsModel(DecoderModel):
-    """The digits model as the rest of the house takes a model: run(batch, spec) leaves a trace."""
+    """The digits model as a Model."""
 
     def __init__(self, network: Transformer, *, key: str | None = None) -> None:
         super().__init__("digits", network, None, key=key)
@@ -53,7 +53,7 @@ class DigitsModel(DecoderModel):
 
 
 def load(folder: Path = FOLDER) -> DigitsModel:
-    """The model in folder. Raises CheckpointError when its files cannot be used, or are another model's."""
+    """Load the model in folder. Raises CheckpointError if its files cannot be used, or are another model's."""
     network = load_transformer(folder)
     config = network.config
     if (config.vocabulary, config.context) != (VOCABULARY, POSITIONS):
@@ -64,17 +64,17 @@ def load(folder: Path = FOLDER) -> DigitsModel:
 
 
 def to_levels(values: np.ndarray) -> np.ndarray:
-    """Pixels from 0 to 16, as scikit-learn has them -> the nearest of 8 grey levels, uint8 of the same shape."""
+    """Round pixels from 0 to 16, scikit-learn's scale, to the nearest of 8 grey levels: uint8 of the same shape."""
     return ((np.asarray(values) * (LEVELS - 1) * 2 + INK) // (2 * INK)).astype(np.uint8)
 
 
 def to_values(levels: np.ndarray) -> np.ndarray:
-    """Grey levels 0 to 7 -> scikit-learn's scale, float64 from 0 to 16."""
+    """Convert grey levels 0 to 7 to scikit-learn's scale: float64 from 0 to 16."""
     return np.asarray(levels) * (INK / (LEVELS - 1))
 
 
 def to_ids(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> Tensor:
-    """levels [B,P'] 0 to 7, P' ≤ 64 of them written so far, and classes [B] 0 to 9 -> ids int64 [B,1+P']."""
+    """Convert levels [B,P'] 0 to 7, the first P' ≤ 64 pixels, and classes [B] 0 to 9 to ids int64 [B,1+P']."""
     levels, named = np.asarray(levels), np.asarray(classes)
     if levels.ndim != 2 or levels.shape[1] > PIXELS or len(levels) != len(named):
         shapes = f"{levels.shape} and {named.shape}"
@@ -86,7 +86,7 @@ def to_ids(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> Tensor:
 
 
 def encode(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> TokenBatch:
-    """Pictures as a batch: a row each, nothing padded; pieces such as "class 3" and "r0 c5: 2" (row, column: level)."""
+    """Encode images, one row each, without padding; pieces are "class 3" and "r0 c5: 2" (row, column: level)."""
     ids = to_ids(levels, classes)
     pieces = tuple(
         (class_name(first), *(f"{name_of(at)}: {token - CLASSES}" for at, token in enumerate(rest)))
@@ -96,20 +96,20 @@ def encode(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> TokenBatc
 
 
 def name_of(pixel: int) -> str:
-    """A pixel's row and column, both from 0: "r0 c5"."""
+    """Return a pixel's row and column, both from 0: "r0 c5"."""
     return f"r{pixel // SIDE} c{pixel % SIDE}"
 
 
 def attention(trace: Trace, query: int, masks: MaskSpec | None = None, row: int = 0) -> Tensor:
-    """What the token at position `query` looks at, in every head: [L,H,65], blocked cells exactly 0.
+    """Return the weights of the query at a position, in every head: [L,H,65], blocked cells exactly 0.
 
-    Under the run's masks, or (the same queries and keys) under others.
+    Under the run's masks, or under others with the same queries and keys.
     """
     return torch.stack([weights[:, query] for _, _, weights in trace.blocks(row, masks)])
 
 
 def blocked(trace: Trace, query: int, masks: MaskSpec | None = None, row: int = 0) -> dict[str, np.ndarray]:
-    """What blocks cells from the token at position `query`, in every head: by mask bool [L,H,65]."""
+    """Return the cells blocked for the query at a position, in every head: by mask bool [L,H,65]."""
     found: dict[str, np.ndarray] = {}
     every = trace.num_layers, trace.num_heads
     for layer, head in np.ndindex(every):
@@ -119,7 +119,7 @@ def blocked(trace: Trace, query: int, masks: MaskSpec | None = None, row: int = 
 
 
 def seen(trace: Trace, row: int, masks: MaskSpec, query: int, pixel: int) -> PixelView:
-    """What a picture's run has to show of one pixel."""
+    """Return the view of one pixel in a run."""
     told, *levels = trace.batch.ids[row].tolist()
     return PixelView(
         (np.array(levels) - CLASSES).astype(np.uint8),
@@ -135,25 +135,25 @@ def seen(trace: Trace, row: int, masks: MaskSpec, query: int, pixel: int) -> Pix
 
 
 def level_chances(trace: Trace, row: int = 0) -> Tensor:
-    """How likely the model finds each grey level of each pixel, before it is written: [64,8], 0 to 1.
+    """Return the model's probability of each grey level of each pixel before it is generated: [64,8], 0 to 1.
 
-    Pixel p is predicted at the position before it. What is left to 1 is on class tokens, which cannot follow.
+    Pixel p is predicted at the position before it. The rest to 1 is on class tokens, which cannot follow.
     """
     with torch.inference_mode():
         return trace.readout(trace.states[row, :PIXELS]).float().softmax(-1)[:, CLASSES:]
 
 
-Kept = list[KeysValues]  # each layer's, of what was read
-SAMPLING = Sampling(temperature=0.8)  # what the card's numbers are measured with
+Kept = list[KeysValues]  # each layer's keys and values
+SAMPLING = Sampling(temperature=0.8)  # for the numbers on the model's card
 
 
 def write(
     model: DigitsModel, classes: Sequence[int] | np.ndarray, how: Sampling = SAMPLING, given: np.ndarray | None = None
 ) -> np.ndarray:
-    """Digits of these classes [N], N ≥ 1: uint8 [N,64]. given: levels [N,P] that every digit begins with.
+    """Generate digits of these classes [N], N ≥ 1: uint8 [N,64]. given: levels [N,P] that every digit begins with.
 
-    Under the causal mask a pixel needs no pixel after it, so they are written one by one, all digits at once.
-    Digit n draws the same random numbers whatever the others are.
+    Under the causal mask a pixel needs no pixel after it, so they are generated one by one, all digits at once. Digit n
+    draws the same random numbers whatever the others are.
     """
     ids = to_ids(np.zeros((len(classes), 0)) if given is None else given, classes)
     each = [np.random.default_rng((how.seed, row)).random(PIXELS) for row in range(len(ids))]
@@ -168,10 +168,10 @@ def write(
 
 @torch.inference_mode()
 def read_on(model: DigitsModel, ids: Tensor, kept: Kept | None = None) -> tuple[Tensor, Kept]:
-    """Read ids [N,T] after what was read before -> logits [N,8] of the next pixel's grey level, and what to keep.
+    """Run ids [N,T] after a cache: return the logits [N,8] of the next pixel's grey level, and the new cache.
 
-    Kept are each layer's keys and values, for under the causal mask what was read does not change any more. Classes,
-    which can follow nothing, are left out of the logits.
+    Each layer's keys and values can be cached because earlier tokens do not change under the causal mask. Class tokens,
+    which never follow, are left out of the logits.
     """
     before = kept[0][0].shape[2] if kept else 0
     length = before + ids.shape[1]
@@ -182,9 +182,9 @@ def read_on(model: DigitsModel, ids: Tensor, kept: Kept | None = None) -> tuple[
 
 @torch.inference_mode()
 def class_chances(model: DigitsModel, given: np.ndarray) -> np.ndarray:
-    """How likely each class is for what is drawn, levels [P] -> [10], by Bayes' rule from alike chances.
+    """Return the probability of each class for the first pixels, levels [P] -> [10], by Bayes' rule with equal priors.
 
-    The probability that the model writes these pixels after each class token, scaled to sum to 1.
+    The probability that the model generates these pixels after each class token, scaled to sum to 1.
     """
     levels = np.repeat(np.asarray(given)[None], CLASSES, axis=0)
     ids = to_ids(levels, range(CLASSES))
@@ -198,15 +198,15 @@ def class_chances(model: DigitsModel, given: np.ndarray) -> np.ndarray:
 if TYPE_CHECKING:
     from sklearn.base import ClassifierMixin
 
-DIGITS_FILE = "datasets/data/digits.csv.gz"  # in scikit-learn's package: 64 pixels and the class a line
-VALIDATION, TEST = 8, 9  # of every ten digits of a class, in scikit-learn's order from 0, these are never trained on
+DIGITS_FILE = "datasets/data/digits.csv.gz"  # in scikit-learn's package: 64 pixels and the class per line
+VALIDATION, TEST = 8, 9  # of every ten digits of a class, in scikit-learn's order from 0: not for training
 Kind = Literal["svc", "logistic"]
 TITLES: dict[Kind, str] = {"svc": N_("support vector classifier"), "logistic": N_("logistic regression")}
 
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """levels uint8 [N,64], 0 to 7; classes int [N], 0 to 9. Read-only."""
+    """Images of digits, read-only. levels: uint8 [N,64], 0 to 7; classes: int [N], 0 to 9."""
 
     levels: np.ndarray
     classes: np.ndarray
@@ -214,7 +214,7 @@ class Digits:
 
 @dataclass(frozen=True, eq=False)
 class RealDigits:
-    """train teaches the model and the recogniser, validation picks the weights to keep, test is only measured on."""
+    """The split of scikit-learn's digits: train for both models, validation to select weights, test only to measure."""
 
     train: Digits
     validation: Digits
@@ -223,9 +223,9 @@ class RealDigits:
 
 @cache
 def real_digits() -> RealDigits:
-    """The three parts: 1,444, 177 and 176 digits."""
+    """Return the three parts: 1,444, 177 and 176 digits."""
     package = cast(ModuleSpec, find_spec("sklearn"))
-    table = np.loadtxt(Path(str(package.origin)).parent / DIGITS_FILE, delimiter=",")  # as its load_digits does
+    table = np.loadtxt(Path(str(package.origin)).parent / DIGITS_FILE, delimiter=",")  # as load_digits does
     levels, classes = to_levels(table[:, :-1]), table[:, -1].astype(int)
     part = np.zeros(len(classes), int)
     for one in np.unique(classes):
@@ -242,24 +242,24 @@ def real_digits() -> RealDigits:
 
 @dataclass(frozen=True, eq=False)
 class Recogniser:
-    """A trained classifier of pictures; read-only. accuracy: its share of real test digits named right, 0 to 1."""
+    """A trained classifier of images, read-only. accuracy: on real test digits, 0 to 1."""
 
     kind: Kind
     classifier: "ClassifierMixin"
     accuracy: float
 
     def read(self, levels: np.ndarray) -> np.ndarray:
-        """Pictures [N,64] in grey levels -> the classes [N] they are taken for."""
+        """Classify images [N,64] of grey levels: the classes [N]."""
         return self.classifier.predict(to_values(levels)) if len(levels) else np.zeros(0, int)
 
     def rate(self, some: Digits) -> float:
-        """The share of pictures, 0 to 1, that are taken for their class."""
+        """Return the share of images, 0 to 1, that are classified correctly."""
         return float((self.read(some.levels) == some.classes).mean())
 
 
 @cache
 def recogniser(kind: Kind = "svc") -> Recogniser:
-    """Trained on the real training digits, with scikit-learn's own settings (gamma="scale", C=1)."""
+    """Train a classifier on the real training digits, with scikit-learn's own settings (gamma="scale", C=1)."""
     data = real_digits()
     if kind == "svc":
         from sklearn.svm import SVC

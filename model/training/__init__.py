@@ -1,1 +1,1 @@
-"""How the models that ship were made: `python -m model.training NAME --text DIR`."""
+"""Training of the models that ship: `python -m model.training NAME --text DIR`."""

@@ -1,6 +1,8 @@
-"""python -m model.training NAME [--minutes M] [--out FOLDER] …   train what ships: dates, digits, captioner, induction
-python -m model.training NAME --text DIR …                          from the books in DIR: story, twins
-python -m model.training measure --text DIR [--out FOLDER]          print the numbers on the story model's card"""
+"""The command line that trains the models that ship.
+
+python -m model.training NAME [--minutes M] [--out FOLDER] …   without text: dates, digits, captioner, induction
+python -m model.training NAME --text DIR …                     on the books in DIR: story, twins
+python -m model.training measure --text DIR [--out FOLDER]     print the numbers on the story model's card"""
 
 import argparse
 import dataclasses
@@ -8,18 +10,18 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits", "captioner", "induction")  # each a module here, with train
+FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits", "captioner", "induction")  # each a module with `train`
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 
 
 def _recipe(name: str) -> type:
-    """The dataclass of one's options: StoryRecipe of story."""
+    """Return the dataclass of a recipe's options: StoryRecipe for story."""
     recipe: type = getattr(import_module(f"{__package__}.{name}"), f"{name.capitalize()}Recipe")
     return recipe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what the arguments name, those of the command line unless given."""
+    """Train the model that the arguments name; by default those of the command line."""
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="Train a built-in model.")
     commands = parser.add_subparsers(dest="what", required=True)
     for name in (*FROM_BOOKS, *ALONE):
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = vars(parser.parse_args(arguments))
     what, out = given.pop("what"), given.pop("out")
     for name in ("steps", "minutes", "rows"):
-        if not given.get(name, 1) > 0:  # nor NaN
+        if not given.get(name, 1) > 0:  # also rejects NaN
             parser.error(f"expected --{name} above 0, got {given[name]}")
     if what == "measure":
         from model.training.story import read_books, report

@@ -1,9 +1,10 @@
-"""The captioner: three small decoders that describe pictures of shapes, each trained under another mask of the image.
+"""The captioner: three small decoders that describe images of shapes, each trained under another mask of the image.
 
     python -m model.training captioner [--version prefix] [--out FOLDER]     train one version, or all; then measure
     python -m model.training.captioner [FOLDER]                              print the numbers on its card
 
-Every scene is made on the spot, and none of those held out. Learning follows the steps, on a busy machine the clock.
+Scenes are generated during training, without those held out. The learning rate follows the steps, or a slow machine's
+clock.
 """
 
 import random
@@ -26,15 +27,15 @@ from model.transformer import config_of
 from model.why_causal.live_training import Rates, initialised, new_optimizers, rate_at, update
 
 EVERY = 250  # steps between two lines of the loss curve
-COUNTS = (1, 2, 2, 3, 3, 3)  # of shapes, in training: where there are more there is more to learn
+COUNTS = (1, 2, 2, 3, 3, 3)  # numbers of shapes in training: scenes with more shapes teach more
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionerRecipe(Rates):
-    """Everything that made the weights, but the machine."""
+    """Everything that determines the weights, except the machine."""
 
     version: str = field(default="all", metadata={"choices": (*VERSIONS, "all")})
-    minutes: float = 60.0  # of each version, at the most
+    minutes: float = 60.0  # most minutes per version
     steps: int = 6000
     layers: int = 3
     heads: int = 4
@@ -47,8 +48,8 @@ class CaptionerRecipe(Rates):
 
 
 def train(out: Path, recipe: CaptionerRecipe) -> None:
-    """Train, and write each version's checkpoint and loss curve to a folder in out; print their numbers."""
-    torch.set_num_threads(1)  # tensors this small gain nothing from more
+    """Train, write each version's checkpoint and loss curve to a folder in out, and print their numbers."""
+    torch.set_num_threads(1)  # tensors this small gain nothing from more threads
     versions = VERSIONS if recipe.version == "all" else (recipe.version,)
     for version in versions:
         train_version(version, out / version, recipe)
@@ -94,7 +95,7 @@ def with_prompts(draw: random.Random, some: list[Scene]) -> list[tuple[Scene, st
 
 
 def report(folder: Path, size: int = 1000) -> str:
-    """The measured numbers of the checkpoints in folder, as the card has them."""
+    """Return the measured numbers of the checkpoints in folder, as on the card."""
     torch.set_num_threads(1)
     weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
     lines = [f"size: {weights / 1e6:.2f} MB of weights; {size:,} held-out scenes"]

@@ -1,10 +1,10 @@
-"""The digits model: a small Transformer that writes 8×8 digits pixel by pixel.
+"""The digits model: a small Transformer that generates 8×8 digits pixel by pixel.
 
     python -m model.training digits [--minutes 20] [--out FOLDER]     train, then measure
     python -m model.training.digits [FOLDER]                          print the numbers on its card
 
-Learning ends after so many steps, on a busy machine when its minutes are over. The weights that ship are a running
-mean over the steps, those of the evaluation where the validation digits were predicted best.
+Training ends after a number of steps, or on a slow machine when its minutes are over. The weights that ship are a
+running mean over the steps, from the evaluation with the lowest validation loss.
 """
 
 import sys
@@ -27,11 +27,11 @@ from model.training.story import LossCurve
 from model.transformer import Transformer, config_of
 from model.why_causal.live_training import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 
-SIZES = (100, 1000)  # digits written, as many of each class
+SIZES = (100, 1000)  # digits generated, equally many per class
 
 
 def report(folder: Path) -> str:
-    """The measured numbers of the checkpoint in folder, as the card has them."""
+    """Return the measured numbers of the checkpoint in folder, as on the card."""
     torch.set_num_threads(1)
     model, data = digits.load(folder), real_digits()
     found = {
@@ -56,20 +56,20 @@ def report(folder: Path) -> str:
 
 
 def sample(model: DigitsModel, size: int, how: Sampling) -> Digits:
-    """Draw as many digits of each class, 0 to 9 again and again."""
+    """Generate `size` digits, equally many per class, in the order 0 to 9 repeated."""
     classes = np.tile(np.arange(CLASSES), size // CLASSES)
     return Digits(write(model, classes, how), classes)
 
 
 @torch.inference_mode()
 def mean_loss(model: Transformer, some: Digits, *, causal: bool = True) -> float:
-    """Nats a pixel over real digits as they are, under the causal mask or without it."""
+    """Return the nats per pixel on real digits, with or without the causal mask."""
     ids = digits.to_ids(some.levels, some.classes)
     return float(token_losses(model, ids[:, :-1], ids[:, 1:], causal).mean())
 
 
 def nearest(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """How far each picture [N,64] is from the nearest of the others [M,64]: grey levels, summed over pixels, [N]."""
+    """Return each image's [N,64] distance to the nearest of the others [M,64]: grey levels, summed over pixels, [N]."""
     return np.array([np.abs(others.astype(int) - one.astype(int)).sum(1).min() for one in some])
 
 
@@ -78,10 +78,10 @@ EVALUATE_EVERY = 50  # steps
 
 @dataclass(frozen=True, kw_only=True)
 class DigitsRecipe(Rates):
-    """Everything that made the weights, but the machine."""
+    """Everything that determines the weights, except the machine."""
 
-    minutes: float = 20.0  # at the most
-    steps: int = 650  # at the most: with more it knows its digits by heart
+    minutes: float = 20.0  # upper limit
+    steps: int = 650  # upper limit: with more steps the model memorizes its digits
     layers: int = 4
     heads: int = 4
     width: int = 96
@@ -90,15 +90,15 @@ class DigitsRecipe(Rates):
     other_rate: float = 3e-3
     matrix_decay: float = 0.2
     warmup: float = 0.03
-    shifted: float = 0.5  # share of the rows moved by a pixel
-    misread: float = 0.1  # share of the pixels that the model reads as a neighbouring level, while it writes the true
-    mean_over: float = 0.99  # how much of the running mean a step keeps
+    shifted: float = 0.5  # share of the rows that are shifted by a pixel
+    misread: float = 0.1  # share of the input pixels changed by one level; targets stay true
+    mean_over: float = 0.99  # decay of the running mean per step
     seed: int = 11
 
 
 def train(out: Path, recipe: DigitsRecipe) -> None:
-    """Train on scikit-learn's digits; write the checkpoint, its loss curve and its numbers to out."""
-    torch.set_num_threads(1)  # tensors this small gain nothing from more
+    """Train on scikit-learn's digits and write the checkpoint, its loss curve and its numbers to out."""
+    torch.set_num_threads(1)  # tensors this small gain nothing from more threads
     torch.manual_seed(recipe.seed)
     data = real_digits()
     if recipe.rows > len(data.train.classes):
@@ -133,10 +133,10 @@ def train(out: Path, recipe: DigitsRecipe) -> None:
 
 
 def batches(some: Digits, recipe: DigitsRecipe) -> Iterator[tuple[Tensor, Tensor]]:
-    """For ever: what is read, ids [rows, 64] (class, then all pixels but the last), and the pixels to write, the same.
+    """Yield inputs, ids [rows, 64] (class, then all pixels but the last), and targets, the pixels, endlessly.
 
-    Some digits are moved by a pixel, and of some pixels the model reads a neighbouring level: with 1,444 digits to
-    learn from it would otherwise know them by heart.
+    Some digits are shifted by a pixel, and some input pixels are changed to a neighbouring level: with only 1,444
+    digits the model would otherwise memorize them.
     """
     generator = np.random.default_rng(recipe.seed)
     while True:
@@ -151,7 +151,7 @@ def batches(some: Digits, recipe: DigitsRecipe) -> Iterator[tuple[Tensor, Tensor
 
 
 def _moved(levels: np.ndarray, recipe: DigitsRecipe, generator: np.random.Generator) -> np.ndarray:
-    """The digit [64], or a pixel to a side where it has (nearly) no ink: nothing of it may leave the picture."""
+    """Shift the digit [64] by a pixel, to a side where almost no ink is lost, or return it as it is."""
     if generator.random() >= recipe.shifted:
         return levels
     picture = levels.reshape(digits.SIDE, digits.SIDE)

@@ -1,10 +1,10 @@
-"""The induction model: two layers of attention alone, in which an induction head forms within some hundred steps.
+"""The induction model: two layers of attention alone, in which an induction head forms within a few hundred steps.
 
     python -m model.training induction [--steps 1500] [--out FOLDER]     train, keep the checkpoints of CHECKPOINTS_AT
     python -m model.training.induction [FOLDER]                          print the numbers on its card
 
-Attention-only as in Elhage et al. 2021, trained on random text that comes again, which nothing but an induction head
-predicts (Olsson et al. 2022). In GPT-2's layout, so that everything reads it: its MLPs have one neuron, and add 0.
+Attention-only as in Elhage et al. 2021, trained on repeated random text, which only an induction head can predict
+(Olsson et al. 2022). Stored in GPT-2's layout, which everything reads: its MLPs have one neuron, and add 0.
 """
 
 import sys
@@ -24,15 +24,15 @@ from model.why_causal import live_training
 
 CHECKPOINTS_AT = (0, 50, 100, 150, 200, 250, 300, 325, 350, 375, 400, 425, 450, 475, 500, 550, 600, 700, 900)
 VOCABULARY = 258  # padding, start and the 256 bytes
-SHORTEST, LONGEST, LEAD = 4, 31, 8  # tokens of a span, and the most before it
+SHORTEST, LONGEST, LEAD = 4, 31, 8  # tokens of a span, and most tokens before it
 EVERY = 25  # steps between two lines of loss.csv
-MEASURED, SPAN = 64, 25  # rows that are measured, and the tokens of each that come again
+MEASURED, SPAN = 64, 25  # rows that are measured, and the tokens that each repeats
 COLUMNS = "step loss_first loss_again previous_token_layer_0 induction_layer_1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class InductionRecipe(live_training.Rates):
-    """Everything that made the weights, but the machine. louder: times the usual initial positions."""
+    """Everything that determines the weights, except the machine. louder: scale of the initial positions."""
 
     steps: int = 1500
     context: int = 64
@@ -47,8 +47,8 @@ class InductionRecipe(live_training.Rates):
 
 
 def train(out: Path, recipe: InductionRecipe) -> None:
-    """Write the last checkpoint to out, those before it to folders named by their step, and the losses. Raises
-    ValueError where out has later ones, of another training."""
+    """Write the last checkpoint to out, earlier ones to folders named by their step, and the losses. Raises ValueError
+    if out has later checkpoints, from another training."""
     later = [step for step in CHECKPOINTS_AT if step >= recipe.steps and (out / str(step)).exists()]
     if later:
         raise ValueError(f"expected a folder without checkpoints of a longer training, {out} has step {later[0]}")
@@ -56,7 +56,7 @@ def train(out: Path, recipe: InductionRecipe) -> None:
     torch.manual_seed(recipe.seed)
     model = live_training.new_transformer(config_of(recipe, vocabulary=VOCABULARY, mlp_width=1))
     for name, weight in model.named_parameters():
-        if "mlp" in name:  # at 0, where it stays
+        if "mlp" in name:  # stays at 0
             weight.requires_grad_(False).zero_()
     model.position_embedding.weight.data.mul_(recipe.louder)
     optimizers = live_training.new_optimizers(model, recipe)
@@ -76,14 +76,15 @@ def train(out: Path, recipe: InductionRecipe) -> None:
 
 
 def save(model: Transformer, folder: Path) -> None:
-    """A whole model, its tokenizer with it: every byte is a token."""
+    """Save a whole model with its tokenizer, in which every byte is a token."""
     save_transformer(model, folder, torch.float16)
     train_tokenizer([], VOCABULARY).save(str(folder / "tokenizer.json"))
 
 
 def repeated_rows(rows: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Inputs and targets [rows, length]: a start token, up to LEAD random tokens, then a span of SHORTEST to LONGEST
-    different random tokens, again and again. -100 where no loss is taken: what comes first, nobody can predict."""
+    """Return inputs and targets [rows, length]: a start token, up to LEAD random tokens, then a repeated span of
+    SHORTEST to LONGEST different random tokens. Targets up to the first repeated token are -100: they are
+    unpredictable."""
     tokens = different_tokens(rows, length, generator)
     place = torch.arange(length)
     span = torch.randint(SHORTEST, LONGEST + 1, (rows, 1), generator=generator)
@@ -95,13 +96,13 @@ def repeated_rows(rows: int, length: int, generator: torch.Generator) -> tuple[T
 
 
 def different_tokens(rows: int, count: int, generator: torch.Generator) -> Tensor:
-    """[rows, count] random ordinary tokens, none of them twice in a row of it."""
+    """Return [rows, count] random ordinary tokens, distinct within each row."""
     return FIRST_ID + torch.rand(rows, VOCABULARY - FIRST_ID, generator=generator).argsort(dim=-1)[:, :count]
 
 
 @dataclass(frozen=True, eq=False)
 class Formation:
-    """How far the heads are. first, again: mean nats of tokens that come the first and the second time.
+    """How far the heads have formed. first, again: mean nats of tokens at their first and their second occurrence.
 
     previous, induction: [L,H], each head's mean weight on the previous token, and on what followed the same token.
     """
@@ -113,23 +114,23 @@ class Formation:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The values of COLUMNS, without the step; of heads, the best of layer 0 and of layer 1."""
+        """The values of COLUMNS, without the step; for heads, the best of layer 0 and of layer 1."""
         return self.first, self.again, float(self.previous[0].max()), float(self.induction[1].max())
 
 
 @torch.inference_mode()
 def measure(model: Transformer) -> Formation:
-    """On rows of a start token and SPAN random tokens, twice; the same rows every time."""
+    """Measure a model on fixed rows of a start token and SPAN random tokens, repeated once."""
     once = different_tokens(MEASURED, SPAN, torch.Generator().manual_seed(0))
     ids = torch.cat([torch.full((MEASURED, 1), START_ID), once, once], dim=1)
     losses = live_training.token_losses(model, ids[:, :-1], ids[:, 1:], causal=True)
     induction, previous = scores_on(model, ids, SPAN)
-    again = losses[:, SPAN + 1 :]  # the first token of the second time is a surprise
+    again = losses[:, SPAN + 1 :]  # the first token of the repetition is unpredictable
     return Formation(float(losses[:, :SPAN].mean()), float(again.mean()), previous, induction)
 
 
 def report(folder: Path) -> str:
-    """The measured numbers of the checkpoints in folder, as the card has them."""
+    """Return the measured numbers of the checkpoints in folder, as on the card."""
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     lines = [f"size: {size / 2**20:.2f} MiB in all"]
     steps = [folder / str(step) for step in CHECKPOINTS_AT if (folder / str(step)).is_dir()]

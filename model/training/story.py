@@ -1,8 +1,8 @@
-"""The story model: a small GPT-2 that read the children's books of one shelf.
+"""The story model: a small GPT-2 trained on the children's books in a folder.
 
     python -m model.training story --text DIR [--minutes 85] [--out FOLDER]
 
-Learning follows the clock, so that a busy machine trains less instead of longer.
+The learning rate follows the clock, so that a busy machine trains for fewer steps, not longer.
 """
 
 import csv
@@ -26,22 +26,22 @@ from model.text import FIRST_ID, START_ID
 from model.transformer import Transformer, config_of
 from model.why_causal import live_training
 
-CHILDRENS_AUTHORS = [  # parts of the names of the files
+CHILDRENS_AUTHORS = [  # parts of file names
     *("aesop", "grimm", "carroll", "baum", "nesbit", "burnett", "barrie", "grahame", "macdonald", "sewell"),
     *("kipling", "porter", "montgomery"),
 ]
-HELD_OUT = 0.04  # the last 4% of every book is never trained on, by the tokenizer neither
-BATCH = 16  # windows of held-out text that are read at once
+HELD_OUT = 0.04  # the last 4% of every book trains neither the model nor the tokenizer
+BATCH = 16  # windows of held-out text per batch
 
 
 @dataclass(frozen=True)
 class Books:
-    train: list[str]  # one string a book
+    train: list[str]  # one string per book
     held_out: list[str]
 
 
 def read_books(folder: Path) -> Books:
-    """The children's books in folder, each split at the paragraph nearest to its last 4%."""
+    """Read the children's books in folder, each split at the last paragraph break before its last 4%."""
     paths = [p for p in sorted(folder.glob("*.txt")) if any(author in p.name for author in CHILDRENS_AUTHORS)]
     if not paths:
         raise ValueError(f"expected text files named after {', '.join(CHILDRENS_AUTHORS)} in {folder}, found none")
@@ -55,7 +55,7 @@ def read_books(folder: Path) -> Books:
 
 
 class LossCurve:
-    """loss.csv: a line for each evaluation, which is printed too."""
+    """A loss.csv file: one line per evaluation, which is also printed."""
 
     def __init__(self, folder: Path, columns: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class LossCurve:
         self.add(*columns)
 
     def add(self, *row: object) -> None:
-        """The numbers of the columns, as text where they are rounded."""
+        """Write a line: the values of the columns, as strings if they are rounded."""
         with self._path.open("a", newline="") as file:
             csv.writer(file).writerow(row)
         print(*row, flush=True)
@@ -72,22 +72,22 @@ class LossCurve:
 
 @dataclass
 class Rows:
-    """Draws training rows: a start token, then text, or a span that comes again.
+    """Draws training rows: a start token, then text, or a repeated span.
 
     A quarter of the rows repeat a span (half of those random tokens, half text), after a lead-in and with a gap of
-    random length, so that nothing but the content says where the span was seen before. This is what induction heads
-    are made of (Olsson et al. 2022). First sightings of random tokens carry no loss: nobody can predict them.
+    random length, so that only the content shows where the span occurred before. Such rows make induction heads form
+    (Olsson et al. 2022). First occurrences of random tokens carry no loss: they are unpredictable.
     """
 
     tokens: Tensor  # [N] the training text
     paragraphs: Tensor  # [P] where paragraphs begin in it
     vocabulary: range  # ids a random token is drawn from
-    length: int  # tokens a row, the start token included
+    length: int  # tokens per row, including the start token
     generator: torch.Generator
     repeated: float = 0.25
 
     def batch(self, rows: int) -> tuple[Tensor, Tensor]:
-        """Inputs [rows, length] and targets [rows, length], the next token of each; -100 where no loss is taken."""
+        """Return inputs and targets [rows, length], the next token of each; -100 where no loss is taken."""
         pairs = [self._repeated() if self._chance(self.repeated) else self._text() for _ in range(rows)]
         ids = torch.stack([row for row, _ in pairs])  # [rows, length + 1]
         loss = torch.stack([where for _, where in pairs])
@@ -108,7 +108,7 @@ class Rows:
             parts.append(span)
             loss.append(torch.full((len(span),), seen or not random_tokens))
             if seen:
-                loss[-1][0] = not random_tokens  # after a gap of noise the span's return is itself a surprise
+                loss[-1][0] = not random_tokens  # after a gap of random tokens, the span's first token is unpredictable
             gap = draw(self._between(1, 16) if self._chance(0.5) else 0)
             parts.append(gap)
             loss.append(torch.full((len(gap),), not random_tokens))
@@ -133,10 +133,10 @@ class Rows:
 
 @torch.inference_mode()
 def held_out_bits(model: Transformer, tokenizer: Tokenizer, texts: list[str]) -> float:
-    """Bits per character over whole texts: windows of the full context, every second half predicted.
+    """Return bits per character over whole texts: windows of the full context, in which the second half is predicted.
 
-    Each window begins with the start token and overlaps the one before by half, so that every token but a text's first
-    half window is predicted from at least half a context.
+    Each window begins with the start token and overlaps the one before by half. The first window of a text is predicted
+    as a whole; every token after its first half is predicted from at least half a context.
     """
     context = model.config.context
     step = context // 2
@@ -161,21 +161,21 @@ def held_out_bits(model: Transformer, tokenizer: Tokenizer, texts: list[str]) ->
 
 @torch.inference_mode()
 def head_scores(model: Transformer) -> tuple[Tensor, Tensor]:
-    """Induction and previous-token scores [L,H] on random repeated sequences (fixed seed)."""
+    """Return induction and previous-token scores [L,H] on random repeated sequences (fixed seed)."""
     tokens = range(FIRST_ID, model.config.vocabulary)
     ids = measures.repeated_tokens(RANDOM_ROWS, RANDOM_SPAN, tokens, START_ID, torch.Generator().manual_seed(0))
     return scores_on(model, ids, RANDOM_SPAN)
 
 
 def scores_on(model: Transformer, ids: Tensor, span: int) -> tuple[Tensor, Tensor]:
-    """These scores on rows [B,T] of a start token and a span, repeated once."""
+    """Return induction and previous-token scores [L,H] on rows [B,T] of a start token and a span, repeated once."""
     weights, place = live_training.every_weight(model, ids, causal=True), torch.arange(ids.shape[1])  # [L,B,H,T,T]
     induction = torch.stack([measures.induction(weights[:, row], ids[row], place > span) for row in range(len(ids))])
     return induction.mean(0), measures.previous_token(weights, place > 0).mean(1)
 
 
 def report(folder: Path, held_out: list[str]) -> str:
-    """The measured numbers of the checkpoint in folder, as the card has them."""
+    """Return the measured numbers of the checkpoint in folder, as on the card."""
     model, tokenizer = load_transformer(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
     induction, previous = head_scores(model)
     size = sum(path.stat().st_size for path in folder.iterdir())
@@ -192,11 +192,11 @@ def report(folder: Path, held_out: list[str]) -> str:
     return "\n".join(lines)
 
 
-PAD, START = "<pad>", "<start>"  # in this order they get the ids PAD_ID and START_ID of model.text
+PAD, START = "<pad>", "<start>"  # in this order, their ids are model.text's PAD_ID and START_ID
 
 
 def train_tokenizer(texts: list[str], entries: int) -> Tokenizer:
-    """Byte-level BPE (Radford et al. 2019): any text can be written, nothing is unknown. <pad> is 0, <start> is 1."""
+    """Train byte-level BPE (Radford et al. 2019), which can encode any text. <pad> is 0, <start> is 1."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -212,7 +212,7 @@ def train_tokenizer(texts: list[str], entries: int) -> Tokenizer:
 
 @dataclass(frozen=True, kw_only=True)
 class StoryRecipe(live_training.Rates):
-    """Everything that made the weights, but the text and the machine."""
+    """Everything that determines the weights, except the text and the machine."""
 
     minutes: float = 85.0
     vocabulary: int = 4096
@@ -257,7 +257,7 @@ def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
 
 
 def training_rows(books: Books, tokenizer: Tokenizer, recipe: StoryRecipe) -> Rows:
-    """The books' tokens, and where their paragraphs begin."""
+    """Return rows drawn from the books' tokens, with the beginnings of their paragraphs."""
     paragraphs = [paragraph + "\n\n" for book in books.train for paragraph in book.rstrip().split("\n\n")]
     encoded = [torch.tensor(e.ids) for e in tokenizer.encode_batch(paragraphs)]
     begins = torch.tensor([0] + [len(ids) for ids in encoded[:-1]]).cumsum(0)
@@ -273,7 +273,7 @@ def check_enough(tokens: int, context: int) -> None:
 
 
 def mean_loss(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:
-    """Nats a token over the targets that are not -100, computed in bfloat16."""
+    """Return nats per token over the targets that are not -100, computed in bfloat16."""
     length = ids.shape[1]
     with torch.autocast("cpu", torch.bfloat16):
         states, _ = model(ids, torch.arange(length), masks.causal(length, length)[None, None])

@@ -3,8 +3,8 @@
     python -m model.training twins --text DIR [--minutes 90] [--out FOLDER]     train both
     python -m model.training.twins DIR                                          print the numbers on their card
 
-Both begin with the same weights and take every step on the same rows. The number of steps is fixed, not the time, and
-one cannot get ahead of the other: what differs at the end comes from the mask.
+Both start from the same weights and take every step on the same rows. The number of steps is fixed, not the time, so
+neither can get ahead of the other: differences at the end come from the mask.
 """
 
 import sys
@@ -27,7 +27,7 @@ from model.why_causal.live_training import new_optimizers, new_transformer, rate
 from model.why_causal.twins import FOLDERS
 
 EVERY = 25  # steps between two lines of loss.csv
-HELD_OUT_ROWS = 32  # windows of held-out text that each of those lines is measured on
+HELD_OUT_ROWS = 32  # windows of held-out text for each of those lines
 WAYS = (True, False)  # with the causal mask, without
 COLUMNS = """
     step with_training with_last_token without_training without_last_token
@@ -37,7 +37,7 @@ COLUMNS = """
 
 @dataclass(frozen=True, kw_only=True)
 class TwinsRecipe(story.StoryRecipe):
-    """Everything that made the weights, but the text. minutes: after so many both stop, whatever the steps."""
+    """Everything that determines the weights, except the text. minutes: a time limit, whatever the steps."""
 
     minutes: float = 90.0
     steps: int = 3000
@@ -52,7 +52,7 @@ class TwinsRecipe(story.StoryRecipe):
 
 @dataclass
 class Twin:
-    """One of the two in training. totals: the sums of its losses since the last line: all targets, the last ones."""
+    """One of the two models in training. totals: its summed losses since the last line: all targets, last ones."""
 
     model: Transformer
     optimizers: list[torch.optim.Optimizer]
@@ -60,7 +60,7 @@ class Twin:
     totals: tuple[float, float] = (0.0, 0.0)
 
     def step(self, ids: Tensor, targets: Tensor, rate: float) -> None:
-        """One step on ids and targets [rows, context], at this share of the full learning rate."""
+        """Take one step on ids and targets [rows, context], at this share of the full learning rate."""
         losses = token_losses(self.model, ids, targets, self.causal)
         losses.mean().backward()
         update(self.model, self.optimizers, rate)
@@ -68,7 +68,7 @@ class Twin:
         self.totals = (self.totals[0] + float(both.mean()), self.totals[1] + float(both[:, -1].mean()))
 
     def means(self, steps: int) -> tuple[float, float]:
-        """The mean losses of the last `steps` steps; begins to count anew."""
+        """Return the mean losses of the last `steps` steps and reset the sums."""
         total, last = self.totals
         self.totals = (0.0, 0.0)
         return total / steps, last / steps
@@ -105,14 +105,14 @@ def train(folder: Path, out: Path, recipe: TwinsRecipe) -> None:
 
 
 def new_twin(recipe: TwinsRecipe, causal: bool) -> Twin:
-    """Its initial weights are the same, whichever it is."""
+    """Return a twin; both start from the same weights."""
     torch.manual_seed(recipe.seed)
     model = new_transformer(config_of(recipe))
     return Twin(model, new_optimizers(model, recipe), causal)
 
 
 def held_out_rows(texts: list[str], tokenizer: Tokenizer, context: int, rows: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets [rows, context], spread evenly over the held-out texts; each begins with the start token."""
+    """Return inputs and targets [rows, context], evenly spaced in the texts, each beginning with the start token."""
     ids = torch.cat([torch.tensor(tokenizer.encode(text).ids) for text in texts])
     check_enough(len(ids), context)
     begins = torch.linspace(0, len(ids) - context, rows).long()
@@ -121,7 +121,7 @@ def held_out_rows(texts: list[str], tokenizer: Tokenizer, context: int, rows: in
 
 
 def report(folder: Path, held_out: list[str]) -> str:
-    """The measured numbers of the checkpoint in folder, as the card has them."""
+    """Return the measured numbers of the checkpoint in folder, as on the card."""
     pair = twins.load(folder)
     ids, targets = held_out_rows(held_out, pair.tokenizer, pair.context, 1000)
     row = TokenBatch(ids[:32], torch.ones(32, pair.context) > 0, ())

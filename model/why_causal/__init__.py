@@ -1,1 +1,1 @@
-"""The twins, and a small model trained while somebody watches."""
+"""The twins, two models trained with and without the causal mask, and a small model trained while the user watches."""

@@ -1,4 +1,4 @@
-"""One live training: a model of two layers on the characters of a text, and what there is to tell as it goes."""
+"""The training of a two-layer model on the characters of a text, reporting its progress."""
 
 import inspect
 import math
@@ -19,17 +19,17 @@ from model.transformer import Network, Transformer, TransformerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """How fast is learned. Muon takes the blocks' matrices, AdamW embeddings, norms and biases."""
+    """Learning rates. Muon optimizes the blocks' matrices, AdamW embeddings, norms and biases."""
 
     matrix_rate: float = 5e-3  # Muon's
     other_rate: float = 4e-3  # AdamW's
     matrix_decay: float = 0.05
-    warmup: float = 0.02  # share of the training
+    warmup: float = 0.02  # as a share of the training
 
 
 class _Untraced:
-    """What torch.optim keeps from torch.compile, as it stands: to say that nothing is compiled here its decorators
-    import the compiler, a second of every training's start."""
+    """Optimizer methods without torch.optim's decorators that exclude them from torch.compile: these import the
+    compiler, which adds a second to the start of every training."""
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
@@ -47,8 +47,8 @@ def new_transformer(config: TransformerConfig) -> Transformer:
 
 
 def initialised(model: Network) -> Network:
-    """GPT-2's initial weights, but for positions: sines and cosines (Vaswani et al. 2017, section 3.5), in which "one
-    position back" is a rotation that a head finds in minutes; from random vectors it takes hours."""
+    """Set GPT-2's initial weights, except for positions: sines and cosines (Vaswani et al. 2017, section 3.5), in which
+    "one position back" is a rotation that a head learns in minutes; from random vectors it takes hours."""
     config = model.config
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
@@ -61,33 +61,33 @@ def initialised(model: Network) -> Network:
 
 
 def rotations(positions: int, width: int) -> Tensor:
-    """[positions, width]: sines and cosines whose wavelengths run from 2π to 2π·positions/4."""
+    """Return sines and cosines with wavelengths from 2π to 2π·positions/4: [positions, width]."""
     wavelengths = torch.logspace(0, math.log10(positions / 4), width // 2)
     angles = torch.arange(positions)[:, None] / wavelengths
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
 def token_losses(model: Transformer, ids: Tensor, targets: Tensor, causal: bool) -> Tensor:
-    """Nats of every target, [B,T], from ids [B,T]; with the causal mask or without any. 0 where the target is -100."""
+    """Return the nats of every target, [B,T], from ids [B,T], with or without causal mask; 0 for targets of -100."""
     states, _ = model(ids, torch.arange(ids.shape[1]), _mask(ids, causal))
     return F.cross_entropy(model.logits(states).transpose(1, 2), targets, reduction="none")
 
 
 def every_weight(model: Transformer, ids: Tensor, causal: bool) -> Tensor:
-    """The weights of every head, [L,B,H,T,T], on ids [B,T]; with the causal mask or without any."""
+    """Return the weights of every head, [L,B,H,T,T], on ids [B,T], with or without the causal mask."""
     allowed = _mask(ids, causal)
     _, qkvs = model(ids, torch.arange(ids.shape[1]), allowed)
     return torch.stack([attention_stages(q, k, v, allowed).weights for q, k, v in qkvs])
 
 
 def _mask(ids: Tensor, causal: bool) -> Tensor | None:
-    """[1,1,T,T], or None."""
+    """Return the causal mask [1,1,T,T], or None."""
     length = ids.shape[1]
     return masks.causal(length, length)[None, None] if causal else None
 
 
 def new_optimizers(model: nn.Module, rates: Rates) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024) for the blocks' matrices, AdamW for the rest."""
+    """Return Muon (Jordan et al. 2024) for the blocks' matrices and AdamW for the rest."""
     named = [(parameter.ndim == 2 and "blocks." in name, parameter) for name, parameter in model.named_parameters()]
     matrices = [parameter for is_matrix, parameter in named if is_matrix]
     others = [parameter for is_matrix, parameter in named if not is_matrix]
@@ -98,14 +98,14 @@ def new_optimizers(model: nn.Module, rates: Rates) -> list[torch.optim.Optimizer
 
 
 def rate_at(done: float, warmup: float) -> float:
-    """The share of the full rate when this share of the training is done: up in a line, then a cosine down to 2%."""
+    """Return the share of the full rate at a share of the training: linear warmup, then a cosine decay to 2%."""
     if done < warmup:
         return (done + 1e-3) / (warmup + 1e-3)
     return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (done - warmup) / (1 - warmup)))
 
 
 def update(model: nn.Module, optimizers: list[torch.optim.Optimizer], rate: float) -> None:
-    """One step of every optimizer at this share of its full learning rate."""
+    """Take one step of every optimizer at this share of its full learning rate."""
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -115,26 +115,26 @@ def update(model: nn.Module, optimizers: list[torch.optim.Optimizer], rate: floa
         optimizer.zero_grad()
 
 
-CONTEXT, ROWS = 64, 16  # characters a row, and rows a step
-MAX_DIFFERENT = 120  # characters in the vocabulary; the rarest of a text that has more count as one
+CONTEXT, ROWS = 64, 16  # characters per row, and rows per step
+MAX_DIFFERENT = 120  # characters in the vocabulary; further, rarer ones share one id
 OTHER = "□"
 LAYERS, HEADS, WIDTH = 2, 4, 64  # small enough for hundreds of steps in seconds
 RATES = Rates(matrix_rate=1e-2, other_rate=6e-3)
-LOUDER = 5.0  # times the usual initial positions: "the next place" is then found in tens of steps, not in thousands
+LOUDER = 5.0  # scale of the initial positions: "the next position" is learned in tens of steps, not thousands
 REPORT_EVERY, WRITE_EVERY = 5, 100  # steps
-PROMPT, WRITTEN = 20, 120  # characters: the beginning of the text, and what it writes on
-WARMTH = Sampling(temperature=0.8)  # what it is written with
+PROMPT, WRITTEN = 20, 120  # characters of the prompt, and characters generated after it
+WARMTH = Sampling(temperature=0.8)  # how the text is sampled
 
 
 class Alphabet:
-    """A text's characters as ids, the commonest first."""
+    """The mapping of a text's characters to ids, the most common first."""
 
     def __init__(self, text: str) -> None:
         self.characters = [character for character, _ in Counter(text).most_common(MAX_DIFFERENT)] + [OTHER]
         self._id_of = {character: number for number, character in enumerate(self.characters)}
 
     def encode(self, text: str) -> Tensor:
-        """int64 [T]."""
+        """Return the ids of a text: int64 [T]."""
         other = len(self.characters) - 1
         return torch.tensor([self._id_of.get(character, other) for character in text])
 
@@ -143,10 +143,10 @@ class Alphabet:
 
 
 def train(text: str, causal: bool, steps: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Train on rows of the text, longer than CONTEXT; what there is to tell as it goes. After every REPORT_EVERY steps
-    {"step", "loss", "last"}: the mean training loss since the last report, of all targets and of each row's last one,
-    in nats a character; between them {"step", "text"}: what it writes. At the end {"step", "with", "without"}: the loss
-    under either mask; {"copy"}: each head's mean weight on the next character."""
+    """Train on rows of the text, longer than CONTEXT, and yield progress. After every REPORT_EVERY steps {"step",
+    "loss", "last"}: the mean training loss since the last report, over all targets and over each row's last one, in
+    nats per character; every WRITE_EVERY steps {"step", "text"}: generated text. At the end {"step", "with", "without",
+    "copy"}: the loss with and without the mask, and each head's mean weight on the next character."""
     torch.manual_seed(seed)
     alphabet = Alphabet(text)
     ids = alphabet.encode(text)
@@ -173,7 +173,7 @@ def train(text: str, causal: bool, steps: int, seed: int) -> Iterator[dict[str, 
 
 
 def batch(ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Inputs and targets [ROWS, CONTEXT], the next character of each, from anywhere in ids."""
+    """Return inputs and targets [ROWS, CONTEXT], the next character of each, from random positions in ids."""
     begins = torch.randint(0, len(ids) - CONTEXT, (ROWS, 1), generator=generator)
     windows = ids[begins + torch.arange(CONTEXT + 1)]
     return windows[:, :-1], windows[:, 1:]
@@ -181,7 +181,7 @@ def batch(ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 @torch.inference_mode()
 def measured(model: Transformer, ids: Tensor, targets: Tensor, causal: bool) -> dict[str, Any]:
-    """The loss under either mask, and each head's copy score [L][H] under the one it was trained with."""
+    """Return the loss with and without the mask, and each head's copy score [L][H] under its training mask."""
     copied = every_weight(model, ids, causal).diagonal(1, dim1=-2, dim2=-1).mean((1, 3))  # [L,H]
     losses = {name: float(token_losses(model, ids, targets, way).mean()) for name, way in WAYS.items()}
     return losses | {"copy": copied.tolist()}
@@ -192,7 +192,7 @@ WAYS = {"with": True, "without": False}
 
 @torch.inference_mode()
 def write(model: Transformer, ids: list[int], causal: bool, generator: torch.Generator) -> list[int]:
-    """ids and WRITTEN more, drawn one after the other, each from what is before it, a context at most."""
+    """Return ids followed by WRITTEN sampled ones, each given at most a context of earlier ids."""
     written = list(ids)
     for _ in range(WRITTEN):
         seen = torch.tensor([written[-CONTEXT:]])

@@ -1,6 +1,6 @@
-"""The twins: two models that differ in one thing, whether they were trained with the causal mask. What each of them
-makes of a text, run with the mask and without: four combinations. T tokens of a text, L layers, H heads, V vocabulary.
-Losses are natural logarithms (nats)."""
+"""The twins: two models that differ only in whether they were trained with the causal mask, and what each makes of a
+text when run with and without the mask: four combinations. T tokens of a text, L layers, H heads, V vocabulary. Losses
+are natural logarithms (nats)."""
 
 import csv
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ from model.trace import Trace, target_losses
 
 FOLDER = CHECKPOINTS / "twins"
 FOLDERS = {True: "with_mask", False: "without_mask"}
-PROMPT, WRITTEN = 12, 48  # tokens it is given, the start token among them, and tokens it writes on
+PROMPT, WRITTEN = 12, 48  # tokens of the prompt, including the start token, and tokens generated
 WARMTH = 0.8  # the temperature of sampling
 
 
 @dataclass(frozen=True)
 class Combination:
-    """trained: whether it was trained with the causal mask. run: whether it is run with it."""
+    """Two masks. trained: whether it was trained with the causal mask. run: whether it is run with it."""
 
     trained: bool
     run: bool
@@ -41,18 +41,18 @@ COMBINATIONS = tuple(Combination(trained, run) for trained in (True, False) for 
 
 @dataclass(frozen=True, eq=False)
 class TwinPair:
-    """Both, by whether they were trained with the mask, and their one tokenizer. Read-only: threads may share it."""
+    """Both models, by whether they were trained with the mask, and their tokenizer. Read-only: threads may share it."""
 
     models: dict[bool, Model]
     tokenizer: Tokenizer
 
     @property
     def context(self) -> int:
-        """Tokens that either reads at most, the start token among them."""
+        """The most tokens that either model takes, including the start token."""
         return self.models[True].context
 
     def encode(self, text: str) -> TokenBatch:
-        """All of the text as one row, its line ends too. Raises ValueError for a text without a token."""
+        """Encode all of the text as one row, including line breaks. Raises ValueError for a text without a token."""
         return self.models[True].encode([text])
 
     def decode(self, ids: list[int]) -> str:
@@ -67,10 +67,10 @@ class TwinPair:
 
 @dataclass(frozen=True, eq=False)
 class TwinOutcome:
-    """What one combination makes of a text. losses: float32 [T], of each token given what the model saw; NaN at the
-    first. right: bool [T], whether the token it holds likeliest there is the text's; False at the first. copies: each
-    head's copy score, float32 [L,H]. echoes: the share, 0 to 1, of places where it holds the very token that it stands
-    on likeliest to come next."""
+    """The results of one combination on a text. losses: float32 [T], of each token given what the model saw; NaN at the
+    first. right: bool [T], whether the most likely token there is the text's; False at the first. copies: each head's
+    copy score, float32 [L,H]. echoes: the share, 0 to 1, of positions where the most likely next token is the current
+    token."""
 
     losses: np.ndarray
     right: np.ndarray
@@ -79,38 +79,38 @@ class TwinOutcome:
 
     @property
     def loss(self) -> float:
-        """The mean, in nats a token."""
+        """The mean loss, in nats per token."""
         return float(np.nanmean(self.losses))
 
     @property
     def accuracy(self) -> float:
-        """The share, 0 to 1, of tokens that it held likeliest."""
+        """The share, 0 to 1, of tokens that were the most likely ones."""
         return float(self.right[1:].mean())
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What moves when one token is replaced: the largest |difference| at each place, both float32 [T]. logits: over the
-    vocabulary. weights: over all layers, heads and keys of that query's row. place: of the token."""
+    """The effect of replacing one token: the largest |difference| at each position, both float32 [T]. logits: over the
+    vocabulary. weights: over all layers, heads and keys of that query's row. place: the token's position."""
 
     logits: np.ndarray
     weights: np.ndarray
     place: int
 
     def earlier(self) -> tuple[float, float]:
-        """The largest difference of logits and of weights before the token."""
+        """Return the largest differences of logits and of weights before the token."""
         return float(self.logits[: self.place].max()), float(self.weights[: self.place].max())
 
     def later(self) -> tuple[float, float]:
-        """The largest differences from the token on."""
+        """Return the largest differences of logits and of weights from the token on."""
         return float(self.logits[self.place :].max()), float(self.weights[self.place :].max())
 
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The losses of both while they were trained, in nats a token, each [lines of loss.csv]. training: by whether with
-    the mask, the mean of the steps since the line before. last_token: the same, of each row's last target alone: it has
-    nothing to its right. held_out: of each combination, on text that neither was trained on."""
+    """The losses of both models during training, in nats per token, each [lines of loss.csv]. training: by whether with
+    the mask, the mean of the steps since the line before. last_token: the same for each row's last target alone, which
+    has nothing to its right. held_out: of each combination, on text that neither was trained on."""
 
     steps: np.ndarray
     training: dict[bool, np.ndarray]
@@ -119,7 +119,7 @@ class Curves:
 
 
 def load(folder: Path = FOLDER) -> TwinPair:
-    """Raises CheckpointError for files that make no model."""
+    """Load the twins. Raises CheckpointError for files that make no model."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     models: dict[bool, Model] = {}
     for trained, name in FOLDERS.items():
@@ -132,7 +132,7 @@ def load(folder: Path = FOLDER) -> TwinPair:
 
 
 def curves(folder: Path = FOLDER) -> Curves:
-    """loss.csv."""
+    """Read loss.csv."""
     with (folder / "loss.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     columns = {name: np.array([float(line[name]) for line in lines]) for name in lines[0]}
@@ -150,34 +150,34 @@ def with_or_without(causal: bool) -> str:
 
 
 def outcome(trace: Trace) -> TwinOutcome:
-    """What the run makes of the only row of its batch."""
-    ids, best = trace.batch.ids[0], trace.logits[0].argmax(-1)[:-1]  # at each place the token after it
+    """Return the results of a run on the only row of its batch."""
+    ids, best = trace.batch.ids[0], trace.logits[0].argmax(-1)[:-1]  # at each position, of the next token
     right = torch.cat([torch.tensor([False]), best == ids[1:]])
     echoes = float((best == ids[:-1]).float().mean())
     return TwinOutcome(trace.losses().numpy(), right.numpy(), copy_scores(trace), echoes)
 
 
 def repeats(batch: TokenBatch) -> float:
-    """The share, 0 to 1, of the text's tokens that are the same as the token before."""
+    """Return the share, 0 to 1, of the text's tokens that equal the token before."""
     ids = batch.ids[0]
     return float((ids[1:] == ids[:-1]).float().mean())
 
 
 def copy_scores(trace: Trace) -> np.ndarray:
-    """Each head's mean weight on the token after its own, 0 to 1, float32 [L,H], over all rows that have one."""
+    """Return each head's mean weight on the next token, 0 to 1, float32 [L,H], over all rows that have one."""
     rows = [copy_score(_weights(trace, row)) for row in range(len(trace.batch.ids))]
     return torch.stack(rows).mean(0).numpy()
 
 
 def copy_score(weights: Tensor) -> Tensor:
-    """Mean weight on position t + 1 over the queries t that have one: [.., T, T] -> [..]; 0 for a single token."""
+    """Return the mean weight on position t + 1 over all queries t that have one: [.., T, T] -> [..]; 0 for T = 1."""
     if weights.shape[-1] < 2:
         return weights.new_zeros(weights.shape[:-2])
     return weights.diagonal(1, dim1=-2, dim2=-1).mean(-1)
 
 
 def best_head(scores: np.ndarray) -> tuple[int, int]:
-    """Layer and head of the highest score [L,H]."""
+    """Return layer and head of the highest score [L,H]."""
     layer, head = divmod(int(scores.argmax()), scores.shape[1])
     return layer, head
 
@@ -186,21 +186,22 @@ def best_head(scores: np.ndarray) -> tuple[int, int]:
 def write(
     model: Model, ids: Sequence[int], *, causal: bool, seed: int | None = None, count: int = WRITTEN
 ) -> list[int]:
-    """ids and up to `count` more, as many as the context takes, each from a run on all before it: the likeliest each
-    time, or drawn with a seed. Without the mask, the tokens before the last see what was written after them."""
+    """Return ids and up to `count` more, as the context allows, each from a run on all before it: the most likely one,
+    or with a seed a sampled one. Without the mask, the tokens before the last attend to what was generated after them.
+    """
     how = Sampling(temperature=0) if seed is None else Sampling(WARMTH, seed=seed)
     written = list(ids)
     for _ in range(min(count, model.context - len(ids))):
         trace = model.run(batch_of(model, tuple(written)), MaskSpec(causal=causal))
         logits = model.readout(trace.states[0, -1])
-        logits[:FIRST_ID] = -torch.inf  # neither padding nor a second start
+        logits[:FIRST_ID] = -torch.inf  # no padding and no second start token
         written.append(draw(logits, how, len(written)).token)
     return written
 
 
 @torch.inference_mode()
 def change(model: Model, batch: TokenBatch, place: int, token: int, *, causal: bool) -> Change:
-    """What moves in a run on the batch's only row when the token at `place`, from 1, becomes another."""
+    """Return the effect of replacing the token at `place`, from 1, of the batch's only row by another."""
     if not 1 <= place < batch.ids.shape[1]:
         raise ValueError(f"expected a position from 1 to {batch.ids.shape[1] - 1}, got {place}")  # not shown
     ids = batch.ids.clone()
@@ -213,7 +214,7 @@ def change(model: Model, batch: TokenBatch, place: int, token: int, *, causal: b
 
 @torch.inference_mode()
 def loss_and_accuracy(model: Model, ids: Tensor, targets: Tensor, *, causal: bool) -> tuple[float, float]:
-    """Mean nats a token and the share of targets held likeliest, of ids and targets [B,T]."""
+    """Return mean nats per token and the share of targets that are the most likely, for ids and targets [B,T]."""
     losses, right = [], []
     for some, wanted in zip(ids.split(50), targets.split(50), strict=True):
         logits = model.run(TokenBatch(some, torch.ones_like(some) > 0, ()), MaskSpec(causal=causal)).logits
@@ -223,5 +224,5 @@ def loss_and_accuracy(model: Model, ids: Tensor, targets: Tensor, *, causal: boo
 
 
 def _weights(trace: Trace, row: int = 0) -> Tensor:
-    """All weights [L,H,T,T]: the twins' context is short."""
+    """Return all weights [L,H,T,T], which is affordable since the twins' context is short."""
     return torch.from_numpy(every_weight(trace, row))
