@@ -50,7 +50,7 @@ def law_table(rows: Iterable[tuple["Law", "Verdict", "Verdict"]]) -> Markup:
 
 
 def amount_text(finding: "Verdict") -> str:
-    """Describe a finding: "violated: 7.97", "holds: 0", "crashes: mat1 and mat2 …", "–" if nothing was computed."""
+    """Describe a finding: "violated: 7.97", "holds: 0", "crashes: mat1 and mat2 …", "–" without a value."""
     if math.isnan(finding.amount):
         return "–"
     if finding.error:

@@ -89,8 +89,8 @@ def layers_grid(
     *,
     dark: bool,
 ) -> CachedFigure:
-    """Draw a heatmap of signed numbers [R,C], the first layer on top; colours grow with the square root. framed: cells
-    to frame. hover: a cell's tooltip, in which %{text} names its row and column. A click sends both, from 0."""
+    """Draw a heatmap of signed numbers [R,C], the first layer on top; colours follow the square root of the size.
+    framed: cells to frame. hover: a cell's tooltip, where %{text} names row and column. A click sends both, from 0."""
     rows, columns = (list(map(escaped, names)) for names in (rows, columns))
     reach = max(float(np.nanmax(np.abs(values), initial=0.0)), 0.01)
     stops = [(float(at), colour) for at, colour in diverging(dark)]

@@ -204,8 +204,8 @@ table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(12
 class BreakRow:
     """A row of the table: masks, what the model writes under them, `judgement` of that, and shares from 0 to 1.
 
-    exact: of correct dates, generated. Shown the right answer (teacher forcing): characters, of those that are the most
-    likely ones; probability, the mean of all.
+    exact: of dates that are correct when generated. Shown the right answer (teacher forcing): characters, of those that
+    are the model's most likely ones; probability, the mean over all characters.
     """
 
     masks: str

@@ -1,4 +1,4 @@
-"""The numbers of a figure as tables, a chart's derived from the chart itself, for users who cannot see or copy them."""
+"""The numbers of a figure as tables, for users who cannot see it or copy them; a chart's are read from the chart."""
 
 import base64
 import html

@@ -280,7 +280,7 @@ def _seen(view: HeadView, how: str, query: int, piece: str) -> str:
     about: dict[str, str] = {"token": escape(piece)}
     if how in ("rollout", "flow"):  # only the last layer counts, without the token's own share
         values, about["layer"] = values.copy(), view.queries[-1]
-        here = slice(max(place, 0), max(place + 1, 0))  # empty if the query is before the first key
+        here = slice(max(place, 0), max(place + 1, 0))  # empty if the query is not among the keys
         about["itself"] = percent(float(values[-1, here].sum()))
         values[:-1], values[-1, here] = 0, 0
         if not values.any():

@@ -50,7 +50,7 @@ def diverging(dark: bool) -> list[list[float | str]]:
 
 
 def sequential(colours: Sequence[str] = SEQUENTIAL, power: float = 2) -> list[list[float | str]]:
-    """Return a plotly colour scale for weights: brightness grows with weight ** (1 / power), by default its root.
+    """Return a plotly colour scale whose brightness grows with weight ** (1 / power), by default the square root.
 
     Most of a head's weights are small; on a linear scale they would all have one dark colour.
     """

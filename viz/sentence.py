@@ -88,7 +88,7 @@ class HeadScene:
     causal: bool
     padding: bool
     lifted: tuple[str, ...]  # the model's own masks with a size that are off and would change cells here
-    idle: tuple[str, ...]  # such masks that would change no cell here
+    idle: tuple[str, ...]  # the same kind of masks, which would change no cell here
     standard_causal: bool  # whether the model was trained with a causal mask
     layer_only: bool
     only_attention: bool  # padding can affect real tokens only through attention
@@ -121,7 +121,7 @@ def sentence(scene: HeadScene) -> str:
 
 
 IDLE = N_("The {mask} mask is off, which changes no cell of {head} in this row.")
-SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}  # what a mask that is off does
+SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}  # of a lifted mask
 LAYER_ONLY = N_(
     "Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other layers and the "
     "predictions do not change."
@@ -193,7 +193,7 @@ def _head_pattern(scene: HeadScene) -> str:
         (scene.first, MUCH, "first"),
     ]
     for share, enough, pattern in patterns:
-        if share >= enough:  # NaN never is
+        if share >= enough:  # false for NaN
             return say(HEAD_PATTERNS[pattern], share=percent(share), head=scene.name, queries=scene.repeats)
     if math.isnan(scene.spread):
         return say("No token after the first attends to anything in {head}.", head=scene.name)

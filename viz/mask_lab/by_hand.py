@@ -14,7 +14,7 @@ from viz.heads.cells import weight_text
 from viz.html import headings, join, paragraph, rounded, table, tag, td, th
 from viz.numbers import number, percent
 
-if TYPE_CHECKING:  # these modules import torch, which pictures do without
+if TYPE_CHECKING:  # this module imports torch, which pictures do without
     from model.mask_lab.fills import ByHand, Damage, FillComparison, Result, RowFate
 
 

@@ -204,7 +204,7 @@ def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
 
 
 def reach_table(view: ReachView) -> Markup:
-    """Return a table of the selected query's numbers after each layer; consecutive layers with the same share a row."""
+    """Return a table of the selected query's numbers after each layer; consecutive equal layers share a row."""
     titles = headings([say("layers")], (say("may attend to in that layer"), say("can depend on")))
     rows, reached = [[*titles, th(), th(say("farthest back"))]], view.reach.first[view.query]
     counts = np.stack([view.reach.window[:, view.query], view.reach.seen[:, view.query]], axis=1).tolist()
