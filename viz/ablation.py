@@ -1,4 +1,4 @@
-"""Heads turned off: what that does to one prediction, in a sentence; all heads' effects as a picture and a table."""
+"""Effects of turning heads off: on one prediction, as a sentence; of every head, as a heatmap and a table."""
 
 import math
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from viz.html import signed, table, td, th, track
 from viz.numbers import chance, head_count, layer_count
 from viz.palette import NOW, STANDARD
 
-NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
+NOTICED = 0.005  # nats; a smaller change does not show in a loss with two digits
 LISTED = 10
-MAX_NAMED = 8  # heads in a sentence; more are counted
+MAX_NAMED = 8  # heads named in a sentence; if there are more, only their number is given
 CHANGE = N_(
     "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by {nats} nats, and its "
     "probability from {before} to {after}."
@@ -27,8 +27,8 @@ LARGEST = N_("{head} matters most: it changes the loss by {nats} nats.")
 
 @dataclass(frozen=True)
 class AskedPrediction:
-    """The token (target) predicted after the query, which stands at `position`. follows: whether the target is the
-    token that follows in the text; else it is the likeliest one with all heads on."""
+    """The prediction that is measured: token `target` after token `query`, which is at `position`. follows: whether the
+    target is the token that follows in the text; otherwise it is the most likely one with all heads on."""
 
     target: str
     query: str
@@ -38,30 +38,30 @@ class AskedPrediction:
 
 @dataclass(frozen=True, eq=False)
 class EffectsView:
-    """effects: float32 [L,H], nats that the target's loss rises by with one head off; NaN where not measured yet.
-    layers: the number of each in the network. off: the heads that the reader has turned off."""
+    """Effects of single heads. effects: float32 [L,H], the increase of the target's loss in nats with one head off; NaN
+    where not measured yet. layers: the number of each in the network. off: the heads that the user has turned off."""
 
     effects: np.ndarray
     layers: Sequence[int]
     off: frozenset[tuple[int, int]]
 
     def name(self, layer: int, head: int) -> str:
-        """The head's name: "L4 H0"."""
+        """Return the head's name: "L4 H0"."""
         return head_name(self.layers[layer], head)
 
     def ranked(self) -> list[tuple[int, int]]:
-        """The measured heads, the largest rise first."""
+        """Return the measured heads, in order of decreasing effect: the largest increase of the loss first."""
         heads = [(layer, head) for layer, head in np.argwhere(~np.isnan(self.effects)).tolist()]
         return sorted(heads, key=lambda head: -self.effects[head])
 
     def strongest(self) -> tuple[int, int]:
-        """The head with the largest effect, a rise or a fall."""
+        """Return the head with the largest absolute effect."""
         return max(self.ranked(), key=lambda head: abs(self.effects[head]))
 
 
 def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: float, after: float) -> str:
-    """Say what turning heads off does, as HTML. names: of these heads. way: how they are turned off. before, after: the
-    target's log-probabilities with all heads and without these."""
+    """Say what turning heads off does, as HTML. names: of these heads. way: how they are turned off, in words. before,
+    after: the target's log-probabilities with all heads and without these."""
     if not names:
         return say("No head is off. Choose heads above, or rank them all by their effect on this prediction.")
     heads = say_all(names) if len(names) <= MAX_NAMED else say("{count} heads", count=len(names))
@@ -71,7 +71,7 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
 
 
 def _chances(before: float, after: float) -> dict[str, str]:
-    """The two probabilities, with more digits if the loss changes but they would be written alike."""
+    """Write the two probabilities, with more digits if the loss changes but both would look the same."""
     pairs = [{"before": chance(math.exp(before), digits), "after": chance(math.exp(after), digits)}
              for digits in range(1, 5)]  # fmt: skip
     changed = abs(before - after) >= NOTICED
@@ -79,14 +79,14 @@ def _chances(before: float, after: float) -> dict[str, str]:
 
 
 def what_is_asked(asked: AskedPrediction) -> str:
-    """Say which token the numbers are about, as markdown that holds nothing the reader typed."""
+    """Say which token is measured, as Markdown without any text from the user."""
     return (
         say("the token that follows in the text") if asked.follows else say("the most likely token with all heads on")
     )
 
 
 def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
-    """The effects as a heatmap of layers by heads; heads that are off are framed."""
+    """Draw the effects as a heatmap of layers by heads; heads that are off are framed."""
     columns, rows = [f"H{head}" for head in range(view.effects.shape[1])], list(map(head_name, view.layers))
     return layers_grid(
         view.effects, rows, columns, view.off, say("%{text} off: %{z:+.3f} nats"), say("nats"), dark=dark
@@ -94,7 +94,7 @@ def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
 
 
 def effects_table(view: EffectsView) -> Markup:
-    """The heads with the largest effects either way, the largest rise first."""
+    """Return a table of the heads with the largest absolute effects, the largest increase of the loss first."""
     ranked = view.ranked()
     strongest = sorted(ranked, key=lambda head: -abs(view.effects[head]))[:LISTED]
     most = max((abs(view.effects[head]) for head in strongest), default=1.0) or 1.0
@@ -107,7 +107,7 @@ def effects_table(view: EffectsView) -> Markup:
 
 
 def ranking_sentence(view: EffectsView) -> str:
-    """Say which heads stand out; "" before any was measured."""
+    """Say which head has the largest effect and how many have little; "" before any is measured."""
     ranked = view.ranked()
     if not ranked:
         return ""
@@ -122,7 +122,7 @@ def ranking_sentence(view: EffectsView) -> str:
 
 
 def effects_alt(view: EffectsView) -> str:
-    """Describe the picture for readers who cannot see it."""
+    """Return alternative text for effects_figure."""
     layers, heads = view.effects.shape
     what = say("Effect of each head, {layers} by {heads}.", layers=layer_count(layers), heads=head_count(heads))
     return together([what, ranking_sentence(view)])

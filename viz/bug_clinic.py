@@ -1,4 +1,4 @@
-"""The clinic's numbers: what each law says of a bug and of its right version."""
+"""Figures, tables and sentences of the Bug clinic: what each law finds with a bug and in the correct version."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from viz.heatmap import CachedFigure, figure
 from viz.html import join, paragraph, swatch, table, tag, td, th
 from viz.numbers import number, percent
 
-if TYPE_CHECKING:  # it imports torch
+if TYPE_CHECKING:  # these modules import torch
     from model.bug_clinic.laws import Law, Verdict
     from model.bug_clinic.spot import HeatmapDifference
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it imports torch
 WITH_BUG, RIGHT = N_("with the bug"), N_("correct version")
 BROKEN, HELD = "#D55E00", "#009E73"
 TWO_DIGITS = "{:.2f}".format
-FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of one, and how to write its numbers
+FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # feature -> its sentence, and how to write numbers
     "later": (N_("of the weight on real tokens {one} goes to later ones {there}, and {other} {here}."), percent),
     "padding": (N_("the share of weight that goes to padding is {one} {there}, and {other} {here}."), percent),
     "sum": (N_("the smallest sum of a row is {one} {there}, and {other} {here}."), TWO_DIGITS),
@@ -31,7 +31,7 @@ FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of o
 
 
 def law_told(law: "Law", wrong: "Verdict", right: "Verdict", *, title: str) -> Markup:
-    """One law by itself: title, words, and findings with the bug and without; PyTorch's own messages are left out."""
+    """Describe one law: title, words, and findings with the bug and without, but not PyTorch's own error messages."""
     sides = []
     for side, found in ((WITH_BUG, wrong), (RIGHT, right)):
         text = say("crashes") if found.error and found.broken else amount_text(found)
@@ -40,7 +40,7 @@ def law_told(law: "Law", wrong: "Verdict", right: "Verdict", *, title: str) -> M
 
 
 def law_table(rows: Iterable[tuple["Law", "Verdict", "Verdict"]]) -> Markup:
-    """A row for each law: its words, and what was found with the bug and without."""
+    """Return a table with a row for each law: its words, and what was found with the bug and without."""
     head = (th(say(words)) for words in (N_("property"), WITH_BUG, RIGHT))
     body = []
     for law, *both in rows:
@@ -50,7 +50,7 @@ def law_table(rows: Iterable[tuple["Law", "Verdict", "Verdict"]]) -> Markup:
 
 
 def amount_text(finding: "Verdict") -> str:
-    """A finding in words: "violated: 7.97", "holds: 0", "crashes: mat1 and mat2 …", "–"."""
+    """Describe a finding: "violated: 7.97", "holds: 0", "crashes: mat1 and mat2 …", "–" without a value."""
     if math.isnan(finding.amount):
         return "–"
     if finding.error:
@@ -60,7 +60,8 @@ def amount_text(finding: "Verdict") -> str:
 
 
 def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> CachedFigure:
-    """Draw weights with the bug, without it, and the difference. nan: the bug makes rows without a key NaN, not 0."""
+    """Draw weights with the bug, without it, and the difference. nan: whether the bug makes rows without an allowed key
+    NaN instead of 0."""
     drawn = comparison_figure(wrong, right, dark=dark, titles=(say(WITH_BUG), say(RIGHT), say("bug − correct")))
     plain = drawn.to_dict()
     notes = [note | {"text": "NaN"} if nan and note["xref"] == "x" else note for note in plain["layout"]["annotations"]]
@@ -80,7 +81,7 @@ def _cell(finding: "Verdict", law: "Law", element: str, text: str) -> Markup:
 
 
 def told_apart(apart: "HeatmapDifference", one: str, other: str, shown: HeadView, *, same_tokens: bool = True) -> str:
-    """Say in a sentence how two heatmaps differ; `one` and `other` name them. shown: the other one, for its labels.
+    """Say in a sentence how two heatmaps differ; `one` and `other` name them. shown: the other one's view, for labels.
     same_tokens: whether a row stands for the same token in both."""
     if not apart.feature:
         query, key = apart.cell

@@ -1,4 +1,4 @@
-"""What charts of several pages share: margins, a legend above, an axis of tokens, two masks side by side."""
+"""Parts that charts of several pages share: margins, a legend above, an axis of tokens, two masks side by side."""
 
 import math
 from collections import Counter
@@ -29,17 +29,17 @@ from viz.palette import ALLOWED, MARK, TWO, diverging
 
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
-LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # above the plot: more lines never cover a curve
-ROW, MIN_HEIGHT, MAX_HEIGHT = 26, 262, 642  # pixels in layers_grid: a layer's height, the least and the largest height
-LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # where two masks stand, in shares of the width
-NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
+LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # above the plot, so that it never covers a curve
+ROW, MIN_HEIGHT, MAX_HEIGHT = 26, 262, 642  # pixels in layers_grid: height of a layer, limits of the figure's height
+LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # x domains of two masks side by side, in shares of the width
+NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell whose key has no effect on its query; True: dark theme
 BLOCKED = "rgba(128,128,128,.28)"  # a cell that a mask blocks, beside ALLOWED
 
 
 def token_axis(labels: Sequence[str], most: int, room: float = 0.5, first: int | None = None) -> dict:
-    """An axis with at most `most` of the labels, each at its position; in a tooltip that all curves share, their x is
-    the title, not the label. room: free space at both ends, in positions. first: the first label's number; labels that
-    would be cut alike then begin with theirs."""
+    """Return an axis with at most `most` of the labels, each at its position; the title of a unified tooltip is x, not
+    the label. room: free space at both ends, in positions. first: the first label's number; if given, labels that
+    would be cut to the same text begin with their numbers."""
     every = math.ceil(len(labels) / most) or 1
     cut = {label: shortened(label, LONGEST_TICK) for label in labels[::every]}
     alike = Counter(cut.values() if first is not None else ())
@@ -58,23 +58,23 @@ def token_axis(labels: Sequence[str], most: int, room: float = 0.5, first: int |
 
 
 def position_names(labels: Sequence[str], first: int = 0) -> list[str]:
-    """A name for each token that no other has: its position, then the token."""
+    """Return a unique name for each token: its position, then the token. first: the first position."""
     return numbered(map(escaped, labels), first)
 
 
 def both_sides(reach: float, dark: bool) -> Part:
-    """A diverging colour scale for numbers from -reach to reach."""
+    """Return a diverging colour scale for numbers from -reach to reach."""
     return {"zmin": -reach, "zmax": reach, "colorscale": diverging(dark)}
 
 
 def bars(x: Any, y: np.ndarray, name: str, hover: str, colour: str | list[str]) -> Part:
-    """A bar of height y at each x."""
+    """Return a trace with a bar of height y at each x. hover: the tooltip's template."""
     look = {"marker": {"color": colour, "line": {"width": 0}}, "hovertemplate": hover + "<extra></extra>"}
     return {"type": "bar", "x": x, "y": np.asarray(y, np.float32), "name": name} | look
 
 
 def scatter(x: Any, y: Any, name: str, hover: str = "", *, mode: str = "markers", **look: Any) -> Part:
-    """Points, or a line through them. hover: the tooltip's words; "" for no tooltip."""
+    """Return a trace of points, or of a line through them. hover: the tooltip's template; "" for no tooltip."""
     said = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
     return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | said | look
 
@@ -89,8 +89,8 @@ def layers_grid(
     *,
     dark: bool,
 ) -> CachedFigure:
-    """A heatmap of signed numbers [R,C], the first layer on top. framed: cells to frame. Colours go with the square
-    root. hover: a cell's tooltip, in which %{text} names its row and column. A click sends both, counted from 0."""
+    """Draw a heatmap of signed numbers [R,C], the first layer on top; colours follow the square root of the size.
+    framed: cells to frame. hover: a cell's tooltip, where %{text} names row and column. A click sends both, from 0."""
     rows, columns = (list(map(escaped, names)) for names in (rows, columns))
     reach = max(float(np.nanmax(np.abs(values), initial=0.0)), 0.01)
     stops = [(float(at), colour) for at, colour in diverging(dark)]
@@ -106,7 +106,7 @@ def layers_grid(
     ]
     layout = {
         "height": min(max(ROW * len(rows) + 82, MIN_HEIGHT), MAX_HEIGHT),
-        "margin": {"l": 50, "r": 70, "t": 30, "b": 32},  # above it plotly's buttons, which else cover cells
+        "margin": {"l": 50, "r": 70, "t": 30, "b": 32},  # t: room for plotly's buttons
         "xaxis": axis | {"side": "bottom"},
         "yaxis": axis | {"autorange": "reversed"},
         "shapes": frames,
@@ -115,18 +115,18 @@ def layers_grid(
 
 
 def upright(x: float, **line: Any) -> Part:
-    """A vertical line at x over the plot's height. line: its style."""
+    """Return a shape: a vertical line at x over the plot's height. line: its style."""
     return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
 
 
 def unweighted(blocked: dict[str, np.ndarray], tokens: list[str]) -> HeadView:
-    """A HeadView of these tokens with all weights 0, to give other heatmaps the same axes and coarseness."""
+    """Return a HeadView of these tokens with all weights 0, to give other heatmaps the same axes and coarseness."""
     none = np.zeros((len(tokens), len(tokens)), np.float32)
     return HeadView(none, none, blocked, tokens, tokens)
 
 
 def two_masks(view: HeadView) -> Part:
-    """The layout for two pictures of this size, side by side, that zoom together: on axes "" and "2"."""
+    """Return the layout of two pictures of this size, side by side, that zoom together, on axes "" and "2"."""
     layout = axes(view) | axes(view, "2", tokens=False)
     layout["xaxis"]["domain"] = LEFT
     layout["yaxis"]["scaleanchor"] = None
@@ -136,7 +136,7 @@ def two_masks(view: HeadView) -> Part:
 
 
 def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, place: str = "") -> Part:
-    """A heatmap of the cells in `shown`, bool [Q,K], in one colour. words: their tooltip."""
+    """Return a heatmap trace of the cells in `shown`, bool [Q,K], in one colour. words: their tooltip."""
     look = {"zmin": 0, "zmax": 1, "colorscale": [[0, colour], [1, colour]], "showscale": False}
     return cells(view, np.where(shown, 0.0, np.nan), name, words, place) | look
 
@@ -144,7 +144,8 @@ def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, 
 def coloured_cells(
     values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part, **more: Any
 ) -> CachedFigure:
-    """A heatmap of whole numbers, −1 for an empty cell; each number has a name, and the colours repeat."""
+    """Draw a heatmap of whole numbers, −1 for an empty cell. names: of each number, for tooltips. colours: of each
+    number; they repeat. x, y: axes."""
     steps = len(colours)
     scale = [[(step + end) / steps, colours[step]] for step in range(steps) for end in (0, 1)]
     shown = np.where(values >= 0, values % steps, np.nan).astype(np.float32)
@@ -163,19 +164,19 @@ def coloured_cells(
 
 
 def mask_figure(allowed: np.ndarray, labels: Sequence[str]) -> CachedFigure:
-    """A mask as a heatmap: bool [T,T], True = allowed."""
+    """Draw a mask as a heatmap. allowed: bool [T,T], True = allowed."""
     names = [say("blocked"), say("allowed")]
     return coloured_cells(allowed.astype(int), (BLOCKED, ALLOWED), names, *of_tokens(labels))
 
 
 def labelled(labels: Sequence[str], title: str) -> Part:
-    """An axis of tokens that labels at most MAX_TICKS of them, evenly spaced."""
+    """Return an axis of tokens that labels at most MAX_TICKS of them, evenly spaced."""
     axis = token_axis(labels, MAX_TICKS)
     ticks = {name: axis[name] for name in ("tickvals", "ticktext")}
-    # all labels, for a CSV: numbers on an axis are no categories
+    # all labels, for viz.export.chart.as_csv: an axis of numbers has no categories
     return ticks | {"title": {"text": say(title)}, "categoryarray": list(labels)}
 
 
 def of_tokens(labels: Sequence[str]) -> tuple[Part, Part]:
-    """The axis of the keys and that of the queries."""
+    """Return the axis of the keys (x) and that of the queries (y)."""
     return labelled(labels, KEY_TITLE), labelled(labels, QUERY_TITLE)

@@ -1,5 +1,5 @@
-"""OV and QK circuits as tables, the distances that a head prefers as a curve, composition as arcs between heads; what
-each patch of activation patching does to one prediction, as a heatmap, a ranked table and sentences.
+"""OV and QK circuits as tables, the distances that a head prefers as a curve, composition as arcs between heads; and
+the effect of each activation patch on one prediction, as a heatmap, a ranked table and sentences.
 """
 
 import math
@@ -19,26 +19,26 @@ from viz.html import fixed, signed, table, td, th, track
 from viz.numbers import layer_count, whole_percent
 from viz.palette import NOW, STANDARD, rgba
 
-if TYPE_CHECKING:  # it computes them with torch
+if TYPE_CHECKING:  # this module imports torch
     from model.circuits.ov_qk import TokenEffects
 
 PAIRS_LISTED, PATCHES_LISTED, ARCS, HEIGHT = 12, 10, 40, 430
 NAMES = {"q": N_("Q-composition"), "k": N_("K-composition"), "v": N_("V-composition")}
 NOTICED_SCORE = 0.5  # a smaller score changes a weight by less than a factor of 1.6
 NOTICED_EFFECT = 0.005  # a smaller change of the measured value rounds to 0 in two digits
-MIN_WAY = 0.5  # times the strongest effect: if the runs differ by less, shares would say nothing
+MIN_WAY = 0.5  # times the strongest effect: if the runs differ by less, shares of their difference mean nothing
 BEFORE = N_("Measured in {given}: {there}, in {taking}: {here}.")
 STRONGEST = N_("{patch} from {given} changes {taking} most: by {change}.")
 AWAY = N_("{patch} from {given} changes {taking} most: by {change}, away from {given}.")
 SHARE = N_("{patch} from {given} changes {taking} most: by {change}, {share} of the way to {given}.")
-Pair = tuple[int, int, int, int]  # layer and head that reads, layer and head that wrote
+Pair = tuple[int, int, int, int]  # layer and index of the reading head, then of the writing head
 
 
 def circuit_table(tokens: "Sequence[TokenEffects]", what: str, largest: str, smallest: str) -> Markup:
-    """A table of what a circuit does to each token. what, largest, smallest: the columns' titles."""
+    """Return a table of a circuit's effects for each token. what, largest, smallest: the columns' titles."""
     rows = [[th(what), th(largest), th(smallest)]]
     most = max((abs(value) for one in tokens for _, value in (*one.largest, *one.smallest)), default=0.0)
-    digits = max(1 - math.floor(math.log10(most)), 1) if most else 1  # two digits of the largest, which may be small
+    digits = max(1 - math.floor(math.log10(most)), 1) if most else 1  # two significant digits of the largest
     for one in tokens:
         some = [
             ", ".join(f"{token} {signed(value, digits)}" for token, value in each)
@@ -68,18 +68,18 @@ def profile_sentence(profile: np.ndarray) -> str:
 
 
 def strongest(found: np.ndarray, most: int | None = None) -> list[Pair]:
-    """found [L,H,L,H] -> the pairs above what random matrices give, the strongest first; at most so many."""
+    """Return the pairs of found [L,H,L,H] above what random matrices give, the strongest first. most: limit."""
     values = found.ravel()
     places = np.flatnonzero(values > 0)  # leaves NaN out
-    if most is not None and len(places) > most:  # sorting all of them would take long
+    if most is not None and len(places) > most:  # faster than sorting all
         places = places[values[places] >= np.partition(values[places], -most)[-most]]
     places = places[np.argsort(-values[places], kind="stable")][:most]
     return [tuple(place) for place in np.transpose(np.unravel_index(places, found.shape)).tolist()]
 
 
 def arcs_figure(found: np.ndarray, layers: Sequence[int], chosen: tuple[int, int]) -> CachedFigure:
-    """Heads as points, a column for each layer; an arc from each head that wrote to the one that reads it, for the
-    strongest pairs. layers: their numbers in the network. chosen: the head whose arcs, its own strongest, are red."""
+    """Draw heads as points, a column for each layer, and an arc from the writing to the reading head for the strongest
+    pairs. layers: their numbers in the network. chosen: a head whose own strongest pairs have arcs too, in red."""
     own = np.zeros_like(found)
     own[chosen], own[:, :, *chosen] = found[chosen], found[:, :, *chosen]
     pairs = list(dict.fromkeys([*strongest(found, ARCS), *strongest(own, ARCS)]))
@@ -101,7 +101,7 @@ def arcs_figure(found: np.ndarray, layers: Sequence[int], chosen: tuple[int, int
 
 
 def arcs_words(found: np.ndarray) -> str:
-    """Say which pairs have an arc; "" if all have one."""
+    """Say which pairs have an arc; "" if all of them do."""
     if (count := int((found > 0).sum())) <= ARCS:
         return ""
     words = N_(
@@ -136,7 +136,7 @@ def composition_table(found: np.ndarray, layers: Sequence[int]) -> Markup:
 
 
 def composition_numbers(found: np.ndarray, layers: Sequence[int]) -> list[FigureTable]:
-    """found [L,H,L,H]: every pair above what random matrices give, the strongest first."""
+    """Return a table of every pair of found [L,H,L,H] above what random matrices give, the strongest first."""
     pairs = strongest(found)
     rows = [
         (head_name(layers[later], reads), head_name(layers[earlier], wrote), found[later, reads, earlier, wrote])
@@ -162,10 +162,10 @@ def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) ->
 
 @dataclass(frozen=True, eq=False)
 class PatchView:
-    """values [R,C]: by how much the measured value rises with each patch; spread [R,C]: of these over pairs of texts,
-    None for one pair. rows, columns: their names. chosen: cells patched together. measured: the value in the run that
-    activations are taken from, and in the run that they are put into; names: of the two runs. unit: of all values.
-    left_out: a sentence on the patches that are not compared, "" if all are."""
+    """Effects of patches. values [R,C]: the increase of the measured value by each patch; spread [R,C]: of these over
+    pairs of texts, None for one pair. rows, columns: their names. chosen: cells patched together. measured: the value
+    in the run that activations are taken from, and in the run that they are patched into; names: of the two runs. unit:
+    of all values. left_out: a sentence on the patches that are not compared, "" if all are."""
 
     values: np.ndarray
     rows: Sequence[str]
@@ -178,7 +178,7 @@ class PatchView:
     left_out: str = ""
 
     def ranked(self) -> list[tuple[int, int]]:
-        """All cells, the patch with the largest rise or fall first."""
+        """Return all cells, the patch with the largest absolute effect first."""
         return sorted(np.ndindex(self.values.shape), key=lambda place: -abs(self.values[place]))
 
     def name(self, place: tuple[int, int]) -> str:
@@ -190,7 +190,7 @@ def patch_figure(view: PatchView, *, dark: bool) -> CachedFigure:
 
 
 def patch_table(view: PatchView) -> Markup:
-    """The strongest patches, each also as a share of the difference between the two runs, unless that is too small."""
+    """Return a table of the strongest patches, also as shares of the runs' difference unless that is too small."""
     ranked, way = view.ranked()[:PATCHES_LISTED], view.measured[0] - view.measured[1]
     most, given, taking = abs(float(view.values[ranked[0]])) or 1.0, *view.names
     spread = [th(say("± over pairs"), "number")] if view.spread is not None else []
@@ -206,7 +206,7 @@ def patch_table(view: PatchView) -> Markup:
 
 
 def patch_sentence(view: PatchView) -> str:
-    """What was measured, and which patch does most."""
+    """Say what was measured, and which patch has the largest effect."""
     largest, names = view.ranked()[0], dict(zip(("given", "taking"), view.names, strict=True))
     way, value = view.measured[0] - view.measured[1], float(view.values[largest])
     before = say(BEFORE, there=fixed(view.measured[0], 2), here=fixed(view.measured[1], 2), **names)
@@ -222,7 +222,7 @@ def patch_sentence(view: PatchView) -> str:
 
 
 def patch_alt(view: PatchView) -> str:
-    """Describe the picture for readers who cannot see it."""
+    """Return alternative text for patch_figure."""
     rows, columns = view.values.shape
     across = say_count("{count} column", "{count} columns", columns)
     what = say("Effect of each patch, {rows} by {columns}.", rows=layer_count(rows), columns=across)
@@ -230,7 +230,7 @@ def patch_alt(view: PatchView) -> str:
 
 
 def patch_grid(view: PatchView) -> Markup:
-    """All patches as a table, each number on its colour."""
+    """Return a table of all patches, each number on a background of its colour."""
     reach = max(float(np.abs(view.values).max()), NOTICED_EFFECT)
     rows = [[th(""), *(th(column, "number") for column in view.columns)]]
     for name, values in zip(view.rows, view.values.tolist(), strict=True):

@@ -1,6 +1,6 @@
-"""The Cross-attention page: which source tokens an output was written from, whether it is right, and what masks break.
+"""The Cross-attention page: the source tokens that outputs attend to, whether outputs are right, and lifted masks.
 
-Sizes: S source tokens, N output tokens, which are the steps of writing.
+Sizes: S source tokens, N output tokens, one for each generation step.
 """
 
 import math
@@ -20,9 +20,9 @@ from viz.html import escaped, filled, join, paragraph, scrollable, shortened, ta
 from viz.numbers import chance, percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
-FAINTEST = 0.01  # a line fainter than this nobody sees
-LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers
-MAX_LABELS = 72  # labels of each text in a picture as wide as the page
+FAINTEST = 0.01  # a line fainter than this is invisible
+LINES_A_STEP = 12  # in some browsers hundreds of faint lines on top of each other look like one dark area
+MAX_LABELS = 72  # largest number of labels of each text in a picture as wide as the page
 HEIGHT = 430  # pixels
 PADDING_SIGN = "▢"
 STEP = N_("step {step} writes <b>{output}</b>, {chance}<br>attends most to {position}: {token}, {weight}")
@@ -30,10 +30,10 @@ STEP = N_("step {step} writes <b>{output}</b>, {chance}<br>attends most to {posi
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Weights float32 [N,S], 0 to 1: row i is the source row of the step that wrote outputs[i].
+    """Cross-attention weights, float32 [N,S], 0 to 1: row i is that of the step that generated outputs[i].
 
     source [S], outputs [N]: labels. padding: bool [S], True = a source position that is padding. blocked: bool [N,S].
-    probabilities [N]: of each output at its step, 0 to 1. step: the step that the reader has chosen.
+    probabilities [N]: of each output at its step, 0 to 1. step: the step that the user has chosen.
     """
 
     source: list[str]
@@ -45,7 +45,7 @@ class Alignment:
     step: int
 
     def heaviest(self, step: int | None = None) -> int:
-        """The source position with the largest weight in a step, by default the chosen one."""
+        """Return the source position with the largest weight in a step, by default the chosen one."""
         return int(self.weights[self.step if step is None else step].argmax())
 
 
@@ -67,7 +67,7 @@ def alignment_figure(found: Alignment) -> CachedFigure:
 
 
 def alignment_alt(found: Alignment) -> str:
-    """Describe the alignment for readers who cannot see it: what each output attends to most."""
+    """Return alternative text for alignment_figure: what each output attends to most."""
     pairs = []
     for step, output in enumerate(found.outputs[:40]):
         key = found.heaviest(step)
@@ -78,7 +78,7 @@ def alignment_alt(found: Alignment) -> str:
 
 
 def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
-    """HTML: the outputs in boxes, below each its probability; where masks are lifted, now and under the standard ones.
+    """Return the outputs in boxes, as HTML, each above its probability; if masks are lifted, also the standard one.
 
     now, standard: [N], 0 to 1; standard is None if no mask is lifted. step: the chosen one, which is framed.
     """
@@ -102,12 +102,12 @@ table.numbers.written td.doubt { font-weight: 700; background: rgba(240,163,94,.
 
 
 def _places(count: int) -> np.ndarray:
-    """The centres of `count` equal parts of the range from 0 to 1."""
+    """Return the centres of `count` equal parts of the range from 0 to 1."""
     return (np.arange(count) + 0.5) / count
 
 
 def _lines_of(found: Alignment, step: int) -> list[Part]:
-    """The heaviest lines of a step, as opaque as the weight is large."""
+    """Return the lines of the largest weights of a step; their opacity is the weight."""
     row, chosen = found.weights[step], step == found.step
     above, below = _places(len(found.source)), _places(len(found.outputs))
     heaviest = np.argsort(-row, kind="stable")[:LINES_A_STEP]
@@ -132,7 +132,7 @@ def _row(found: Alignment) -> Part:
 
 
 def _outputs(found: Alignment) -> Part:
-    """A point above each output whose tooltip has its probability and what it attends to most."""
+    """Return a point above each output whose tooltip has its probability and what it attends to most."""
     said = []
     for step, output in enumerate(found.outputs):
         key = found.heaviest(step)
@@ -158,7 +158,7 @@ def _labels(labels: list[str], chosen: int | None) -> Part:
         "tickvals": [float(places[place]) for place in shown],
         "ticktext": texts,
         "tickangle": 0 if short else -90,
-        # on a phone twelve labels have room for "<end>" in 14 pixels
+        # on a phone twelve labels of "<end>" in 14 pixels fit
         "tickfont": {"size": (16 if letters else 14) if len(labels) <= 40 and short else 12},
         "ticks": "",
         "automargin": True,
@@ -202,9 +202,10 @@ table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(12
 
 @dataclass(frozen=True)
 class BreakRow:
-    """A row of the table: masks, what the model writes under them, judged by `judgement`, and shares from 0 to 1.
+    """A row of the table: masks, what the model writes under them, `judgement` of that, and shares from 0 to 1.
 
-    exact: of right dates. Shown the right answer: characters, of its likeliest ones; probability, the mean of all.
+    exact: of dates that are correct when generated. Shown the right answer (teacher forcing): characters, of those that
+    are the model's most likely ones; probability, the mean over all characters.
     """
 
     masks: str
@@ -216,7 +217,7 @@ class BreakRow:
 
 
 def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
-    """Every choice of masks, the one on screen framed."""
+    """Return a table of all choices of masks, with the current one marked. now: its masks. count: of held-out dates."""
     several = filled(say("{count} held-out dates,<br>generated"), count=count)
     same = Markup(say("the same dates,<br>shown the right answer"))
     above = [th(), th(say("your text, generated"), colspan=2), th(several, "number"), th(same, "number", colspan=2)]
@@ -232,7 +233,7 @@ def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
 
 
 def lifted_words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:
-    """Say what the table shows: shares with a mask lifted beside those under the standard masks."""
+    """Compare the shares with a mask lifted with those under the standard masks, in sentences."""
     lifted = {
         "padding": (padding.exact, standard.exact),
         "shown": (causal.characters, standard.characters),
@@ -262,7 +263,7 @@ class WrittenAnswer:
     meant: the days that the text may mean by the rules: none, one, or two if day and month can be swapped, with the
     day-first reading first. chances: the probability of each as a whole answer. wrote: the answer under the standard
     masks; chance: its probability; least: the smallest probability of its characters; at: that character. lifted:
-    "without the padding mask" or the like, "" if no mask is lifted; now: what the model writes then. why_none: why the
+    "without the padding mask" or similar, "" if no mask is lifted; now: what the model writes then. why_none: why the
     text means no day, from model/cross_attention/reading.py.
     """
 
@@ -278,7 +279,7 @@ class WrittenAnswer:
 
 
 def verdict(answer: WrittenAnswer) -> Markup:
-    """One paragraph: what was written, whether it is right, how sure the model is, and what lifted masks make of it."""
+    """Say in a paragraph what was written, whether it is right, its probability, and the answer with masks lifted."""
     sure = say(
         "This answer as a whole has a probability of {chance}; its least certain character is {at}, with {least}."
     )
@@ -308,7 +309,7 @@ def _judged(answer: WrittenAnswer) -> Markup:
 
 
 def judgement(meant: tuple[date, ...], wrote: str) -> str:
-    """Whether the answer is right, wrong, or one of two readings, as a clause. meant: as in WrittenAnswer."""
+    """Say in a clause whether the answer is right, wrong, or one of two readings. meant: as in WrittenAnswer."""
     answers = [one.isoformat() for one in meant] or [NO_DATE]
     if wrote not in answers:
         return say("which is wrong")
@@ -336,7 +337,7 @@ def step_words(found: Alignment) -> Markup:
 
 
 def _day_text(day: date) -> str:
-    """A date as the reader's language writes it: 3 March 2021."""
+    """Write a date in the user's language: 3 March 2021."""
     if language() == ENGLISH:
         return f"{day.day} {day:%B} {day.year}"
     from babel.dates import format_date

@@ -1,4 +1,4 @@
-"""The numbers of a picture as tables, a chart's made of the chart itself: for whoever cannot see it, or copies them."""
+"""The numbers of a figure as tables, for users who cannot see it or copy them; a chart's are read from the chart."""
 
 import base64
 import html
@@ -24,8 +24,8 @@ DIGITS = 5  # significant digits
 
 @dataclass(frozen=True, eq=False)
 class FigureTable:
-    """The numbers of one picture. title: the picture's, "" if the figure has only one. left_out: a sentence on what the
-    table has no room for, or ""."""
+    """The numbers of one picture. title: the picture's, "" if the figure has only one. left_out: a sentence on rows and
+    columns that are not shown, or ""."""
 
     title: str
     table: "pd.DataFrame"
@@ -33,8 +33,8 @@ class FigureTable:
 
 
 def figure_tables(figure: CachedFigure) -> list[FigureTable]:
-    """At least one table: one for each heatmap, one for named points, and one for all other bars, lines and points that
-    share their x on a visible axis."""
+    """Return the tables of a figure: one for each heatmap, for each trace of named points, and for all other bars,
+    lines and points that share their x on a visible axis."""
     plain = figure.to_dict()
     traces = [
         trace
@@ -56,7 +56,7 @@ def figure_tables(figure: CachedFigure) -> list[FigureTable]:
 
 
 def _titles(plain: Part, grids: list[Part]) -> list[str]:
-    """Each heatmap's title: what stands above it or beside its colour bar; "" for a single one."""
+    """Return each heatmap's title: the bold annotation above it or the title of its colour bar; "" if it has none."""
     above = [str(note.get("text", "")) for note in plain["layout"].get("annotations", [])]
     bold = [text for text in above if text.startswith("<b>")]
     if len(bold) == len(grids):
@@ -66,8 +66,8 @@ def _titles(plain: Part, grids: list[Part]) -> list[str]:
 
 
 def _grid(trace: Part, blocked: Part | None, title: str, layout: Part) -> FigureTable:
-    """A heatmap's rows and columns; a cell without a number is empty, or blocked by a mask. If cells have texts, they
-    say what the colours stand for; if there is only one colour, the tooltip says it."""
+    """Return a heatmap's rows and columns; a cell without a number is empty, or blocked by a mask. If cells have texts,
+    these explain the colours and replace the numbers; if there is only one colour, the tooltip becomes the title."""
     numbers = np.array(trace["hovertext"]) if "hovertext" in trace else values(trace["z"])
     numbers = numbers[None] if numbers.ndim == 1 else numbers
     if trace.get("showscale") is False and len({colour for _, colour in trace["colorscale"]}) == 1:
@@ -81,15 +81,15 @@ def _grid(trace: Part, blocked: Part | None, title: str, layout: Part) -> Figure
 def grid(
     numbers: np.ndarray, rows: Sequence[str], columns: Sequence[str], title: str = "", empty: str = ""
 ) -> FigureTable:
-    """A table of numbers or texts, for all rows and columns or the first ones. rows, columns: the names of all.
-    empty: what is written for NaN."""
+    """Return a table of numbers or texts, of at most the first MAX_ROWS rows and MAX_COLUMNS columns. rows, columns:
+    the names of all. empty: the text for NaN."""
     part = numbers[:MAX_ROWS, :MAX_COLUMNS]
     cells = [[_number(one) or empty for one in row] for row in part.tolist()]
     return _table(title, cells, rows, columns)
 
 
 def head_table(view: HeadView, title: str) -> FigureTable:
-    """A head's weights; a blocked cell names its masks."""
+    """Return a table of a head's weights; a blocked cell names the masks that block it."""
     table = numbers_table(view)
     return grid(table.to_numpy(), list(table.index), list(table.columns), title)
 
@@ -97,8 +97,8 @@ def head_table(view: HeadView, title: str) -> FigureTable:
 def measures_tables(
     thumbnails: np.ndarray, shares: Mapping[str, np.ndarray], layers: Sequence[str]
 ) -> list[FigureTable]:
-    """A table for each measure of all heads [L,H]: the largest weight, from thumbnails [L,H,S,S'], and the shares, by
-    their names in TITLES. layers: their names."""
+    """Return a table for each measure of all heads [L,H]: the largest weight, from thumbnails [L,H,S,S'], and the
+    shares, by their names in TITLES. layers: their names."""
     heads = [f"H{head}" for head in range(thumbnails.shape[1])]
     most = {say("largest weight"): thumbnails.max((2, 3), initial=0)}
     some = {say(TITLES[name]): share for name, share in shares.items() if np.nan_to_num(share).any()}
@@ -106,14 +106,14 @@ def measures_tables(
 
 
 def _named(trace: Part, layout: Part) -> FigureTable:
-    """A table of named points: where each lies on both axes."""
+    """Return a table of named points: the coordinates of each."""
     places = np.stack([values(trace[axis]) for axis in "xy"], 1)
     axes = [layout.get(f"{axis}axis", {}).get("title", {}).get("text", axis) for axis in "xy"]
     return grid(places, list(map(_plain, trace["text"])), axes)
 
 
 def _columns(traces: list[Part], layout: Part) -> FigureTable:
-    """A table of bars, lines or points over the same x, with a column for each trace."""
+    """Return a table of bars, lines or points over the same x, with a column for each trace."""
     x = _along(traces[0], "x", layout)
     each = [values(trace.get("y", [])) for trace in traces]
     names = [_plain(str(trace.get("name") or number)) for number, trace in enumerate(traces)]
@@ -122,7 +122,7 @@ def _columns(traces: list[Part], layout: Part) -> FigureTable:
 
 
 def _table(title: str, cells: list[list[str]], rows: Sequence[str], columns: Sequence[str]) -> FigureTable:
-    """cells: of the first rows and columns, of which there may be more."""
+    """Return a table. cells: of the first rows and columns. rows, columns: the names of all, which may be more."""
     import pandas as pd
 
     index, found = list(rows[:MAX_ROWS]), list(columns[:MAX_COLUMNS])
@@ -134,24 +134,25 @@ def _table(title: str, cells: list[list[str]], rows: Sequence[str], columns: Seq
 
 
 def _along(trace: Part, letter: str, layout: Part, size: int = 0) -> list[str]:
-    """The labels along an axis of a trace: its tick texts if each position has one."""
+    """Return the labels along an axis of a trace: its tick texts if each position has one. size: their number if the
+    trace has no labels."""
     words, axis = _words(trace.get(letter), size), layout.get(_axis(trace, letter), {})
     ticks = dict(zip(_words(axis.get("tickvals", [])), axis.get("ticktext", []), strict=False))
     return [_plain(str(ticks[word])) for word in words] if all(word in ticks for word in words) else words
 
 
 def _axis(trace: Part, letter: str) -> str:
-    """The name of a trace's axis in the layout: "xaxis", "xaxis2" …"""
+    """Return the name of a trace's axis in the layout: "xaxis", "xaxis2" …"""
     return f"{letter}axis{str(trace.get(f'{letter}axis', letter))[1:]}"
 
 
 def _words(some: Any, size: int = 0) -> list[str]:
-    """Axis labels as plain text; numbers from 0 where there are none."""
+    """Return axis labels as plain text; if there are none, the numbers from 0 to size - 1."""
     return [str(place) for place in range(size)] if some is None else list(map(_number, values(some).tolist()))
 
 
 def _plain(text: str) -> str:
-    """A plotly label, which may hold HTML, as plain text."""
+    """Convert a plotly label, which may contain HTML, to plain text."""
     return html.unescape(re.sub(r"<[^<>]*>", "", text.replace("<br>", " ")))
 
 
@@ -162,7 +163,7 @@ def _number(value: Any) -> str:
 
 
 def values(part: Any) -> np.ndarray:
-    """The array behind a part of a figure's data, which viz.heatmap may have written in base64."""
+    """Return an array of a figure's data, which viz.heatmap may have encoded in base64."""
     if not isinstance(part, dict):
         return np.asarray(part)
     found = np.frombuffer(base64.b64decode(part["bdata"]), np.dtype("<" + part["dtype"]))

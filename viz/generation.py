@@ -1,4 +1,4 @@
-"""The Generation page: text written token by token; the key-value cache, what steps cost, what happens to old rows."""
+"""The Generation page: text generated token by token; the key-value cache, the cost of steps, changes of old rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from viz.numbers import chance as chance_words
 from viz.numbers import number, percent
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
 
-if TYPE_CHECKING:  # they import torch
+if TYPE_CHECKING:  # these modules import torch
     from model.kv_cache import Cost
     from model.sampling import Sampling
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # they import torch
 @dataclass(frozen=True)
 class Token:
     """A token of the text: its label and, if it was generated, its probability by the model (0 to 1) and whether the
-    reader chose it."""
+    user chose it."""
 
     label: str
     probability: float | None = None
@@ -42,11 +42,11 @@ class Chance:
 
 @dataclass(frozen=True)
 class WritingScene:
-    """What the page's sentence is about.
+    """The state that the page's sentence describes.
 
     query, key: position and label of the chosen row and of the key with its largest weight, `weight`, in the head
     `name`, one of `heads`. place: the index of the chosen generated token, from 0; None for the next one. chosen: that
-    token. left: how many tokens of the `vocabulary` may be drawn. sampling: how it is drawn.
+    token. left: how many tokens of the `vocabulary` may be sampled. sampling: how it is sampled.
     """
 
     name: str
@@ -62,7 +62,7 @@ class WritingScene:
 
 
 def settings(sampling: "Sampling") -> tuple[str, ...]:
-    """The sampling settings that change the model's probabilities, in words."""
+    """Describe the sampling settings that change the model's probabilities."""
     on = (
         (N_("temperature {value:g}"), sampling.temperature, 1),
         (N_("top-k {value:g}"), sampling.top_k, 0),
@@ -101,13 +101,15 @@ def sentence(scene: WritingScene) -> Markup:
 
 
 def text_html(tokens: Sequence[Token], newest: int) -> Markup:
-    """The text so far: generated tokens stand out with their probabilities in tooltips; position `newest` is framed."""
+    """Return the text so far: generated tokens are highlighted and have their probabilities in tooltips; position
+    `newest` is framed."""
     pieces = join(_token(place, token, place == newest) for place, token in enumerate(tokens))
-    return tag("div", tag("p", pieces, class_="writing", translate="no"), class_="writing-box")  # keeps its end in view
+    return tag("div", tag("p", pieces, class_="writing", translate="no"), class_="writing-box")  # scrolled to its end
 
 
 def chance_html(chance: Chance, *, drawn: bool) -> Markup:
-    """One candidate's two probabilities as numbers and bars, for the space beside its button."""
+    """Return one candidate's two probabilities as numbers and bars, for the space beside its button. drawn: whether it
+    was sampled."""
     pairs = ((chance.before, STANDARD), (chance.after, NOW))
     bars = [tag("span", class_="bar", style=f"width:{share * 100:.1f}%;background:{colour}") for share, colour in pairs]
     before, after = chance_words(chance.before), percent(chance.after)
@@ -119,7 +121,7 @@ def chance_html(chance: Chance, *, drawn: bool) -> Markup:
 
 
 def chances_head(what: str) -> Markup:
-    """The title of the candidates, over their columns; the colours are those of the bars."""
+    """Return the title above the columns of the candidates; its colours are those of the bars."""
     names = ((say("model"), STANDARD), (say("sampled with"), NOW))
     shares = [tag("span", swatch(colour) + name, class_="share") for name, colour in names]
     return tag("div", join([tag("b", what), *shares, tag("span", class_="bars")]), class_="chance head")  # not shown
@@ -150,7 +152,7 @@ MEASURED = N_(
     "Measured here, from {first:,} to {last:,} tokens a step without a cache goes from {begin:.1f} to {end:.1f} ms; a "
     "cached one takes {least:.1f} to {most:.1f} ms."
 )
-MAX_KEYS = 64  # columns of the cached row that a picture has room for
+MAX_KEYS = 64  # largest number of columns of the cached row in a picture
 
 
 def cached_row_figure(cached: np.ndarray, full: np.ndarray, allowed: np.ndarray, keys: Sequence[str]) -> CachedFigure:
@@ -175,8 +177,8 @@ def cached_row_figure(cached: np.ndarray, full: np.ndarray, allowed: np.ndarray,
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Counted multiply-adds of the steps that read 1, 2, … tokens, and measured seconds of some. clear: whether the
-    seconds differ by more than repeated measurements of one step."""
+    """Costs of steps: counted multiply-adds of those that read 1, 2, … tokens, and measured seconds of some. clear:
+    whether the seconds differ by more than repeated measurements of one step."""
 
     counted_full: Sequence[int]
     counted_cached: Sequence[int]
@@ -230,7 +232,7 @@ def cost_sentence(costs: Costs) -> str:
 
 
 def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> CachedFigure:
-    """For each old row [T-1], the largest change of a weight when the newest token is added."""
+    """Draw, for each old row [T-1], the largest change of a weight when the newest token is added."""
     hover = say("old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}")
     changes = bars(position_names(labels), rows, "change", hover, STANDARD if causal else NOW)
     top = max(float(rows.max(initial=0.0)) * 1.1, 0.01)
@@ -243,6 +245,6 @@ def _keys(labels: Sequence[str]) -> Part:
 
 
 def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Markup:
-    """A table of largest differences under these column names; NaN where nothing could be measured."""
+    """Return a table of largest differences. head: the column names. rows: NaN where nothing could be measured."""
     body = number_rows((what, *("–" if one != one else number(one) for one in numbers)) for what, numbers in rows)
     return table([headings(head[:1], head[1:]), *body], "numbers differences")  # not shown

@@ -1,6 +1,6 @@
-"""The chosen head: alone under the standard masks; otherwise now, standard, and the difference.
+"""Figures of the chosen head: alone under the standard masks; otherwise now, standard, and the difference.
 
-Both have one large picture of one size, so that the page stands still when a mask is lifted.
+Both have one large picture of the same size, so that the page's layout stays when a mask is lifted.
 """
 
 from dataclasses import replace
@@ -26,9 +26,10 @@ def head_figure(
     query: int | None = None,
     zmax: float | None = None,
 ) -> heatmap.CachedFigure:
-    """One heatmap. wide, tall: the figure's size in sides of it; WIDE leaves room for a comparison's small pictures.
+    """Draw one heatmap. wide, tall: the figure's width and height in units of the heatmap's side; WIDE leaves room for
+    the small pictures of a comparison.
 
-    query: the position whose row is framed. zmax: the weight that gets the last colour, by default head_range's.
+    query: the position whose row is framed. zmax: the weight of the last colour, by default head_range(now).
     """
     view = coarser(now)
     layout = _layout(view, query) | heatmap.axes(view) | {"images": heatmap.hatching(view.blocked, dark=dark)}
@@ -38,7 +39,7 @@ def head_figure(
 
 
 def unnamed_figure(now: HeadView, *, dark: bool, query: int | None = None) -> heatmap.CachedFigure:
-    """head_figure for a guessing question: all blocked cells look alike, and no tooltip names a mask."""
+    """Draw head_figure for a question about masks: all blocked cells look the same, and no tooltip names a mask."""
     plain = head_figure(replace(now, blocked={"drawn": now.any_blocked()}), dark=dark, query=query).to_dict()
     return heatmap.figure([trace for trace in plain["data"] if trace["name"] != "blocked"], plain["layout"])
 
@@ -53,7 +54,7 @@ def comparison_figure(
 ) -> heatmap.CachedFigure:
     """Draw `now` large, and beside it `standard` and the difference now - standard; the three zoom together.
 
-    titles: of the three pictures, in the reader's language.
+    titles: of the three pictures, in the user's language.
     """
     zmax = head_range(now, standard)
     view, other = coarser(now), coarser(standard)
@@ -91,7 +92,7 @@ def comparison_figure(
 
 
 def named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
-    """Give both views the same labels, "one / other" where texts differ: zooming together needs the same axis."""
+    """Give both views the same labels, "one / other" where they differ: axes that zoom together need equal labels."""
     queries, keys = (
         [mine if mine == theirs else f"{mine} / {theirs}" for mine, theirs in zip(*labels, strict=True)]
         for labels in ((one.queries, other.queries), (one.keys, other.keys))
@@ -102,7 +103,7 @@ def named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
 def difference_figure(
     now: HeadView, standard: HeadView, *, dark: bool, tall: float = 1, query: int | None = None
 ) -> heatmap.CachedFigure:
-    """The difference now - standard by itself, as large as fits. tall: the figure's height in widths."""
+    """Draw only the difference now - standard, as large as fits. tall: the figure's height in units of its width."""
     view, other = coarser(now), coarser(standard)
     change, (_, named) = _change(now, standard, view.any_blocked() & other.any_blocked()), named_alike(other, view)
     images = _hatching_of(change, other, dark=dark, place="")
@@ -111,13 +112,13 @@ def difference_figure(
 
 
 def head_range(*views: HeadView) -> float:
-    """The weight that gets the last colour, one for all of these views."""
+    """Return the weight of the last colour, shared by these views."""
     return heatmap.colour_range(*(view.weights for view in views))
 
 
 def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
-    """now - standard, float32, reduced to what a screen shows: a patch holds its largest change. both: the cells, after
-    this, that are blocked in both; they become NaN."""
+    """Return now - standard, float32, reduced to screen size: a patch holds its largest change. both: the cells of the
+    reduced size that are blocked in both; they become NaN."""
     change, step = now.weights - standard.weights, step_of(now)
     if step > 1:
         most, least = reduced(change, step, np.maximum, 0.0), reduced(change, step, np.minimum, 0.0)
@@ -133,24 +134,24 @@ def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str
 
 
 def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, place: str) -> list[heatmap.Part]:
-    """Hatching for the cells that are blocked in both views."""
+    """Return the hatching of the cells that are blocked in both views."""
     both = {name: mask & np.isnan(change) for name, mask in standard.blocked.items()}
     return heatmap.hatching(both, dark=dark, place=place)
 
 
 def _beside(x: float, top: float, tall: float) -> heatmap.Part:
-    """The place of a colour bar right of x, from `top` down, in shares of the figure's width and height."""
+    """Return the position of a colour bar right of x, from `top` down, in shares of the figure's width and height."""
     return {"x": x, "xanchor": "left", "xpad": 8, "y": top, "yanchor": "top", "ypad": 0, "len": tall}
 
 
 def _at_picture(view: HeadView, wide: float, tall: float) -> heatmap.Part:
-    """The place of the colour bar of a single picture, whose cells are square."""
+    """Return the position of the colour bar of a single picture, whose cells are square."""
     rows, columns = view.weights.shape
     return _beside(min(columns / rows * tall, 1) / wide, 1, min(rows / columns / tall, 1))
 
 
 def _layout(view: HeadView, query: int | None) -> heatmap.Part:
-    """The layout that all figures here share."""
+    """Return the layout that all figures of this module share."""
     return {
         "margin": heatmap.margin(view.queries, view.keys, view.first, view.first_key, view.step)
         | {"autoexpand": False},

@@ -1,7 +1,7 @@
 """One head as a plotly heatmap: rows are queries, columns are keys, blocked cells hatched.
 
-Functions here make plain dicts, which `figure` puts together unchecked: to check every property at every rerun took
-plotly 50 times as long as to make them. The tests check them.
+Functions here make plain dicts, which `figure` combines without validation: plotly's validation of every property at
+every rerun took 50 times as long as making them. The tests validate them.
 """
 
 import base64
@@ -29,44 +29,44 @@ from viz.palette import MARK, SEQUENTIAL_SCALE
 QUERY_TITLE, KEY_TITLE = N_("query: the token that attends"), N_("key: the token attended to")
 LAYER_TITLE = N_("layer")
 MERGED_TITLES = N_("query: what attends"), N_("key: what is attended to")
-MAX_TICKS = 56  # labels that a large picture has room for
-LONGEST_TICK, LABEL_SIZE = 12, 11  # a label's letters, and its font's pixels where labels are few
+MAX_TICKS = 56  # largest number of tick labels of a large picture
+LONGEST_TICK, LABEL_SIZE = 12, 11  # letters of a tick label, and its font size in pixels if there are few
 CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale that draws nothing
 AXIS = {"type": "category", "showgrid": False, "zeroline": False, "ticks": ""}
 TITLE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "align": "left", "showarrow": False}
 
-TYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8")  # of the arrays that plotly.js reads as bytes
+TYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8")  # dtypes of the arrays that plotly.js reads as bytes
 
 Part = dict[str, Any]
 
 
 class CachedFigure(go.Figure):
-    """A figure that `figure` makes of plain dicts, which to_dict returns without a copy. Do not change it afterwards:
-    to_dict does not see that."""
+    """A figure that `figure` makes from plain dicts, which to_dict returns without a copy. Do not change it afterwards:
+    to_dict would not include the change."""
 
     parts: Part | None = None
 
     def to_dict(self) -> Part:
-        """The same plain data each time; read-only."""
+        """Return the plain data, the same object each time; read-only."""
         assert self.parts is not None  # `figure` has set them
         return self.parts
 
     @cached_property
     def text(self) -> str:
-        """What chart.js draws: the figure as JSON, without the template."""
+        """The figure as JSON without the template, for chart.js."""
         plain = self.to_dict()
         layout = {name: part for name, part in plain["layout"].items() if name != "template"}
         return json.dumps({"data": plain["data"], "layout": layout}, default=methodcaller("tolist"), allow_nan=False)
 
     def nbytes(self) -> int:
-        """Estimate the memory it takes, in bytes: its numbers, and the same as text."""
+        """Estimate the memory in bytes of its numbers and of `text`."""
         return 3 * len(self.text)
 
 
 def figure(traces: list[Part], layout: Part) -> CachedFigure:
-    """Make a figure of traces and a layout without checking them."""
+    """Make a figure from traces and a layout without validating them."""
     if "pandas" in sys.modules:
-        importlib.import_module("pandas")  # another thread may be importing it: plotly would fail on half a module
+        importlib.import_module("pandas")  # wait if another thread is importing it: plotly would fail on half a module
     layout = {"hovermode": "closest"} | layout
     made = CachedFigure(data=traces, layout=layout, _validate=False)
     template = {"template": _template(templates.default)}
@@ -76,12 +76,12 @@ def figure(traces: list[Part], layout: Part) -> CachedFigure:
 
 @cache
 def _template(_: str) -> Part:
-    """The template that plotly gives to every new figure; cached for each default template."""
+    """Return the template that plotly gives to every new figure; cached by the name of the default template."""
     return go.Figure().to_dict()["layout"].get("template", {})
 
 
 def _plain(part: Any) -> Any:
-    """Write arrays of numbers as plotly.js reads them fastest: their bytes in base64."""
+    """Encode arrays of numbers as base64 of their bytes, the fastest format for plotly.js to read."""
     if isinstance(part, dict):
         return {name: _plain(one) for name, one in part.items()}
     if isinstance(part, list | tuple) and part and isinstance(part[0], dict | np.ndarray):
@@ -98,7 +98,7 @@ def _plain(part: Any) -> Any:
 
 
 def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
-    """The figure with text `size` pixels tall, margins and colour bars to fit, and lines 3 pixels wide."""
+    """Return the figure with text `size` pixels tall, margins and colour bars to fit, and lines 3 pixels wide."""
     plain, font = drawn.to_dict(), {"size": size}
     layout = plain["layout"] | {"font": font, "legend": plain["layout"].get("legend", {}) | {"font": font}}
     standoff = 0.8 * size
@@ -113,7 +113,7 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
         for trace, bar in bars
     ]
     traces = [trace | {"line": trace["line"] | {"width": 3}} if "line" in trace else trace for trace in traces]
-    if any(bar for _, bar in bars):  # a heatmap of a head: plotly does not choose its margins
+    if any(bar for _, bar in bars):  # a heatmap of a head, whose margins plotly does not choose
         left, below = (
             0.6 * size * max((letters(html.unescape(label)) for label in layout[name]["ticktext"]), default=0)
             for name in ("yaxis", "xaxis")
@@ -127,9 +127,9 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
 
 
 def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> Part:
-    """The head's weights on the axes x{place}, y{place}, colours from 0 to zmax; blocked cells are gaps.
+    """Return a trace of the head's weights on the axes x{place}, y{place}, colours 0 to zmax; blocked cells are gaps.
 
-    bar: where the colour bar stands; without it there is none.
+    bar: the position of the colour bar; without it there is none.
     """
     weights = np.where(view.any_blocked(), np.nan, view.weights)
     words = N_("weight {weight}") if view.step == 1 else N_("largest weight {weight}")  # of a patch of cells
@@ -145,9 +145,9 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
 
 
 def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
-    """One invisible trace over the blocked cells, whose tooltips say what blocks a cell; none if no cell is blocked.
+    """Return an invisible trace over the blocked cells whose tooltips name the masks; [] if no cell is blocked.
 
-    It has to come before traces with gaps at these cells, since plotly shows the tooltip of the last trace.
+    It must come before traces with gaps at these cells, since plotly shows the tooltip of the last trace.
     """
     if not view.any_blocked().any():
         return []
@@ -157,20 +157,21 @@ def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
 
 
 def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, place: str = "") -> Part:
-    """A heatmap of z [R,C] on the axes x{place}, y{place}; cells that are NaN have no tooltip. x, y: names of columns
-    and rows."""
+    """Return a heatmap trace of z [R,C] on the axes x{place}, y{place}; cells that are NaN have no tooltip. x, y: names
+    of columns and rows. hover: the tooltip's template."""
     axes = {"xaxis": "x" + place, "yaxis": "y" + place, "x": x, "y": y}
     look = {"hovertemplate": hover + "<extra></extra>", "hoverongaps": False, "name": name}
     return {"type": "heatmap", "z": z.astype(np.float32)} | axes | look
 
 
 def cells(view: HeadView, z: np.ndarray, name: str, hover: str, place: str = "") -> Part:
-    """A heatmap of z [Q,K] over the view's queries and keys."""
+    """Return a heatmap trace of z [Q,K] over the view's queries and keys."""
     return heat(z, name=name, hover=hover, place=place, **axis_names(view))
 
 
 def hatching(blocked: dict[str, np.ndarray], *, dark: bool, place: str = "") -> list[Part]:
-    """At most one layout image, which hatches blocked cells, gaps in the heatmap above. blocked: bool [Q,K] by mask."""
+    """Return at most one layout image, which hatches blocked cells, gaps in the heatmap above it. blocked: bool [Q,K]
+    by mask."""
     if not any(mask.any() for mask in blocked.values()):
         return []
     rows, columns = next(iter(blocked.values())).shape
@@ -180,7 +181,7 @@ def hatching(blocked: dict[str, np.ndarray], *, dark: bool, place: str = "") -> 
 
 
 def empty_notes(view: HeadView, place: str = "") -> list[Part]:
-    """Annotations on the rows that have nothing to attend to."""
+    """Return annotations on the rows without an allowed key."""
     rows, columns = view.weights.shape
     return [
         {
@@ -191,30 +192,30 @@ def empty_notes(view: HeadView, place: str = "") -> list[Part]:
             "y": (first + last) / 2,
             "showarrow": False,
             "font": {"size": 11},
-            "bgcolor": "white",  # viz/components/chart.js: the theme's
+            "bgcolor": "white",  # viz/components/chart.js replaces it with the theme's
         }
         for first, last in empty_runs(view)
     ]
 
 
 def title(text: str, x: float, y: float) -> Part:
-    """An annotation whose lower left corner is at x, y of the figure's whole room."""
+    """Return an annotation whose lower left corner is at x, y, in plotly's "paper" coordinates."""
     return TITLE | {"text": text, "x": x, "y": y}
 
 
 def colour_range(*weights: np.ndarray) -> float:
-    """A shared upper end of the colours of these weights: the largest one, rounded up to hundredths."""
+    """Return the shared upper end of the colour range of these weights: the largest one, rounded up to hundredths."""
     largest = max(float(w.max(initial=0.0)) for w in weights)
-    return max(math.ceil(round(largest * 100, 3)) / 100, 0.01)  # 0.3 in float32 is a little more: not 0.31
+    return max(math.ceil(round(largest * 100, 3)) / 100, 0.01)  # float32(0.3) > 0.3: not 0.31
 
 
 def colour_bar(name: str, **where: Any) -> Part:
-    """A thin colour bar beside its picture."""
+    """Return a thin colour bar. where: its position and other properties."""
     return {"title": {"text": name, "side": "right"}, "thickness": 10, "outlinewidth": 0, **where}
 
 
 def axis_names(view: HeadView) -> dict[str, list[str]]:
-    """A unique name for every column (x) and row (y): its position, then its token.
+    """Return a unique name for every column (x) and row (y): its position, then its token.
 
     Without the position, plotly would merge the columns of a repeated token. The tooltip shows the whole name.
     """
@@ -228,16 +229,16 @@ def axis_names(view: HeadView) -> dict[str, list[str]]:
 def margin(
     queries: Sequence[str], keys: Sequence[str], first: int = 0, first_key: int = 0, step: int = 1
 ) -> dict[str, int]:
-    """The margins around a picture whose axes show these tokens; first, first_key and step as in HeadView."""
+    """Return the margins around a picture whose axes show these tokens; first, first_key and step as in HeadView."""
     rows, columns = _labels(queries, first, step), _labels(keys, first_key, step)
     return palette.margin(rows.values(), columns.values(), LABEL_SIZE)
 
 
 def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, Part]:
-    """Axes with the first query on top. tokens: whether they have tokens, titles and square cells."""
+    """Return axes with the first query on top. tokens: whether they have tokens, titles and square cells."""
     x = AXIS | {"anchor": "y" + place, "constraintoward": "left"}
     y = AXIS | {"anchor": "x" + place, "constraintoward": "top", "autorange": "reversed"}
-    if tokens:  # axes matched to these take the rest from them: plotly cannot make both square
+    if tokens:  # axes that match these inherit the rest: plotly cannot make both square
         square = {"constrain": "domain", "scaleanchor": "x" + place}
         query, key = axis_titles(view)
         x |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, key, view.first_key, view.step)
@@ -248,13 +249,13 @@ def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, P
 
 
 def axis_titles(view: HeadView) -> tuple[str, str]:
-    """The title of the query axis, and of the key axis."""
+    """Return the titles of the query axis and of the key axis."""
     query, key = MERGED_TITLES if view.merged else (QUERY_TITLE, KEY_TITLE)
     return say(LAYER_TITLE if view.layers else query), say(key)
 
 
 def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
-    """Tick labels for all tokens or, if these are too many, for evenly spaced ones with their positions."""
+    """Return tick labels for all tokens or, if these are too many, for evenly spaced ones with their positions."""
     shown = _labels(labels, first, step)
     return {
         "tickmode": "array",
@@ -266,7 +267,7 @@ def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
 
 
 def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
-    """The label of each row or column that gets one, by its index."""
+    """Return the label of each row or column that has one, by its index."""
     every = math.ceil(len(labels) / (MAX_TICKS if step == 1 else MAX_TICKS // 3))
     places = range(0, len(labels), every)
     if every == 1 and step == 1:
@@ -275,12 +276,12 @@ def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
 
 
 def tooltip(*lines: str) -> str:
-    """A cell's tooltip: its query and key, then these lines."""
+    """Return a cell's tooltip: its query and key, then these lines."""
     return "<br>".join((looks_at("%{y}"), *lines))
 
 
 def looks_at(query: str) -> str:
-    """The first line of a tooltip, which names the cell. query: a name, or plotly's "%{y}"."""
+    """Return the first line of a tooltip, which names the cell. query: a name, or plotly's "%{y}"."""
     return say("{query} attends to {key}", query=f"<b>{query}</b>", key="<b>%{x}</b>")
 
 
@@ -300,9 +301,9 @@ def _names(labels: list[str], first: int, step: int, positions: int) -> list[str
 
 
 def frames(view: HeadView, query: int | None, *places: str) -> list[Part]:
-    """Layout shapes: a frame around the row of a query, by its position, in the pictures of the view on these axes.
+    """Return layout shapes: a frame around the row of a query in each picture of the view. places: the pictures' axes.
 
-    Empty if the query is out of sight, or None.
+    Empty if the query is None or not among the view's rows. query: its position.
     """
     if query is None or not 0 <= (row := (query - view.first) // view.step) < len(view.queries):
         return []

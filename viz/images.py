@@ -1,5 +1,5 @@
-"""Images for components/images.js: a picture and its caption, and what the masks are worth as a table; an image under
-a veil that is thin where a token attends to, which is also made as pixels for print.
+"""Images for components/images.js: a picture and its caption, and a table of losses under each mask; an image under a
+dark veil that is transparent where a token attends to, also composed to pixels for print.
 
 Sizes: L layers, H heads, S words or tokens of a text, P patches or image tokens.
 """
@@ -22,7 +22,7 @@ from viz.html import filled, numbered, paragraph, table, tag, td, th
 from viz.numbers import chance, number, percent
 
 if TYPE_CHECKING:
-    from model.huggingface.image_prompts import ImageLook  # with transformers
+    from model.huggingface.image_prompts import ImageLook  # imports transformers
 
 MASKS = {
     "causal": N_("causal"), "prefix": N_("prefix"), "block": N_("block"), "window": N_("block within a window"),
@@ -66,12 +66,12 @@ def images_packet(
     neutral: np.ndarray | None = None,
     **plain: object,
 ) -> bytes:
-    """A picture's packet. chances [S]; weights [L,H,S,P]; blocked [S,P], 0 or the number of a cell's hatch, from 1.
-    shares: each head's localization [L,H], or None. neutral: as with_means takes it.
+    """Return a picture's packet. chances [S]; weights [L,H,S,P]; blocked [S,P], 0 or the number of a cell's hatch, from
+    1. shares: each head's localization [L,H], or None. neutral: as in with_means.
 
-    boxes: of the patches, in shares of the picture's width and height. mode: a key of HINTS. plain: passed on to the
+    boxes: of the patches, in shares of the picture's width and height. mode: a key of HINTS. plain: passed to the
     component unchanged: picture, a URI; smooth, whether to interpolate it; names of patches; head, a row of with_means;
-    word, the one that stays lit, S for none; changed, for each word whether the standard run has another.
+    word, the index of the selected one, S for none; changed, for each word whether the standard run has another.
     """
     places = list(np.ndindex(weights.shape[:2]))
     known = [""] * len(places) if shares is None else [percent(float(shares[place])) for place in places]
@@ -108,16 +108,16 @@ def weights_table(
     head: int,
     neutral: np.ndarray | None = None,
 ) -> FigureTable:
-    """A table of what each patch gets from each word. head: a row of with_means. Other arguments: see images_packet."""
+    """Return a table of each word's attention to each patch. head: a row of with_means. The rest: see images_packet."""
     shown = np.where(blocked, np.nan, with_means(weights, neutral)[head])
     return grid(shown.T, patches, numbered(caption), say("Attention to each patch"), say("blocked"))
 
 
 def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], scenes: int) -> Markup:
-    """A table of models under each mask. found: nats a word and the share of exact captions, [V, masks, 2].
+    """Return a table of models under each mask. found: nats per word and the share of exact captions, [V, masks, 2].
 
     own: the mask that each of the V models was trained with. shown: the model and the mask on the page, whose cell is
-    framed. scenes: how many it was measured on.
+    framed. scenes: the number of scenes measured.
     """
     rows = [[th(say("image mask")), *(th(say("trained: {mask}", mask=say(MASKS[name]))) for name in own)]]
     best = found[:, :, 0].argmin(1)
@@ -138,11 +138,11 @@ def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], s
 
 
 def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: Best | None) -> Markup:
-    """Say what the model writes, whether that is the scene's caption, and which head finds its shapes best.
+    """Say what the model writes, whether that is the scene's caption, and which head localizes its shapes best.
 
-    true: None if not known, () where two shapes have no order. standard: what it writes under the mask that it was
-    trained with, nothing removed. best: a head's name, its localization, the chance level, and the localization by area
-    with what it is at most.
+    true: None if not known, () if two shapes have no order. standard: what it writes under the mask that it was
+    trained with, with all patches. best: a head's name, its localization, the chance level, and the localization by
+    area with its maximum.
     """
 
     def quoting(words: str, some: Sequence[str]) -> Markup:
@@ -171,9 +171,9 @@ def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Seque
 
 
 VEIL = np.array([16, 18, 24])  # as in images.js
-OPACITY = 0.8  # over a token of weight 0
+OPACITY = 0.8  # of the veil over a token of weight 0
 SMALLEST, LARGEST = 480, 640  # pixels across
-STRIP = 24  # tokens in a row where their pixels are not known
+STRIP = 24  # tokens per row if their pixels are not known
 LIT_ALT = N_("The image, in {count} tokens. Arrow keys move over them.")
 LIT_HINT = N_("Point at a token of the text or at a part of the image.")
 ALONE = N_("“{word}”: {head} gives {share} of its attention to the image, most to {patch}: {most}.")
@@ -184,11 +184,11 @@ NO_MAPPING = N_("For an image of this size it is not known which pixels a token 
 
 @dataclass(frozen=True, eq=False)
 class LitImage:
-    """Attention of heads of a layer from a text to an image. heads: their names. picture: uint8 [height, width, 3].
+    """Attention of a layer's heads from a text to an image. heads: their names. picture: uint8 [height, width, 3].
     boxes: of the P image tokens, in pixels. weights: float32 [H,S,P]; blocked: for each mask that is on, bool [S,P],
     True = it blocks the cell. labels: of the S tokens. query: the index of the one shown. mapped: whether the boxes
-    are pixels of the image; unmapped: how many image tokens more cover none. neutral: float32 [H,P], of a neutral
-    prompt, to show weights divided by it."""
+    are pixels of the image; unmapped: the number of further image tokens without pixels. neutral: float32 [H,P], of a
+    neutral prompt, to show weights divided by it."""
 
     heads: tuple[str, ...]
     picture: np.ndarray
@@ -203,11 +203,11 @@ class LitImage:
     neutral: np.ndarray | None = None
 
     def any_blocked(self) -> np.ndarray:
-        """bool [S,P], True where at least one mask blocks the cell."""
+        """Return bool [S,P], True where at least one mask blocks the cell."""
         return blocked_by_any(self.blocked, self.weights.shape[1:])
 
     def layers(self) -> "Iterator[LitImage]":
-        """Split it into parts whose boxes do not overlap, in the order of the tokens; each part goes row by row."""
+        """Yield parts whose boxes do not overlap, in the order of the tokens; each part is sorted row by row."""
         edges, begins = np.array(self.boxes), [0]
         for one, (left, top, right, bottom) in enumerate(self.boxes):
             others = edges[begins[-1] : one]
@@ -234,7 +234,7 @@ def neutral_help(neutral: str) -> str:
 
 
 def strip(count: int) -> tuple[np.ndarray, tuple[Box, ...]]:
-    """A grey picture with a box for each of `count` tokens whose pixels are not known."""
+    """Return a grey picture with a box for each of `count` tokens whose pixels are not known."""
     rows = -(-count // STRIP)
     size = min(count, STRIP) * 20, rows * 20
     boxes = (token.box for token in grid_tokens(rows, min(count, STRIP), (0, 0, *size), size))
@@ -250,14 +250,14 @@ def shown_at(picture: np.ndarray, boxes: Sequence[Box]) -> tuple[np.ndarray, tup
 
 
 def lit_image(found: "ImageLook", heads: tuple[str, ...], picture: np.ndarray, query: int) -> LitImage:
-    """heads: their names. picture: the image, uint8. query: which of the labels is shown."""
+    """Return the LitImage of a run. heads: their names. picture: the image, uint8. query: an index of labels."""
     pixels = shown_at(picture, found.boxes) if found.boxes else strip(len(found.names))
     weights, mapped = (found.weights, found.blocked), bool(found.boxes)
     return LitImage(heads, *pixels, found.names, *weights, found.labels, query, mapped, found.unmapped, found.neutral)
 
 
 def lit_sentence(lit: LitImage) -> str:
-    """Say how much attention the query gives the image in the first head, and where it gives most."""
+    """Say how much of its attention the query gives the image in the first head, and which image token gets most."""
     weights = lit.weights[0, lit.query]
     said = {"name": lit.heads[0], "token": lit.labels[lit.query], "share": percent(float(weights.sum()))}
     if lit.any_blocked()[lit.query].all():
@@ -283,7 +283,7 @@ def mapping_note(lit: LitImage) -> str:
 
 
 def composed(lit: LitImage) -> np.ndarray:
-    """The picture under the veil of the first head, uint8, at least SMALLEST pixels across."""
+    """Return the picture under the veil of the first head, uint8, at least SMALLEST pixels wide."""
     times = -(-SMALLEST // lit.picture.shape[1])
     pixels = np.kron(lit.picture, np.ones((times, times, 1))).astype(np.float64)
     weights = lit.weights[0, lit.query]
@@ -295,19 +295,20 @@ def composed(lit: LitImage) -> np.ndarray:
 
 
 def weights_tables(lit: LitImage, head: int = 0) -> list[FigureTable]:
-    """A table of what each image token gets from each token of the text. head: as in lit_packet."""
+    """Return a table of each text token's attention to each image token. head: as in lit_packet."""
     neutral = None if lit.neutral is None else lit.neutral[None]
     return [weights_table(lit.weights[None], lit.any_blocked(), lit.labels, lit.names, head, neutral)]
 
 
 def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
-    """One layer's packet. alone: whether it is the only layer. head: 0 for the mean of all heads, or 1 + its number."""
+    """Return the packet of a layer of image tokens. alone: whether it is the only one. head: 0 for the mean of all
+    heads, or 1 + its number."""
     several, (high, wide) = len(lit.heads) > 1, lit.picture.shape[:2]
     mean = say("mean of all heads") if several else lit.heads[0]
     names = [mean, *lit.heads, mean]
     said = LIT_RELATIVE if lit.neutral is not None else ALONE if alone and not lit.unmapped else OF_LAYER
     neutral = None if lit.neutral is None else lit.neutral[None]
-    hatched = np.zeros(lit.weights.shape[1:], np.uint8)  # a cell that several masks block has the hatch of the first
+    hatched = np.zeros(lit.weights.shape[1:], np.uint8)  # a cell has the hatch of the first mask that blocks it
     for place, mask in enumerate(lit.blocked.values(), 1):
         hatched[mask & (hatched == 0)] = place
     boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes)

@@ -1,6 +1,6 @@
 """The Serving page: which call computed which cell, a draft tree, packed and streamed texts, and a mask's blocks.
 
-Sizes: T positions, N blocks a side.
+Sizes: T positions, N blocks per side.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from viz.html import escaped, headings, number_rows, swatch, table, tag, td
 from viz.numbers import number, percent
 from viz.palette import ALLOWED, NOW, SEQUENTIAL_SCALE, STANDARD
 
-if TYPE_CHECKING:  # they import torch
+if TYPE_CHECKING:  # these modules import torch
     from model.inference.calls import CallsComparison, PackedLosses
     from model.inference.cost import MaskCost
     from model.inference.draft_tree import DraftTree
     from model.inference.streaming import StreamedText
 
 
-CALLS = ("#4A90C2", "#E69F00", "#009E73", "#CC79A7", "#8C6D31", "#912DF5")  # the colours of the calls, repeated
+CALLS = ("#4A90C2", "#E69F00", "#009E73", "#CC79A7", "#8C6D31", "#912DF5")  # of the calls; they repeat
 LIT = "#E69F00"
-SMOOTHED = 32  # tokens
+SMOOTHED = 32  # largest number of tokens in the moving average of the loss
 FEW = 10  # with fewer keys, each has a tick
-LEAF_HEIGHT = 26  # pixels that a dot of the tree and its token need
+LEAF_HEIGHT = 26  # pixels: the height of a leaf of the tree, a dot and its token
 CONVENTIONS = {
     "both": N_("mask and position ids"), "mask": N_("mask only"),
     "positions": N_("position ids only"), "neither": N_("neither"),
@@ -53,7 +53,7 @@ CALLS_NEARLY = N_(
     "{count} calls give almost the logits of one call: the largest difference is {difference}, {share} of the largest "
     "logit."
 )
-LOST = 0.01  # of the largest logit: a state that is not carried from call to call makes a larger difference
+LOST = 0.01  # share of the largest logit: a state that is not carried from call to call makes a larger difference
 TREE_EQUAL = N_(
     "Verified in one call, every node of the tree (nodes: {nodes}) has the logits of its own branch run alone up to "
     "rounding: the largest difference is {difference}."
@@ -87,7 +87,7 @@ ABSOLUTE_ALONE = N_(
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
 BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
-MAX_DRAWN = 256  # blocks a side
+MAX_DRAWN = 256  # blocks per side
 KERNELS = {
     "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
     "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
@@ -95,19 +95,19 @@ KERNELS = {
 
 
 def calls_figure(found: "CallsComparison", labels: Sequence[str]) -> CachedFigure:
-    """The T × T cells of the first layer, each in the colour of the call that computed it."""
+    """Draw the T × T cells of the first layer, each in the colour of the call that computed it."""
     names = [say("call {number}", number=number + 1) for number in range(len(found.calls))]
     return coloured_cells(found.cells, CALLS, names, *of_tokens(labels))
 
 
 def kernel_figure(found: "CallsComparison") -> CachedFigure:
-    """Each call's rectangle [Q,K] as its kernel sees it, one below the other."""
+    """Draw each call's rectangle [Q,K] as its kernel sees it, one below the other."""
     tokens, gap = len(found.cells), max(len(found.cells) // 24, 1)
     rows: list[np.ndarray] = []
     start = 0
     for queries, keys in found.calls:
         part = np.full((queries, tokens), -1)
-        seen = np.r_[: keys - queries, start : start + queries]  # the second continuation sees the prefix and itself
+        seen = np.r_[: keys - queries, start : start + queries]  # a second continuation: the prefix and itself
         computed = found.cells[start : start + queries][:, seen] == len(rows) // 2
         part[:, :keys] = np.where(computed, len(rows) // 2 + 1, 0)
         rows += [part, np.full((gap, tokens), -1)]
@@ -115,12 +115,12 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
     names = [say("blocked"), *(say("call {number}", number=number + 1) for number in range(len(found.calls)))]
     shown = np.concatenate(rows[:-1])
     colours = (BLOCKED, *(CALLS[number % len(CALLS)] for number in range(len(found.calls))))
-    across = {"title": {"text": say("keys")}} | ({"dtick": 1} if tokens < FEW else {})  # else ticks between keys
+    across = {"title": {"text": say("keys")}} | ({"dtick": 1} if tokens < FEW else {})  # otherwise ticks between keys
     return coloured_cells(shown, colours, names, across, {"showticklabels": False})
 
 
 def calls_table(found: "CallsComparison") -> Markup:
-    """A table of the calls: the queries and keys of each, and how many cells of its rectangle were computed."""
+    """Return a table of the calls: queries and keys of each, and how many cells of its rectangle were computed."""
     rows = [headings(map(say, (N_("call"), N_("queries"), N_("keys"), N_("computed cells of the first layer"))))]
     for call, (queries, keys) in enumerate(found.calls):
         computed = int((found.cells == call).sum())
@@ -130,7 +130,8 @@ def calls_table(found: "CallsComparison") -> Markup:
 
 
 def calls_sentence(found: "CallsComparison", second: bool) -> str:
-    """Say how far the calls' result is from that of one call, and what a wrong alignment leaves out or adds."""
+    """Say how far the calls' result is from that of one call, and what a wrong alignment leaves out or adds. second:
+    whether there is a second continuation."""
     sizes = {"count": len(found.calls), "cells": f"{found.computed:,}", "missed": f"{found.missed:,}",
              "extra": f"{found.extra:,}", "difference": number(found.difference)}  # fmt: skip
     if found.missed or found.extra or found.twice:
@@ -154,8 +155,8 @@ def calls_sentence(found: "CallsComparison", second: bool) -> str:
 
 
 def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
-    """The tree of tokens, from the text's last token; the accepted path in its own colour, and a ring around the chosen
-    node (-1 for none) and those above it."""
+    """Draw the tree of draft tokens, from the text's last token; the accepted path has its own colour, and the chosen
+    node (-1 for none) and those that it attends to have a ring."""
     depth, down = [0] * len(found.parents), {-1: 0.0}
     for node, parent in enumerate(found.parents):
         depth[node] = 1 if parent < 0 else depth[parent] + 1
@@ -190,13 +191,13 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
 
 
 def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> CachedFigure:
-    """The call's mask; draft tokens that the chosen node sees have their own colour in its row. Pointing at a row draws
-    rings in the tree around what that row sees."""
+    """Draw the call's mask; draft tokens that the chosen node attends to have their own colour in its row. Hovering a
+    row draws rings in the tree around the nodes that it attends to."""
     shown, start = found.allowed.astype(int), found.start
     shown[start + chosen, [start + node for node in found.seen(chosen)]] *= 2
     names = [say("blocked"), say("allowed"), say("seen by the chosen token")]
     sides = of_tokens([*labels, *found.labels])
-    rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # last: if none is
+    rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # last: no hover
     return coloured_cells(shown, (BLOCKED, ALLOWED, LIT), names, *sides, meta={"rings": {"of": "tree", "rows": rows}})
 
 
@@ -210,14 +211,14 @@ def _sees(found: "DraftTree", node: int) -> str:
 
 
 def _rings(found: "DraftTree", node: int) -> list[int]:
-    """The width of the ring around the text and each node of the tree: 0 unless `node` sees it."""
+    """Return the widths of the rings around the text's last token (0) and each node: 0 unless `node` attends to it."""
     seen = found.seen(node)
     return [0, *(3 if one in seen else 0 for one in range(len(found.parents)))]
 
 
 def tree_table(found: "DraftTree", other: "DraftTree") -> Markup:
-    """A table of what one call yields, and how far each choice of positions is from running each branch alone. other:
-    the same tree with the other positions."""
+    """Return a table of what one call yields, and how far each choice of positions is from running each branch alone.
+    other: the same tree with the other positions."""
     by = {one.by: one.difference for one in (found, other)}
     rows = [
         (say("draft tokens"), str(len(found.parents))),
@@ -271,7 +272,7 @@ def packing_sentence(found: "PackedLosses") -> str:
 
 
 def stream_figure(found: "StreamedText") -> CachedFigure:
-    """Draw the mean loss of the last tokens along the text, and the size of the cache, beside a cache of all tokens."""
+    """Draw the moving average of the loss along the text, and the cache's size beside that of a cache of all tokens."""
     begin = found.sinks + found.window
     tokens, span = np.arange(1, len(found.ids)), max(min(SMOOTHED, len(found.ids) // 8), 1)
     names = [say("with sinks ({sinks})", sinks=found.sinks), say("the last tokens alone ({window})", window=begin)]
@@ -297,7 +298,7 @@ def stream_figure(found: "StreamedText") -> CachedFigure:
 
 
 def sinks_figure(found: "StreamedText", labels: Sequence[str], heads: Sequence[str]) -> CachedFigure:
-    """Draw the newest token's attention in every head to the cached tokens. labels: of these. heads: their names."""
+    """Draw the newest token's attention in every head to the cached tokens. labels: of these. heads: names."""
     shown = found.weights if found.learned else found.weights[:, :-1]
     names = [*labels, *([say("learned sink")] if found.learned else [])]
     bar, hover = {"thickness": 10, "title": {"text": say("weight")}}, "%{y}, %{x}: %{z:.3f}<extra></extra>"
@@ -315,13 +316,14 @@ def sinks_figure(found: "StreamedText", labels: Sequence[str], heads: Sequence[s
 
 
 def stream_alt(found: "StreamedText") -> str:
-    """Describe the pictures of a stream for readers who cannot see them."""
+    """Return alternative text for stream_figure and sinks_figure."""
     words = N_("The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.")
     return say(words, done=f"{found.done:,}", kept=f"{len(found.kept):,}")
 
 
 def stream_sentence(found: "StreamedText", context: int, *, chunked: bool) -> str:
-    """Say what sinks do for the loss, what the cache takes, which positions tokens have. chunked: whether masks are."""
+    """Say how sinks change the loss, how large the cache is, and which positions tokens have. context: the model's, in
+    tokens. chunked: whether its mask has chunks."""
     size = found.sinks + found.window
     if found.done <= size:
         return say("{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.",
@@ -342,14 +344,14 @@ def _line(x: Any, y: Any, name: str, line: Part) -> Part:
 
 
 def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:
-    """The descendants of a node, each before its own descendants."""
+    """Return the descendants of a node in depth-first order, each before its own descendants."""
     children = [child for child, parent in enumerate(parents) if parent == node]
     return [one for child in children for one in (child, *_depth_first(parents, child))]
 
 
 def blocks_figure(found: "MaskCost") -> CachedFigure:
-    """Draw which blocks a kernel computes, skips, or computes in part. If there are many, a cell stands for several
-    blocks, and is partial unless all are alike."""
+    """Draw which blocks a kernel computes, skips, or computes in part. Above MAX_DRAWN blocks per side, a cell stands
+    for several blocks, and is partial unless all are the same."""
     blocks = found.blocks
     side = -(-len(blocks) // MAX_DRAWN)
     if side > 1:
@@ -363,13 +365,13 @@ def blocks_figure(found: "MaskCost") -> CachedFigure:
 
 
 def blocks_key() -> Markup:
-    """A key to the colours of the blocks."""
+    """Return the key to the colours of the blocks."""
     signs = (tag("span", swatch(colour) + say(name)) for name, colour in BLOCKS.items())
     return tag("p", Markup(" &ensp; ").join(signs), class_="key")
 
 
 def cost_table(found: "MaskCost", head_size: int) -> Markup:
-    """The counts, what they mean in operations and bytes for one head, and the kernels that take the mask."""
+    """Return a table of block counts, operations and bytes of one head, and the kernels that accept the mask."""
     blocks = len(found.blocks) ** 2
     rows = [
         (say("full blocks"), f"{found.full:,} / {blocks:,}"),
@@ -385,7 +387,7 @@ def cost_table(found: "MaskCost", head_size: int) -> Markup:
 
 
 def cost_sentence(found: "MaskCost") -> str:
-    """What a kernel that skips blocks saves: of the scores in all blocks, which may reach beyond the text."""
+    """Say what a kernel that skips blocks saves, in shares of the scores of all blocks, which may exceed the text."""
     blocks, side = len(found.blocks) ** 2, len(found.blocks) * found.block
     words = N_(
         "A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these are "

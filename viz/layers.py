@@ -1,6 +1,6 @@
-"""The page Across layers: the logit lens as a table, and where one token looks, layer by layer.
+"""The page Across layers: the logit lens as a table, and one token's attention, layer by layer.
 
-Where one token looks is a HeadView too: weights [L,K] of one query in each layer; its `queries` are layers' labels.
+One token's attention is a HeadView too: weights [L,K] of one query in each layer; its `queries` are layers' labels.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from viz.numbers import chance, key_count, layer_count, percent
 from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on, stops
 from viz.sentence import DIFFERENT
 
-if TYPE_CHECKING:  # it imports torch
+if TYPE_CHECKING:  # this module imports torch
     from model.heads.layers import LogitLens
 
 
@@ -30,14 +30,14 @@ ENDINGS = {1: N_("{rank:,}st"), 2: N_("{rank:,}nd"), 3: N_("{rank:,}rd")}
 
 
 def column_names(readings: int) -> list[str]:
-    """The names of the lens's readings: "embedding", "L0", "L1" …; the last is the model's own output."""
+    """Return the names of the lens's readings: "embedding", "L0", "L1" …; the last is the model's own output."""
     return [say("embedding"), *map(head_name, range(readings - 1))]
 
 
 def lens_table(
     lens: "LogitLens", positions: Mapping[int, str], query: int, standard: "LogitLens | None" = None
 ) -> Markup:
-    """The logit lens as a table. positions: those of the lens, each with its label. query: the position to frame.
+    """Return the logit lens as a table. positions: those of the lens, with their labels. query: the position to frame.
     standard: the lens under the standard masks; predictions that differ from it are marked.
     """
     names = column_names(len(lens.ids))
@@ -56,8 +56,8 @@ def lens_table(
 
 
 def candidates_table(lens: "LogitLens", place: int) -> Markup:
-    """A table of one token's likeliest candidate after each layer, and of the probability and rank of the token that
-    follows in the text; if none follows, of the next candidates."""
+    """Return a table of one token's most likely candidate after each layer, and the probability and rank of the token
+    that follows in the text; if none follows, the next candidates. place: an index into the lens's positions."""
     follows = int(lens.next_ids[place])
     beside = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
     rows = []
@@ -71,7 +71,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
 
 
 def key(*, compared: bool) -> Markup:
-    """How to read the table."""
+    """Return the key to lens_table. compared: whether predictions are compared with those under the standard masks."""
     mark = Markup('<span class="lens-mark {}"></span>{}')
     marks = [
         say("Colour: the probability of the token in the cell, brightness its square root."),
@@ -83,7 +83,7 @@ def key(*, compared: bool) -> Markup:
 
 
 def ordinal(rank: int) -> str:
-    """1 -> "1st", 2 -> "2nd", 11 -> "11th", 1042 -> "1,042nd"."""
+    """Write a rank as an ordinal: 1 -> "1st", 2 -> "2nd", 11 -> "11th", 1042 -> "1,042nd"."""
     if rank % 100 not in (11, 12, 13) and rank % 10 in ENDINGS:
         return say(ENDINGS[rank % 10], rank=rank)
     return say("{rank:,}th", rank=rank)
@@ -113,7 +113,7 @@ def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, 
 
 
 def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
-    """The probability and the rank of the token that follows in the text."""
+    """Write the probability and the rank of the token that follows in the text."""
     return chance(float(lens.next_probabilities[reading, place])), ordinal(int(lens.next_ranks[reading, place]))
 
 
@@ -145,25 +145,25 @@ STYLE = f"""
 """
 
 
-ROW, MAX_SIDE = 34, 480  # pixels of a layer, and of a picture
+ROW, MAX_SIDE = 34, 480  # pixels: the height of a layer, and the largest of a picture
 TOP, BETWEEN, BOTTOM = 34, 40, 84
 
 
 def reduced_words(view: HeadView) -> str:
-    """Say how many keys a column stands for; "" if it is one."""
+    """Say how many keys each column stands for; "" if it is one."""
     _, step = _columns(view)
     words = N_("{count:,} positions do not fit on the screen: each column shows the largest of {step}.")
     return "" if step == 1 else say(words, count=len(view.keys), step=step)
 
 
 def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: bool) -> CachedFigure:
-    """Draw where one query looks, a row for each layer: one picture, or, with `standard`, three below each other (now,
-    standard masks, difference). unit: what the numbers are."""
+    """Draw one query's attention, a row for each layer: one picture, or, with `standard`, three below each other (now,
+    standard masks, difference). unit: the name of the measure."""
     views = [_coarser(view) for view in ([now] if standard is None else [now, standard])]
     tall = min(ROW * len(now.queries), MAX_SIDE if standard is None else MAX_SIDE // 2)
     colours = {"zmin": 0, "zmax": colour_range(*(view.weights for view in views)), "colorscale": SEQUENTIAL_SCALE}
     pictures = [(view, unit, colours) for view in views]
-    if standard is not None:  # and the difference, hatched where both are blocked
+    if standard is not None:  # add the difference, hatched where both are blocked
         closed, change = views[0].any_blocked() & views[1].any_blocked(), _change(now, standard)
         both = {name: mask & closed for name, mask in views[1].blocked.items()}
         reach = max(float(np.abs(change[~closed]).max(initial=0.0)), 0.01)
@@ -203,7 +203,7 @@ def _axes(view: HeadView, place: str, domain: tuple[float, float], *, last: bool
 
 
 def _coarser(view: HeadView) -> HeadView:
-    """Reduce it to at most MAX_CELLS columns, each with the largest value of several keys."""
+    """Reduce a view to at most MAX_CELLS columns, each with the largest value of several keys."""
     begins, step = _columns(view)
     if step == 1:
         return view
@@ -215,7 +215,7 @@ def _coarser(view: HeadView) -> HeadView:
 
 
 def _change(now: HeadView, standard: HeadView) -> np.ndarray:
-    """now - standard; a column of several keys holds the largest change."""
+    """Return now - standard; a column of several keys holds the largest change."""
     change = now.weights - standard.weights
     begins, _ = _columns(now)
     most, least = (reduce.reduceat(change, begins, axis=1) for reduce in (np.maximum, np.minimum))
@@ -223,7 +223,7 @@ def _change(now: HeadView, standard: HeadView) -> np.ndarray:
 
 
 def _columns(view: HeadView) -> tuple[list[int], int]:
-    """The first key of each column, and how many keys a column stands for."""
+    """Return the first key of each column, and how many keys a column stands for."""
     step = -(-len(view.keys) // MAX_CELLS)
     return list(range(0, len(view.keys), step)), step
 
@@ -237,7 +237,7 @@ SEEN = {
     "flow": N_("By the end of {layer}, the most that can flow to “{token}” from another token is {flow:.2f}, from "
                "{other}."),
 }  # fmt: skip
-SEEN_IN_ONE = SEEN | {  # of one layer alone, which says nothing of the others
+SEEN_IN_ONE = SEEN | {  # if only one layer is shown: no comparison with others
     "maximum": N_("In {layer}, the largest weight that “{token}” gives in a single head is {share}, to {other}."),
     "mean": N_("In {layer}, the largest mean weight over heads that “{token}” gives is {share}, to {other}."),
 }
@@ -248,7 +248,7 @@ NOTHING_IN_ONE = N_("“{token}” attends to nothing in {layer}.")
 
 
 def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLens | None" = None) -> str:
-    """Say what the model predicts after one token, since which layer, and what was likeliest before. HTML."""
+    """Say what the model predicts after one token, from which layer on, and what was most likely before. HTML."""
     names, tops = [say("the embedding"), *column_names(len(lens.ids))[1:]], lens.ids[:, place, 0]
     label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, place, 0])
     settled = lens.settled(place)
@@ -265,7 +265,7 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
 
 
 def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: HeadView | None = None) -> str:
-    """Say where one query looks, as HTML. how: "mean", "maximum", "rollout" or "flow". query: its position."""
+    """Say what one query attends to most, as HTML. how: "mean", "maximum", "rollout" or "flow". query: its position."""
     if not view.weights.any():
         words = NOTHING if len(view.queries) > 1 else NOTHING_IN_ONE
         return say(words, token=escape(piece), layer=view.queries[0])
@@ -278,9 +278,9 @@ def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: H
 def _seen(view: HeadView, how: str, query: int, piece: str) -> str:
     values, place, words = view.weights, query - view.first_key, SEEN if len(view.queries) > 1 else SEEN_IN_ONE
     about: dict[str, str] = {"token": escape(piece)}
-    if how in ("rollout", "flow"):  # what has arrived by the end, apart from the token's own
+    if how in ("rollout", "flow"):  # only the last layer counts, without the token's own share
         values, about["layer"] = values.copy(), view.queries[-1]
-        here = slice(max(place, 0), max(place + 1, 0))  # empty where the query is out of sight
+        here = slice(max(place, 0), max(place + 1, 0))  # empty if the query is not among the keys
         about["itself"] = percent(float(values[-1, here].sum()))
         values[:-1], values[-1, here] = 0, 0
         if not values.any():
@@ -300,21 +300,21 @@ def _moved(view: HeadView, standard: HeadView, query: int) -> str:
 
 
 def _first(values: np.ndarray) -> Cell:
-    """The first of the largest cells."""
+    """Return the cell with the largest value, the first of equal ones."""
     return divmod(int(values.argmax()), values.shape[1])
 
 
 def _largest(view: HeadView, values: np.ndarray, written: Callable[[Cell], str], query: int) -> dict[str, str]:
-    """Name the layer and the key of the largest of values [L,K], and count what is written alike. HTML."""
+    """Name the layer and the key of the largest of values [L,K], and count cells that are written the same. HTML."""
     layer, key = _first(values)
     return {"layer": view.queries[layer], "other": _and_alike(_name(view, key, query), values, written)}
 
 
 def _and_alike(key: str, values: np.ndarray, written: Callable[[Cell], str]) -> str:
-    """The key of the largest of values [L,K], named, and how many more are written alike: tokens if all of them are of
-    its layer, else cells, for another layer may have other keys."""
+    """Add to `key`, the name of the key with the largest of values [L,K], how many other cells are written the same: as
+    tokens if all are in its layer, otherwise as cells, since they may have other keys in another layer."""
     first = _first(values)
-    near = np.argwhere((values > values[first] - 0.02) & (values > 0))  # those written alike are no further apart
+    near = np.argwhere((values > values[first] - 0.02) & (values > 0))  # equal when written: at most this apart
     alike = [layer for layer, place in near if (layer, place) != first and written((layer, place)) == written(first)]
     if not alike:
         return key
@@ -330,7 +330,7 @@ def _name(view: HeadView, key: int, query: int) -> str:
 
 
 def token_alt(view: HeadView, unit: str, piece: str) -> str:
-    """Describe the picture for readers who cannot see it."""
+    """Return alternative text for token_figure."""
     layer, key = _first(view.weights)
     sizes = {"unit": unit.capitalize(), "layers": layer_count(len(view.queries)), "keys": key_count(len(view.keys))}
     named = say("{position} ({key})", position=view.first_key + key, key=view.keys[key])

@@ -1,4 +1,4 @@
-"""A check of a model's mask: what really reaches what beside what is declared, and the laws one by one."""
+"""Results of a mask check: the measured mask beside the declared one, and a table of the laws."""
 
 import math
 
@@ -24,13 +24,13 @@ COLOURS = {
 ORDER = ("broken", "cannot tell", "obeys", "does not apply")  # not shown
 TITLES = N_("measured"), N_("declared")
 QUERY, KEY = N_("output that changes"), N_("token that is changed")
-PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # what plotly fills into a sentence
-CELL = 9  # pixels of the small picture
+PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # plotly's placeholders in a tooltip
+CELL = 9  # pixels: a cell's side in the small pictures
 MAX_NAMED = 12
 
 
 def _mask_of(report: CheckReport) -> MeasuredMask:
-    """The measured mask, or one without measurements if there is none."""
+    """Return the measured mask, or one without measurements if there is none."""
     nothing = np.zeros((report.length, report.length), bool)
     return report.mask or MeasuredMask(np.full(nothing.shape, np.nan), nothing, 0.0)
 
@@ -67,7 +67,7 @@ def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> C
 
 
 def laws_table(report: CheckReport) -> Markup:
-    """An HTML table: broken laws first, those that do not apply last."""
+    """Return an HTML table of the laws: broken ones first, those that do not apply last."""
     titles = headings((say("verdict"), say("property")), (say("most"), say("tolerated")))
     rows = [[*titles, th(say("found"))]]
     for law in sorted(report.findings, key=lambda law: ORDER.index(law.verdict)):
@@ -97,7 +97,7 @@ def named_pairs(report: CheckReport) -> str:
 
 
 def report_html(report: CheckReport) -> str:
-    """The report as HTML without a script, for a notebook: the verdict, both masks as small pictures, the table."""
+    """Return the report as HTML without a script, for a notebook: verdict, both masks as small pictures, the table."""
     mask = _mask_of(report)
     pictures = "".join(
         f'<figure style="margin:0 1.5em 0 0"><figcaption>{say(title)}</figcaption>{_small(mask, cells)}</figure>'
@@ -114,7 +114,7 @@ def report_html(report: CheckReport) -> str:
 
 
 def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
-    """Traces of how far each output moves, on a logarithmic scale, and of outputs that do not move."""
+    """Return traces of how far each output changes, on a logarithmic scale, and of outputs that do not change."""
     finite = np.where(np.isfinite(mask.moved), mask.moved, 1.0)
     size = np.where(mask.reaches, np.log10(np.maximum(finite, 1e-30)), np.nan)
     low, high = (float(np.nanmin(size)), float(np.nanmax(size))) if mask.reaches.any() else (-1.0, 0.0)
@@ -147,7 +147,7 @@ def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -
 
 
 def _small(mask: MeasuredMask, open_cells: np.ndarray) -> str:
-    """[T,T] as an SVG: open cells filled, closed ones hatched, those that disagree marked."""
+    """Return an SVG of a mask [T,T]: open cells filled, others hatched, leaks marked."""
     rows, columns = open_cells.shape
     size = {"width": columns * CELL, "height": rows * CELL}
     png = data_uri(hatch_png({"causal": ~open_cells}, dark=False))
@@ -164,7 +164,7 @@ def _amount(amount: float | None) -> str:
 
 
 def sentence(report: CheckReport) -> str:
-    """Say what to notice, as HTML."""
+    """Say what the check found, as HTML."""
     broken = report.broken
     if broken:
         found = say(broken[0].words)

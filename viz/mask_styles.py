@@ -1,6 +1,6 @@
-"""How the kinds of masks look and what readers are told of them, one entry each, in the order of their controls.
+"""Colours, hatchings, names and help texts of the mask kinds, one entry each, in the order of their controls.
 
-model/mask_kinds.py says what they do. The first six colours are Okabe and Ito's (2008).
+model/mask_kinds.py defines what they do. The first six colours are Okabe and Ito's (2008).
 """
 
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ import numpy as np
 
 from i18n import N_, say, say_all
 
-PERIOD, STROKE = 6, 2  # pixels from line to line of a hatching, and of each line
+PERIOD, STROKE = 6, 2  # pixels from line to line of a hatching, and width of a line
 _DOWN, _ACROSS = np.indices((PERIOD, PERIOD))
 _UP, _BACK = (_ACROSS + _DOWN) % PERIOD, (_ACROSS - _DOWN) % PERIOD
 
 
 @dataclass(frozen=True, eq=False)
 class Style:
-    """name: as it stands in a sentence. label, help: of its control. All are marked for translation.
+    """Look and texts of a mask kind. name: within a sentence. label, help: of its control. All are translatable.
 
     colour: for light and dark pages; "" if its cells count as another kind's. lines: the hatching, int [PERIOD,PERIOD],
     with ink where the number modulo PERIOD is less than STROKE. hatch: the same as a matplotlib hatch. lifted: the
-    sentence on a head whose model's own mask of this kind is off, with a place for {head}.
+    sentence on a head whose model's own mask of this kind is off; its {head} is filled in.
     """
 
     name: str
@@ -116,10 +116,10 @@ STYLES: dict[str, Style] = {
 
 
 def mask_name(name: str) -> str:
-    """A mask's name for the reader, by its field in MaskSpec."""
+    """Return a mask's name in the user's language. name: its field in MaskSpec."""
     return say(STYLES[name].name)
 
 
 def mask_names(names: Iterable[str]) -> str:
-    """Several masks' names as one phrase: "causal and padding"."""
+    """Join several masks' names into one phrase: "causal and padding"."""
     return say_all([mask_name(name) for name in names])

@@ -1,4 +1,4 @@
-"""The strip of numbers under the pictures: what the masks do to the model. HTML tables, and the loss as a figure."""
+"""The strip of numbers under the pictures: the masks' effects on the model, as HTML tables and a figure of losses."""
 
 import math
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from viz.html import SUPERSCRIPT, fixed, headings, join, number_rows, power_of_t
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 TOP = 10
-MIN_TOP = 0.1  # nats: the loss axis reaches at least so far; a loss of 0.0003 is nothing to zoom into
+MIN_TOP = 0.1  # nats: the loss axis reaches at least this far; a loss of 0.0003 is not worth zooming into
 LOSS_LABEL = 10  # font size of the token labels in pixels
-STRONGEST = 0.7  # the opacity of a share of 1
+STRONGEST = 0.7  # opacity of the background of a share of 1
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ def next_token_table(
     names: tuple[str, str] | None = None,
     colours: tuple[str, str] = (NOW, STANDARD),
 ) -> str:
-    """A table of the likeliest next tokens with their probabilities as bars: one list, or two if something is changed;
+    """Return a table of the most likely next tokens with their probabilities as bars: one list, or two if `changed`;
     these may differ in length, since one of two models may have a small vocabulary.
 
-    names: of the two lists, in the reader's language. colours: of the bars of both.
+    names: of the two lists, in the user's language. colours: of the bars of both.
     """
     both = zip(names or _now_and_standard(), (now, standard), colours, strict=True)
     lists = list(both) if changed else [(say("next token"), standard, STANDARD)]
@@ -61,7 +61,7 @@ class LeakShares:
 
 
 def leak_shares(future: np.ndarray, padding: np.ndarray, layer: int, head: int) -> tuple[LeakShares, LeakShares]:
-    """The leaks of one head, of shares [L,H], and their means over all heads."""
+    """Return the shares of one head, out of shares [L,H], and their means over all heads."""
     one = LeakShares(float(future[layer, head]), float(padding[layer, head]))
     return one, LeakShares(mean_share(future), mean_share(padding))
 
@@ -69,7 +69,7 @@ def leak_shares(future: np.ndarray, padding: np.ndarray, layer: int, head: int) 
 def leak_table(
     head: tuple[LeakShares, LeakShares], model: tuple[LeakShares, LeakShares], name: str, *, changed: bool
 ) -> str:
-    """A table of leaks, in one column unless changed. head, model: (now, standard). name: the head's, "L3 H2"."""
+    """Return a table of leaks, one column unless `changed`. head, model: (now, standard). name: the head's, "L3 H2"."""
     rows = [
         (say("{head}: on later tokens", head=name), *(percent(leak.future) for leak in head)),
         (say("{head}: on padding", head=name), *(percent(leak.padding) for leak in head)),
@@ -80,7 +80,7 @@ def leak_table(
 
 
 def share_table(title: str, rows: Sequence[Sequence[str]], *, changed: bool) -> Markup:
-    """A table with a row for each (what, now, standard); the last column is left out unless something is changed."""
+    """Return a table with a row for each (what, now, standard), without the last column unless `changed`."""
     shown = rows if changed else [row[:2] for row in rows]
     titles = _now_and_standard() if changed else ("",)
     return table([headings([title], titles), *number_rows(shown)], "numbers shares")  # not shown
@@ -95,8 +95,8 @@ def loss_figure(
     names: tuple[str, str] | None = None,
     first: int = 0,
 ) -> go.Figure:
-    """Draw each token's loss in nats [T], NaN where there is none; pieces [T]. names: of both, for the legend, which
-    then names the second if it is alone, too. first: the first piece's number."""
+    """Draw each token's loss in nats [T], NaN where there is none; pieces [T]. names: of both curves; if given, there
+    is a legend even if only the second is drawn. first: the first piece's number."""
     named, names = changed or names is not None, names or _now_and_standard()
     series = [(names[0], now, NOW), (names[1], standard, STANDARD)] if changed else [(names[1], standard, STANDARD)]
     mode, hover = "lines+markers" if len(pieces) <= 128 else "lines", say("{loss} nats", loss="%{y:.2f}")
@@ -112,7 +112,7 @@ def loss_figure(
         "autorangeoptions": {"include": MIN_TOP},
         "exponentformat": "none",
     }
-    # plotly would draw it a second time to make room for what it finds too large; "…" is as wide as two letters
+    # no automatic margins: plotly would draw twice to fit labels that it finds too large; "…" is as wide as two letters
     below = palette.margin((), [piece[: LONGEST_TICK + 1] for piece in pieces], LOSS_LABEL)["b"] - palette.TITLE
     margin = {"l": 60, "r": 12, "t": 33 if named else 8, "b": below, "autoexpand": False}
     look = {"height": 290, "hovermode": "x unified", "legend": LEGEND, "margin": margin, "showlegend": named}
@@ -124,7 +124,7 @@ def _now_and_standard() -> tuple[str, str]:
 
 
 def number(value: float) -> str:
-    """Three digits, and a power of ten for tiny numbers: 7.97, 0.125, 4,110, 1 × 10⁻⁶, 0. Infinity is written NaN."""
+    """Write three digits of a number, or a power of ten if it is tiny: 7.97, 0.125, 4,110, 1 × 10⁻⁶, 0; "NaN" for ∞."""
     if not math.isfinite(value):
         return "NaN"
     if value == 0:
@@ -157,12 +157,12 @@ def token_count(count: int) -> str:
 
 
 def whole_percent(share: float) -> str:
-    """A share that is round, or known only roughly, as a whole percentage: 0.5 -> "50%"."""
+    """Write a share that is round, or only roughly known, as a whole percentage: 0.5 -> "50%"."""
     return f"{fixed(100 * share, 0)}%"
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share to a tenth of a percent: 0.4132 -> "41.3%"; NaN -> "–". digits: after the point.
+    """Write a share to a tenth of a percent: 0.4132 -> "41.3%"; NaN -> "–". digits: after the point.
 
     A share that is not exactly 0 or 1 is never written as 0% or 100%: 0.0004 -> "<0.1%", 0.9996 -> ">99.9%".
     """
@@ -178,7 +178,7 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def chance(probability: float, digits: int = 1) -> str:
-    """Write a token's probability, never as exactly 0 or 1: no softmax gives these, whatever float32 rounds to."""
+    """Write a token's probability, never as exactly 0 or 1: a softmax gives these only by float32 rounding."""
     return percent(min(max(probability, 1e-9), 1 - 1e-9), digits)
 
 
@@ -200,7 +200,8 @@ def _candidate(one: Candidate, colour: str) -> Markup:
 
 
 def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> Markup:
-    """A table, a row for each layer, of shares of attention [L,H], 0 to 1, that go to `what`; "" if none is known."""
+    """Return a table of shares of attention [L,H], 0 to 1, on `what`, with a row for each layer; "" if all are NaN.
+    names [L][H]: of the heads."""
     if np.isnan(shares).all():
         return Markup()
     title = tag("h2", say("Attention on {what}", what=what))
@@ -217,7 +218,7 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
 
 
 def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:
-    """A line on the leaks of each head of [L,H]; "" where they are not known."""
+    """Describe the leaks of each head of [L,H] in a line; "" where they are NaN."""
     return [list(map(_note, *some)) for some in zip(future.tolist(), padding.tolist(), strict=True)]
 
 
@@ -229,5 +230,5 @@ def _note(later: float, padding: float) -> str:
 
 
 def mean_share(shares: np.ndarray) -> float:
-    """The mean share over the heads that have one; NaN if none has."""
+    """Return the mean share over the heads that have one; NaN if none has."""
     return float("nan") if np.isnan(shares).all() else float(np.nanmean(shares))

@@ -1,4 +1,4 @@
-"""8×8 pictures as packets for the canvas (components/pixels.js), and what the digits model expects of one, in numbers.
+"""8×8 pictures as packets for the canvas (components/pixels.js), and the digits model's predictions as tables.
 
 Cell 0 is the class token, cell 1 + p pixel p, in raster order. Grey levels go from 0 (paper) to 7 (ink).
 """
@@ -52,14 +52,13 @@ LAYER_ONLY = N_(
 
 
 def name_of(cell: int, class_name: str) -> str:
-    """A cell's name: the class token's, or its row and column from 0, "r2 c5"."""
+    """Return a cell's name: the class token's, or its row and column from 0, "r2 c5"."""
     return say(class_name) if cell == 0 else f"r{(cell - 1) // SIDE} c{(cell - 1) % SIDE}"
 
 
 def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: bool = True) -> bytes:
-    """One head large, for components/pixels.js: every cell's colour from 0 to zmax, and a line about each pixel.
-
-    heard: whether picking a pixel does something; else the picture is only to be looked at.
+    """Return the packet of one large head for components/pixels.js: every cell's colour from 0 to zmax, and a line on
+    each pixel. heard: whether the page handles the selection of a pixel; otherwise the picture is read-only.
     """
     weights = view.weights[layer, head]
     cells = {"cells": _strongest_said(view, weights), "looker": name_of(view.query, view.class_name)}
@@ -82,7 +81,7 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
 
 
 def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
-    """All heads as small pictures, layers in rows and heads in columns; colours from 0 to zmax, as in head_packet."""
+    """Return the packet of all heads as small pictures, layers in rows, heads in columns; colours as in head_packet."""
     layers, heads = view.weights.shape[:2]
     every, words = list(np.ndindex(layers, heads)), N_("Layer {layer}, head {head}: most to {cells}")
     names = [
@@ -105,7 +104,7 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
 
 
 def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTable:
-    """A table of the weight that each cell gets, with a column for each of these heads."""
+    """Return a table of the weight of each cell, with a column for each of these heads."""
     names = [name_of(cell, view.class_name) for cell in range(CELLS)]
     blocked = view.any_blocked()
     weights = np.stack([np.where(blocked[place], np.nan, view.weights[place]) for place in heads], 1)
@@ -114,15 +113,16 @@ def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTa
 
 
 def levels_table(levels: np.ndarray) -> FigureTable:
-    """A table of a picture's grey levels [64]."""
+    """Return a table of a picture's grey levels [64]."""
     rows, columns = ([f"{side}{place}" for place in range(SIDE)] for side in "rc")
     return grid(levels.reshape(SIDE, SIDE), rows, columns, say("Grey levels, 0 to {most}", most=LEVELS - 1))
 
 
 def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, number: int) -> bytes:
-    """A picture to draw on, levels [64]: its first `given` pixels are the reader's, the others the model's to write.
+    """Return the packet of a picture to draw on, levels [64]: its first `given` pixels are the user's, the model writes
+    the others.
 
-    epoch: which drawing this is; number: how many changes of it the page has received.
+    epoch: a counter of drawings; number: how many changes of this drawing the page has received.
     """
     about = {
         "mode": "draw",
@@ -138,24 +138,24 @@ def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, 
 
 
 def strongest(weights: np.ndarray) -> list[int]:
-    """The three cells with the largest weights [65], the largest first, without cells of weight 0."""
+    """Return the three cells with the largest weights [65], the largest first, without cells of weight 0."""
     order = np.argsort(-weights, kind="stable")[:3]
     return [int(cell) for cell in order if weights[cell] > 0]
 
 
 def colours_of(weights: np.ndarray, zmax: float) -> list[str]:
-    """The colour of each weight: brightness goes with the square root of weight/zmax, as in every heatmap here."""
+    """Return each weight's colour: brightness grows with the square root of weight / zmax, as in all heatmaps here."""
     places = np.rint(np.sqrt(np.clip(weights / zmax, 0, 1)) * 255).astype(int)
     return [COLOURS[place] for place in places]
 
 
 def largest(*views: PixelView) -> float:
-    """The weight that gets the last colour, the same for all heads of these views, so that small and large agree."""
+    """Return the weight of the last colour, shared by all heads of these views, so that small and large agree."""
     return colour_range(*(view.weights for view in views))
 
 
 def scale_html(zmax: float, *views: PixelView) -> str:
-    """A key, as a line of HTML: what colours, squares and, if a view has any, hatching mean."""
+    """Return a key as a line of HTML: the meaning of colours, squares and, if a view has any, hatching."""
     stops = ", ".join(f"{COLOURS[round((step / 8) ** 0.5 * 255)]} {step / 8 * 100:.0f}%" for step in range(9))
     bar = (
         "display:inline-block;width:7em;height:.75em;border-radius:2px;vertical-align:-.05em;"
@@ -169,7 +169,7 @@ def scale_html(zmax: float, *views: PixelView) -> str:
 
 
 def _header(view: PixelView, heads: Iterable[tuple[int, int]], chosen: tuple[int, int], zmax: float) -> dict[str, Any]:
-    """The part of a header that all packets of attention share."""
+    """Return the header entries that all packets of attention share."""
     pictures, blocked = [], view.any_blocked()
     for place in heads:
         colours = colours_of(view.weights[place], zmax)
@@ -181,7 +181,7 @@ def _header(view: PixelView, heads: Iterable[tuple[int, int]], chosen: tuple[int
 
 
 def _page(levels: Sequence[int] | np.ndarray, blocked: np.ndarray, class_name: str) -> dict[str, Any]:
-    """The part of a header that all packets share. By default: one picture, all of it given, without a query."""
+    """Return the header entries that all packets share. By default: one picture, all of it given, without a query."""
     return {
         "levels": [int(level) for level in levels],
         "blocked": [bool(one) for one in blocked],
@@ -203,7 +203,7 @@ def _about(view: PixelView, layer: int, head: int, pixel: int) -> str:
 
 
 def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
-    """Sentences below one head's picture. on_class: the class token's share of the attention."""
+    """Return the sentences below one head's picture. on_class: the class token's share of the attention."""
     names = {"looker": name_of(view.query, view.class_name), "picked": name_of(view.pixel + 1, "")}
     query = say("{looker} (dashed) is the query and writes {picked} (framed).", **names)
     if names["looker"] == names["picked"]:
@@ -221,7 +221,7 @@ def _strongest_said(view: PixelView, weights: np.ndarray) -> str:
 class GalleryCard:
     """A picture of a gallery: levels [64]; caption; good: True or False for a verdict, None without one.
 
-    given: how many of its pixels the model was given, the others it wrote.
+    given: how many of its pixels the model was given; it wrote the others.
     """
 
     levels: np.ndarray
@@ -231,7 +231,7 @@ class GalleryCard:
 
 
 def gallery(cards: Sequence[GalleryCard], columns: int = 10) -> Markup:
-    """Pictures as HTML, so many in a row, each with its caption; a verdict is a frame and a word of the caption."""
+    """Return pictures as HTML, `columns` in a row, with captions; a verdict is a frame and a word of the caption."""
     style = (
         f".gallery{{display:grid;grid-template-columns:repeat({columns},minmax(0,1fr));gap:10px;max-width:1100px}}"
         ".gallery figure{margin:0;text-align:center}"
@@ -251,7 +251,7 @@ def _figure(card: GalleryCard) -> Markup:
 
 
 def enlarged(levels: np.ndarray, given: int = 0) -> np.ndarray:
-    """levels [64] as pixels, uint8 [80,80,3], ink on paper; a line under those that were given."""
+    """Convert levels [64] to pixels, uint8 [80,80,3], dark on light, with a line under those that were given."""
     scale = 10
     shades = np.array([int(grey[1:3], 16) for grey in GREYS], np.uint8)[levels.reshape(SIDE, SIDE)]
     large = np.repeat(np.repeat(shades, scale, 0), scale, 1)
@@ -266,7 +266,7 @@ def enlarged(levels: np.ndarray, given: int = 0) -> np.ndarray:
 
 
 def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, causal: bool, layer_only: bool) -> Markup:
-    """What a head looks at from the view's query, and what a lifted mask makes of it, or what to try next. causal:
+    """Say what the view's query attends to in a head and what to try next, or the effect of a lifted mask. causal:
     whether the causal mask is on, which blocks nothing from the last pixel."""
     name, looker = head_name(layer, head), name_of(now.query, now.class_name)
     if causal:
@@ -292,7 +292,7 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
 
 
 def where(cell: int, view: PixelView) -> str:
-    """A cell as seen from the pixel picked: "on r2 c4, straight above"."""
+    """Describe a cell's position relative to the selected pixel: "on r2 c4, straight above"."""
     if cell == 0:
         return say("on the class token")
     picked = view.pixel + 1
@@ -313,7 +313,7 @@ def where(cell: int, view: PixelView) -> str:
 
 
 def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, changed: bool) -> Markup:
-    """A table of the probability of each grey level [8] of a pixel, the true one marked; one list unless changed.
+    """Return a table of the probability of a pixel's grey levels [8], the true one marked; one list unless `changed`.
 
     what: the table's title, which names the pixel.
     """
@@ -360,7 +360,7 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
 
 
 def class_table(chances: np.ndarray, told: int) -> Markup:
-    """A table of each class's probability [10] given the drawing, as bars; the class given to the model is marked."""
+    """Return a table of each class's probability [10] given the drawing, as bars. told: the given class, marked."""
     rows = [[th(say("class")), th(say("probability, given the drawing"), colspan=2)]]
     for digit, share in enumerate(chances.tolist()):
         name = tag("b", say("{digit} ← given", digit=told)) if digit == told else digit

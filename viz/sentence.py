@@ -1,4 +1,4 @@
-"""Sentences, in plain words, about what the reader is seeing: a head, losses, the prediction, two heads compared."""
+"""Sentences on what the page shows: a head, losses, the prediction, two heads compared."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ MOST_OF_REAL = N_(
 
 
 def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> str:
-    """Say how losses [T] in nats changed, as HTML; "" if none can be compared. A token without a loss has NaN."""
+    """Say how losses [T] in nats changed, as HTML; "" if none can be compared. NaN: a token without a loss."""
     change = now - standard
     if np.isnan(change).all():
         return ""
@@ -44,7 +44,7 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> 
 
 
 def count_words(now: np.ndarray, standard: np.ndarray) -> str:
-    """Say how the mean of losses [T] changed, and of how many tokens they fell and rose. Some can be compared."""
+    """Say how the mean of losses [T] changed, and for how many tokens they fell and rose. At least one is not NaN."""
     change = now - standard
     counts = {"worse": int((change > NOTICED).sum()), "better": int((change < -NOTICED).sum()), "nats": NOTICED}
     said = say("Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.", **counts)
@@ -57,7 +57,7 @@ def _mean_words(now: np.ndarray, standard: np.ndarray) -> str:
 
 
 def prediction_words(token: str, place: int, standard: Candidate, now: Candidate) -> Markup:
-    """Say how the likeliest next token after position `place` changed; "" if it and its probability stay."""
+    """Say how the most likely next token after position `place` changed; "" if it and its probability stay the same."""
     before, after = chance(standard.probability), chance(now.probability)
     if standard.label == now.label and before == after:
         return Markup()
@@ -69,7 +69,7 @@ def prediction_words(token: str, place: int, standard: Candidate, now: Candidate
 
 
 def named(token: str, place: int) -> Markup:
-    """A token and its position."""
+    """Return a token and its position as HTML."""
     return Markup("<b>{}</b> ({})").format(token, place)
 
 
@@ -80,18 +80,18 @@ def misled(now: np.ndarray, standard: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class HeadScene:
-    """What the sentence is about. Shares are 0 to 1, over the row's real tokens."""
+    """The facts about a head that its sentence is made from. Shares are 0 to 1, over the row's real tokens."""
 
     name: str  # the head's, "L3 H2"
-    across: bool  # a target looks at its source
-    can_be_causal: bool  # False: there is no causal mask here, whatever the switch is
+    across: bool  # cross-attention
+    can_be_causal: bool  # False: this attention has no causal mask, whatever the switch says
     causal: bool
     padding: bool
     lifted: tuple[str, ...]  # the model's own masks with a size that are off and would change cells here
-    idle: tuple[str, ...]  # such masks that would change no cell here
+    idle: tuple[str, ...]  # the same kind of masks, which would change no cell here
     standard_causal: bool  # whether the model was trained with a causal mask
     layer_only: bool
-    only_attention: bool  # nothing but attention could let padding in
+    only_attention: bool  # padding can affect real tokens only through attention
     has_padding: bool  # some keys of the row are padding
     padded_text: str  # the other text of an encoder-decoder, "source" or "target", if it has padding; else ""
     chat: bool  # the text is a chat, whose messages are one row
@@ -103,11 +103,11 @@ class HeadScene:
     induction: float  # share on the token after the previous occurrence; NaN if no token repeats
     repeats: int  # the queries that induction is measured on
     tokens: int  # the row's real queries
-    spread: float  # 2^(mean entropy): so many keys with equal weights have that entropy
+    spread: float  # 2^(mean entropy): the number of equal weights that have this entropy
 
 
 def sentence(scene: HeadScene) -> str:
-    """Say what is seen in a head, and what to try next."""
+    """Say which pattern or leak a head shows, and what to try next."""
     if scene.causal == scene.standard_causal and scene.padding and not scene.lifted + scene.idle:
         if scene.tokens == 1 and not scene.across:
             return say("This row has one token, which can attend only to itself: try a longer text.")
@@ -121,7 +121,7 @@ def sentence(scene: HeadScene) -> str:
 
 
 IDLE = N_("The {mask} mask is off, which changes no cell of {head} in this row.")
-SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}  # what a mask that is off does
+SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}  # of a lifted mask
 LAYER_ONLY = N_(
     "Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other layers and the "
     "predictions do not change."
@@ -171,7 +171,7 @@ def _causal(scene: HeadScene) -> str:
 
 
 def _padding(scene: HeadScene) -> str:
-    after = scene.pad_side == "right" and scene.causal  # of a causal attention, behind its real tokens
+    after = scene.pad_side == "right" and scene.causal  # padding follows the real tokens of causal attention
     if not scene.has_padding and scene.padded_text:
         hidden = after and scene.padded_text == "target"
         return say(HIDDEN if hidden else PADDED_TEXTS[scene.padded_text])
@@ -184,7 +184,7 @@ def _padding(scene: HeadScene) -> str:
 
 
 def _head_pattern(scene: HeadScene) -> str:
-    """The first pattern that is strong enough; the commonest, looking at the first token, comes last."""
+    """Name the first pattern that is strong enough; the most common one, attending to the first token, comes last."""
     clear = scene.induction >= NAMED and scene.repeats >= MIN_QUERIES
     patterns = [
         (scene.induction, MUCH, "induction" if clear else "followed"),
@@ -193,7 +193,7 @@ def _head_pattern(scene: HeadScene) -> str:
         (scene.first, MUCH, "first"),
     ]
     for share, enough, pattern in patterns:
-        if share >= enough:  # NaN never is
+        if share >= enough:  # false for NaN
             return say(HEAD_PATTERNS[pattern], share=percent(share), head=scene.name, queries=scene.repeats)
     if math.isnan(scene.spread):
         return say("No token after the first attends to anything in {head}.", head=scene.name)
@@ -212,14 +212,14 @@ def _next(scene: HeadScene) -> str:
 
 
 def comparable(one: HeadView, other: HeadView) -> bool:
-    """Whether a difference can be drawn: as many queries and keys."""
+    """Whether a difference can be drawn: both have the same number of queries and of keys."""
     return one.weights.shape == other.weights.shape
 
 
 def weights_sentence(one: HeadView, other: HeadView, real: Sequence[bool] | None = None) -> str:
     """Say where the weights of two heads differ most, or why they cannot be subtracted. HTML.
 
-    real: [Q], whether a query is no padding, in both; by default, all are. Others are named where no real one differs.
+    real: [Q], True = no padding in either head; by default all. Padding is named only if no real query differs.
     """
     if not comparable(one, other):
         a, b = (f"{view.weights.shape[0]:,} × {view.weights.shape[1]:,}" for view in (one, other))
@@ -227,7 +227,7 @@ def weights_sentence(one: HeadView, other: HeadView, real: Sequence[bool] | None
     change, kept = other.weights - one.weights, np.array([True] * len(one.weights) if real is None else real)
     if np.abs(change[kept]).max(initial=0) >= DIFFERENT:
         change = np.where(kept[:, None], change, 0)
-    most = np.abs(change).max() - ROUNDING  # picks the first cell of equal ones: two cells of a row may change alike
+    most = np.abs(change).max() - ROUNDING  # the first of equal cells: two cells of a row may change alike
     query, key = divmod(int(np.flatnonzero(np.abs(change) >= most)[0]), change.shape[1])
     if abs(change[query, key]) < DIFFERENT:
         return say(SAME, least=DIFFERENT)
@@ -237,14 +237,14 @@ def weights_sentence(one: HeadView, other: HeadView, real: Sequence[bool] | None
     cell |= {"key": escape(_both(one.keys[key], other.keys[key]))}
     padded = not kept.all() and kept[query]
     said = say(MOST_OF_REAL if padded else MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)
-    attend = (one.weights.max(1) > 0) & (other.weights.max(1) > 0)  # an empty row agrees with no other
+    attend = (one.weights.max(1) > 0) & (other.weights.max(1) > 0)  # an empty row never agrees
     same = attend & kept & (one.weights.argmax(1) == other.weights.argmax(1))
     agreeing = N_("Queries that attend most to the same position in both: {same:,} of {queries:,}.")
     return together([said, say(agreeing, same=int(same.sum()), queries=int(kept.sum()))])
 
 
 def prediction_sentence(one: Sequence[Candidate], other: Sequence[Candidate]) -> str:
-    """Name the likeliest next token of both, as HTML."""
+    """Name the most likely next token of both, as HTML."""
     shares = {"a": chance(one[0].probability), "b": chance(other[0].probability)}
     tokens = {"one": escape(one[0].label), "other": escape(other[0].label)}
     return say("Next, A predicts “{one}” ({a}), B “{other}” ({b}).", **tokens, **shares)

@@ -1,4 +1,4 @@
-"""A figure of the Serving page for print, and its numbers: cells in colours, bars, lines and points."""
+"""A figure of the Serving page for print and as CSV: coloured cells, bars, lines and points."""
 
 import csv
 import io
@@ -17,13 +17,13 @@ from viz.heatmap import CachedFigure
 
 LEFT, WIDE, TALL, RIGHT, BELOW = 1.1, 6.0, 4.4, 0.4, 0.9  # inches
 LABEL = 6.5  # font size of a token in points
-MAX_NAMES = 48  # at most so many rows of a heatmap are named
+MAX_NAMES = 48  # largest number of labelled rows of a heatmap
 DASHES = {"dash": "--", "dot": ":"}
 
 
 def chart_picture(paper: Paper, make: Callable[[], CachedFigure]) -> Sheet:
-    """Draw a figure's traces on one panel, and lines of a second y axis on a panel below. make: returns the figure in
-    the current language, which is the paper's."""
+    """Draw a figure's traces on one panel, and lines of a second y axis on a panel below. make: returns the figure, in
+    the current language, which is that of the paper."""
     drawn = make()
     traces, layout = [one.to_plotly_json() for one in drawn.data], drawn.layout.to_plotly_json()
     second = any(trace.get("yaxis") == "y2" for trace in traces)
@@ -60,7 +60,7 @@ def chart_picture(paper: Paper, make: Callable[[], CachedFigure]) -> Sheet:
 
 
 def _style(line: dict[str, Any]) -> dict[str, Any]:
-    """A Plotly line's style as matplotlib's arguments."""
+    """Convert a Plotly line's style to matplotlib's arguments."""
     return {
         "color": line["color"],
         "linewidth": line.get("width", 1.5),
@@ -80,7 +80,7 @@ def _heatmap(sheet: Sheet, panel: Any, trace: dict[str, Any]) -> None:
         return
     colours = [_colour(colour) for _, colour in trace["colorscale"][::2]]
     panel.imshow(numbers, cmap=ListedColormap(colours), vmin=-0.5, vmax=len(colours) - 0.5, interpolation="none")
-    names: dict[Any, dict[str, None]] = {}  # by colour, which several names may share
+    names: dict[Any, dict[str, None]] = {}  # colour -> names, as an ordered set
     for row, words in zip(numbers.filled(-1).astype(int), trace["hovertext"], strict=True):
         for number, word in zip(row, words, strict=True):
             if number >= 0:
@@ -95,7 +95,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _colour(colour: str) -> Any:
-    """A Plotly colour as matplotlib takes it."""
+    """Convert a Plotly colour to one that matplotlib accepts."""
     if not colour.startswith("rgba"):
         return colour
     red, green, blue, alpha = map(float, colour[5:-1].split(","))

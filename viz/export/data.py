@@ -1,4 +1,4 @@
-"""The numbers of one text as files, and back: NPZ and safetensors for programs, CSV for a sheet, JSON about them.
+"""Export of one text's numbers: NPZ and safetensors, which can be read back, CSV for spreadsheets, JSON metadata.
 
 A file holds N heads of one text, Q queries by K keys: `weights` and `scores` (scaled, before the masks), float32
 [N,Q,K]; `mask:NAME`, bool [N,Q,K], True = blocked by it; `layers` and `heads`, int64 [N]; `query_ids`, int64 [Q], and
@@ -26,25 +26,25 @@ from model.heads.view import HeadView, head_name
 from viz.hatch import LINES, blocking
 
 FORMAT = 1
-MAX_BYTES = 64 * 2**20  # of the numbers in a file
+MAX_BYTES = 64 * 2**20  # of a file, and of the numbers in it
 MAX_ABOUT = 4 * 2**20  # of `about` in a file
 MAX_SIDE = 4096
 ABOUT = "about.json"
 MASK = "mask:"
-FORMULA_SIGNS = "=+-@\t\r"  # a spreadsheet takes what begins with these for a formula
+FORMULA_SIGNS = "=+-@\t\r"  # a spreadsheet parses a cell that begins with one of these as a formula
 
 Id = Annotated[int, Field(ge=0, lt=2**63)]
 Heads = dict[tuple[int, int], HeadView]
 
 
 class About(BaseModel):
-    """What the numbers describe. Layers and heads count from 0; masks: a MaskSpec as plain data. scope: "model" if the
-    model ran under these masks; "layer" if it ran under its standard ones, and the weights of the layer in
+    """Metadata of exported numbers. Layers and heads count from 0; masks: a MaskSpec as plain data. scope: "model" if
+    the model ran under these masks; "layer" if it ran under its standard ones, and the weights of the layer in
     masks["layers"] were recomputed from that run's queries and keys: run.trace.weights(layer, head, masks=these).
     queries, keys: a label for each token; query_ids, key_ids: its id, None in files of an earlier version, and if
-    tokens are merged into what `by` says."""
+    tokens are merged into units, given by `by`."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # a later version may say more
+    model_config = ConfigDict(frozen=True, extra="ignore")  # a later version may have more fields
 
     format: int = Field(default=FORMAT, ge=1, le=FORMAT)
     unmask: str = Field(default="", max_length=100)
@@ -56,7 +56,7 @@ class About(BaseModel):
     text_sha256: str = Field(pattern="^[0-9a-f]{64}$")
     target_sha256: str = Field(default="", pattern="^([0-9a-f]{64})?$")  # of an encoder-decoder's target
     masks: dict[str, Any]
-    scope: Literal["model", "layer"] = "model"  # a file of an earlier version does not say
+    scope: Literal["model", "layer"] = "model"  # absent in files of an earlier version
     queries: tuple[str, ...] = Field(min_length=1, max_length=MAX_SIDE)
     keys: tuple[str, ...] = Field(min_length=1, max_length=MAX_SIDE)
     query_ids: tuple[Id, ...] | None = None
@@ -64,7 +64,7 @@ class About(BaseModel):
     by: Literal["tokens", "words", "sentences"] = "tokens"
 
     def name(self, layer: int, head: int | None = None) -> str:
-        """The name of a head, or of its layer, numbered as in the network."""
+        """Return the name of a head, or of its layer, numbered as in the network."""
         return head_name(self.layer_numbers[layer] if layer < len(self.layer_numbers) else layer, head)
 
     @model_validator(mode="after")
@@ -77,7 +77,7 @@ class About(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class Export:
-    """What a file holds: whole heads, by layer and head, and a description of them."""
+    """Contents of a file: whole heads, by layer and head, and their metadata."""
 
     about: About
     heads: Heads
@@ -89,22 +89,22 @@ class Export:
 
 
 def hash_of(text: str) -> str:
-    """A hash that stands for a text in a file that does not hold it."""
+    """Return the SHA-256 that identifies a text in a file that does not contain it."""
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def size_of(view: HeadView, heads: int) -> int:
-    """The uncompressed size of so many heads like this one, in bytes: two numbers and a mask for each cell."""
+    """Return the uncompressed size of `heads` heads like this one in bytes: two numbers and a mask for each cell."""
     return heads * view.weights.size * 9
 
 
 def fits(view: HeadView, heads: int = 1) -> bool:
-    """Whether so many heads like this one fit into a file."""
+    """Whether `heads` heads like this one fit into a file."""
     return size_of(view, heads) <= MAX_BYTES
 
 
 def as_json(export: Export) -> bytes:
-    """Write `about` as JSON, to go with files that hold only numbers."""
+    """Write `about` as JSON, to accompany files that contain only numbers."""
     return json.dumps(export.about.model_dump(), ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
 
 
@@ -124,7 +124,7 @@ def as_safetensors(export: Export) -> bytes:
 
 
 def as_csv(export: Export) -> str:
-    """Write the chosen head as CSV, a line for each cell: query, key, weight, scaled score, and what blocks it."""
+    """Write the chosen head as CSV, a line for each cell: query, key, weight, scaled score, and masks that block it."""
     view = export.chosen
     file = io.StringIO()
     lines = csv.writer(file)
@@ -141,9 +141,9 @@ def as_csv(export: Export) -> str:
 
 
 def read(data: bytes) -> Export:
-    """Read what as_npz or as_safetensors wrote. Nothing in it is trusted, nothing is executed.
+    """Read a file written by as_npz or as_safetensors. Nothing in it is trusted, nothing is executed.
 
-    Raises ValueError that says what was expected.
+    Raises ValueError with what was expected and found.
     """
     if len(data) > MAX_BYTES:
         words = N_("expected at most {most:.0f} MB, got {found:.0f}")
@@ -237,7 +237,7 @@ def _array(file: bytes) -> np.ndarray:
 def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     length = int.from_bytes(data[:8], "little")
     try:
-        if length > 2 * MAX_ABOUT:  # the text is quoted in it
+        if length > 2 * MAX_ABOUT:  # in the header, `about` is a JSON string with escapes
             raise ValueError(say("a header of {length:,} bytes", length=length))
         arrays = safetensors.load(data)
         about = json.loads(data[8 : 8 + length])["__metadata__"]["about"]
@@ -248,5 +248,5 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
 
 
 def cell(label: str) -> str:
-    """Escape a label so that no spreadsheet reads it as a formula."""
+    """Escape a label so that no spreadsheet parses it as a formula."""
     return f"'{label}" if len(label) > 1 and label[0] in FORMULA_SIGNS else label

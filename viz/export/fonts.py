@@ -1,4 +1,4 @@
-"""Which fonts of this machine draw a text, and what to write in place of what none of them has."""
+"""Fonts of this machine for a text, and replacements for characters that none of them has."""
 
 import re
 from contextlib import suppress
@@ -12,27 +12,27 @@ from i18n import ENGLISH, language
 from viz.html import letters
 
 FONT = "DejaVu Sans"  # not shown; comes with matplotlib
-LETTERS = {"zh": "词码权层头"}  # characters that a font for the language has, and one for a related language lacks
+LETTERS = {"zh": "词码权层头"}  # characters in fonts for this language that fonts for related ones lack
 WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60"  # Chinese: a line may end after any of them …
 CLOSING = "，。；：、！？）》”"  # … but not before these,
 OPENING = "（《“"  # nor after these
-LETTER = 0.08  # width of a letter of a token's name in inches
+LETTER = 0.08  # width of a letter of a token label in inches
 PIECE = re.compile(rf"\s+|[{OPENING}]*[{WIDE}][{CLOSING}]*|[^\s{WIDE}]+[{CLOSING}]*")
 
 
 def writes(language: str) -> bool:
-    """Whether fonts of this machine have the letters of a language, of i18n.LANGUAGES."""
+    """Whether fonts of this machine have the characters of a language, of i18n.LANGUAGES."""
     return all(map(_has, LETTERS.get(language, "")))
 
 
 def language_of(kind: str) -> str:
-    """The language of a picture's words, its kind "svg", "png" or "pdf": the reader's, English where no font here has
-    its letters. Text in an SVG is drawn with the fonts of whoever opens it."""
+    """Return the language of a picture's text: the user's, or English if no font here has its characters. kind: "svg",
+    "png" or "pdf". Text in an SVG is drawn with the fonts of the machine that opens it."""
     return language() if kind == "svg" or writes(language()) else ENGLISH
 
 
 def drawable(text: str) -> str:
-    """The text with the characters that no font of this machine has as their code points, ⟨U+4E2D U+6587⟩."""
+    """Replace the characters that no font of this machine has with their code points: ⟨U+4E2D U+6587⟩."""
     parts = groupby(text, lambda one: one in "\n " or _has(one))
     return "".join(
         "".join(some) if has else f"⟨{' '.join(f'U+{ord(one):04X}' for one in some)}⟩" for has, some in parts
@@ -40,18 +40,18 @@ def drawable(text: str) -> str:
 
 
 def families(text: str) -> list[str]:
-    """The fonts that draw the text, in the order in which they are asked."""
+    """Return the fonts that draw the text, in order of preference."""
     others = {_covering(one) for one in set(text) if one.isprintable() and not _in_ours(one)}
     return [FONT, *sorted(name for name in others if name)]
 
 
 def width(label: str) -> float:
-    """The width of a token's name in inches; wide characters count twice."""
+    """Return the width of a token label in inches; wide characters count twice."""
     return LETTER * letters(label)
 
 
 def wrapped(text: str, most: int) -> list[str]:
-    """The text in lines of at most so many letters, wide ones counted twice; a word that is longer has its own line."""
+    """Wrap a text into lines of at most `most` letters, wide ones counted twice; a longer word has its own line."""
     lines = [""]
     for piece in PIECE.findall(text):
         if lines[-1] and letters(lines[-1] + piece.rstrip()) > most:
@@ -72,7 +72,7 @@ def _in_ours(character: str) -> bool:
 
 @cache
 def _covering(character: str) -> str | None:
-    """The first installed font that has the character."""
+    """Return the first installed font that has the character; None if there is none."""
     return _listed(character) or (_listed(character) if _newly_installed() else None)
 
 
@@ -89,14 +89,14 @@ def _newly_installed() -> bool:
     known = {font.fname for font in font_manager.fontManager.ttflist}
     others = sorted(set(font_manager.findSystemFonts()) - known)
     for path in others:
-        with suppress(OSError, RuntimeError, ValueError):  # unreadable files, and fonts of pictures
+        with suppress(OSError, RuntimeError, ValueError):  # unreadable files and bitmap fonts
             font_manager.fontManager.addfont(path)
     return bool(others)
 
 
 @cache
 def _characters(path: str) -> frozenset[int]:
-    """A font's characters; none if it cannot be read, as matplotlib's list still names removed fonts."""
+    """Return a font's characters; none if it cannot be read: matplotlib's list may contain removed fonts."""
     with suppress(OSError, RuntimeError):
         return frozenset(FT2Font(path).get_charmap())
     return frozenset()

@@ -1,7 +1,7 @@
-"""The paper that pictures are drawn on: a title above, a caption below, light whatever the page's theme.
+"""Sheets that pictures are drawn on: a title above, a caption below, light whatever the page's theme.
 
-Matplotlib draws it and needs no browser. Text stays text in SVG and PDF. A heatmap's SVG is written without
-matplotlib's axes: they take most of the time that a picture takes.
+They are drawn by matplotlib, without a browser. Text stays text in SVG and PDF. A heatmap's SVG is written without
+matplotlib's axes, which take most of the time of drawing a picture.
 """
 
 import io
@@ -39,25 +39,25 @@ from viz.palette import SEQUENTIAL, diverging, stops
 KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 MAX_PIXELS = 12_000  # pixels of a PNG's width or height
 MAX_AREA = 24_000_000  # pixels of a PNG: more take seconds to draw, and four bytes of memory each
-DOTS = 96  # pixels to the inch in a PNG at 1×
-Box = tuple[float, float, float, float]  # left, top, wide and tall, in inches
-Blocked = Mapping[str, np.ndarray]  # cells, bool [Q,K], by the mask that blocks them
-ANY = "any"  # stands for all masks where there is no room for each one's hatching
+DOTS = 96  # pixels per inch of a PNG at 1×
+Box = tuple[float, float, float, float]  # left, top, width and height, in inches
+Blocked = Mapping[str, np.ndarray]  # mask -> the cells that it blocks, bool [Q,K]
+ANY = "any"  # in place of a mask's name: one hatching for all masks, if there is no room for several
 GROUND = (0.93, 0.93, 0.94)
 INK = "#24272f"
 EDGE = 0.15  # margin of the sheet in inches
 HEAD = 0.75  # height of the title and the legend in inches
-TITLE = 1.5  # size of the title's letters, in sizes of tokens' names
+TITLE = 1.5  # font size of the title, in units of that of token labels
 
-mpl.rcParams["svg.fonttype"] = "none"  # text, not outlines: it can be searched, and the reader's fonts draw it
+mpl.rcParams["svg.fonttype"] = "none"  # text, not outlines: it can be searched, and the viewer's fonts draw it
 mpl.rcParams["pdf.fonttype"] = 42
-warnings.filterwarnings("ignore", "Glyph .* missing")  # an SVG is drawn with its reader's fonts; see Paper.said
+warnings.filterwarnings("ignore", "Glyph .* missing")  # an SVG is drawn with its viewer's fonts; see Paper.said
 
 
 @dataclass(frozen=True)
 class Paper:
-    """What a picture is drawn on. caption: full sentences. kind: a key of KINDS. scale: of a PNG, 1, 2 or 4; less if it
-    would exceed MAX_PIXELS a side or MAX_AREA."""
+    """Title, caption (full sentences), file format and language of a picture. kind: a key of KINDS. scale: of a PNG, 1,
+    2 or 4; reduced if it would exceed MAX_PIXELS per side or MAX_AREA."""
 
     title: str
     caption: str
@@ -66,13 +66,13 @@ class Paper:
     language: str = field(default_factory=language)
 
     def said(self, text: str) -> str:
-        """A text as this kind of file can show it: characters that no font here has are kept only in SVG."""
+        """Replace the characters that this kind of file cannot show; only SVG keeps those that no font here has."""
         return NOT_XML.sub(chr(0xFFFD), text) if self.kind == "svg" else drawable(text)
 
 
 class Sheet:
-    """A sheet with room for a picture `wide` by `tall` inches, its title and a legend of these labels. Positions are in
-    inches from the picture's upper left."""
+    """A sheet with room for a picture of `wide` by `tall` inches, its title and a legend of these labels. Positions are
+    in inches from the picture's upper left."""
 
     def __init__(self, paper: Paper, wide: float, tall: float, labels: Iterable[str] = ()) -> None:
         self.paper = paper
@@ -89,17 +89,17 @@ class Sheet:
         FigureCanvasAgg(self.figure)
 
     def panel(self, left: float, top: float, wide: float, tall: float) -> Axes:
-        """Add axes in this box, in inches."""
+        """Add axes in a box, in inches."""
         return self.figure.add_axes((*self.at(left, top + tall), wide / self.wide, tall / self.tall))
 
     def text(self, x: float, y: float, words: str, size: float, **how: Any) -> None:
-        """Write words from x on, as this kind of file can show them."""
+        """Write words at a position, left-aligned by default. size: in points. how: properties of matplotlib's text."""
         look: dict[str, Any] = {"ha": "left", "color": INK, "fontsize": size, "parse_math": False} | how
         self.figure.text(*self.at(x, y), self.paper.said(words), **look)
 
     def heatmap(self, box: Box, weights: np.ndarray, blocked: Blocked, bar: float, measure: str, **how: Any) -> None:
-        """Draw weights [Q,K] in this box, hatched where blocked; on the right a colour bar, `bar` inches tall, with the
-        name of what the weights measure. how: cmap and norm."""
+        """Draw weights [Q,K] in a box, hatched where blocked; on the right a colour bar, `bar` inches tall. measure:
+        its title. how: cmap and norm."""
         left, top, wide, tall = box
         panel = self.panel(left, top, wide, tall)
         panel.set_xticks([])
@@ -111,7 +111,7 @@ class Sheet:
         beside.tick_params(labelsize=7)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Convert a position to shares of the sheet from its lower left."""
+        """Convert a position to matplotlib's: shares of the sheet from its lower left."""
         return x / self.wide, 1 - (HEAD + y) / self.tall
 
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
@@ -125,7 +125,7 @@ class Sheet:
             self.figure.legend(handles=handles, loc=2, bbox_to_anchor=corner, ncols=len(handles), **look)
 
     def file(self) -> bytes:
-        """The sheet as the paper's kind of file."""
+        """Return the sheet as a file of the paper's kind."""
         for words in self.figure.findobj(Text):
             words.set_fontfamily(families(words.get_text()))
         file = io.BytesIO()
@@ -137,13 +137,13 @@ class Sheet:
 
 
 def file_of(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> bytes:
-    """Return draw(paper, *of) as the paper's kind of file, in the paper's language, since the caller may have none."""
+    """Return draw(paper, *of) as a file of the paper's kind, in its language, since the caller may have none set."""
     with spoken(paper.language):
         return draw(paper, *of).file()
 
 
 def tidy(panel: Axes, x: str, y: str = "", *, token_ticks: Literal["", "x", "y"] = "") -> None:
-    """Give axes small titles and numbers, and lines only on the left and below. token_ticks: the axis with tokens."""
+    """Give axes small titles and numbers, and spines only on the left and below. token_ticks: the axis with tokens."""
     panel.set_xlabel(x, fontsize=8)
     panel.set_ylabel(y, fontsize=8)
     panel.tick_params(labelsize=7)
@@ -155,12 +155,12 @@ def tidy(panel: Axes, x: str, y: str = "", *, token_ticks: Literal["", "x", "y"]
 
 
 def legend_width(label: str) -> float:
-    """The width of a legend's entry in inches, with the gap to the next."""
+    """Return the width of a legend's entry in inches, with the gap to the next."""
     return 0.31 + width(label) * 8 / 9 + 0.22
 
 
 def blocked_by(name: str) -> str:
-    """The legend's words for cells that a mask, or ANY, blocks."""
+    """Return the legend's label for cells that a mask blocks. name: the mask's, or ANY."""
     return say("blocked") if name == ANY else say("blocked: {mask}", mask=mask_name(name))
 
 
@@ -175,28 +175,28 @@ def hatch(panel: Axes, blocked: Blocked) -> None:
 
 
 def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
-    """A colormap for weights by its key in PALETTES; blocked cells stay transparent."""
+    """Return a colormap for weights; blocked cells are transparent. palette: a key of PALETTES."""
     return ListedColormap(stops(256, PALETTES[palette]) / 255).with_extremes(bad=(0, 0, 0, 0))
 
 
 def changes() -> Colormap:
-    """A colormap for differences; blocked cells stay transparent."""
+    """Return a colormap for differences; blocked cells are transparent."""
     places = [(float(place), str(colour)) for place, colour in diverging(dark=False)]
     return LinearSegmentedColormap.from_list("change", places).with_extremes(bad=(0, 0, 0, 0))
 
 
 def hatch_ink(name: str) -> dict[str, Any]:
-    """The colour and the hatch of a mask, as matplotlib's patches take them."""
+    """Return the colour and the hatch of a mask as arguments of matplotlib's patches. name: the mask's, or ANY."""
     style = STYLES.get(name)  # None for ANY
     return {"edgecolor": style.colour, "hatch": style.hatch} if style else {"edgecolor": "#8c929e", "hatch": "////"}
 
 
 LEFT, WIDE, TALL, BAR = 0.7, 5.6, 4.2, 0.9  # inches: left of the picture, the picture, and its colour bar with its name
-ABOVE = 0.018  # distance from a point to its name in shares of the height
+ABOVE = 0.018  # distance from a point to its label as a share of the height
 
 
 def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> Sheet:
-    """Draw all heads as points. x, y: names of measures. The chosen head and those that stand out are named."""
+    """Draw all heads as points and label the chosen head and those with the largest values. x, y: names of measures."""
     across, up = atlas.measure(x), atlas.measure(y)
     places = measured(across, up)
     sheet = Sheet(paper, LEFT + WIDE + BAR, TALL + 0.5)
@@ -221,14 +221,14 @@ def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int,
     return sheet
 
 
-GAP = 0.06  # between thumbnails, in sides of one
-MAX_WIDE = 14.0  # width of a row of thumbnails in inches
-LARGEST_SIDE, SMALLEST_SIDE = 0.95, 0.3  # inches of one
+GAP = 0.06  # between thumbnails, in units of a thumbnail's side
+MAX_WIDE = 14.0  # largest width of a row of thumbnails in inches, unless they have SMALLEST_SIDE
+LARGEST_SIDE, SMALLEST_SIDE = 0.95, 0.3  # limits of a thumbnail's side in inches
 
 
 def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, numbers: Sequence[int] = ()) -> Sheet:
-    """thumbnails: float32 [L,H,S,S'], weights, 0 to 1. blocked: bool [L, H or 1, S, S'], patches blocked as a whole.
-    numbers: of each layer in the network, where they are not 0, 1, 2 …"""
+    """Draw the thumbnails of all heads. thumbnails: float32 [L,H,S,S'], weights, 0 to 1. blocked: bool [L, H or 1, S,
+    S'], True = all cells of the patch are. numbers: of each layer in the network, where they are not 0, 1, 2 …"""
     layers, heads, tall, wide = thumbnails.shape
     blocked = np.broadcast_to(blocked, thumbnails.shape)
     side = min(max(MAX_WIDE / heads, SMALLEST_SIDE), LARGEST_SIDE)
@@ -240,7 +240,7 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
     sheet = Sheet(paper, max(0.55 + width + 0.95, 4.0), height + 0.35)
     panel = sheet.panel(0.55, 0.25, width, height)
     look: dict[str, Any] = {"cmap": sequential(), "norm": PowerNorm(0.5, 0, 1), "interpolation": "none"}
-    for layer, head in np.ndindex(layers, heads):  # separate pictures, so that each can be taken out of a PDF
+    for layer, head in np.ndindex(layers, heads):  # separate images, which can be extracted from a PDF
         top, left = layer * rows, head * columns
         hidden[top : top + tall, left : left + wide] = blocked[layer, head]
         edges = (left - 0.5, left + wide - 0.5, top + tall - 0.5, top - 0.5)
@@ -261,9 +261,9 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
     return sheet
 
 
-POINTS = 72  # to the inch
+POINTS = 72  # per inch
 TILE = 72  # side of a hatching's tile in points, as in matplotlib's SVG
-SHIFT = {"center": 0.36, "top": 0.78, "bottom": -0.24, "baseline": 0.0}  # down to the baseline, in font sizes
+SHIFT = {"center": 0.36, "top": 0.78, "bottom": -0.24, "baseline": 0.0}  # from anchor down to baseline, in font sizes
 SHIFT |= {"left": SHIFT["top"], "right": SHIFT["bottom"]}  # for text that reads upwards
 ANCHOR = {"left": "start", "bottom": "start", "center": "middle", "right": "end", "top": "end"}
 COMMANDS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
@@ -279,7 +279,7 @@ class SvgSheet(Sheet):
         self._patterns: dict[str, str] = {}
 
     def text(self, x: float, y: float, words: str, size: float, **how: Any) -> None:
-        """Like Sheet.text. how: ha, va, rotation (0 or 90), weight, color, and bbox, whose colour is behind it."""
+        """Write words as Sheet.text does. how: ha, va, rotation (0 or 90), weight, color, bbox (a coloured outline)."""
         ha, va, rotation, bbox = how.get("ha", "left"), how.get("va", "baseline"), how.get("rotation"), how.get("bbox")
         weight, colour = how.get("weight", "normal"), how.get("color", INK)
         left, down = x * POINTS, (HEAD + y) * POINTS
@@ -323,7 +323,7 @@ class SvgSheet(Sheet):
         self.text(beside, top + bar / 2, measure, 10, va="center", rotation=90)
 
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
-        assert not others  # a heatmap has none, and only matplotlib could draw them
+        assert not others  # a heatmap has none; only matplotlib could draw them
         left, top = EDGE, 0.33 - HEAD
         for name in masks:
             label = blocked_by(name)
@@ -364,9 +364,9 @@ class SvgSheet(Sheet):
 
 @cache
 def _strokes(hatch: str) -> str:
-    """The lines of a matplotlib hatch in one tile, as an SVG path."""
+    """Return the lines of a matplotlib hatch in one tile, as an SVG path."""
     path = Path.hatch(hatch, 6)
-    assert path is not None  # it is None only for an empty hatch
+    assert path is not None  # None only for an empty hatch
     parts = []
     for points, code in path.iter_segments(simplify=False, curves=True):
         places = np.asarray(points).reshape(-1, 2) * (TILE, -TILE) + (0, TILE)

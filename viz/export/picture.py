@@ -1,5 +1,5 @@
-"""Pictures for print: one head, alone or beside the standard masks and the difference; one query as a lit text or as
-bars for each key; one cell's score as strips of query, key and products, and its largest terms as bars.
+"""Pictures for print: one head, alone or beside the standard masks and the difference; one query as a coloured text or
+as bars for each key; one cell's score as strips of query, key and products, and its largest terms as bars.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ CURVE = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
 
 
 def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str]) -> Sheet:
-    """Draw heads over the same part of a text as lines, each head in its own colour."""
+    """Draw heads over the same part of a text as lines from queries to keys, each head in its own colour."""
     queries, keys = ([paper.said(label) for label in labels] for labels in (views[0].queries, views[0].keys))
     left, right = (max(*map(width, labels), 1.0) + 0.3 for labels in (queries, keys))
     tall = LINE * max(len(queries), len(keys))
@@ -65,16 +65,16 @@ TOO_MANY = N_(
     "expected at most {most} queries and keys, the most that a picture can label, got {queries} and {keys}: show a "
     "part of the text"
 )
-MAX_SIDE = 256  # queries or keys that a picture has room to name
-SMALLEST = 2.0  # least length of the longer side in inches
+MAX_SIDE = 256  # largest number of queries or keys of a picture with labels
+SMALLEST = 2.0  # smallest length of the longer side in inches
 PAD = 0.05  # inches between a label and the cells
 LARGEST = 9  # largest font size of a label in points
 
 
 @dataclass(frozen=True)
 class Room:
-    """The sizes of a panel in inches: a cell's side, all cells' width and height, and the space for names on the left
-    and below. size: the font size of tokens' names in points."""
+    """The sizes of a panel in inches: a cell's side, all cells' width and height, and the space for labels on the left
+    and below. size: the font size of token labels in points."""
 
     cell: float
     size: float
@@ -85,12 +85,12 @@ class Room:
 
     @property
     def across(self) -> float:
-        """The width with the names, and with the colour bar on the right."""
+        """The width with the labels, and with the colour bar on the right."""
         return self.beside + self.wide + 0.9
 
     @property
     def least(self) -> float:
-        """The height of the colour bar and of the queries' title, which need more than a few rows."""
+        """The height of the colour bar and of the query axis's title, which need more space than a few rows."""
         return max(self.tall, SMALLEST)
 
 
@@ -119,7 +119,7 @@ def head_picture(
 
 
 def change_picture(paper: Paper, change: HeadView) -> Sheet:
-    """Draw one head's weights less another's. change.blocked: the cells that are blocked in both."""
+    """Draw one head's weights minus another's. change.blocked: the cells that are blocked in both."""
     sheet, room = _begin(paper, [change], 1)
     _change(sheet, room, 0, change, "")
     sheet.legend(_blocking([change]))
@@ -134,17 +134,17 @@ def _change(sheet: Sheet, room: Room, number: int, change: HeadView, name: str) 
 
 
 def _blocking(views: Sequence[HeadView]) -> list[str]:
-    """The masks that block at least one cell in any of the views."""
+    """Return the masks that block at least one cell in any of the views."""
     return list(dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any()))
 
 
 def _begin(paper: Paper, views: Sequence[HeadView], panels: int) -> tuple[Sheet, Room]:
-    """Begin a sheet with room for `panels` panels of these views' size."""
+    """Create a sheet with room for `panels` panels of these views' size."""
     view = views[0]
     rows, columns = view.weights.shape
     most = max(rows, columns)
     cell = max(0.2 if most <= 64 else 0.14, SMALLEST / most)
-    size = min(cell * 72 * 0.62, LARGEST)  # points: a label has to fit beside a cell
+    size = min(cell * 72 * 0.62, LARGEST)  # points: a label must fit beside a cell
     beside, below = (
         max(width(paper.said(label)) for label in labels) * size / LARGEST + 0.45
         for labels in (view.queries, view.keys)
@@ -156,8 +156,8 @@ def _begin(paper: Paper, views: Sequence[HeadView], panels: int) -> tuple[Sheet,
 
 
 def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, measure: str, **how: Any) -> None:
-    """Draw panel `number`, from 0 on the left: the view's cells and tokens, notes on rows without a key, its name
-    above, and a colour bar on the right that says what it measures. how: cmap and norm.
+    """Draw panel `number`, from 0 on the left: the view's cells and tokens, notes on rows without an allowed key, its
+    name above, and a colour bar on the right. measure: the colour bar's title. how: cmap and norm.
     """
     left = number * room.across + room.beside
     sheet.heatmap((left, 0, room.wide, room.tall), view.weights, view.blocked, room.least, measure, **how)
@@ -180,13 +180,13 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
 
 LIT_WIDE = 7.5  # width of a line in inches
 LIT_LINE = 0.46  # height of a line in inches
-TOKEN = 0.22  # height of the lit part in inches
-NAMED, NUMBER = 0.005, 5.5  # the smallest weight written below its token, and its font size in points
+TOKEN = 0.22  # height of a token's coloured box in inches
+NAMED, NUMBER = 0.005, 5.5  # the smallest weight written below its token, and the font size in points
 BLOCKED = {"hatch": "////", "edgecolor": "#8c929e", "facecolor": GROUND, "linewidth": 0}
 
 
 def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
-    """Draw a text lit by one query's row, [1,K]. own: whether it is the query's text, in which its token is framed."""
+    """Draw a text coloured by one query's row, [1,K]. own: whether the query's token is in this text and framed."""
     blocked, weights, most = row.any_blocked()[0], row.weights[0], brightest(row)
     named = ~blocked & (weights >= NAMED)
     below = [
@@ -210,7 +210,7 @@ def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
 
 
 def _flow(widths: list[float]) -> Iterator[tuple[float, int, float]]:
-    """Lay out tokens in lines: the left edge in inches, the line, and the width of each."""
+    """Lay out tokens in lines; yield the left edge in inches, the line, and the width of each."""
     x, line = 0.15, 0
     for wide in widths:
         if x + wide > LIT_WIDE and x > 0.15:
@@ -225,7 +225,7 @@ def _box(sheet: Sheet, left: float, top: float, wide: float, how: dict) -> None:
 
 
 def image_picture(paper: Paper, lit: LitImage) -> Sheet:
-    """Draw what the query attends to in an image, with a panel for each layer of image tokens."""
+    """Draw the query's attention to an image, with a panel for each layer of image tokens."""
     panels = [composed(one) for one in lit.layers()]
     wide = min(LIT_WIDE / len(panels), 4.5)
     tall = wide * panels[0].shape[0] / panels[0].shape[1]
@@ -239,7 +239,7 @@ def image_picture(paper: Paper, lit: LitImage) -> Sheet:
 
 BAR = 0.2  # width of a key or a term in inches
 TALL = 2.6  # height of the panel in inches
-Series = tuple[str, np.ndarray, str]  # its name, a number for each key, its colour
+Series = tuple[str, np.ndarray, str]  # name, a number for each key, colour
 
 
 def bars_picture(paper: Paper, row: BarRow) -> Sheet:
@@ -276,7 +276,7 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
 
 
 def carried_picture(paper: Paper, row: HeadView, found: Carried) -> Sheet:
-    """Draw each measure in shares of its sum over all keys. row: the query's, [1,K], with the keys to show."""
+    """Draw each measure as shares of its sum over all keys. row: the query's, [1,K], with the keys to show."""
     shown = slice(row.first_key, row.first_key + len(row.keys))
     measures = zip(measures_of(found), COLOURS, strict=False)
     series = [(name, shares_of(values)[shown], colour) for (name, values), colour in measures]
@@ -288,7 +288,7 @@ BETWEEN = 0.65  # inches between the strips and the bars
 
 
 def why_picture(paper: Paper, found: ScoreSplit) -> Sheet:
-    """Draw a score's strips, and bars of its largest terms if it is known what wrote query and key."""
+    """Draw a score's strips, and bars of its largest terms if the sources of query and key are known."""
     names = [say(name) for name, *_ in STRIPS]
     pairs = largest_pairs(found) if found.sources else []
     writers = [paper.said(f"{one} · {other}") for one, other, _ in pairs]

@@ -20,12 +20,12 @@ NAMED = ("unmask", "torch", "transformers")
 
 
 def version() -> str:
-    """The installed package's version, or "checkout"."""
+    """Return the installed package's version, or "checkout"."""
     return _of("unmask") or "checkout"
 
 
 def versions() -> str:
-    """The versions of the installed packages in NAMED: "unmask checkout, torch 2.13.0, transformers 5.23.0"."""
+    """Return the versions of the installed packages in NAMED: "unmask checkout, torch 2.13.0, transformers 5.23.0"."""
     found = {name: _of(name) for name in NAMED} | {"unmask": version()}
     return ", ".join(f"{name} {one}" for name, one in found.items() if one)
 
@@ -48,7 +48,7 @@ TERMS = N_(
 
 
 def masks_said(on: Sequence[str], lifted: Sequence[str], layer: str = "") -> str:
-    """Say which masks are on and which are lifted. layer: "L3" if its weights alone are recomputed under them, else
+    """Say which masks are on and which are lifted. layer: "L3" if only its weights are recomputed under them, otherwise
     ""."""
     held, up = (listed(map(mask_name, names)) for names in (on, lifted))
     held = held or say("none")
@@ -58,7 +58,7 @@ def masks_said(on: Sequence[str], lifted: Sequence[str], layer: str = "") -> str
 
 
 def caption(what: str, how: Sequence[str], *, masks: str, hashes: tuple[str, str], version: str) -> str:
-    """A caption that says enough to make the picture again. what: the content and the model; how: to read it; masks: in
+    """Return a caption from which the picture can be reproduced. what: content and model; how: to read it; masks: in
     words; hashes: SHA-256 of the text and of a target, "" if there is none; version: of the programs that made it."""
     text, target = (digits[:12] for digits in hashes)
     made = [say("Text: SHA-256 {digits}.", digits=text)]
@@ -67,12 +67,12 @@ def caption(what: str, how: Sequence[str], *, masks: str, hashes: tuple[str, str
 
 
 def of_heads(views: Sequence[HeadView], colours: Colours, top: float) -> list[str]:
-    """How to read a heatmap, or several of the same tokens. top: the weight of the last colour."""
+    """Explain a heatmap, or several of the same tokens. top: the weight of the last colour."""
     return [*_axes(views[0]), colours.words(top), *_hatched(any(view.any_blocked().any() for view in views))]
 
 
 def of_change(view: HeadView) -> list[str]:
-    """How to read a heatmap of changes."""
+    """Explain a heatmap of changes."""
     return [*_axes(view), say("Blue: the weight fell; red: it rose."), *_hatched(view.any_blocked().any())]
 
 
@@ -85,13 +85,13 @@ def _axes(view: HeadView) -> list[str]:
     queries, keys = f"{view.first}–{view.first + rows - 1}", f"{view.first_key}–{view.first_key + columns - 1}"
     if view.layers:
         return [say("Rows are layers, columns are keys {keys}.", keys=keys)]
-    if view.merged and rows == 1:  # the title names the several queries of its row
+    if view.merged and rows == 1:  # its row stands for the queries in the title
         return [say("Columns are keys {keys}.", keys=keys)]
     return [say("Rows are queries {queries}, columns are keys {keys}.", queries=queries, keys=keys)]
 
 
 def of_every(size: tuple[int, int], blocked: np.ndarray) -> list[str]:
-    """How to read all heads of a run of so many queries and keys. blocked: bool [L,H,S,S'], of each pixel."""
+    """Explain the picture of all heads. size: numbers of queries and keys. blocked: bool [L,H,S,S'], of each pixel."""
     (queries, keys), (rows, columns) = size, blocked.shape[2:]
     patch = []
     if rows < queries:
@@ -103,32 +103,32 @@ def of_every(size: tuple[int, int], blocked: np.ndarray) -> list[str]:
 
 
 def of_lines(least: float) -> list[str]:
-    """How to read lines between tokens."""
+    """Explain lines between tokens. least: the smallest weight with a line."""
     line = N_("A line joins a query and a key with a weight of at least {least}; thicker lines mean larger weights.")
     return [say(line, least=least)]
 
 
 def of_query(row: HeadView) -> list[str]:
-    """Which row of a head a picture of one query shows."""
+    """Name the query whose row a picture shows."""
     return [say("The query is {position}: “{token}”.", position=row.first, token=row.queries[0])]
 
 
 def of_carried(*, added: bool) -> list[str]:
-    """How to read what is carried from each key. added: whether what a key adds to the residual stream is known."""
+    """Explain the contributions of keys. added: whether what a key adds to the residual stream is known."""
     moved = say("|v| is the norm of a key's value vector; weight × |v| is the norm of its weighted value.")
     adds = say("adds: the norm of what the key adds to the residual stream, after the output projection.")
     return [moved, adds if added else "", say("Each is a share of its sum over all keys.")]
 
 
 def of_atlas(atlas: Atlas, x: str, y: str) -> list[str]:
-    """How to read all heads as points. x, y: names of measures."""
+    """Explain the scatter plot of all heads. x, y: names of measures."""
     titles = {"across": say(EVERY_MEASURE[x].title), "up": say(EVERY_MEASURE[y].title)}
     point = say("Each point is a head: {across} on the x axis, {up} on the y axis.", **titles)
     return [point, dotted(atlas, x, y)]
 
 
 def of_why(found: ScoreSplit) -> list[str]:
-    """How to read the parts of one cell's score."""
+    """Explain the parts of one cell's score."""
     both, _, each = reaches(found)
     how = [largest_dimensions(found), say(STRIP_COLOURS, both=both, each=each)]
     if found.sources is None:
@@ -138,6 +138,6 @@ def of_why(found: ScoreSplit) -> list[str]:
 
 
 def of_lit(row: HeadView) -> list[str]:
-    """How to read a text that is lit by one query's weights."""
+    """Explain a text that is coloured by one query's weights."""
     redder = say("The redder a token, the more attention it gets; weights of 0.005 or more are written below it.")
     return [redder, *_hatched(row.any_blocked().any())]

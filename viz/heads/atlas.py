@@ -1,5 +1,5 @@
-"""Heads measured over many texts: all heads as points of a scatter plot of two measures, and one head's distances as
-bars; as HTML, its tokens, its examples by decile and a list of ranked heads."""
+"""Measures of heads over many texts: a scatter plot of all heads by two measures, and bars of one head's distances; as
+HTML, its tokens, its examples by decile and a list of ranked heads."""
 
 import math
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from viz.html import filled, join, paragraph, table, tag, td, th, track
 from viz.numbers import percent, whole_percent
 from viz.palette import EVEN_SCALE, MARK, NOW, rgba
 
-LABELLED = 4  # at most so many points are labelled for each of the two measures
-ROOM = (0.12, 0.05)  # width and height of a label, in shares of the picture
+LABELLED = 4  # largest number of labelled points for each of the two measures
+ROOM = (0.12, 0.05)  # width and height of a label, as shares of the picture's
 GREY = "#8a919c"
 DASHED = {"dash": "dot", "width": 1, "color": GREY}
 HEIGHT, LOW = 470, 210
@@ -27,8 +27,8 @@ BIN_NAMES = [f"{low}" if low == high else f"{low}–{high}" if high < FARTHEST e
 
 
 def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigure:
-    """A scatter plot of all heads. x, y: names of measures. A point's customdata is its layer and head; a head without
-    a value of a measure has no point."""
+    """Draw all heads as a scatter plot. x, y: names of measures. A point's customdata is its layer and head; a head
+    without a value of a measure has no point."""
     across, up = atlas.measure(x), atlas.measure(y)
     places = measured(across, up)
     titles = say(EVERY_MEASURE[x].title), say(EVERY_MEASURE[y].title)
@@ -72,16 +72,16 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
 def _points(
     name: str, places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, marker: Part, hover: str = ""
 ) -> Part:
-    """A scatter trace of these heads by two measures [L,H]."""
+    """Return a scatter trace of these heads by two measures [L,H]."""
     x, y = ([float(values[place]) for place in places] for values in (across, up))
     return points(x, y, name, hover, marker=marker)
 
 
 def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
-    """Draw how far back the head attends as bars, and uniform attention as dashes."""
+    """Draw the head's attention by distance as bars, and uniform attention as dashes."""
     names, evenly = distance_names(atlas), say("uniform attention over all allowed keys")
     shares, even = (values[: len(names)] for values in (atlas.spread[layer, head], atlas.even_spread[layer]))
-    first = 0 if max(shares[0], even[0]) > 0 else 1  # no bar for later tokens if none may be seen
+    first = 0 if max(shares[0], even[0]) > 0 else 1  # no bar for later tokens if all are blocked
     places = list(range(len(names) - first))
     heights = bars(places, shares[first:], "share", "%{customdata}: %{y:.1%}", NOW)
     heights["customdata"] = names[first:]
@@ -93,20 +93,20 @@ def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
 
 
 def distance_names(atlas: Atlas) -> list[str]:
-    """The names of the bars, as far back as any row goes."""
+    """Return the names of the bars, up to the largest distance in any row."""
     bins = [name for name, even in zip(BIN_NAMES, atlas.even_spread[:, 2:].T, strict=True) if np.nanmax(even) > 0]
     return [say("later"), say("itself"), *bins]
 
 
 def measured(across: np.ndarray, up: np.ndarray) -> list[tuple[int, ...]]:
-    """The heads that have a point: those with a value of both measures."""
+    """Return the heads that have a point: those with a value of both measures."""
     return [place for place in np.ndindex(across.shape) if not np.isnan(across[place] + up[place])]
 
 
 def labelled(
     places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, chosen: tuple[int, int]
 ) -> list[tuple[int, ...]]:
-    """The heads to label: the chosen one and the largest by either measure, unless labels would overlap."""
+    """Return the heads to label: the chosen one and the largest by either measure, unless labels would overlap."""
     most = [sorted(places, key=lambda place: -values[place])[:LABELLED] for values in (up, across)]
     wide, tall = (float(np.nanmax(values) - np.nanmin(values)) or 1.0 for values in (across, up))
     found: list[tuple[int, ...]] = [one for one in places if one == chosen]
@@ -118,14 +118,14 @@ def labelled(
 
 
 def axis_title(name: str) -> str:
-    """The title of a measure's axis, with its unit."""
+    """Return the title of a measure's axis, with its unit."""
     measure = EVERY_MEASURE[name]
     title = say(measure.title)
     return title if measure.unit in ("share", "") else say("{measure}, {unit}", measure=title, unit=say(measure.unit))
 
 
 def axis_range(name: str, values: np.ndarray) -> list[float]:
-    """The range of an axis: from a little below 0 or the smallest value to a little above the largest."""
+    """Return the range of an axis: from a little below 0 or the smallest value to a little above the largest."""
     known = values[~np.isnan(values)]
     least, most = min(known.min(initial=0.0), 0.0), known.max(initial=0.0)
     end = 1.05 if EVERY_MEASURE[name].unit == "share" and most > 0.5 else 1.12 * (most or 1.0)
@@ -133,7 +133,7 @@ def axis_range(name: str, values: np.ndarray) -> list[float]:
 
 
 def even_at(atlas: Atlas, name: str) -> float | None:
-    """A measure's value for uniform attention; None unless it is the same in every layer."""
+    """Return a measure's value for uniform attention; None unless it is the same in every layer."""
     if name in OF_WEIGHTS:
         return None
     even = atlas.even[NAMES.index(name)]
@@ -143,18 +143,18 @@ def even_at(atlas: Atlas, name: str) -> float | None:
 
 
 def dotted(atlas: Atlas, x: str, y: str) -> str:
-    """Say what the scatter's dotted lines are; "" if it has none."""
+    """Explain the dotted lines of the scatter plot; "" if it has none."""
     even = any(even_at(atlas, name) is not None for name in (x, y))
     return say("Dotted: the value for uniform attention over all allowed keys.") if even else ""
 
 
-MAX_LISTED = 8  # at most so many heads of each pattern are listed
+MAX_LISTED = 8  # largest number of heads listed for each pattern
 NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names_heads]
 NO_INDUCTION = N_("None matches induction on these texts; try Random, where all tokens occur twice.")
 
 
 def amount(name: str, value: float) -> str:
-    """A measure's value with its unit: "41.3%", "3.2 tokens", "1.5 bits"."""
+    """Write a measure's value with its unit: "41.3%", "3.2 tokens", "1.5 bits"."""
     unit = result.MEASURES[name].unit
     if unit == "share":
         return percent(value)
@@ -164,7 +164,7 @@ def amount(name: str, value: float) -> str:
 
 
 def called(atlas: result.Atlas, place: tuple[int, ...]) -> str:
-    """The names of all patterns that the head matches; "" for most heads."""
+    """Return the names of all patterns that the head matches; "" for most heads."""
     return listed(say(result.MEASURES[name].title) for name in atlas.named(*place))
 
 
@@ -273,8 +273,7 @@ STYLE = """<style>
 
 
 def tokens_table(tokens: Sequence[result.TokenShare], what: str, none: str = "") -> Markup:
-    """A table of tokens with a share each. what: the table's heading. none: the sentence shown if there are no
-    tokens."""
+    """Return a table of tokens with a share each. what: the heading. none: the sentence shown if there is no token."""
     most = max((one.share for one in tokens), default=1.0) or 1.0
     head = [th(what, colspan=3), th(say("times"), "number")]
     rows = []
@@ -285,14 +284,14 @@ def tokens_table(tokens: Sequence[result.TokenShare], what: str, none: str = "")
 
 
 def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
-    """A table of ranked heads: name, weight, and the patterns that each matches."""
+    """Return a table of ranked heads: name, weight, and the patterns that each matches."""
     head = [th(say("head")), th(what, colspan=2), th(say("pattern"))]
     rows = [[td(name), td(percent(share), "number"), track(share, NOW), td(called)] for name, share, called in heads]
     return table([head, *rows])
 
 
 def deciles_html(deciles: Sequence[result.Decile], name: str) -> Markup:
-    """Each decile with its examples, the strongest first. name: the measure's."""
+    """Return each decile with its examples, the strongest first. name: of the measure."""
     parts = [Markup(STYLE)]
     for decile in deciles:
         low, high = amount(name, decile.low), amount(name, decile.high)

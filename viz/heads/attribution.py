@@ -1,5 +1,5 @@
-"""What one query of a head takes from each key, beside the plain weights; and the parts of one cell's score: query and
-key as strips, and tables of what wrote them.
+"""Contributions of keys to one query's output, beside the plain weights; and the parts of one cell's score: query and
+key as strips, and tables of the components that wrote them.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from viz.palette import NOW, STANDARD
 
 MAX_KEYS = 12  # rows of the table
 SMALLEST = 0.0005  # logits; a smaller change shows as 0
-APART = 0.05  # shares that differ by more are worth a sentence
+APART = 0.05  # smallest difference between shares that is reported
 WHY = N_(
     "{query} gives {key} {weight} of its weight; {carried} of the weighted values come from that key, whose value "
     "vector has norm {length:.3g} (weighted mean over all keys: {mean:.3g})."
@@ -29,7 +29,7 @@ ALONE = N_("{query} attends to {key} alone, whose value vector has norm {length:
 MAX_PAIRS, MAX_SOURCES = 10, 8  # rows
 SCORE = N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
 CAPPED = N_("The model caps it at ±{most:g}.")
-STRIPS = (  # a name, and the bottom and top in shares of the height
+STRIPS = (  # name, bottom and top as shares of the height
     (N_("query"), 0.72, 1.0),
     (N_("key"), 0.40, 0.68),
     (N_("product"), 0.0, 0.28),
@@ -37,7 +37,7 @@ STRIPS = (  # a name, and the bottom and top in shares of the height
 
 
 def carried_table(found: Carried, keys: Sequence[str]) -> str:
-    """An HTML table of the keys that contribute most by any of the measures, and of the rest together."""
+    """Return an HTML table of the keys that contribute most by any of the measures, and of the rest together."""
     columns = measures_of(found)
     largest = np.max([shares_of(values) for _, values in columns], axis=0)
     order = np.argsort(-largest, kind="stable")
@@ -53,7 +53,7 @@ def carried_table(found: Carried, keys: Sequence[str]) -> str:
 
 
 def _cells(found: Carried, columns: list[tuple[str, np.ndarray]], keys: np.ndarray) -> list[Markup]:
-    """Table cells with the sum of each measure over these keys, and its share of all keys' sum."""
+    """Return table cells with the sum of each measure over these keys, and its share of the sum over all keys."""
     cells = []
     for _, values in columns:
         amount = values[keys].sum()
@@ -68,7 +68,7 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
     if not found.weights.any():
         said = say("{query} attends to nothing, so its output is 0: every key is blocked.")
         return paragraph(filled(said, query=who), "key")
-    if np.count_nonzero(found.weights) == 1:  # of one key there are no shares or norms to compare
+    if np.count_nonzero(found.weights) == 1:  # nothing to compare one key with
         only = int(found.weights.argmax())
         about = {"key": tag("b", f"{only}: {keys[only]}"), "length": found.value_norms[only]}
         return paragraph(filled(say(ALONE), query=who, **about), "key")
@@ -87,7 +87,7 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
 
 
 def effect_table(found: DirectEffect) -> str:
-    """An HTML table of the tokens whose logits the head raises and lowers; a sentence if there is none."""
+    """Return an HTML table of the tokens whose logits the head raises and lowers; a sentence if there is none."""
     longest = max((abs(value) for _, value in (*found.up, *found.down)), default=0.0)
     if longest < SMALLEST:
         return tag("p", say("It adds nothing here that changes a logit by {least} or more.", least=SMALLEST))
@@ -100,13 +100,13 @@ def effect_table(found: DirectEffect) -> str:
 
 
 def measures_of(found: Carried) -> list[tuple[str, np.ndarray]]:
-    """The measures of the keys [K], each with its name."""
+    """Return the measures of the keys [K], each with its name."""
     added = [] if found.added is None else [(say("adds"), found.added)]
     return [(say("weight"), found.weights), (say("weight × |v|"), found.moved), *added]
 
 
 def shares_of(values: np.ndarray) -> np.ndarray:
-    """Each key's share of the sum [K]; zeros if the sum is 0."""
+    """Return each key's share of the sum [K]; zeros if the sum is 0."""
     total = values.sum(dtype=np.float64)
     return values / total if total else np.zeros(len(values))
 
@@ -129,14 +129,14 @@ def strips_figure(found: ScoreSplit, *, dark: bool) -> CachedFigure:
 
 
 def reaches(found: ScoreSplit) -> tuple[float, float, float]:
-    """The numbers that the last colours of the three strips stand for: of query, key and their products."""
+    """Return the absolute values of the last colours of the three strips: query, key and their products."""
     both = max(float(np.abs([found.q, found.k]).max()), 1e-9)
     return both, both, max(float(np.abs(found.by_dimension).max()), 1e-9)
 
 
 def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: str, blocked: Sequence[str]) -> str:
-    """Explain the cell's numbers. score: the softmax's input, after all that the model adds to q·k and caps. HTML if
-    query and key are."""
+    """Explain the cell's numbers. score: the softmax's input, after the model's soft-cap and bias. HTML if query and
+    key are."""
     said = [say(SCORE, query=query, key=key, score=signed(found.score), scale=found.scale)]
     said += [] if found.softcap is None else [say(CAPPED, most=found.softcap)]
     said += [say("The model adds its own bias, {added}.", added=signed(found.added))] if found.added else []
@@ -148,7 +148,7 @@ def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: 
 
 
 def largest_dimensions(found: ScoreSplit) -> str:
-    """Say which few dimensions make up most of the score."""
+    """Say which three dimensions contribute most to the score."""
     order = np.argsort(-np.abs(found.by_dimension))[:3]
     dimensions = listed(f"{place} ({signed(found.by_dimension[place])})" for place in order)
     return say("The {count} products sum to {score}; the largest are those of dimensions {dimensions}.",
@@ -156,7 +156,7 @@ def largest_dimensions(found: ScoreSplit) -> str:
 
 
 def largest_pairs(found: ScoreSplit) -> list[tuple[str, str, float]]:
-    """The pairs of sources with the largest terms, the largest first: the query's, the key's, and the term."""
+    """Return the pairs of sources with the largest terms, the largest first: the query's, the key's, and the term."""
     assert found.sources is not None
     assert found.terms is not None
     order = np.argsort(-np.abs(found.terms), axis=None, kind="stable")[:MAX_PAIRS]
@@ -165,14 +165,14 @@ def largest_pairs(found: ScoreSplit) -> list[tuple[str, str, float]]:
 
 
 def other_pairs(found: ScoreSplit) -> tuple[int, float]:
-    """How many pairs there are besides largest_pairs, and the sum of their terms."""
+    """Return the number of pairs besides largest_pairs, and the sum of their terms."""
     assert found.terms is not None
     pairs = largest_pairs(found)
     return found.terms.size - len(pairs), found.score - sum(term for *_, term in pairs)
 
 
 def pairs_table(found: ScoreSplit) -> str:
-    """An HTML table of the pairs of sources with the largest terms, the others together, and the sum: the score."""
+    """Return an HTML table of the pairs of sources with the largest terms, the others together, and the sum (score)."""
     pairs = largest_pairs(found)
     longest = max(abs(pairs[0][2]), 1e-9)
     rows = [[th(say("the query's")), th(say("the key's")), th(say("term"), "number", colspan=2)]]
@@ -187,7 +187,8 @@ def pairs_table(found: ScoreSplit) -> str:
 
 
 def sources_table(found: ScoreSplit, side: str) -> str:
-    """An HTML table of what each source of one side, "query" or "key", adds to the score, over all of the other."""
+    """Return an HTML table of the contribution of each source of one side, "query" or "key", to the score, summed over
+    the sources of the other side."""
     assert found.sources is not None
     assert found.terms is not None
     each = found.terms.sum(1 if side == "query" else 0)
@@ -204,6 +205,6 @@ def sources_table(found: ScoreSplit, side: str) -> str:
 
 
 def _term(value: float, longest: float | None = None) -> tuple[Markup, Markup]:
-    """Table cells with a number and its bar; `longest` fills a whole bar, None draws none."""
+    """Return table cells with a number and its bar. longest: the value of a full bar; None: no bar."""
     drawn = track(abs(value) / longest, NOW if value > 0 else STANDARD) if longest else td("", "track")
     return td(signed(float(value)), "number"), drawn

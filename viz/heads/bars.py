@@ -1,4 +1,4 @@
-"""One query's weights as bars, in the order of the text or the largest first, and a sentence on where they lie."""
+"""One query's weights as bars, in the order of the text or the largest first, and a sentence on their distribution."""
 
 from dataclasses import dataclass
 
@@ -28,23 +28,23 @@ MOVED_TOGETHER = N_("{query}: {moved} of its weight has moved compared with the 
 
 @dataclass(frozen=True, eq=False)
 class BarRow:
-    """One query over K keys. view: its row, [1,K]; standard: the row under the standard masks, None if the same."""
+    """One query's row over K keys. view: [1,K]; standard: the row under the standard masks, None if it is the same."""
 
     view: HeadView
     standard: HeadView | None
 
     @property
     def name(self) -> str:
-        """The query's position and token."""
+        """The query's position and token: "3: cat"."""
         return f"{self.view.first}: {self.view.queries[0]}"
 
     @property
     def now(self) -> np.ndarray:
-        """Weights [K]."""
+        """The weights [K]."""
         return self.view.weights[0]
 
     def largest(self, most: int = MAX_SORTED) -> np.ndarray:
-        """At most `most` keys, those with the largest weight in either row first, without keys blocked in both."""
+        """Return at most `most` keys, sorted by their largest weight in either row, without keys blocked in both."""
         views = [self.view] if self.standard is None else [self.view, self.standard]
         free = ~np.all([view.any_blocked()[0] for view in views], axis=0)
         order = np.argsort(-np.max([view.weights[0] for view in views], axis=0), kind="stable")
@@ -52,13 +52,13 @@ class BarRow:
 
 
 def row_of(view: HeadView, standard: HeadView | None, query: int) -> BarRow:
-    """The row at position `query` of whole views."""
+    """Return the row at position `query` of whole views."""
     rows, columns = (query, query + 1), (0, view.weights.shape[1])
     return BarRow(cropped(view, rows, columns), None if standard is None else cropped(standard, rows, columns))
 
 
 def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
-    """A bar for each key: all in the order of the text, or the largest alone. Blocked keys are marked as such."""
+    """Draw a bar for each key: all in the order of the text, or only the largest, sorted. Blocked keys have a cross."""
     names = np.array(axis_names(row.view)["x"], object)
     places = row.largest() if largest_first else np.arange(len(names))
     series = [(say("weight"), row.view, NOW)]
@@ -84,8 +84,8 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
 
 
 def where_it_lies(row: BarRow, named: BarRow | None = None) -> str:
-    """Say on how few keys the query's weight lies, or where changed masks moved it. HTML. named: the row whose weights
-    are quoted if not `row`, which may be a sum of queries."""
+    """Say on how many keys the query's weight is concentrated, or where changed masks moved it. HTML. named: the row
+    whose weights are quoted, by default `row`, which may be a sum of queries."""
     who = tag("b", row.name)
     if not row.now.any():
         return paragraph(filled(say("{query} attends to nothing: every key is blocked."), query=who), "key")
@@ -99,13 +99,13 @@ def where_it_lies(row: BarRow, named: BarRow | None = None) -> str:
 
 
 def _moved(who: Markup, row: BarRow, standard: HeadView, named: BarRow) -> Markup:
-    """Say what the changed masks did to the weights."""
+    """Say how much weight the changed masks moved, and from which keys to which."""
     now, before = row.now.astype(np.float64), standard.weights[0].astype(np.float64)
     if not before.any():
         words = say("{query} attends to nothing under the standard masks: every key is blocked.")
         return filled(words, query=who)
     change = now - before
-    share = (np.abs(change).sum() + abs(change.sum())) / 2  # the rest went to a sink, or came from it
+    share = (np.abs(change).sum() + abs(change.sum())) / 2  # the sums differ if a sink takes part
     opened = float(now[standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
     words = MOVED_TOGETHER if row.view.merged else MOVED  # a merged key is blocked only where all its cells are
     moved = filled(say(words), query=who, moved=percent(share), opened=percent(opened))
@@ -122,9 +122,9 @@ def _moved(who: Markup, row: BarRow, standard: HeadView, named: BarRow) -> Marku
 
 
 def rest_words(row: BarRow, shown: int) -> str:
-    """Say what the bars of the largest keys leave out; "" if that is nothing."""
+    """Say how many keys, with which weight, the bars of the largest keys leave out; "" if none. shown: their number."""
     rest = row.largest(len(row.now))[shown:]
     if not len(rest):
         return ""
-    share = percent(float(row.now[rest].sum() / (row.now.sum() or 1)))  # not 1 for several queries, or with a sink
+    share = percent(float(row.now[rest].sum() / (row.now.sum() or 1)))  # the sum is not 1 for several queries or a sink
     return say("All other keys ({count:,}): {share} of the weight.", count=len(rest), share=share)

@@ -1,8 +1,8 @@
-"""A head's cells as bytes for the browser (components/cells.js): exact weights, and for each cell what blocks it; its
+"""A head's cells as bytes for the browser (components/cells.js): exact weights, and the masks that block each cell; its
 heatmap, or the difference of two, for components/heatmap.js.
 
-Weights go as float32, and every view writes them by one rule (`weight_text`): the same cell has the same number in the
-heatmap's tooltip, in a lit token, at an arc, at a bar and in the table.
+Weights are sent as float32, and every view formats them the same way (`weight_text`): a cell has the same number in the
+heatmap's tooltip, at a highlighted token, at an arc, at a bar and in the table.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ MERGED = {
     ),
 }
 DIGITS = Decimal("0.0001")
-MAX_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, if they cannot be compressed
-COLOURS = 255  # colours of a palette
+MAX_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, if incompressible
+COLOURS = 255  # number of colours of a palette
 
 
 def weight_text(weight: float) -> str:
@@ -44,7 +44,7 @@ def merged_words(by: str) -> str:
 
 
 def window(begin: int, end: int, centre: int, most: int) -> tuple[int, int]:
-    """At most `most` positions around the centre, out of begin up to but without end."""
+    """Return a range of at most `most` positions around the centre, within [begin, end)."""
     if end - begin <= most:
         return begin, end
     first = min(max(centre - most // 2, begin), end - most)
@@ -54,8 +54,8 @@ def window(begin: int, end: int, centre: int, most: int) -> tuple[int, int]:
 def around(view: HeadView, part: tuple[int, int], query: int, most: int) -> HeadView:
     """Crop a whole view to at most `most` queries and keys of `part` around the query.
 
-    part: the first position to choose from, and the one after the last. The rows and columns of a rectangle are
-    different texts: it is cropped to its first keys.
+    part: the first available position, and the one after the last. If the numbers of queries and keys differ, they are
+    different texts: the view is cropped to its first keys.
     """
     rows, columns = view.weights.shape
     if rows == columns:
@@ -65,8 +65,8 @@ def around(view: HeadView, part: tuple[int, int], query: int, most: int) -> Head
 
 
 def cells_packet(views: Sequence[HeadView], header: dict[str, Any], *, scored: bool = False) -> bytes:
-    """The packet of heads over the same queries and keys. Its planes: weights float32 [n,Q,K]; which of the header's
-    reasons blocks each cell, uint16 [n,Q,K], 0 for none; and, if scored, the scaled scores, float32 [n,Q,K].
+    """Return the packet of heads over the same queries and keys. Its planes: weights float32 [n,Q,K]; which of the
+    header's reasons blocks each cell, uint16 [n,Q,K], 0 for none; and, if scored, the scaled scores, float32 [n,Q,K].
 
     header: further entries of the packet's header.
     """
@@ -78,10 +78,10 @@ def cells_packet(views: Sequence[HeadView], header: dict[str, Any], *, scored: b
 
 
 def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
-    """The header entries on the cells of heads over the same queries and keys; and which of its reasons blocks each
-    cell, uint16 [n,Q,K]."""
+    """Return the header entries on the cells of heads over the same queries and keys, and which of its reasons blocks
+    each cell, uint16 [n,Q,K], 0 for none."""
     one = views[0]
-    reasons: dict[str, list[dict[str, Any]]] = {}  # each reason's words, and the hatching of its masks
+    reasons: dict[str, list[dict[str, Any]]] = {}  # text of a reason -> hatching of its masks
     planes = np.zeros((len(views), *one.weights.shape), "<u2")
     for plane, view in zip(planes, views, strict=True):
         for reason, cells in blocked_groups(view):
@@ -101,21 +101,21 @@ def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
-    """float32, -1 to 1 -> int, -10,000 to 10,000: the digits of weight_text, a tie rounded away from 0.
+    """Convert float32, -1 to 1, to int, -10,000 to 10,000: the digits of weight_text, a tie rounded away from 0.
 
-    float64 holds the product exactly: 24 binary digits times 14.
+    float64 represents the product exactly: 24 binary digits times 14.
     """
     return (np.sign(numbers) * np.floor(np.abs(numbers, dtype=np.float64) * 10_000 + 0.5)).astype(np.int32)
 
 
 def room_for(view: HeadView, cells: int = MAX_CELLS) -> int:
-    """How many heads of this size fit into so many cells; at least 1."""
+    """Return how many heads of this size fit into `cells` cells; at least 1."""
     return max(cells // view.weights.size, 1)
 
 
 def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False, most: float | None = None) -> bytes:
-    """A head's packet for heatmap.js. query: the position whose row is framed, -1 for none. small: leave out the
-    tokens' names. most: the weight that gets the last colour, by default head_range's."""
+    """Return a head's packet for heatmap.js. query: the position whose row is framed, -1 for none. small: leave out the
+    tokens' names. most: the weight of the last colour, by default head_range(view)."""
     about = {
         "name": name,
         "most": head_range(view) if most is None else most,
@@ -126,36 +126,37 @@ def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False
 
 
 def growing_packet(view: HeadView, *, name: str, query: int, alt: str) -> bytes:
-    """The packet of a head that grows by a row at every token, in one size, with scores. alt: the same in words."""
+    """Return the packet of a head that grows by a row with every token, at a fixed size, with scores. alt: alternative
+    text."""
     header = picture_header(query) | {"name": name, "most": head_range(view), "grows": True, "alt": alt}
     return cells_packet([view], header, scored=True)
 
 
 def difference_packet(change: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
-    """Like picture_packet, for a change as `changed` returns it."""
+    """Return the packet of a change, as `changed` returns it, for heatmap.js. Arguments: see picture_packet."""
     about = {"name": name, "most": change_range(change), "small": small, "titles": axis_titles(change)}
     return cells_packet([change], difference_header(query) | about)
 
 
 def picture_header(query: int) -> dict[str, Any]:
-    """The header of weights for heatmap.js, without a head's name and `most`, the value of the last colour."""
+    """Return the header of weights for heatmap.js, without a head's name and `most`, the value of the last colour."""
     return _header("weight", query, [stops(COLOURS)] * 2)
 
 
 def difference_header(query: int) -> dict[str, Any]:
-    """Like picture_header, for changes."""
+    """Return the header of changes for heatmap.js, without a head's name and `most`."""
     return _header("change", query, [stops(COLOURS, diverging(dark)) for dark in (False, True)])
 
 
 def change_range(change: HeadView) -> float:
-    """The size of the change that gets the last colour at either end."""
+    """Return the absolute change that has the last colour at either end."""
     return max(float(np.abs(change.weights).max(initial=0.0)), 0.01)
 
 
 def changed(now: HeadView, other: HeadView) -> HeadView:
-    """The weights of now less those of the other, float32 [Q,K]; blocked are the cells that both block.
+    """Return the weights of `now` minus those of `other`, float32 [Q,K]; blocked: the cells blocked in both.
 
-    Raises ValueError for heads over other tokens.
+    Raises ValueError for heads over different tokens.
     """
     if (now.queries, now.keys) != (other.queries, other.keys):
         one, two = (f"{len(view.queries)} × {len(view.keys)} ({' '.join(view.queries[:4])} …)" for view in (now, other))

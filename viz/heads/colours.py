@@ -1,4 +1,4 @@
-"""What a heatmap's colours mean: which palette, up to which weight, and how brightness goes with it."""
+"""Colour settings of a heatmap: the palette, the weight of the last colour, and brightness as a function of weight."""
 
 import math
 from dataclasses import dataclass
@@ -18,18 +18,19 @@ from viz.html import numbered
 from viz.mask_styles import mask_names
 from viz.palette import SEQUENTIAL, sequential
 
-MAX_ROWS = 64  # at most so many rows and columns
-STEP = 32  # the part of a long text shown moves by so many queries: it stays for most moves
+MAX_ROWS = 64  # largest number of rows and of columns
+STEP = 32  # queries by which the shown part of a long text moves, so that it stays for most moves of the query
 
 
 def shown(view: HeadView, part: tuple[int, int], query: int) -> HeadView:
-    """The part of a whole view that the table holds: around the query."""
+    """Return the part of a whole view around the query that the table shows. part: as in `around`."""
     steps = (query - part[0] + STEP // 2) // STEP
     return around(view, part, part[0] + steps * STEP, MAX_ROWS)
 
 
 def numbers_table(view: HeadView) -> pd.DataFrame:
-    """A table of weights as text: a row for each query and a column for each key, named "position: token"."""
+    """Return a table of weights as text, with a row for each query and a column for each key, named "position: token";
+    a blocked cell has the names of its masks."""
     cells = np.array([[weight_text(weight) for weight in row] for row in view.weights], object)
     for names, blocked in blocking(view):
         cells[blocked] = mask_names(names)
@@ -38,7 +39,7 @@ def numbers_table(view: HeadView) -> pd.DataFrame:
 
 
 def key_names(view: HeadView) -> list[str]:
-    """The names of the columns in numbers_table."""
+    """Return the names of the columns in numbers_table."""
     return numbered(view.keys, view.first_key)
 
 
@@ -56,15 +57,15 @@ Brightness = Literal["root", "linear"]
 
 @dataclass(frozen=True)
 class Colours:
-    """palette: a key of PALETTES. range: whether the upper end is the largest weight, 1, or the 99th percentile of
-    weights that are not blocked. brightness: whether it goes with the weight's square root or the weight itself."""
+    """Colour settings. palette: a key of PALETTES. range: whether the upper end is the largest weight, 1, or the 99th
+    percentile of allowed weights. brightness: whether it grows with the weight's square root or the weight itself."""
 
     palette: str = "viridis"
     range: Range = "largest"
     brightness: Brightness = "root"
 
     def top(self, *views: HeadView) -> float:
-        """The weight of the brightest colour, in all pictures of these views."""
+        """Return the weight of the brightest colour in all pictures of these views."""
         if self.range == "one":
             return 1.0
         if self.range == "largest":
@@ -73,11 +74,11 @@ class Colours:
         return max(math.ceil(float(np.percentile(free, PERCENT)) * 1000) / 1000, 0.001) if free.size else 1.0
 
     def scale(self) -> list[list[float | str]]:
-        """A plotly colour scale."""
+        """Return the plotly colour scale."""
         return sequential(PALETTES[self.palette], 2 if self.brightness == "root" else 1)
 
     def words(self, top: float) -> str:
-        """What the colours mean, in a sentence."""
+        """Explain the colours in a sentence. top: the weight of the brightest colour."""
         digits = 3 if self.range == "percentile" else 2
         parts = [say("Colours run from 0 to {most}", most=f"{top:.{digits}f}")]
         if self.range == "percentile":
@@ -87,7 +88,7 @@ class Colours:
         return say("{clauses}.", clauses=listed(parts, N_("; ")))
 
     def given_to(self, picture: CachedFigure, *views: HeadView) -> CachedFigure:
-        """Recolour the heatmaps of weights in viz.head's picture of these views."""
+        """Recolour the heatmaps of weights in viz.head's figure of these views."""
         if self == STANDARD_COLOURS:
             return picture  # it has these colours already
         parts = [say("weight")]

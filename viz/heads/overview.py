@@ -1,5 +1,5 @@
-"""Every head of every layer as one packet of bytes for the overview component (components/overview.js); loss and head
-patterns over the steps of a training.
+"""All heads of all layers as one packet of bytes for the overview component (components/overview.js); loss and head
+patterns over training steps.
 
 A pixel is one byte: 0 to 254 for a weight from 0 to 1, 255 where every cell of the patch is blocked.
 """
@@ -44,13 +44,13 @@ def overview_packet(
     measures: Mapping[str, np.ndarray] | None = None,
     by: tuple[str, bool] | None = None,
 ) -> bytes:
-    """All heads as a packet. thumbnails float [L,H,S,S'], weights from 0 to 1; blocked bool [L, H or 1, S, S']; layer
-    and head: the chosen one.
+    """Return a packet of all heads. thumbnails float [L,H,S,S'], weights from 0 to 1; blocked bool [L, H or 1, S, S'];
+    layer and head: the chosen one.
 
     numbers: of each layer in the network, where they are not 0, 1, 2 …: some networks have layers without attention.
     measures: by their names in TITLES, shares from 0 to 1 [L,H], NaN where there is nothing to measure; those that are
     NaN or 0 everywhere are left out. by: the measure that dims heads, "" for none, and whether heads are sorted by it;
-    None: the view remembers what is chosen on it.
+    None: the component keeps the user's choice.
 
     The packet's planes: the palette's 255 RGB triples, the pixels [L,H,S,S'], and each measure's [L,H], float32.
     """
@@ -58,7 +58,7 @@ def overview_packet(
     pixels[np.broadcast_to(blocked, pixels.shape)] = BLOCKED
     layers, heads, tall, wide = pixels.shape
     some = {name: share for name, share in (measures or {}).items() if np.nan_to_num(share).any()}
-    hatch = ink("causal", "#8c929ebf") | {"ground": "#8c929e29"}  # for all masks: thumbnails have no room for several
+    hatch = ink("causal", "#8c929ebf") | {"ground": "#8c929e29"}  # for all masks: thumbnails are too small for several
     header = {
         "layers": layers,
         "heads": heads,
@@ -84,8 +84,8 @@ def steps_figure(
     now: int | None,
     logged: Mapping[str, Sequence[tuple[int, float]]] | None = None,
 ) -> go.Figure:
-    """losses [S] in nats, shares of one head [S] each, 0 to 1, by their names; now: the step that is shown. logged:
-    what the training itself logged, (step, loss) by the names in LOGGED."""
+    """Draw losses [S] in nats and shares of one head [S] each, 0 to 1, by their names in TAGS, over training steps.
+    now: the step shown. logged: the losses logged by the training itself, (step, loss) by the names in LOGGED."""
     names = [name for name in TAGS if np.isfinite(shares[name]).any()]
     parts = [
         scatter(list(steps), shares[name], say(TITLES[name]), "%{y:.2f}", mode="lines+markers", line={"color": colour})

@@ -1,4 +1,4 @@
-"""Packets for the browser: a text whose tokens are lit by how much another attends to them (components/tokens.js);
+"""Packets for the browser: a text whose tokens are coloured by how much another attends to them (components/tokens.js);
 and two columns of tokens with lines between them, for one head or several (components/arcs.js)."""
 
 import math
@@ -14,13 +14,13 @@ from viz.heads.cells import around, cells_packet
 from viz.numbers import number, percent
 from viz.palette import NOW
 
-MAX_TOKENS = 128  # of each text: as many as the heatmap shows single cells
-FAINT = 0.1  # a weight below it is lit too weakly to be seen
+MAX_TOKENS = 128  # of each text: up to this length the heatmap shows single cells
+FAINT = 0.1  # the colour of a smaller weight is too faint to be visible
 tokens_part = partial(around, most=MAX_TOKENS)  # the part of a whole view around the query
-MAX_ARC_TOKENS = 64  # of each text: more lines would be a grey area
+MAX_ARC_TOKENS = 64  # of each text: lines between more tokens would look like a grey area
 COLOURS = (NOW, "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # the chosen head's, then Okabe and Ito's
 MAX_HEADS = len(COLOURS)
-MIN_LINE, SMALLEST_LINE = 0.1, 0.0001  # the smallest weight with a line: by default, and at all
+MIN_LINE, SMALLEST_LINE = 0.1, 0.0001  # the smallest weight with a line: by default, and as the lowest setting
 arcs_part = partial(around, most=MAX_ARC_TOKENS)
 
 
@@ -35,12 +35,12 @@ def tokens_packet(
     across: bool = False,
     choices: Mapping[str, bool | float | None] | None = None,
 ) -> bytes:
-    """A head's packet for tokens.js. query, pins: positions in the whole text. among: the positions that keys can move
-    the query to, as the first and the one after the last.
+    """Return a head's packet for tokens.js. query, pins: positions in the whole text. among: the positions that the
+    arrow keys can move the query to, as the first and the one after the last.
 
-    towards: "at": each token is lit by how much the one pointed at attends to it; "by": by how much it attends to that
-    one. across: whether the keys are another text. choices: "values", whether each token's weight is written beside
-    it, if the page remembers that; else the view does.
+    towards: "at": a token's colour is the weight with which the hovered token attends to it; "by": with which it
+    attends to the hovered token. across: whether the keys are another text. choices: "values", whether each token's
+    weight is written beside it, if the page stores that setting; otherwise the component does.
     """
     header = {"name": name, "query": query, "among": among, "pins": list(pins), "towards": towards, "across": across}
     header |= {"brightest": brightest(view), "words": words("cells", "tokens")}
@@ -48,14 +48,14 @@ def tokens_packet(
 
 
 def brightest(view: HeadView) -> float:
-    """The weight that is lit most strongly: 1, or the largest one shown if attention is spread over so many tokens that
-    nothing would be seen."""
+    """Return the weight of the strongest colour: 1, or the largest one shown if attention is spread over so many tokens
+    that all colours would be invisible."""
     largest = float(view.weights.max(initial=0.0))
     return largest if 0 < largest < FAINT else 1.0
 
 
 def light_words(view: HeadView) -> str:
-    """Say that the largest weight looks like 1, if it does; else ""."""
+    """Say that the largest weight has the colour of 1, if it does; otherwise ""."""
     most = brightest(view)
     if most == 1:
         return ""
@@ -63,7 +63,7 @@ def light_words(view: HeadView) -> str:
 
 
 def left_out(whole: HeadView, part: HeadView, query: int) -> str:
-    """Say which tokens are shown, and how much of the query's weight goes to others; "" if all are shown."""
+    """Say which tokens are shown, and how much of the query's weight is on others; "" if all are shown."""
     rows, columns = part.weights.shape
     if (rows, columns) == whole.weights.shape:
         return ""
@@ -73,14 +73,14 @@ def left_out(whole: HeadView, part: HeadView, query: int) -> str:
         return say(words, query=query, **shown)
     keys = slice(part.first_key, part.first_key + columns)
     row = whole.weights[query].astype(np.float64)
-    beyond = float(np.delete(row, keys).sum() / (row.sum() or 1))  # not 1 for several queries, or with a sink
+    beyond = float(np.delete(row, keys).sum() / (row.sum() or 1))  # the sum is not 1 for several queries or a sink
     words = N_("Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.")
     return say(words, share=percent(beyond), **shown)
 
 
 def least_line(view: HeadView) -> float:
-    """The smallest weight with a line by default: MIN_LINE, or less where attention is spread so widely that fewer
-    than half of the queries would have a line."""
+    """Return the smallest weight with a line by default: MIN_LINE, or less if attention is spread so widely that there
+    would be fewer lines than half the number of queries."""
     largest = np.sort(view.weights, axis=None)[::-1][: len(view.queries) // 2 + 1]
     enough = float(min(largest[largest > 0], default=MIN_LINE))
     if enough >= MIN_LINE:
@@ -99,10 +99,10 @@ def arcs_packet(
     across: bool = False,
     choices: Mapping[str, bool | float | None] | None = None,
 ) -> bytes:
-    """The packet for arcs.js of heads over the same part of a text, the chosen one first. query: a position in the
-    whole text; among: the positions that keys can move it to, as the first and the one after the last. first_token:
-    the key that can be hidden. across: whether the keys are another text. choices: "least", the smallest weight with
-    a line, None for least_line, and "hide_first", if the page remembers them; else the view does.
+    """Return the packet for arcs.js of heads over the same part of a text, the chosen one first. query: a position in
+    the whole text; among: the positions that the arrow keys can move it to, as the first and the one after the last.
+    first_token: the key that can be hidden. across: whether the keys are another text. choices: "least", the smallest
+    weight with a line, None for least_line, and "hide_first", if the page stores them; otherwise the component does.
     """
     header = {
         "name": names[0],

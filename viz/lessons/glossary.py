@@ -1,5 +1,5 @@
 """A small SVG for each word of the glossary, with queries as rows and keys as columns; a lesson's prose, in which these
-words open; and its formulas."""
+words open their cards; and its formulas."""
 
 import math
 import re
@@ -16,13 +16,13 @@ from lessons.glossary import Term, glossary
 from viz.html import join, svg_image, tag
 from viz.palette import ALLOWED, MARK, MASK_COLOURS, NOW, SEQUENTIAL
 
-SIDE, CELL = 5, 14  # cells a side, and pixels of a cell
+SIDE, CELL = 5, 14  # cells per side, and a cell's side in pixels
 LINE = "#868C96"  # visible in both themes
 DARK, MIDDLE, BRIGHT = SEQUENTIAL[1], SEQUENTIAL[5], SEQUENTIAL[9]
 
 
 def _svg(parts: Iterable[Markup], wide: int = SIDE * CELL) -> Markup:
-    """An SVG without alt text, since the word beside it says what it shows."""
+    """Return an SVG without alternative text, since the word beside it says what it shows."""
     return svg_image(parts, wide, SIDE * CELL)
 
 
@@ -99,12 +99,12 @@ PICTURES: Mapping[str, Callable[[], Markup]] = {
 }
 
 
-WORD = "word:"  # the link [heads](word:head) opens the word's card in place
-# addresses that open without the app: of the web, and of a course's pages
+WORD = "word:"  # the link [heads](word:head) opens the word's card on the page
+# addresses that work without the app: of the web, and of a course's pages
 WITHOUT_APP = re.compile(r"[a-z][a-z\d+.-]*:|//|#|[^?#]*\.html", re.IGNORECASE)
 
 BUTTON = Markup('<span class="whole"><button type="button" class="word" popovertarget="{}">')
-CLOSING = re.compile(r"[,.;:!?)\]”’…，。；：！？）、】」』]*")  # stays on the line of the word before it
+CLOSING = re.compile(r"[,.;:!?)\]”’…，。；：！？）、】」』]*")  # punctuation that must stay on the line of its word
 
 
 @cache
@@ -114,7 +114,7 @@ def _parser() -> MarkdownIt:
 
 def prose(markdown: str, name: str, *, app: bool = True) -> Markup:
     """Render a lesson's Markdown; words of the glossary open as cards. name: unique on the page, for the cards' ids.
-    app: whether links can open pages of the app; where they cannot, they become text."""
+    app: whether links can open pages of the app; if not, they become text."""
     tokens = _parser().parse(markdown)
     used: dict[str, Term] = {}
     for token in tokens:
@@ -128,13 +128,14 @@ def prose(markdown: str, name: str, *, app: bool = True) -> Markup:
 
 
 def card(word: str, term: Term) -> Markup:
-    """A word of the glossary with its picture."""
+    """Return the card of a word of the glossary: its picture, title and meaning."""
     title = tag("b", term.title)
     return join([PICTURES[word](), tag("div", join([title, tag("p", term.meaning)]))])
 
 
 def _link_words(tokens: list[Token], name: str, used: dict[str, Term], app: bool) -> None:
-    """Turn links to words into buttons that open their cards; links to what is not there become text."""
+    """Turn links to words into buttons that open their cards; links to unknown words and missing pages become text.
+    used: filled with the linked words."""
     known, closing = glossary(), []
     for token, after in zip_longest(tokens, tokens[1:]):
         if token.type == "link_open":
@@ -158,5 +159,5 @@ def _link_words(tokens: list[Token], name: str, used: dict[str, Term], app: bool
 
 
 def formula(latex: str) -> Markup:
-    """A step's formula as MathML, for pages without Streamlit."""
+    """Return a step's formula as MathML, for pages without Streamlit."""
     return tag("div", Markup(mathml(latex)) or tag("code", latex), class_="formula")

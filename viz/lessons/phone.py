@@ -1,4 +1,4 @@
-"""A lesson's step as the phones of a class get it: HTML and the packets of pictures, made once for all of them."""
+"""A lesson's step for the phones of a class: HTML and the packets of pictures, made once for all phones."""
 
 import base64
 import gzip
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from lessons.lesson import Lesson, Step
     from lessons.questions import Answer
 
-WIDE, TALL = 600, 260  # size of the picture of curves, in its own units
+WIDE, TALL = 600, 260  # width and height of the picture of curves, in SVG units
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What a phone shows of a step's run. canvases: each with its title. hatched: whether some have blocked cells."""
+    """Pictures of a step's run for a phone. canvases: each with its title. hatched: whether some have blocked cells."""
 
     html: Markup | str = ""
     canvases: Sequence[tuple[str, Canvas]] = ()
@@ -39,7 +39,7 @@ class Drawn:
 @dataclass(frozen=True, eq=False)
 class PhoneStep:
     """A step of a lesson for phones. number: from 1. name: the key of stored answers to it. answer: None without a
-    question. counts: how often each choice was given, None until this is shown."""
+    question. counts: how often each choice was given, None until the answer is shown."""
 
     lesson: "Lesson"
     number: int
@@ -53,7 +53,8 @@ class PhoneStep:
         return self.lesson.steps[self.number - 1]
 
     def body(self) -> bytes:
-        """Gzipped JSON: name, html, its lang, and once the answer is shown, said for each choice, last for none."""
+        """Return gzipped JSON: name, html, its lang and, once the answer is shown, said: the reply to each choice, the
+        last one to no choice."""
         step = self.step
         parts = [_above(self.lesson, self.number), prose(step.prose, "prose")]
         parts += [formula(step.formula)] if step.formula else []
@@ -79,14 +80,14 @@ class PhoneStep:
 
 
 def failed_body(lesson: "Lesson", number: int, name: str) -> bytes:
-    """A step that cannot be drawn. number: from 1."""
+    """Return the message for a step that cannot be drawn, as gzipped JSON. number: from 1."""
     parts = (_above(lesson, number), tag("p", say("This step is on the teacher's screen.")))
     return _sent({"name": name, "html": join(parts)})  # not shown
 
 
 def end_body(lesson: "Lesson", name: str, right: Mapping[str, Sequence[int]]) -> bytes:
-    """The lesson's summary, under which a phone counts its own answers. right: by the names of the steps whose answers
-    were shown, the right choices; so a phone that missed a reveal counts like the others."""
+    """Return the lesson's summary as gzipped JSON, under which a phone counts its own answers. right: the right choices
+    by the names of the steps whose answers were shown, so that a phone that missed one counts like the others."""
     asked = sum(step.ask is not None for step in lesson.steps)
     parts = (tag("p", lesson.title, class_="note"), tag("h1", say("Summary")))
     html = join((*parts, prose(lesson.summary or lesson.aim, "summary"), tag("p", id="score")))  # not shown
@@ -94,7 +95,8 @@ def end_body(lesson: "Lesson", name: str, right: Mapping[str, Sequence[int]]) ->
 
 
 def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
-    """A running training: its losses in nats a character, and those of earlier ones. steps: where it will end."""
+    """Return the losses of a running training and of earlier ones, in nats per character, as gzipped JSON. steps: the
+    last step."""
     top = max((float(max(line.y)) for line in lines if len(line.y)), default=1.0)
     drawn, legend = Markup(), Markup()
     for line in lines:
@@ -114,8 +116,8 @@ def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
 def losses_table(
     pieces: Sequence[str], one: np.ndarray, other: np.ndarray | None, names: Sequence[str], title: str
 ) -> Markup:
-    """A table of the losses of tokens or texts in nats/token, with bars; NaN where there is none. other: losses to
-    compare with; left out unless there are as many. names: of both; of one run alone before a change, its own."""
+    """Return a table of the losses of tokens or texts in nats/token, with bars; NaN where there is none. other: losses
+    to compare with; left out if their number differs. names: of both; one name if there is nothing to compare with."""
     series = [(names[0], one, NOW if len(names) > 1 else STANDARD)]
     if other is not None and len(other) == len(one):
         series.append((names[1], other, STANDARD))
@@ -133,7 +135,7 @@ def losses_table(
 
 
 def bars(answer: "Answer", counts: Mapping[int, int], *, right: bool) -> Markup:
-    """Bars of how often each choice was given. right: whether to mark the right ones."""
+    """Return bars of how often each choice was given. right: whether to mark the right ones."""
     total = sum(counts.values())
     items = []
     for number, choice in enumerate(answer.choices):
@@ -147,7 +149,7 @@ def bars(answer: "Answer", counts: Mapping[int, int], *, right: bool) -> Markup:
 
 @cache
 def phone_page(language: str) -> bytes:
-    """The document that a phone opens, as gzip."""
+    """Return the document that a phone opens, gzipped. language: of its own texts."""
     with spoken(language):
         said = words("phone")
         code = f"const words = {json.dumps(said)};\n".replace("<", "\\u003c")
@@ -160,7 +162,7 @@ def phone_page(language: str) -> bytes:
 
 
 def language_of(accepted: str) -> str:
-    """The first of our languages that an Accept-Language names."""
+    """Return the first language of an Accept-Language header that the app has; English by default."""
     named = [one.strip()[:2].lower() for one in accepted.split(",")]
     return next((one for one in named if one in LANGUAGES), ENGLISH)
 

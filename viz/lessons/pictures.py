@@ -1,6 +1,6 @@
 """The pictures of a lesson's step that are HTML: vectors as strips of colour, a row of four tokens with its numbers,
-the lengths of values, and the curves of a training. Their text is as large as the text around them. And what a token
-attends to in an image; before that is asked, the image and the words alone.
+the norms of values, and training curves, with text as large as the text around them. Also a token's attention to an
+image and, before it is shown, the image and the words alone.
 
 Sizes: P image tokens, which come first in a row.
 """
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from model.heads.vectors import FourTokens, FourTokensSteps, HeadVectors, RunScores
 
 DRAWN = frozenset({"embedding", "qkv", "output", "logits", "norms", "numbers", "training"})  # values of a step's `show`
-MAX_KEYS = 8  # the values of so many keys are drawn
+MAX_KEYS = 8  # largest number of keys whose values are drawn
 FOUR = ("the", "cat", "sat", "down")
 COLOURS = {one[0]: rgb(str(one[1])) for one in diverging(dark=False)}
 _Curve = tuple[str, list[float], str]  # a line of a panel: its name, a number for each run, its colour
 
 
 def picture(show: str, data: "PictureData", labels: Sequence[str], query: int, keys: Sequence[str] = ()) -> Markup:
-    """Draw what a step shows of one row of its run. labels: its tokens. keys: the other text's, if there is one."""
+    """Draw a step's picture of one batch row of its run. show: the step's setting, in DRAWN. labels: the row's tokens.
+    keys: those of the source in cross-attention, otherwise empty."""
     if isinstance(data, np.ndarray):
         about = say("Each token's vector of {count} numbers, as it enters the first layer.", count=data.shape[1])
         return _figure(_strips(labels, data, query), _about_colours(about))
@@ -53,7 +54,7 @@ def _about_colours(words: str) -> str:
 
 
 def _strips(labels: Sequence[str], vectors: np.ndarray, query: int | None) -> Markup:
-    """A table with a row for each vector: its label, and its numbers as colours."""
+    """Return a table with a row for each vector: its label, and its numbers as colours."""
     reach = float(np.abs(vectors).max()) or 1.0
     rows = [
         [th(shortened(label, 12), "query" if place == query else "token"), td(_strip(vector, reach), "strip")]
@@ -63,7 +64,7 @@ def _strips(labels: Sequence[str], vectors: np.ndarray, query: int | None) -> Ma
 
 
 def _strip(values: np.ndarray, reach: float) -> Markup:
-    """Numbers from -reach to reach as a picture one pixel high, transparent at 0."""
+    """Return numbers from -reach to reach as an image one pixel high, transparent at 0."""
     pixels = np.zeros((1, len(values), 4), np.uint8)
     pixels[0, :, :3] = np.where(values[:, None] > 0, COLOURS[1.0], COLOURS[0.0])
     pixels[0, :, 3] = np.round(255 * np.clip(np.abs(values) / reach, 0, 1) ** 0.7)
@@ -107,7 +108,7 @@ def _norms(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequenc
 
 
 def numbers(given: "FourTokens", steps: "FourTokensSteps | None") -> Markup:
-    """A table of the row of four tokens; without steps it has only what is given."""
+    """Return a table of the row of four tokens. steps: the computed numbers; None: only the given ones are shown."""
     title = tag("p", join([tag("b", "q"), f" = {_pair(given.query)}, {given.precision}"]))
     columns = ["k", "v", *([] if steps is None else ["q·k", "q·k / √2", "+ M", say("score"), say("weight")])]
     rows = [[th(say("key")), *(th(column, "number") for column in columns)]]
@@ -131,11 +132,11 @@ def _pair(numbers: Iterable[float]) -> str:
     return "(" + ", ".join(rounded(one) for one in numbers) + ")"
 
 
-PANEL = (250, 200, 36, 30)  # of a curve: width, height, and the space for numbers on its left and below
+PANEL = (250, 200, 36, 30)  # of a curve: width, height, and the space for numbers on the left and below
 
 
 def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int, ink: str = "") -> Markup:
-    """Draw the loss over a training, and the best previous-token and induction scores; a line marks the chosen run.
+    """Draw the loss, and the best previous-token and induction scores, over training; a line marks the chosen run.
 
     ink: the text colour for a page that shows SVG only as an image; "" for one that allows SVG elements.
     """
@@ -192,7 +193,7 @@ def _words(words: str, x: float | str, y: float | str, anchor: str) -> Markup:
 
 
 def lit_step(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> LitImage:
-    """What a head attends to in an image. image: uint8 [height, width, 3], and its tokens' boxes. query: a position."""
+    """Return a head's attention to an image: uint8 [height, width, 3], and its tokens' boxes. query: a position."""
     pixels, boxes = image
     rows = sorted({query, *range(len(boxes), len(view.queries))})
     cells = np.s_[rows, : len(boxes)]
@@ -202,13 +203,13 @@ def lit_step(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]
 
 
 def lit_picture(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> tuple[str, str]:
-    """Like lit_step, as a sentence and the URI of an image."""
+    """Return a head's attention to an image as a sentence and the URI of a PNG. Arguments: see lit_step."""
     lit = lit_step(view, name, image, query)
     return lit_sentence(lit), picture_uri(composed(lit))
 
 
 def image_and_words(image: tuple[np.ndarray, tuple[Box, ...]], pieces: Sequence[str], query: int | None) -> Markup:
-    """The image and the words of a row; image tokens are listed too if the query is one."""
+    """Return the image and the words of a row as HTML; image tokens are listed too if the query is one."""
     pixels, boxes = image
     first = len(boxes) if query is None or query >= len(boxes) else 0
     alt = say("The image of {count} image tokens, which come before the words.", count=len(boxes))

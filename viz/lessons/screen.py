@@ -1,4 +1,4 @@
-"""A lesson's step as text, and the page's style; which lesson builds on which; a lesson's summary to print."""
+"""A lesson's step as text, the page's style, a map of which lesson builds on which, and a lesson's summary to print."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lessons.questions import Answer
     from lessons.reading import Shelved
 
-SECTIONS = {  # the kinds of answers with their titles
+SECTIONS = {  # kind of answer -> title of its section
     "right": N_("Predicted correctly: {count}"),
     "wrong": N_("To review: {count}"),
     "told": N_("Answer shown without a prediction: {count}"),
@@ -29,13 +29,13 @@ SECTIONS = {  # the kinds of answers with their titles
 
 
 def decimal(value: float) -> str:
-    """A number with two digits after the point, or NaN."""
+    """Write a number with two digits after the point, or NaN."""
     return fixed(value, 2) if value == value else "NaN"
 
 
 FORMATS = {
     "percent": percent,  # of a share
-    "chance": chance,  # of what a softmax gave
+    "chance": chance,  # of a softmax probability
     "nats": lambda value: f"{value:.2f}" if value >= 0.005 else "< 0.01",
     "perplexity": perplexity,  # of a loss
     "change": lambda value: f"{value:+.2f}".replace("-", "−"),
@@ -46,7 +46,8 @@ FORMATS = {
 
 
 def run_names(now: str, beside: str) -> tuple[str, str]:
-    """Name a step's run and the one that it is compared with. now, beside: their models, by which two are named."""
+    """Name a step's run and the one that it is compared with. now, beside: their models, which are the names if they
+    differ."""
     if now == beside:
         return say("now"), say("before")
     one, other = (say(MODELS[name]) if name in MODELS else name for name in (now, beside))
@@ -54,7 +55,7 @@ def run_names(now: str, beside: str) -> tuple[str, str]:
 
 
 class _InPlaces(Formatter):
-    """Fills {names} in a sentence; a value that is itself a Statement becomes its sentence."""
+    """Formatter of statements: fills {names} in a sentence; a value that is a Statement becomes its sentence."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, Statement):
@@ -65,11 +66,11 @@ class _InPlaces(Formatter):
 
 
 def plain(said: Statement) -> str:
-    """A statement as text. It may hold what users typed, so escape it where it is shown."""
+    """Return a statement as text. It may contain text from users: escape it where it is shown."""
     return _InPlaces().vformat(say(said.sentence), (), said.values)
 
 
-ASKS = {  # questions by kind, and for some kinds by what is asked for
+ASKS = {  # questions by kind, for some kinds with the pattern or number asked for
     "loss": N_("Will the mean loss go down, go up or stay the same?"),
     "texts": N_("Will the mean loss go down or up on most of these texts?"),
     "lower": N_("Which of the two has the lower loss on this text?"),
@@ -100,7 +101,7 @@ ASKS = {  # questions by kind, and for some kinds by what is asked for
 
 
 def question(ask: "Ask") -> str:
-    """What a step asks, in words."""
+    """Return a step's question as text."""
     more = {"which_head": f".{ask.pattern}", "number": f".{ask.of}"}.get(ask.kind, "")
     return say(ASKS[ask.kind + more], key=ask.key, token=ask.token)
 
@@ -165,7 +166,7 @@ PRESENTED = """
 
 
 def tokens(pieces: Sequence[str], query: int | None, first: int = 0) -> Markup:
-    """A row's tokens from index `first` on, with their positions; the query's is highlighted."""
+    """Return a row's tokens from index `first` on, with their positions; the query is highlighted."""
     items = [
         tag("li", join([tag("span", piece), tag("small", place)]), class_="query" if place == query else "other")
         for place, piece in enumerate(pieces[first:], first)
@@ -174,7 +175,7 @@ def tokens(pieces: Sequence[str], query: int | None, first: int = 0) -> Markup:
 
 
 def row_tokens(queries: Sequence[str], query: int | None, keys: Sequence[str] = ()) -> Markup:
-    """Like `tokens` for the queries; in cross-attention the keys come before them."""
+    """Return the queries as `tokens` does; in cross-attention the keys come before them. keys: of cross-attention."""
     if not keys:
         return tokens(queries, query)
     source = (tag("p", say("Keys: the tokens of the source"), class_="note"), tokens(keys, None))
@@ -182,7 +183,7 @@ def row_tokens(queries: Sequence[str], query: int | None, keys: Sequence[str] = 
 
 
 def seen(lines: Sequence[tuple[str, str, str]]) -> Markup:
-    """A list of a lesson's questions. lines: kind (right, wrong, told, open), step's title and remark for each."""
+    """Return a list of a lesson's questions. lines: for each, kind (right, wrong, told, open), step's title, remark."""
     return tag("ol", join(seen_line(*line) for line in lines), class_="seen")
 
 
@@ -192,13 +193,13 @@ def seen_line(kind: str, title: str, said: str) -> Markup:
 
 
 def verdict(kind: str, lines: Sequence[str], question: str = "") -> Markup:
-    """The reply to an answer. kind: right, wrong or told. question: what was asked, "" if the page shows it already."""
+    """Return the reply to an answer. kind: right, wrong or told. question: its text, "" if it is on the page."""
     asked = [tag("p", tag("b", question))] if question else []
     return tag("div", join([*asked, *(tag("p", line) for line in lines)]), class_=f"verdict {kind}", role="status")
 
 
 def scores(asked: int) -> list[str]:
-    """Sentences on {right} correct answers out of 1, out of 2, and so on up to `asked`."""
+    """Return sentences on {right} correct answers out of 1, out of 2, and so on up to `asked`; {right} stays open."""
     return [
         say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", count, right="{right}")
         for count in range(1, asked + 1)
@@ -206,12 +207,13 @@ def scores(asked: int) -> list[str]:
 
 
 def own_words(answer: "Answer", given: int | None) -> str | None:
-    """The user's choice in words; None if they chose nothing, or typed a number, which is not stored."""
+    """Return the text of the user's choice; None if they chose nothing, or typed a number, which is not stored."""
     return plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
 
 
 def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Markup:
-    """Judge an answer. given: the choice's index; None, or another number, for no choice. question: shown above."""
+    """Return the reply to an answer. given: the index of a choice, OTHER for a wrong number, otherwise no choice, e.g.
+    None. question: its text, "" if the page already shows it."""
     right = " / ".join(plain(answer.choices[number]) for number in sorted(answer.right))
     own = own_words(answer, given)
     if given == OTHER:
@@ -230,7 +232,7 @@ def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Marku
 
 
 def lesson_map(found: "list[Shelved]") -> Markup:
-    """A map of which lesson builds on which; empty if no lesson names another."""
+    """Return a map of which lesson builds on which; empty if no lesson names another."""
     lessons = {one.name: one.lesson for one in found if one.lesson}
     numbers = {one.name: number for number, one in enumerate(found, 1)}
     depths: dict[str, int] = {}
@@ -251,8 +253,8 @@ def lesson_map(found: "list[Shelved]") -> Markup:
 
 @dataclass(frozen=True, eq=False)
 class QuestionSummary:
-    """The question of a lesson's step `number`. answer: None if it cannot be computed. given: the choice or SHOWN; None
-    if nothing was chosen."""
+    """The question of a lesson's step `number`, for the printed summary. answer: None if it cannot be computed. given:
+    the choice or SHOWN; None if nothing was chosen."""
 
     number: int
     title: str
@@ -271,7 +273,7 @@ class QuestionSummary:
 
 
 def summary_page(lesson: "Lesson", asked: Sequence[QuestionSummary]) -> str:
-    """A whole document, for a browser to print."""
+    """Return a lesson's summary as an HTML document, for a browser to print. asked: its questions."""
     parts = [tag("h1", lesson.title), tag("p", tag("b", say("Aim")) + f": {lesson.aim}")]
     for kind, title in SECTIONS.items():
         some = [one for one in asked if one.kind == kind]

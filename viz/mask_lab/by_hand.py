@@ -1,5 +1,5 @@
-"""A head that fits on paper, stage by stage; and what the value written into blocked cells, and masking before or after
-the softmax, do to the weights. HTML tables; rows are queries, columns are keys.
+"""A head small enough for pen and paper, by stages; and how weights depend on the value written into blocked cells,
+and on masking before or after the softmax. HTML tables; rows are queries, columns are keys.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from viz.heads.cells import weight_text
 from viz.html import headings, join, paragraph, rounded, table, tag, td, th
 from viz.numbers import number, percent
 
-if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
+if TYPE_CHECKING:  # this module imports torch, which pictures do without
     from model.mask_lab.fills import ByHand, Damage, FillComparison, Result, RowFate
 
 
@@ -29,7 +29,7 @@ STYLE = """<style>
 
 
 def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
-    """(name, columns, cells) of every stage, a row a token; what the mask blocks is BLOCKED in the scores."""
+    """Return (name, columns, cells) of every stage, with a row for each token; blocked scores are BLOCKED."""
     masked = np.where(found.allowed, found.scaled, -np.inf)
     columns, sums = list(tokens), [[rounded(one)] for one in found.sums]
     both = [[*map(rounded, row), *total] for row, total in zip(found.exp, sums, strict=True)]
@@ -44,7 +44,7 @@ def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str],
 
 
 def stages_html(found: "ByHand", tokens: Sequence[str]) -> Markup:
-    """All stages side by side."""
+    """Return all stages side by side, as HTML."""
     parts = [Markup(STYLE)]
     for name, columns, cells in stages(found, tokens):
         rows = [[th(), *map(th, columns)]]
@@ -58,13 +58,13 @@ def _cells(numbers: np.ndarray) -> list[list[str]]:
     return [[rounded(float(one)) for one in row] for row in numbers]
 
 
-NOTICED = 1e-4  # the tables set shares of attention from this on in bold
+NOTICED = 1e-4  # shares of attention on blocked cells from this size on are bold in the tables
 FULLY_BLOCKED, LARGEST_ERROR = N_("a fully blocked row becomes"), N_("largest error of a weight")
 EMPTY_ROWS = N_(
     "A fully blocked row becomes NaN with: {nans}; uniform attention over all {keys} keys with: {spread}. Unmask sets "
     "it to 0."
 )
-MIN_TAKEN = 1e-3  # if blocked cells take a smaller share, no sentence says so
+MIN_TAKEN = 1e-3  # the smallest share taken by blocked cells that a sentence reports
 MULTIPLIED = N_(
     "If you multiply by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells "
     "have already taken their share."
@@ -77,9 +77,9 @@ RENORMALISED = N_(
     "Renormalized to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 "
     "({nans:,} of {rows:,} rows here)."
 )
-WHOLE = 0.98  # a smaller sum is not 1 with rounding
+WHOLE = 0.98  # a smaller sum is not a rounded 1
 OF_THE_ROW = N_("{fill} ({share} in all)")
-FATES = {  # what a row that is blocked as a whole becomes
+FATES = {  # kind of RowFate -> what a fully blocked row becomes
     "NaN": "<b>NaN</b>",
     "zero": N_("0 everywhere"),
     "uniform": N_("<b>uniform</b>: {weight} on every key ({keys:,})"),
@@ -89,7 +89,7 @@ FATES = {  # what a row that is blocked as a whole becomes
 
 
 def fills_table(found: "FillComparison") -> Markup:
-    """A table of values written before the softmax, in each precision; the last row is what Unmask itself does."""
+    """Return a table of values written before the softmax, in each precision; the last row is Unmask's own method."""
     words = (N_("written into blocked cells"), N_("precision"), N_("value in the cell"), FULLY_BLOCKED)
     numbers = (N_("on one blocked cell, at most"), N_("on a row's blocked cells, at most"), LARGEST_ERROR)
     rows = [row for name, some in _by_name(found.fills) for row in _rows(say(name), some, found.keys, 5, _fill_cells)]
@@ -99,7 +99,7 @@ def fills_table(found: "FillComparison") -> Markup:
 
 
 def order_table(found: "FillComparison") -> Markup:
-    """A table that compares masking before the softmax with multiplying by the mask after it."""
+    """Return a table that compares masking before the softmax with multiplying by the mask after it."""
     titles = headings((say("the mask"), say("precision")), (say("rows sum to"), say(LARGEST_ERROR)))
     head = [*titles, th(say(FULLY_BLOCKED))]
     name, before = _by_name(found.fills)[0]
@@ -120,7 +120,7 @@ def fills_sentence(found: "FillComparison") -> Markup:
     if nans or spread:
         parts.append(say(EMPTY_ROWS, nans=nans or say("none"), spread=spread or say("none"), keys=found.keys))
     leaks = {result.name: result.damage.blocked_total for result in plain if result.damage}
-    worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # sorts NaN last
+    worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # NaN never wins
     if worst is not None and leaks[worst] == leaks[worst]:
         leak = N_("Largest share of a row's attention on blocked cells in float32: {share}, with {fill}.")
         parts.append(say(leak, fill=worst, share=percent(leaks[worst])))
@@ -131,7 +131,7 @@ def fills_sentence(found: "FillComparison") -> Markup:
 
 
 def _in_all(name: str, empty: "RowFate") -> str:
-    """A fill's name and, where a sink takes part of the fully blocked row, what is left for its keys."""
+    """Return a fill's name and, if a sink takes a share of the fully blocked row, the share left for its keys."""
     return say(OF_THE_ROW, fill=name, share=percent(empty.total)) if empty.total < WHOLE else name
 
 
@@ -159,7 +159,8 @@ def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:
 def _rows(
     name: str, some: list["Result"], keys: int, columns: int, cells: Callable[..., list[Markup]]
 ) -> list[list[Markup]]:
-    """The rows of results that share `name`. cells: makes the `columns` cells after the precision."""
+    """Return the rows of results that share `name`. cells: a function that makes the `columns` cells after the
+    precision."""
     rows: list[list[Markup]] = []
     for one in some:
         begin = [*([] if rows else [td(name, rowspan=len(some))]), td(one.dtype)]
@@ -191,7 +192,7 @@ def _order_cells(_: float | None, damage: "Damage", fate: Markup, error: Markup)
 
 
 def _value(value: float | None) -> str:
-    """A value written into blocked cells: "−3.4e38", "−∞", "−10"; "–" for none."""
+    """Write a value of blocked cells: "−3.4e38", "−∞", "−10"; "–" for none."""
     if value is None:
         return "–"
     if value == float("-inf"):
@@ -205,7 +206,7 @@ def _small(value: float) -> str:
 
 
 def empty_rows_table(found: Mapping[str, Mapping[str, str]]) -> Markup:
-    """A table of what a query without an allowed key gets, by kernel and dtype."""
+    """Return a table of the output of a query without an allowed key, by kernel and dtype."""
     dtypes = [*next(iter(found.values()))]
     rows = [[td(say(kernel)), *(td(say(outcomes[one]) or "–") for one in dtypes)] for kernel, outcomes in found.items()]
     return table([headings(map(say, (N_("kernel"), *dtypes))), *rows])

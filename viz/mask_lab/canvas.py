@@ -1,6 +1,6 @@
-"""The composed mask as one packet of bytes for the component that it is drawn on (components/mask.js).
+"""The composed mask as one packet of bytes for the component on which masks are drawn (components/mask.js).
 
-Each cell's state is decided here: the packet lists all verdicts that occur, and which one each cell has.
+Each cell's state is computed here: the packet lists all verdicts that occur, and which one each cell has.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ ALT = N_(
     "a rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
 )
 HINT_TO_READ = N_("Point at a cell, or move over the cells with the arrow keys, to read why it is blocked.")
-STROKES = ("", "block", "open")  # no stroke, and the kinds that stay in a drawing
+STROKES = ("", "block", "open")  # no stroke, and the kinds that leave a mark ("erase" leaves none)
 ALT_TO_READ = N_("The composed mask: queries in rows ({queries}), keys in columns ({keys}). Arrow keys move.")
 
 
@@ -41,9 +41,10 @@ def canvas_packet(
     query: int | None = None,
     below: Sequence[tuple[str, int, int, int, int]] = (),
 ) -> bytes:
-    """The mask's packet. rows, columns: the first position and the one after the last. epoch: it changes if the page
-    sets the drawing itself. number: of the last drawing that the page got. most: strokes allowed, 0 if read-only.
-    query: the position whose row is framed, or None. below: the strokes of a drawing that is switched off.
+    """Return the mask's packet. rows, columns: the first position and the one after the last. epoch: a counter that
+    changes if the page sets the drawing itself. number: of the last drawing that the page received. most: strokes
+    allowed, 0 if read-only. query: the position whose row is framed, or None. below: the strokes of a drawing that is
+    switched off.
 
     The packet has a plane, uint16 [Q,K]: which of the header's verdicts each cell has.
     """
@@ -74,8 +75,8 @@ def canvas_packet(
 
 
 def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[dict[str, Any]]], np.ndarray]:
-    """The verdicts of each combination of masks in a part: without a stroke, with one that blocks, with one that opens;
-    and which combination each cell has, uint16 [Q,K]."""
+    """Return the verdicts on each combination of masks in a part, without a stroke, with one that blocks and with one
+    that opens; and which combination each cell has, uint16 [Q,K]."""
     blockers, openers = ({name: mask[part] for name, mask in some.items()} for some in (view.blockers, view.openers))
     padding = (view.place < 0)[part[0], None] | (view.place < 0)[None, part[1]]
     masks = [*blockers.values(), *openers.values(), padding]
@@ -91,7 +92,7 @@ def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[di
 
 
 def verdicts_table(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> FigureTable:
-    """A table of each cell of a part in words: whether it is blocked, and by what; strokes count."""
+    """Return a table that says of each cell of a part, including strokes, whether it is blocked, and by which masks."""
     down = slice(rows[0], min(rows[1], rows[0] + MAX_ROWS))
     across = slice(columns[0], min(columns[1], columns[0] + MAX_COLUMNS))
     verdicts, cells = verdicts_of(view, (down, across))
@@ -106,8 +107,9 @@ def verdicts_table(view: MaskView, rows: tuple[int, int], columns: tuple[int, in
 
 
 def _verdict(blockers: list[str], openers: list[str], stroke: str, words: str, masks: list[str]) -> dict[str, Any]:
-    """What the canvas shows of a cell. stroke: "block", "open", or "" for none. In the result, words describe the cell;
-    hatch: indices of masks, or of the drawing after them, that block it; opened: the colour of what opens it, or None.
+    """Return a cell's state for the canvas. stroke: "block", "open", or "" for none. masks: names, for the indices of
+    `hatch`. In the result, words describe the cell; hatch: indices of the masks, or of the drawing after them, that
+    block it; opened: the colour of what opens it, or None.
     """
     names, opener = mask_names(blockers), "drawn" if stroke == "open" else next(iter(openers), "")
     shut = [*([] if opener else blockers), *(["drawn"] if stroke == "block" else [])]
@@ -125,7 +127,7 @@ def _verdict(blockers: list[str], openers: list[str], stroke: str, words: str, m
 
 
 def canvas_margin(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> dict[str, int]:
-    """The margins in pixels: as around a head's picture of these queries and keys, without a colour bar."""
+    """Return the margins in pixels: those of a head's picture of these queries and keys, without a colour bar."""
     queries, keys = (view.labels[begin:end] for begin, end in (rows, columns))
     return margin(queries, keys, rows[0], columns[0]) | {"r": APART}
 
@@ -135,7 +137,7 @@ def _side(view: MaskView, part: slice) -> dict[str, Any]:
 
 
 def formula(view: MaskView) -> str:
-    """A formula for how the masks that are on combine."""
+    """Return a formula for the combination of the masks that are on, as HTML."""
     masks = " ∧ ".join(named(name) for name in view.blockers)
     opened = [named(name) for name in view.openers]
     whole = " ∨ ".join([f"({masks})" if len(view.blockers) > 1 and opened else masks or say("everything"), *opened])
@@ -156,9 +158,9 @@ def formula(view: MaskView) -> str:
 
 def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
     """Say how many cells are blocked, "412 of 784. By mask: 378 causal, 34 padding": a cell that several masks block
-    counts for the first. Then what each blocks by itself, if that is more, and what was opened again.
+    counts for the first. Then how many each blocks on its own, if that is more, and how many were opened again.
 
-    blocked: for each mask, bool [T,T], True = it blocks the cell in the end.
+    blocked: for each mask, bool [T,T], True = it blocks the cell in the final mask.
     """
     taken = np.zeros((view.place.size, view.place.size), bool)
     first, whole = {}, {}

@@ -1,5 +1,5 @@
-"""What composed masks do to a run, in words: losses, targets that have leaked, the next token (HTML). And reach: after
-how many layers a token can depend on another, beside what one layer lets it attend to.
+"""Effects of composed masks on a run, in words: losses, leaked targets, the next token (HTML). And reach: after how
+many layers a token can depend on another, beside what it may attend to in one layer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK, stops
 from viz.sentence import NOTICED, count_words, loss_words, named, prediction_words
 
-if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
+if TYPE_CHECKING:  # this module imports torch, which pictures do without
     from model.heads.reach import PathStep, Reach
 
 
-MAX_LOOKS = 3  # steps of a path that a sentence spells out
+MAX_LOOKS = 3  # largest number of attention steps of a path that are all described
 MAX_ANSWERS = 12  # rows of the table
 FOLLOWS = N_(
     "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard "
@@ -36,7 +36,7 @@ NATS = N_(
     "The loss of a token is −ln of the probability that the model gave it. 0 nats: certain; 0.69: one in two; 2.3: one "
     "in ten."
 )
-MAX_CELLS = 192  # cells a side: two pictures share the width
+MAX_CELLS = 192  # cells per side: two pictures share the width
 TITLE_LETTERS, TITLE_LINE = 32, 20  # letters in a line of their titles; its height in pixels
 STACKED = N_(
     "Of all tokens, <b>{token}</b> (position {position}) may attend to {alone:,} in layer {layer} alone. After the "
@@ -47,10 +47,10 @@ STACKED = N_(
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """pieces [T]. now, standard: losses in nats [T], NaN where there is none. query: the position whose likeliest
-    next token is `predicted` (standard, now); last: the row's last position, likewise. known: tokens that leak to the
-    position that predicts them, which none can under the standard masks. ways: a path for each of the first
-    MAX_ANSWERS of `ranked`."""
+    """Effect of composed masks on a row. pieces [T]. now, standard: losses in nats [T], NaN where there is none. query:
+    the position whose most likely next token is `predicted` (standard, now); last: the row's last position, with
+    `predicted_last`. known: tokens that leak to the position that predicts them, which none can under the standard
+    masks. ways: a path for each of the first MAX_ANSWERS of `ranked`."""
 
     pieces: Sequence[str]
     now: np.ndarray
@@ -63,17 +63,17 @@ class Effect:
     ways: Mapping[int, Sequence["PathStep"]] = field(default_factory=dict)
 
     def ranked(self) -> list[int]:
-        """The leaked tokens, those whose loss falls most first."""
+        """Return the leaked tokens, those whose loss falls most first."""
         return sorted(self.known, key=self.gain, reverse=True)
 
     def gain(self, token: int) -> float:
-        """By how many nats a token's loss falls, computed from rounded losses as shown; negative if it rises."""
+        """Return the decrease of a token's loss in nats, from rounded losses as shown; negative if it rises."""
         return round(float(self.standard[token]), 2) - round(float(self.now[token]), 2)
 
 
 def effect(found: Effect) -> Markup:
-    """Say what to notice: leaked targets and what that does to losses, or else how losses and predictions change."""
-    if found.known:  # short, so that both pictures fit a projector; the section below has the predictions
+    """Say which targets leak and how that changes losses or, if none does, how losses and predictions change."""
+    if found.known:  # without predictions, which are in the section below, so that both pictures fit a projector
         return paragraph(Markup(together(_answers(found))))
     parts = [_losses(found), prediction_words(found.pieces[found.query], found.query, *found.predicted)]
     if found.last != found.query:  # no loss depends on the prediction there
@@ -82,20 +82,20 @@ def effect(found: Effect) -> Markup:
 
 
 def standard_masks() -> Markup:
-    """The words instead of an effect if no mask is changed."""
+    """Return the text shown in place of an effect if no mask is changed."""
     return paragraph(say("These are the masks that the model was trained with. Turn one on or off, or "
                          "drag over the grid to block cells: the head beside it and the predictions "
                          "update."))  # fmt: skip
 
 
 def no_predictions() -> Markup:
-    """The words instead of an effect for a model that predicts no next token."""
+    """Return the text shown in place of an effect for a model that predicts no next token."""
     words = say("The head beside the grid is under these masks. This model predicts no next token to compare.")
     return paragraph(words)
 
 
 def answers_table(found: Effect) -> Markup:
-    """A table of the leaked tokens, those whose loss fell most first, and their paths."""
+    """Return a table of the leaked tokens, those whose loss fell most first, and their paths."""
     order = found.ranked()
     how = say("how it leaks to the previous token, which predicts it")
     rows = [headings((say("token"), how), (say("loss, standard"), say("loss, now")))]
@@ -108,7 +108,7 @@ def answers_table(found: Effect) -> Markup:
 
 
 def after_query(found: Effect) -> Markup:
-    """Say which position the table of next tokens is about, and the loss of the token that really follows."""
+    """Say which position the table of next tokens is about, and the loss of the actual next token."""
     token, query = found.query + 1, _name(found, found.query)
     if token >= len(found.now) or np.isnan(found.now[token]):
         return paragraph(filled(say("What follows {token}."), token=query), "key")
@@ -130,11 +130,11 @@ def _nats() -> Markup:
 
 
 def _answers(found: Effect) -> list[Markup]:
-    """The leaked tokens, and what that does to losses."""
+    """Name the leaked tokens, and say how losses change."""
     known = say("<b>Tokens that have leaked to the positions that must predict them: {positions}.</b>",
                 positions=_ranges(found.known))  # fmt: skip
     best = found.ranked()[0]
-    if np.max((found.standard - found.now)[found.known]) <= NOTICED:  # not rounded, as the counts are not
+    if np.max((found.standard - found.now)[found.known]) <= NOTICED:  # unrounded, like the counts
         return [Markup(known), Markup(say(NO_GAIN, nats=NOTICED)), _losses(found)]
     losses = {"before": found.standard[best], "after": found.now[best], "nats": _nats()}
     leak = filled(say(LEAK), token=_name(found, best), path=_path(found, found.ways[best]), **losses)
@@ -146,7 +146,7 @@ def _losses(found: Effect) -> Markup:
 
 
 def _path(found: Effect, path: Sequence["PathStep"]) -> Markup:
-    """Describe how a token leaks to the one that predicts it: attention steps in the order of the layers."""
+    """Describe how a token leaks to the position that predicts it: attention steps in the order of the layers."""
     words = say("in {layer} {query} may attend to {key}")
     told = [
         filled(words, layer=head_name(look.layer), query=_name(found, look.query), key=_name(found, look.key))
@@ -163,7 +163,7 @@ def _name(found: Effect, place: int) -> Markup:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers as ranges: "5 to 14, 16, 18, 19"."""
+    """Write numbers as ranges: "5 to 14, 16, 18, 19"."""
     followed = groupby(enumerate(numbers), lambda one: one[1] - one[0])
     runs = [[number for _, number in run] for _, run in followed]
     return listed(
@@ -173,8 +173,8 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ReachView:
-    """What T tokens can depend on in L layers. layer: the one that reach.blocked is of. tokens: a label for each
-    position. query: the picked one. names: of all layers. keep: bool [T], False = padding.
+    """Dependencies of T tokens after L layers. layer: the layer of reach.blocked. tokens: a label for each position.
+    query: the selected position. names: of all layers. keep: bool [T], False = padding.
     """
 
     reach: "Reach"
@@ -204,7 +204,7 @@ def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
 
 
 def reach_table(view: ReachView) -> Markup:
-    """A table of the picked query's numbers after each layer; layers that change nothing share a row."""
+    """Return a table of the selected query's numbers after each layer; consecutive equal layers share a row."""
     titles = headings([say("layers")], (say("may attend to in that layer"), say("can depend on")))
     rows, reached = [[*titles, th(), th(say("farthest back"))]], view.reach.first[view.query]
     counts = np.stack([view.reach.window[:, view.query], view.reach.seen[:, view.query]], axis=1).tolist()
@@ -222,13 +222,13 @@ def reach_table(view: ReachView) -> Markup:
 
 
 def reach_sentence(view: ReachView) -> Markup:
-    """Say what to notice about the picked query, as HTML."""
+    """Say how far the selected query's dependencies reach, as HTML."""
     seen, alone = int(view.reach.seen[-1, view.query]), int(view.reach.window[view.layer, view.query])
     about = {"layer": view.names[view.layer], "token": view.tokens[view.query], "position": view.query}
     about |= {"alone": alone, "seen": seen}
     reached = view.reach.first[view.query]
     about |= {"ahead": int(((reached > 0) & view.keep)[view.query + 1 :].sum()), "layers": len(view.reach.window)}
-    settled = int(np.delete(reached, view.query).max(initial=0))  # it depends on itself before any layer
+    settled = int(np.delete(reached, view.query).max(initial=0))  # without itself: needs no layer
     parts = [filled(say(STACKED), settled=settled, **about)]
     if padding := int((reached[~view.keep] > 0).sum()):
         parts += [escape(say_count("Of the tokens it can depend on, {count} is padding.",
@@ -237,7 +237,7 @@ def reach_sentence(view: ReachView) -> Markup:
 
 
 def soonest(first: np.ndarray, step: int) -> np.ndarray:
-    """int [T,T] -> [T/step,T/step]: the smallest number of layers in each patch; 0 where all are 0."""
+    """Reduce int [T,T] to [T/step,T/step]: the smallest positive number of layers in each patch, 0 if all are 0."""
     never = np.iinfo(np.int32).max
     least = reduced(np.where(first > 0, first.astype(np.int32), never), step, np.minimum, never)
     return np.where(least == never, 0, least)
@@ -262,11 +262,11 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
 
 
 def _pair(words: str, *more: str) -> str:
-    """A tooltip in plotly's format: words on the cell pointed at, then other lines."""
+    """Return a tooltip in plotly's format: words on the hovered cell, then other lines."""
     return "<br>".join([words.format(query="<b>%{y}</b>", key="<b>%{x}</b>"), *more])
 
 
 def _colours(count: int) -> list[str]:
-    """Colours from light to dark, without the darkest, which would not be seen on a dark page."""
+    """Return colours from light to dark, without the darkest, which are invisible on a dark page."""
     triples = stops(256)[np.linspace(250, 62, count).round().astype(int)].tolist()
     return [f"rgb{tuple(triple)}" for triple in triples]

@@ -1,5 +1,5 @@
-"""One head step by step: panels of all its queries that zoom together; and the numbers of one query's row, from q·k to
-its weights and the weighted sum of values.
+"""One head step by step: panels of all queries that zoom together; and the numbers of one query's row, from q·k to its
+weights and the weighted sum of values.
 """
 
 import numpy as np
@@ -18,11 +18,11 @@ HEIGHT = 780  # pixels
 COLUMNS = ((0.0, 0.26), (0.36, 0.62), (0.72, 0.98))
 ROWS = ((0.56, 1.0), (0.0, 0.44))
 RAW, SCALED, MASKED, WEIGHTS, VALUES, OUTPUT = PANELS = ("", "2", "3", "4", "5", "6")  # axes, in reading order
-WITH_BAR = (RAW, MASKED, OUTPUT)  # each other panel has the colours of the next one
+WITH_BAR = (RAW, MASKED, OUTPUT)  # among signed panels; SCALED and VALUES share the next one's colours
 
 
 def steps_figure(view: HeadSteps, *, dark: bool) -> go.Figure:
-    """Draw raw, scaled and masked scores, weights, values and output. Axes with the same meaning zoom together."""
+    """Draw raw, scaled and masked scores, weights, values and output; axes of the same quantity zoom together."""
     head = coarser(view.head)
     layout = _layout(head) | {
         "annotations": _titles(view)
@@ -38,7 +38,7 @@ def steps_figure(view: HeadSteps, *, dark: bool) -> go.Figure:
 
 
 def _scores(view: HeadSteps, head: HeadView, dark: bool) -> list[heatmap.Part]:
-    """Traces of raw, scaled and masked scores; the last two share a colour scale."""
+    """Return traces of raw, scaled and masked scores; the last two share a colour scale."""
     names = heatmap.axis_names(head)
     raw = largest(view.raw, head.step, head.step)
     left = largest(np.where(view.head.any_blocked(), -np.inf, view.head.scaled), head.step, head.step)
@@ -53,7 +53,7 @@ def _scores(view: HeadSteps, head: HeadView, dark: bool) -> list[heatmap.Part]:
 
 
 def _values(view: HeadSteps, head: HeadView, dark: bool) -> list[heatmap.Part]:
-    """Traces of the keys' values and of every query's weighted sum, on one colour scale."""
+    """Return traces of the keys' values and of every query's weighted sum, on one colour scale."""
     numbers = [say("number {number}", number=place) for place in range(view.values.shape[1])]
     reach = max(_reach_of(view.values), _reach_of(view.output))
     names = heatmap.axis_names(head)
@@ -69,14 +69,14 @@ def _values(view: HeadSteps, head: HeadView, dark: bool) -> list[heatmap.Part]:
 def _signed(
     z: np.ndarray, names: dict[str, list[str]], place: str, what: str, reach: float, dark: bool
 ) -> heatmap.Part:
-    """The trace of a panel of signed numbers."""
+    """Return the trace of a panel of signed numbers."""
     numbers = heat(z, names["x"], names["y"], what, f"<b>%{{y}}</b>, <b>%{{x}}</b><br>{what} %{{z:.4f}}", place)
     bar = {"showscale": place in WITH_BAR, "colorbar": heatmap.colour_bar("", **_where(place))}
     return numbers | both_sides(reach, dark) | bar
 
 
 def _layout(head: HeadView) -> heatmap.Part:
-    """The layout of two rows of three panels. Axes of queries, of keys, and of a value's D numbers zoom together."""
+    """Return the layout of two rows of three panels; axes of queries, keys and a value's D numbers zoom together."""
     layout: heatmap.Part = {"height": HEIGHT, "margin": {"l": 8, "r": 8, "t": 64, "b": 8}}
     for place in PANELS:
         layout |= heatmap.axes(head, place, tokens=False)
@@ -119,20 +119,20 @@ def _domain(place: str) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def _where(place: str) -> heatmap.Part:
-    """The position and the style of a panel's colour bar."""
+    """Return the position and the style of a panel's colour bar."""
     columns, (low, high) = _domain(place)
     where = {"x": columns[1] + 0.003, "xanchor": "left", "y": high, "yanchor": "top", "len": high - low, "ypad": 0}
     return where | {"title": "", "tickfont": {"size": 9}, "nticks": 6, "xpad": 2}
 
 
 def largest(values: np.ndarray, down: int, across: int) -> np.ndarray:
-    """[R,C] -> the largest of each patch of down × across."""
+    """Reduce [R,C] to the largest value of each patch of down × across."""
     rows, columns = (range(0, size, step) for size, step in zip(values.shape, (down, across), strict=True))
     return np.maximum.reduceat(np.maximum.reduceat(values, rows, 0), columns, 1)
 
 
 def _reach_of(values: np.ndarray) -> float:
-    """The largest finite absolute value, for a colour range around 0."""
+    """Return the largest finite absolute value, for a colour range around 0."""
     return max(float(np.abs(values[np.isfinite(values)]).max(initial=0.0)), 1e-6)
 
 
@@ -143,11 +143,11 @@ LOOKS = N_(
 MAX_KEYS = 48  # rows of the table
 MAX_VALUES = 12  # keys whose values are drawn
 VALUE_HEIGHT = 42  # pixels
-BAR = {"number": "%{x}", "value": "%{y:.4f}"}  # what plotly fills in
+BAR = {"number": "%{x}", "value": "%{y:.4f}"}  # plotly's placeholders in a tooltip
 
 
 def steps_table(row: RowSteps) -> Markup:
-    """A table of the row's keys, or of those with the largest weights and the rest together; below, the sums."""
+    """Return a table of the row's keys, or of those with the largest weights and the rest together; below, the sums."""
     shown = row.heaviest(MAX_KEYS)
     rows = [_table_head(row), *(_key_row(row, place) for place in shown)]
     left = np.setdiff1d(np.arange(len(row.raw)), shown)
@@ -165,7 +165,7 @@ def steps_table(row: RowSteps) -> Markup:
 
 
 def values_figure(row: RowSteps) -> heatmap.CachedFigure:
-    """Draw the values of the keys with the largest weights, pale, and weight × value; below, the sum over all keys."""
+    """Draw the values (pale) and weight × value of the keys with the largest weights; below, the sum over all keys."""
     places = drawn_values(row)
     labels = [_label(place, row.keys[place], row.weights[place]) for place in places]
     labels.append(tag("b", say("sum of all keys")))
@@ -195,12 +195,12 @@ def values_figure(row: RowSteps) -> heatmap.CachedFigure:
 
 
 def drawn_values(row: RowSteps) -> list[int]:
-    """The keys whose values are drawn: those with the largest weights, without blocked ones."""
+    """Return the keys whose values are drawn: those with the largest weights, without blocked ones."""
     return [int(place) for place in row.heaviest(MAX_VALUES) if row.free[place]]
 
 
 def steps_sentence(row: RowSteps) -> Markup:
-    """Say what to notice in the row."""
+    """Say which key has the largest weight, and what the mask blocked in the row."""
     who = _name(row.query, row.position)
     if not row.free.any():
         words = [say(ALL_BLOCKED, query=who)]
@@ -250,7 +250,7 @@ def _sum_row(words: str, span: int, exp: float, weight: float) -> list[Markup]:
 
 
 def _share(value: float) -> str:
-    """Write a share with six digits, with a power of ten if these would be zeros, and as "0" only if exactly 0."""
+    """Write a share with six digits, or as a power of ten if these would be zeros, and as "0" only if exactly 0."""
     return f"{value:.6f}" if value >= 5e-7 else power_of_ten(value) if value else "0"
 
 

@@ -1,4 +1,4 @@
-"""A worksheet to print: the stages of a head of four tokens, empty or filled in. PDF by matplotlib."""
+"""A worksheet to print: the stages of a head with four tokens, empty or filled in, as a PDF by matplotlib."""
 
 import io
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ PAPER = (8.27, 11.69)  # A4, inches
 def worksheet(
     found: "ByHand", given: Sequence[np.ndarray], tokens: Sequence[str], *, title: str, task: str, answers: bool
 ) -> bytes:
-    """A PDF of one page. given: queries, keys and values [T,D]. answers: whether the stages are filled in."""
+    """Return a PDF of one page. given: queries, keys and values [T,D]. answers: whether the stages are filled in."""
     with mpl.rc_context({"pdf.fonttype": 42, "font.family": families(title + task)}):
         figure = Figure(figsize=PAPER)
         figure.text(0.08, 0.955, title, fontsize=17, weight="bold")

@@ -1,5 +1,5 @@
-"""HTML on what padding did: the batch as a grid, with padding textured by what its mask does; each text compared with
-itself alone; and all ways to pad in one table.
+"""Effects of padding as HTML: the batch as a grid, with padding textured according to its mask; each text compared with
+the same text alone; and all ways to pad in one table.
 """
 
 import math
@@ -13,9 +13,9 @@ from viz.html import amount, join, scrollable, table, tag, td, th
 from viz.numbers import Candidate, chance
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
-CHARACTER, AROUND, TITLES = 7.7, 10, 110  # widths in pixels: a character, the space around a token, the rows' titles
+CHARACTER, AROUND, TITLES = 7.7, 10, 110  # widths in pixels: a character, space around a token, row titles
 GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's colours, as in .streamlit/config.toml
-LOGITS, STATES = N_("logits"), N_("last hidden states")  # what is compared: last states if a model has no logits
+LOGITS, STATES = N_("logits"), N_("last hidden states")  # compared values: states if a model has no logits
 DIFFERENCE = {
     LOGITS: N_("Difference: the largest difference between the token's logits and those of the same sentence run "
                "alone; “=” means at most {most}: rounding."),
@@ -31,9 +31,9 @@ MASKED = {
 
 @dataclass(frozen=True)
 class PaddedText:
-    """One text of a padded batch, T cells wide, n of them real, beside the same text alone.
+    """One text of a padded batch, T cells wide, compared with the same text alone.
 
-    number: from 1. ours: the page added it, not the reader. pieces [T]: what to show for each token. keep [T]: True =
+    number: from 1. ours: whether the page added it, not the user. pieces [T]: a label for each token. keep [T]: True =
     a real token. positions [T]: the position ids given to the model, () if it computes them itself. apart [T]: the
     largest |logit - logit alone|, NaN at padding. alone, padded: the next token of the text alone and in the batch;
     at_end: the prediction at the last cell, padding or not. All three are None if the model predicts none.
@@ -61,23 +61,24 @@ class PaddedText:
 
     @property
     def last(self) -> int:
-        """The cell of its last real token, where the next one is read."""
+        """The cell of the last real token, which predicts the next one."""
         return max(cell for cell, real in enumerate(self.keep) if real)
 
     @property
     def largest(self) -> float:
-        """The largest difference over its real tokens."""
+        """The largest difference over the real tokens."""
         return max(one for one, real in zip(self.apart, self.keep, strict=True) if real)
 
     def goes_on_otherwise(self) -> bool:
-        """Whether its likeliest next token differs from that of the text alone."""
+        """Whether the most likely next token differs from that of the text alone."""
         return self.alone is not None and self.padded is not None and self.alone.label != self.padded.label
 
 
 def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = LOGITS) -> str:
-    """The batch as a grid under a padding mask "off", "keys" or "both". Differences up to `tolerance` count as none.
+    """Return the batch as a grid under a padding mask "off", "keys" or "both". Differences up to `tolerance` are "=".
 
-    If it is wider than the screen it can be scrolled, and starts at the side without padding, where its rows meet.
+    If it is wider than the screen it scrolls, starting at the side without padding, where the rows are aligned. what:
+    LOGITS or STATES.
     """
     head = [th(say("cell"), scope="row"), *(th(cell, scope="col") for cell in range(len(texts[0].pieces)))]
     most = max(text.largest for text in texts)
@@ -91,7 +92,7 @@ def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = L
 
 
 def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
-    """Describe the grid for readers who cannot see it."""
+    """Return alternative text for the grid."""
     padded = [text for text in texts if text.padding]
     widths = say_all([say("{count} of sentence {number}", count=one.padding, number=one.number) for one in padded])
     changed = [text for text in texts if text.largest > tolerance]
@@ -184,9 +185,9 @@ MASKS = {
 class Way:
     """One way to pad a batch, and its results.
 
-    side "left" or "right"; mask "off", "keys" or "both"; positions "counted", "cells", or "own" of a model that takes
-    none. apart: the largest difference of any text's logits from those of the text alone. others: how many texts go on
-    with another token, None where no next token is predicted. correct: the difference is rounding.
+    side "left" or "right"; mask "off", "keys" or "both"; positions "counted", "cells", or "own" of a model that accepts
+    none. apart: the largest difference of any text's logits from those of the text alone. others: how many texts have
+    another next token, None if none is predicted. correct: whether the difference is rounding.
     """
 
     side: str
@@ -198,12 +199,12 @@ class Way:
 
     @property
     def key(self) -> str:
-        """The key of its button, and of the button's style."""
+        """The widget key of its button, also used in the button's style."""
         return f"way_{self.side}_{self.mask}_{self.positions}"
 
 
 def texts_table(texts: Sequence[PaddedText], tolerance: float) -> Markup:
-    """A table of each text's length, largest difference, and next token alone, in the batch and at position -1."""
+    """Return a table of each text's length, largest difference and next token: alone, in the batch, at position -1."""
     guesses = texts[0].alone is not None
     trap = guesses and any(text.last < len(text.keep) - 1 for text in texts)
     titles = [say("sentence"), say("tokens"), say("largest difference")]
@@ -214,7 +215,7 @@ def texts_table(texts: Sequence[PaddedText], tolerance: float) -> Markup:
 
 
 def way_label(way: Way, texts: int) -> str:
-    """A way's result, as the Markdown of its button."""
+    """Return a way's result as Markdown, the label of its button. texts: their number."""
     verdict = say("✓ correct") if way.correct else say("✗ wrong")
     label = f"**{verdict}** {amount(way.apart)}"
     if not way.others:
@@ -223,31 +224,31 @@ def way_label(way: Way, texts: int) -> str:
 
 
 def choices(way: Way, cells: int) -> list[str]:
-    """A way's choices: "Left padding", "no padding mask", "position ids 0…22"."""
+    """Return a way's settings: "Left padding", "no padding mask", "position ids 0…22". cells: of a row."""
     ids = say("position ids {which}", which=position_words(way.positions, cells))
     return [say(SIDES[way.side]), say(MASKS[way.mask]), ids]
 
 
 def way_name(way: Way, cells: int) -> str:
-    """Its choices as one phrase."""
+    """Return a way's settings as one phrase. cells: of a row."""
     return listed(choices(way, cells))
 
 
 def ways_style(ways: Sequence[Way]) -> str:
-    """CSS that colours the buttons of correct and wrong ways and frames the one shown."""
+    """Return CSS that colours the buttons of correct and wrong ways and frames the one shown."""
     colours = {True: f"{STANDARD}33", False: f"{NOW}40"}
     rules = [f".st-key-{way.key} button:is(*, :hover) {{ background: {colours[way.correct]}; }}" for way in ways]
     return f"<style>{WAYS}{''.join(rules)}</style>"
 
 
 def position_words(positions: str, cells: int) -> str:
-    """ "counted", "cells" or "own" as a reader says it, for rows of so many cells."""
+    """Describe the position ids "counted", "cells" or "own" of rows of `cells` cells."""
     known = {"counted": say("from the mask"), "own": say("computed by the model")}
     return known.get(positions, f"0…{cells - 1}")
 
 
 def side_label(side: str, positions: str, cells: int) -> str:
-    """ "Left padding, ids 0…22", the name of a row of ways."""
+    """Return the name of a row of ways: "Left padding, ids 0…22"."""
     return say("{side}, ids {ids}", side=say(SIDES[side]), ids=position_words(positions, cells))
 
 

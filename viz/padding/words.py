@@ -1,4 +1,4 @@
-"""Sentences on what padding did, all computed from what was measured."""
+"""Sentences on the effects of padding, all computed from measurements."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,13 +11,13 @@ from viz.numbers import chance
 from viz.padding.tables import SIDES, PaddedText, Way, choices, way_name
 
 Case = tuple[str, str]  # the title and the text of an explanation
-READ = {  # where the next token is read, by the padding side
+READ = {  # padding side -> which cell predicts the next token
     "left": N_("The next token is read at a sentence's last real token. With padding on the left that is the last cell "
                "of every row, where logits[:, −1] reads: that is why texts are padded on the left for generation."),
     "right": N_("The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a "
                 "padding cell's row for every shorter sentence."),
 }  # fmt: skip
-WHY = {  # by the padding side, and whether the causal mask is on
+WHY = {  # (padding side, causal mask on) -> explanation
     ("right", True): N_("It comes after the sentence, and the causal mask already hides later cells from every token. "
                         "Position ids count from cell 0 either way."),
     ("right", False): N_("It comes after the sentence. Without the causal mask every token attends to the whole row."),
@@ -34,7 +34,7 @@ QUERIES = N_(
     "It also keeps padding from attending to anything. No real token attends to padding under either mask, so nothing "
     "that padding attends to reaches a sentence."
 )
-BY_MASK = {  # by whether the model accepts position ids
+BY_MASK = {  # key: whether the model accepts position ids
     True: N_("With ids from the mask, the largest difference is {without} without a padding mask and {masked} with "
              "one."),
     False: N_("The largest difference is {without} without a padding mask and {masked} with one."),
@@ -70,7 +70,7 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
 
 
 def _other_token(texts: Sequence[PaddedText], worst: PaddedText) -> list[str]:
-    """Name a sentence whose likeliest next token differs from that alone: the worst one if it does, else the first."""
+    """Name a sentence whose most likely next token differs from that alone: `worst` if it does, otherwise the first."""
     for text in (worst, *texts):
         if text.alone and text.padded and text.goes_on_otherwise():
             found, expected = text.padded, text.alone
@@ -81,13 +81,13 @@ def _other_token(texts: Sequence[PaddedText], worst: PaddedText) -> list[str]:
 
 
 def advice(ways: Sequence[Way], shown: Way, cells: int) -> str:
-    """Say what would correct the way shown or, if it is correct, what each part of it is needed for. Plain text."""
+    """Say which changes would make the way shown correct or, if it is correct, why each part is needed. Plain text."""
     return _with_less(ways, shown, cells) if shown.correct else _mended(ways, shown, cells)
 
 
 def reasons(ways: Sequence[Way], *, causal: bool, cells: int, tolerance: float, local: bool = False) -> list[Case]:
-    """Explain the results, case by case. tolerance: the largest difference that is rounding. local: whether layers of
-    the model have a window or chunks."""
+    """Explain the results, case by case. causal: whether the causal mask is on. tolerance: the largest difference that
+    is rounding. local: whether layers of the model have a window or chunks."""
     counted = {(way.side, way.mask): way for way in ways if way.positions != "cells"}
     naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
     cases = []
@@ -105,8 +105,8 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int, tolerance: float, 
 
 
 def reading(texts: Sequence[PaddedText], side: str, *, attention_alone: bool = True) -> str:
-    """Say where the next token is read, and what the last cell would predict. attention_alone: whether nothing but
-    attention can read padding."""
+    """Say which cell predicts the next token, and what the last cell would predict. attention_alone: whether padding
+    can affect real tokens only through attention."""
     said = [say(READ[side])]
     if side == "left":
         wrong = sum(text.goes_on_otherwise() for text in texts)
@@ -125,7 +125,7 @@ def reading(texts: Sequence[PaddedText], side: str, *, attention_alone: bool = T
 
 
 def listed(cases: Sequence[Case]) -> Markup:
-    """The cases as HTML, side by side if there is room."""
+    """Return the cases as HTML, side by side if there is room."""
     titled = [(say("{name}.", name=title), text) for title, text in cases]
     items = join(tag("div", join((tag("b", title), text), " ")) for title, text in titled)
     return STYLE + tag("div", items, class_="reasons")
@@ -155,7 +155,7 @@ def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
 
 
 def _with_less(ways: Sequence[Way], shown: Way, cells: int) -> str:
-    """Say what a correct way becomes without its mask, and with other position ids."""
+    """Say how large a correct way's difference becomes without its mask, and with other position ids."""
     by_choice = {(way.side, way.mask, way.positions): way for way in ways}
     simpler = {  # ways that differ in one choice
         say("Without the padding mask"): replace(shown, mask="off"),
@@ -178,4 +178,4 @@ def _queries(ways: Sequence[Way], tolerance: float) -> str:
     most = max((abs(keys[choice] - both[choice]) for choice in keys if keys[choice] != both[choice]), default=0.0)
     differ = N_("The table's last two columns differ by at most {amount}.")
     numbers = say(differ if most else N_("The table's last two columns are equal."), amount=amount(most))
-    return together([say(QUERIES), numbers]) if most <= tolerance else numbers  # a convolution may read padding, too
+    return together([say(QUERIES), numbers]) if most <= tolerance else numbers  # unless a convolution reads padding

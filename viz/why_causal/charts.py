@@ -1,7 +1,7 @@
-"""Figures of the twins: their training, their loss on each token, and what changes when a later token does.
+"""Figures of the twin models: their training, their loss on each token, and the effect of changing a later token.
 
-Blue is trained with the causal mask, red without; a dotted line, or an open point where there is but one,
-is a run under the other mask than in training.
+Blue: trained with the causal mask; red: without. A dotted line, or an open point if it has a single value, is a run
+under the other mask than in training.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from viz.palette import NOW, STANDARD, rgba
 WITH, WITHOUT, GREY = STANDARD, NOW, "#8a919c"
 BELOW = {"orientation": "h", "y": -0.28, "yanchor": "top", "x": 0}  # a legend where plotly's buttons do not cover it
 ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-GAP = 0.12  # between two rows of bars, in shares of the figure's height
+GAP = 0.12  # between two rows of bars, as a share of the figure's height
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One curve. name: what the legend says. x, y: its points. trained: with the mask. dotted: run under the other."""
+    """One curve. name: in the legend. x, y: its points. trained: with the mask. dotted: run under the other mask."""
 
     name: str
     x: Sequence[float] | Sequence[str] | np.ndarray
@@ -37,7 +37,7 @@ class Curve:
 
 
 def loss_curves(lines: Sequence[Curve], *, unit: str, steps: int | None = None) -> CachedFigure:
-    """Draw losses over the steps of a training. unit: of the losses. steps: the end of the axis."""
+    """Draw losses over training steps. unit: of the losses. steps: the end of the axis."""
     across: Part = {"title": {"text": say("training step")}, "rangemode": "tozero"}
     across |= {"range": [0, steps]} if steps else {}
     return _curves(lines, unit, {"height": 300, "xaxis": across, "legend": BELOW})
@@ -66,7 +66,7 @@ def _curves(lines: Sequence[Curve], unit: str, layout: Part) -> CachedFigure:
 
 
 def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int) -> CachedFigure:
-    """Draw how far logits move at each of T positions, a row of bars for each name; the token at `place` changed."""
+    """Draw how much logits change at each of T positions, a row of bars for each name; the token at `place` changed."""
     most = max(float(values.max()) for values in moved.values()) or 1.0
     count, tall = len(moved), (1 - GAP * (len(moved) - 1)) / len(moved)  # a row's share of the height
     colours = [WITHOUT if number < place else GREY for number in range(len(pieces))]
@@ -93,7 +93,7 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
 
 
 def colour(trained: bool) -> str:
-    """The colour of the model that was trained with the mask, or without it."""
+    """Return the colour of the model that was trained with the mask, or without it."""
     return WITH if trained else WITHOUT
 
 
@@ -115,7 +115,7 @@ table.copies td.chosen { outline: 2px solid currentColor; }
 </style>""")
 
 
-HOW = {  # words on a combination, by whether it was trained and is run with the mask
+HOW = {  # (trained with the mask, run with the mask) -> description
     (True, True): N_("trained <b>with</b> the mask, run <b>with</b>"),
     (True, False): N_("trained <b>with</b> the mask, run <b>without</b>"),
     (False, True): N_("trained <b>without</b> the mask, run <b>with</b>"),
@@ -125,9 +125,8 @@ HOW = {  # words on a combination, by whether it was trained and is run with the
 
 @dataclass(frozen=True)
 class TwinCard:
-    """One combination. loss: nats a token. accuracy: 0 to 1. given, written: a prompt and its continuation.
-
-    different, tokens: how many different tokens there are among those it wrote, and how many it wrote.
+    """One combination of training and run. loss: nats per token. accuracy: 0 to 1. given, written: a prompt and its
+    continuation. different, tokens: the numbers of distinct and of all tokens that it wrote.
     """
 
     trained: bool
@@ -141,17 +140,17 @@ class TwinCard:
 
 
 def four(cards: Sequence[TwinCard]) -> Markup:
-    """Four cards in a grid, in the given order: a row for each training, a column for each run."""
+    """Return four cards in a grid, in the given order: a row for each training, a column for each run."""
     return STYLE + tag("div", join(map(_card, cards)), class_="four")
 
 
 def copies(scores: np.ndarray, chosen: tuple[int, int] | None) -> Markup:
-    """A table of the heads' copy scores [L,H], 0 to 1, as shades."""
+    """Return a table of the heads' copy scores [L,H], 0 to 1, as shades. chosen: the cell to frame."""
     rows = [[th(say("layer"), scope="col"), *(th(f"H{head}", scope="col") for head in range(scores.shape[1]))]]
     for layer, row in enumerate(scores.tolist()):
         cells = [th(head_name(layer), scope="row")]
         for head, score in enumerate(row):
-            shade = rgba("#E69F00", min(max(score, 0.0), 1.0) * 0.45)  # the number stands out on light and dark ground
+            shade = rgba("#E69F00", min(max(score, 0.0), 1.0) * 0.45)  # readable on light and dark pages
             kind = "chosen" if (layer, head) == chosen else ""
             cells.append(td(percent(score), kind, style=f"background: {shade}"))  # not shown
         rows.append(cells)
