@@ -1,5 +1,5 @@
-// All heads on one page: the overview, and the selected head as a large heatmap and on its text. Put last, after
-// packet.js, page.js and the views' modules. Packets: "overview" of viz/heads/overview.py, "heads" of viz/saved/explorer.py.
+// All heads on one page: the overview, and the selected head as a heatmap and on its text. Put last, after packet.js,
+// page.js and the views' modules. Packets: "overview" of viz/heads/overview.py, "heads" of viz/saved/explorer.py.
 
 const { header: about, body } = await unpack(inlined("heads"));
 const found = (name) => document.querySelector(`[data-part="${name}"]`);
