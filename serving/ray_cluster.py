@@ -71,7 +71,7 @@ class Replica:
         timer.start()
         try:
             found: Job = pickle.loads(job)  # noqa: S301 - of the server that started this one
-            return await to_thread(answered, self._engine, found)  # so that Ray's health checks are answered
+            return await to_thread(answered, self._engine, found)  # so that Ray's health checks succeed
         finally:
             timer.cancel()
 
