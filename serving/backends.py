@@ -1,4 +1,4 @@
-"""The scheduler that the operator's settings ask for."""
+"""Schedulers as the operator's settings select them, on threads of this process, worker processes or Ray replicas."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from serving.settings import Settings
 from serving.worker_process import WorkerProcess
 
 INSPECTION_SECONDS = 60.0
-MIN_INSPECTED, MAX_INSPECTED = 10**9, 3 * 10**9  # bytes of memory; the imports alone take a third of the first
+MIN_INSPECTED, MAX_INSPECTED = 10**9, 3 * 10**9  # bytes of memory; imports alone take a third of the minimum
 
 
 def start(settings: Settings, engine: Engine) -> Scheduler:
-    """engine: of this process, which does the jobs if there are no other workers. Raises ValueError, which
-    names UNMASK_RAY, where Ray is not installed or cannot be reached."""
+    """Start the workers and return their scheduler. engine: runs the jobs if there are no workers besides this process.
+    Raises ValueError, which names UNMASK_RAY, if Ray is not installed or cannot be reached."""
     workers: Sequence[Worker]
     if settings.ray:
         if settings.ray == "local":
@@ -34,12 +34,12 @@ def start(settings: Settings, engine: Engine) -> Scheduler:
         workers = [WorkerProcess(settings.models_in_memory, share) for _ in range(settings.workers)]
     else:
         workers = [InThisProcess(engine) for _ in range(machine.cores())]
-    affinity = bool(settings.workers and not settings.ray)  # Ray finds the replica that has a trace by itself
+    affinity = bool(settings.workers and not settings.ray)  # Ray selects the replica that has a trace itself
     return Scheduler(workers, queue_for(settings, len(workers)), seconds=settings.job_seconds, affinity=affinity)
 
 
 def inspector(settings: Settings, seconds: float = INSPECTION_SECONDS) -> Scheduler:
-    """One worker with limits of time and memory, which reads a stranger's files before this process does."""
+    """Return a scheduler of one worker with time and memory limits, which reads untrusted files before this process."""
     most = max(machine.memory_bytes() // 4, MIN_INSPECTED)
     worker = WorkerProcess(1, 1, memory_bytes=min(most, MAX_INSPECTED))
     return Scheduler([worker], queue_for(settings, 1), seconds=seconds, affinity=False)

@@ -1,8 +1,8 @@
-"""Long jobs: trainings and checks, each in a process of its own with low priority and one thread.
+"""Long jobs: trainings and checks, each in a separate low-priority process with one thread.
 
-A job is a function of model/ whose first argument is `report`: it calls report(what) with plain data now and then, and
-is paused there. It ends when it is stopped, at its time limit, or when nobody has called `watched` for a while. Jobs
-that cannot run yet wait in a queue, first come first served.
+A job is a function of model/ whose first argument is `report`. It calls report(what) with plain data at intervals; a
+paused job blocks in this call. A job ends when it is stopped, at its time limit, or when `watched` has not been called
+for a while. Jobs that cannot run yet wait in a queue, first come first served.
 """
 
 import pickle
@@ -21,11 +21,11 @@ from serving import machine
 from serving.settings import Settings
 
 WORKER = f"{__package__}.background_worker"
-MAX_SECONDS = 300.0  # that a job may run, pauses included
+MAX_SECONDS = 300.0  # default time limit of a job, pauses included
 MAX_WAITING = 50  # jobs in the queue
-USUAL_SECONDS = 30.0  # expected of a job until some have finished
-LEFT_SECONDS = 10.0  # many times the interval at which a page looks
-LOOK = 0.2  # seconds between two checks
+USUAL_SECONDS = 30.0  # assumed duration of a job until the first has finished
+LEFT_SECONDS = 10.0  # without a call of `watched`: many times the interval at which a page polls
+LOOK = 0.2  # seconds between two polls
 GO_ON, PAUSE = b"go on", b"pause"
 STOPPED = msg("Stopped.")
 ENDED = msg("It stopped before it was finished. Start it again.")
@@ -44,8 +44,8 @@ class TooManyBackgroundJobs(ValueError):
 
 @dataclass(frozen=True)
 class JobProgress:
-    """The state of a job. reports: all so far. answer: its result. error: what it raised. why: one sentence, for a job
-    that is in the queue, was stopped or failed."""
+    """The state of a job. reports: all so far. answer: its result. error: the exception that it raised. why: the reason
+    in one sentence, if the job is queued, was stopped or failed."""
 
     state: State = "starting"
     reports: tuple[Any, ...] = ()
@@ -59,9 +59,9 @@ class JobProgress:
 
 
 class Background:
-    """A job: function(report, *arguments, **options).
+    """A long job, which computes function(report, *arguments, **options) in a separate process.
 
-    left_seconds: without a call of `watched` until it ends; most_seconds: until it ends in any case.
+    left_seconds: the job ends after this time without a call of `watched`. most_seconds: its time limit.
     Raises TooManyBackgroundJobs when the queue is full.
     """
 
@@ -86,7 +86,7 @@ class Background:
         Thread(target=self._listen, daemon=True).start()
 
     def watched(self) -> JobProgress:
-        """Its state. Also tells it that somebody is watching."""
+        """Return the job's state, and restart the `left_seconds` after which it ends."""
         with self._lock:
             self._seen = monotonic()
             now = self._so_far
@@ -98,8 +98,8 @@ class Background:
         return replace(now, why=msg(IN_QUEUE, position=position, wait=wait))
 
     def finish(self, look: Callable[[JobProgress], object]) -> Any:
-        """Wait for the answer. look: called with its state; when it raises, the job ends. Raises what the job raised,
-        ValueError for one that was stopped."""
+        """Wait for the answer. look: called repeatedly with the job's state; if it raises, the job ends. Raises what
+        the job raised, and ValueError if the job was stopped or its process ended."""
         try:
             while not (now := self.watched()).over:
                 look(now)
@@ -121,7 +121,7 @@ class Background:
         self._change(state="running")
 
     def stop(self, why: str = "") -> None:
-        """Ends the job at once; its reports stay."""
+        """End the job immediately; its reports are kept."""
         self._change(state="stopped", why=why or STOPPED)
         with _counting:
             if self in _waiting:
@@ -130,13 +130,13 @@ class Background:
             return
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(2)  # so that its place is free for the next one
+            self._process.wait(2)  # so that the next job in the queue can start
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def _start_in_turn(self) -> None:
-        """Start its process if it is the first in the queue and another job may run."""
+        """Start the job's process if it is first in the queue and another job may run."""
         with _counting:
             for other in [other for other in _running if not other.is_alive()]:
                 _running.remove(other)
@@ -150,15 +150,15 @@ class Background:
             self._change(state="starting")
             try:
                 self._process, self._connection = machine.start_python(WORKER, stderr=subprocess.DEVNULL)
-            except OSError:  # no room for a process at the moment
+            except OSError:  # the system cannot start another process now
                 self._change(state="failed", why=ENDED)
                 return
             _running.append(self)
-        with suppress(OSError):  # it has ended; _listen says how
+        with suppress(OSError):  # the process has ended; _listen sets the state
             self._connection.send_bytes(self._job)
 
     def _tell(self, order: bytes) -> None:
-        with self._lock, suppress(OSError):  # it has ended; _listen says how
+        with self._lock, suppress(OSError):  # the process has ended; _listen sets the state
             self._connection.send_bytes(order)
 
     def _listen(self) -> None:
@@ -201,14 +201,14 @@ class Background:
             self.stop(UNSEEN)
 
     def _ends_in(self, usual: float, now: float) -> tuple[float, bool]:
-        """Seconds, and whether that is its limit."""
+        """Return the expected seconds until the job ends, and whether they are the time left until its limit."""
         took = now - self._began
         if self._so_far.state == "paused" or took > usual:
             return max(self._most_seconds - took, LOOK), True
         return usual - took, False
 
     def _change(self, **fields: Any) -> None:
-        """Nothing changes the state once it is over."""
+        """Update fields of the state; once the job is over, only `reports`."""
         with self._lock:
             if self._so_far.over:
                 fields = {name: value for name, value in fields.items() if name == "reports"}
@@ -216,9 +216,9 @@ class Background:
 
 
 _running: list[Background] = []
-_waiting: list[Background] = []  # in their order
-_took: deque[float] = deque(maxlen=16)  # seconds, of the last jobs that came to their end
-_counting = Lock()  # of these three
+_waiting: list[Background] = []  # the next one first
+_took: deque[float] = deque(maxlen=16)  # durations of the last completed jobs, in seconds
+_counting = Lock()  # guards these three
 
 
 def most_at_once() -> int:
@@ -226,8 +226,8 @@ def most_at_once() -> int:
 
 
 def _expected_wait(position: int) -> Message:
-    """Until the job at this position of the queue, from 1, starts: each takes what the last ones took, and one that is
-    paused or has already taken longer may use all its time."""
+    """Return the expected wait until the job at this position of the queue, from 1, starts: each job is assumed to take
+    the mean of the last ones, and one that is paused or has already taken longer, all the time up to its limit."""
     usual, now = sum(_took) / len(_took) if _took else USUAL_SECONDS, monotonic()
     ends = [job._ends_in(usual, now) for job in _running]
     ends += [(LOOK, False)] * max(most_at_once() - len(ends), not ends)

@@ -1,5 +1,5 @@
 """The process of one long job (background.py): receives the job, then PAUSE and GO_ON, until the job or the connection
-ends. Its imports are fast: the job's function imports torch.
+ends. It imports little, to start fast: the job's function imports torch.
 """
 
 import os
@@ -11,11 +11,11 @@ from typing import Any
 
 from model.errors import panics_caught, sendable
 
-NICENESS = 10  # a tenth of a page's share of a busy core; with more, a training on a busy server never ends
+NICENESS = 10  # a tenth of a page's share of a busy core; at higher values, trainings on a busy server never end
 
 
 class JobReporter:
-    """The `report` of a long job, which waits while the job is paused."""
+    """The `report` argument of a long job: sends data to the server, and blocks while the job is paused."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._going = connection, Event()
@@ -44,7 +44,7 @@ class JobReporter:
 
 
 def main(descriptor: int) -> None:
-    """Do the job, with low priority."""
+    """Run one job with low priority. descriptor: the file descriptor of the connection to the server."""
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     connection = Connection(descriptor)

@@ -1,9 +1,9 @@
-"""What the server tells browsers they may do with the app: HTTP headers, on every answer."""
+"""Security headers, which restrict what browsers may do with the app, on every HTTP response."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Streamlit's page has scripts in it, and so have ours; plotly and Streamlit write styles. All else is the server's own
+# Streamlit's page and ours have inline scripts; plotly and Streamlit write inline styles. All else is the server's own
 POLICY = {
     "default-src": "'self'",
     "script-src": "'self' 'unsafe-inline' blob:",
@@ -18,7 +18,7 @@ POLICY = {
 
 
 class Headers:
-    """ASGI middleware. frame_ancestors: the pages that may show the app in a frame, as CSP names them."""
+    """ASGI middleware that adds the headers. frame_ancestors: CSP sources of the pages that may embed the app."""
 
     def __init__(self, app: ASGIApp, frame_ancestors: str) -> None:
         self._app, self._headers = app, headers(frame_ancestors)
@@ -33,7 +33,7 @@ class Headers:
 
 
 def headers(frame_ancestors: str) -> dict[str, str]:
-    """Their values by name. No other site is told an address here: a link to a view may hold its text."""
+    """Return the headers' values by name. Other sites get no referrer: a link to a view may contain the user's text."""
     policy = POLICY | {"frame-ancestors": frame_ancestors}
     return {
         "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),

@@ -1,4 +1,4 @@
-"""The state of a server, on a separate port: /live, /ready, and /metrics for Prometheus."""
+"""Health checks and metrics of a server, on a separate port: /live, /ready, and /metrics for Prometheus."""
 
 import asyncio
 import os
@@ -32,14 +32,14 @@ from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Done, Scheduler, WorkerState
 from serving.settings import Settings
 
-PATIENCE = 5.0  # seconds that a check may take
-READER = "health"  # what checks are called in the fair queue
-Check = Callable[[], str]  # what is wrong, in a sentence; "" for nothing
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)  # ends of the buckets
+PATIENCE = 5.0  # time limit of a check, in seconds
+READER = "health"  # the user to whom the fair queue counts the checks' jobs
+Check = Callable[[], str]  # returns the problem in a sentence, "" if there is none
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)  # upper bounds of buckets
 
 
 class Observed(Collector):
-    """The metrics of one scheduler. kept: the caches of this process, by name. registry: for prometheus_client."""
+    """Prometheus collector of one scheduler's metrics, with its registry. kept: this process's caches, by name."""
 
     def __init__(self, scheduler: Scheduler, kept: dict[str, ResultCache]) -> None:
         self._scheduler, self._kept = scheduler, kept
@@ -91,7 +91,8 @@ def _gauges(name: str, meaning: str, label: str, values: Mapping[str, float]) ->
 
 
 def _memory(process: psutil.Process) -> int:
-    """The bytes that it uses, each shared page divided by its users where the system tells; 0 if it has ended."""
+    """Return the bytes that a process uses: PSS, in which processes share the cost of shared pages, where the system
+    reports it, else RSS; 0 if the process has ended."""
     try:
         found = process.memory_full_info()
     except psutil.Error:
@@ -100,7 +101,7 @@ def _memory(process: psutil.Process) -> int:
 
 
 def expect_free_port(settings: Settings) -> None:
-    """Ends the process with a sentence where the port of the metrics, if there is to be one, cannot be had."""
+    """Exit with a message and status 2 if a metrics port is set that cannot be opened."""
     where = settings.metrics_address, settings.metrics_port
     try:
         if settings.metrics_port:
@@ -115,12 +116,12 @@ def expect_free_port(settings: Settings) -> None:
 def served(
     settings: Settings, loop: asyncio.AbstractEventLoop, scheduler: Scheduler, engine: Engine, answers: ResultCache
 ) -> Iterator[int]:
-    """Answer at the settings' address and port (0: any) while inside; yields the port. loop: the app server's."""
-    disable_created_metrics()  # a second series for each, of when it began
+    """Serve at the settings' address and port (0: any) within the context; yield the port. loop: the app server's."""
+    disable_created_metrics()  # they would double the number of series
     observed = Observed(scheduler, {"answers": answers, "traces": engine.traces})
 
     def stuck() -> str:
-        """Whether the event loop runs; if it does not, the server must be restarted."""
+        """Return "", or a message if the event loop does not run, so that the server must be restarted."""
         turn = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
         try:
             turn.result(PATIENCE)
@@ -139,7 +140,7 @@ def served(
 
 
 def answering(checks: dict[str, Check], metrics: WSGIApplication) -> WSGIApplication:
-    """200 for a check that finds nothing wrong, 503 with what it finds, 404 for any other path."""
+    """Return a WSGI app: 200 for /metrics and for a check that passes, 503 with its problem if it fails, else 404."""
 
     def app(environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path = environment["PATH_INFO"]
@@ -157,21 +158,21 @@ def answering(checks: dict[str, Check], metrics: WSGIApplication) -> WSGIApplica
 
 
 class _QuietHandler(WSGIRequestHandler):
-    timeout = PATIENCE  # of a client that sends nothing
+    timeout = PATIENCE  # for a client that sends nothing
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
 
 def one_token(model: Model) -> int:
-    """The smallest run: how many tokens it had."""
+    """Run the model on a minimal text and return the number of its tokens."""
     batch = model.encode(["a"], "right")
     return model.run(batch, model.standard).batch.ids.numel()
 
 
 def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: float) -> str:
-    """Why this server is not ready; "" when a model ran within `seconds`: of those offered the one used last,
-    or else the first one offered, whose load goes on for the next check."""
+    """Return why this server is not ready, or "" if a model ran within `seconds`: of the models offered, the one used
+    last or, if none is loaded, the first, which continues to load for the next check."""
     end = monotonic() + seconds
 
     def in_time(words: str = "") -> None:

@@ -1,7 +1,7 @@
-"""A job: a function of model/ by its name, and plain arguments, which can be sent to another process or machine.
+"""Jobs: a function of model/, sent by name with plain arguments to this or another process or machine.
 
-For a ModelRef or RunRef among its arguments the function gets the model, or the trace of the run, of the Engine that
-does the job; the answer is numpy arrays and plain values.
+The Engine that runs a job replaces each ModelRef among its arguments by the model, and each RunRef by the trace of the
+run. The answer consists of numpy arrays and plain values.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from model.text import TokenBatch
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model: its name, and the key of the files that it was loaded from."""
+    """A reference to a model: its name, and the key of the files that it was loaded from."""
 
     name: str
     key: str
@@ -33,7 +33,7 @@ class ModelRef:
 
 @dataclass(frozen=True, eq=False)
 class RunRef:
-    """The trace of one forward pass, showing one of its attentions."""
+    """A reference to the trace of one forward pass. attention: the one to select, see Trace.attentions."""
 
     model: ModelRef
     batch: TokenBatch
@@ -51,7 +51,7 @@ class RunRef:
 
     @property
     def family(self) -> Hashable:
-        """A key that runs share if each is faster where another was run."""
+        """A key shared by runs each of which is faster on the worker that ran another of them."""
         return self.trace_key
 
     @property
@@ -71,10 +71,10 @@ class RunRef:
 
 @dataclass(frozen=True, eq=False)
 class GrownRunRef(RunRef):
-    """The trace of a text that is generated token by token: one step with a KV cache if the trace of the text before is
-    there. For models that kv_cache.step takes, under their standard masks; one row without padding.
+    """A reference to the trace of a text that is generated token by token: one step with a KV cache if the trace of the
+    previous text is cached. For models that kv_cache.step takes, under their standard masks; one row without padding.
 
-    prompt: how many of its tokens were not generated. before: the trace_key of the text before, whose trace is dropped.
+    prompt: how many tokens were not generated. before: the previous text's trace_key; its trace is dropped afterwards.
     """
 
     prompt: int = 1
@@ -95,9 +95,9 @@ class GrownRunRef(RunRef):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """function(*arguments, **options), with models and traces for references among the arguments.
+    """A call function(*arguments, **options), with models and traces in place of the references among the arguments.
 
-    function: of a module, or a method of a class there, found by its name. Raises ValueError for any other.
+    function: a module's function or a method of its class, found by name. Raises ValueError for any other.
     """
 
     function: Callable[..., Any]
@@ -117,7 +117,7 @@ class Job:
 
     @cached_property
     def key(self) -> Hashable:
-        """Equal for jobs with the same answer. Raises TypeError for unhashable arguments."""
+        """A cache key, equal for jobs with the same answer. Raises TypeError for unhashable arguments."""
         options = ((name, _key_of(value)) for name, value in sorted(self.options.items()))
         key = (self.name, *map(_key_of, self.arguments), *options)
         hash(key)
@@ -125,16 +125,16 @@ class Job:
 
     @property
     def affinity_key(self) -> tuple[Hashable, ...]:
-        """The families of the runs among its arguments."""
+        """The `family` of each run among the arguments."""
         return tuple(argument.family for argument in self.arguments if isinstance(argument, RunRef))
 
 
 class QueueFull(ValueError):
-    """There is no room in the queue."""
+    """The job cannot be queued now."""
 
 
 def digest(plain: object) -> bytes:
-    """A short key for plain data: a text or a drawing may be larger than the result kept for it."""
+    """Return a short key for plain data: a text or a drawing may be larger than the result cached for it."""
     return hashlib.blake2b(repr(plain).encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 
@@ -142,7 +142,7 @@ _digests: WeakKeyDictionary[TokenBatch, bytes] = WeakKeyDictionary()
 
 
 def _digest_of(batch: TokenBatch) -> bytes:
-    """Of a batch, whose tokens never change, made once."""
+    """Return the digest of a batch, computed only once, since a batch's tokens never change."""
     found = _digests.get(batch)
     if found is None:
         found = _digests[batch] = digest((shape_of(batch), texts_of(batch)))
@@ -150,7 +150,7 @@ def _digest_of(batch: TokenBatch) -> bytes:
 
 
 def shape_of(batch: TokenBatch | None) -> Hashable:
-    """A key for all that a network reads of a batch."""
+    """Return a key for everything that a network reads of a batch."""
     if batch is None:
         return None
     numbers = (batch.ids, batch.keep, batch.positions, batch.patches)
@@ -159,7 +159,7 @@ def shape_of(batch: TokenBatch | None) -> Hashable:
 
 
 def texts_of(batch: TokenBatch) -> Hashable:
-    """A key for what a documents mask reads: texts of the same ids may have other separators."""
+    """Return a key for what a documents mask reads: texts with the same ids may differ in their separators."""
     return batch.texts, batch.ends, None if batch.source is None else texts_of(batch.source)
 
 

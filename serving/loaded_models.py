@@ -1,4 +1,4 @@
-"""The models in memory of one process, by name: a few at a time, read-only, shared by all its threads."""
+"""A bounded cache of the models loaded in one process, by name; they are read-only and shared by all its threads."""
 
 import gc
 from collections import OrderedDict
@@ -24,7 +24,7 @@ STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Tr
 
 
 class Load:
-    """One load. waiting: how many wait for it; when nobody does, its next report stops it. said: its progress."""
+    """A model being loaded. waiting: number of callers; at 0, the next report stops the load. said: its progress."""
 
     def __init__(self) -> None:
         self.waiting, self.said = 1, ""
@@ -37,15 +37,15 @@ class Load:
 
 
 class Loads:
-    """The loads of a process that have not ended. Users who want the same model share one."""
+    """The unfinished loads of a process. Requests for the same model share one."""
 
     def __init__(self) -> None:
         self._loads: dict[str, Load] = {}
         self._lock = Lock()
 
     def get(self, name: str, make: Callable[[Report], Model], show: Callable[[str], None], keep: bool = False) -> Model:
-        """The model that make gives. show: called with what is being done; when it raises, its caller no longer waits.
-        keep: whether the load goes on even then. Raises what make raises, and what show raises."""
+        """Return the model that make returns. show: called with the progress; if it raises, the caller stops waiting.
+        keep: whether the load continues even then. Raises what make raises, and what show raises."""
         while True:
             with self._lock:
                 load = self._loads.get(name)
@@ -58,7 +58,7 @@ class Loads:
                 while wait([load.model], LOOK_SECONDS).not_done:
                     show(load.said)
                 return load.model.result()
-            except Stopped:  # because all who waited before had left
+            except Stopped:  # all earlier callers had left; load again
                 continue
             finally:
                 with self._lock:
@@ -72,11 +72,11 @@ class Loads:
         finally:
             with self._lock:
                 if self._loads.get(name) is load:
-                    del self._loads[name]  # it would keep its model in memory
+                    del self._loads[name]  # it would keep the model in memory
 
 
 class LoadedModels:
-    """At most `most` models; the least recently used is evicted first. evicted: called with the key of its files."""
+    """A cache of up to `most` models, least recently used evicted first. evicted: called with the key of its files."""
 
     def __init__(self, most: int, evicted: Callable[[str], object] = lambda key: None) -> None:
         self._most, self._evicted = most, evicted
@@ -86,7 +86,7 @@ class LoadedModels:
         self._loads = Loads()
 
     def find(self, name: str) -> Model | None:
-        """The model, where it is loaded and its files are still those that it was loaded from."""
+        """Return the model; None if it is not loaded or its files have changed since it was loaded."""
         with self._lock:
             if name not in self._models:
                 return None
@@ -97,7 +97,7 @@ class LoadedModels:
             return model
 
     def last_used(self, names: Collection[str]) -> Model | None:
-        """Of these the one that was used last; none of them counts as used now."""
+        """Return the most recently used of these models, if any. Does not itself count as a use."""
         with self._lock:
             return next((model for name, (_, model) in reversed(self._models.items()) if name in names), None)
 
@@ -109,25 +109,25 @@ class LoadedModels:
         *,
         keep: bool = False,
     ) -> Model:
-        """One load at a time; users who want the same model share it. Raises what catalog.load raises.
+        """Return a model, loaded if needed: one load at a time, shared by all requests for the same model.
 
-        show: called with what is being done; what it raises ends the waiting, and the load once nobody waits for it,
-        unless keep.
+        show: called with the progress; if it raises, this call stops waiting, and the load stops once no call waits for
+        it, unless keep. Raises what catalog.load raises, and what show raises.
         """
         return self._loads.get(name, lambda report: self._load(name, settings, report), show, keep)
 
     def own(self, name: str) -> Model:
-        """One of OF_PAGES: small and never evicted; does not wait for other loads. Raises CheckpointError."""
+        """Return a model of OF_PAGES, never evicted; does not wait for other loads. Raises CheckpointError."""
         with self._own_lock:
             if name not in self._own:
                 self._own[name] = OF_PAGES[name]()
             return self._own[name]
 
     def of(self, ref: ModelRef) -> Model:
-        """The model that a page was drawn with. Raises ValueError if its files have changed since."""
+        """Return the model of a reference. Raises ValueError if its files have changed since it was made."""
         if ref.name in OF_PAGES:
             return self.own(ref.name)
-        model = self.find(ref.name)  # weights are mapped: where a file was overwritten in place, they are the new ones
+        model = self.find(ref.name)  # weights are memory-mapped: overwriting a file in place changes them
         if model is not None and model.key == ref.key:
             return model
         model = self.load(ref.name)
@@ -160,8 +160,8 @@ class LoadedModels:
                 gone.append(self._models.popitem(last=False)[1][1].key)
         for key in gone:
             self._evicted(key)
-        # garbage collection need not visit this model again; what else was frozen, a page's sessions for example, is
-        # unfrozen first
+        # exclude this model from garbage collection from now on; unfreeze first, so that other frozen objects, such as
+        # a page's sessions, can be collected
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -186,7 +186,7 @@ def _captioner(version: str) -> Model:
     return captioner.load(version)
 
 
-OF_PAGES: dict[str, Callable[[], Model]] = {  # models of a page that a user cannot choose
+OF_PAGES: dict[str, Callable[[], Model]] = {  # models of single pages, which users cannot choose
     "digits": _digits,
     **{f"captioner-{version}": partial(_captioner, version) for version in ("causal", "prefix", "window")},
     "twin trained with the mask": lambda: _twin(True),  # not shown
@@ -196,7 +196,7 @@ OF_PAGES: dict[str, Callable[[], Model]] = {  # models of a page that a user can
 
 
 def stamp(name: str) -> str:
-    """Changes when a folder's files do, so that a model saved anew is loaded anew."""
+    """Return a key that changes with a model folder's files, so that a model saved again is loaded again; else ""."""
     folder = Path(name).expanduser()
     folder = folder.parent if name.endswith(".gguf") else folder
     try:

@@ -1,4 +1,4 @@
-"""Logs without messages, which may quote a user's text: the location in the code and the type of an error."""
+"""Logging without messages, which may quote a user's text: only locations in the code and types of errors."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType |
 
 
 class Redacted(logging.LogRecord):
-    """A record without its message, arguments, and exception message."""
+    """A log record without its message, arguments, and exception message."""
 
     def __init__(
         self, name: str, level: int, pathname: str, lineno: int, msg: Any, args: Any, exc_info: Raised | None,

@@ -1,4 +1,4 @@
-"""The resources of this process: cores and memory, as affinity, control groups and `ulimit` allow; its subprocesses."""
+"""Resources of this process: cores and memory, within affinity, control groups and `ulimit`; and its subprocesses."""
 
 import ctypes
 import os
@@ -24,14 +24,14 @@ except ImportError:  # Windows has no such limits
 
 ROOT = Path(__file__).parents[1]
 CGROUP = Path("/sys/fs/cgroup")
-FEW = 10_000_000  # parameters: below, one thread is at least as fast as several
+FEW = 10_000_000  # parameters; for smaller models, one thread is at least as fast as several
 _LOCK = threading.Lock()
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
 @cache
 def cores() -> int:
-    """How many cores this process may use, at least 1: its affinity, and its control group's share of time."""
+    """Return how many cores this process may use, at least 1, given its affinity and its control group's CPU quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota, _, period = _read("cpu.max").partition(" ")
     if quota.isdecimal() and period.isdecimal() and int(period):
@@ -41,14 +41,14 @@ def cores() -> int:
 
 @cache
 def memory_bytes() -> int:
-    """The memory this process may ever have: its control group's limit, its own (`ulimit -d`), or the machine's."""
+    """Return the memory that this process may have: its control group's, its own (`ulimit -d`) or the machine's."""
     limits = [psutil.virtual_memory().total]
     limits += [int(text) for text in (_read("memory.max"), _read("memory/memory.limit_in_bytes")) if text.isdecimal()]
     return min(limits + _of_data())
 
 
 def free_bytes() -> int:
-    """The memory that is free now, within the same limits."""
+    """Return the memory that is free now, within the limits of `memory_bytes`."""
     free = psutil.virtual_memory().available
     limit, used = _read("memory.max"), _read("memory.current")
     room = [max(int(limit) - int(used), 0)] if limit.isdecimal() and used.isdecimal() else []
@@ -56,7 +56,7 @@ def free_bytes() -> int:
 
 
 def before_end(told: Callable[[], object]) -> None:
-    """Call this when the process is asked to end (Ctrl-C, SIGTERM), before what it does then. In the main thread."""
+    """Call `told` on Ctrl-C and SIGTERM, before the handlers installed so far. To be called in the main thread."""
     for number in (signal.SIGINT, signal.SIGTERM):
         then = signal.getsignal(number)
         if callable(then):
@@ -69,7 +69,7 @@ def _first(told: Callable[[], object], then: Callable[..., object], number: int,
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files: each user of a server takes four, and shells allow 1,024."""
+    """Raise the limit of open files to its maximum: each user of a server takes four, and shells default to 1,024."""
     if resource:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -83,13 +83,13 @@ def limit_memory(process: int, most: int) -> None:
 
 
 def start_python(module: str, *arguments: str, stderr: int | None = None) -> tuple[subprocess.Popen[bytes], Connection]:
-    """A process that runs a module of this program with one thread of torch, and our end of a connection to it. The
-    module's first argument is the file descriptor of the other end. stderr: as subprocess.Popen takes it."""
+    """Start a process that runs a module of this program with one torch thread. Returns it and our end of a connection;
+    the module's first argument is the file descriptor of the other end. stderr: as subprocess.Popen takes it."""
     ours, theirs = Pipe()
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments],  # -P: not from the working folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},  # which is ours, for relative paths of models
+        [sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments],  # -P: no imports from the working
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},  # folder, which is ours, as model paths need
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -104,7 +104,7 @@ def keep_freed_memory() -> None:
     system at once, and every page has to be cleared again. Does nothing with other C libraries."""
     with suppress(AttributeError, OSError, TypeError):
         library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)  # the most that it takes
+        library.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)  # the largest threshold allowed
         library.mallopt(M_TRIM_THRESHOLD, 64 * 2**20)
 
 
@@ -122,7 +122,7 @@ def keep_ray_on_loopback() -> None:
 
 
 def _of_data() -> list[int]:
-    """In a list, the hard limit of the process's own memory, without mapped files and libraries, if any."""
+    """Return the hard limit on the process's own memory, without mapped files and libraries, in a list; [] if none."""
     most = resource.getrlimit(resource.RLIMIT_DATA)[1] if resource else -1
     return [most] if most >= 0 else []
 
@@ -136,14 +136,14 @@ def _read(name: str) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Within it, torch uses one thread in the calling thread. Other threads, old and new, are not affected."""
-    if not torch.backends.openmp.is_available():  # other pools cannot be resized
+    """Limit torch to one thread in the calling thread, within the context. Other threads, old and new, keep theirs."""
+    if not torch.backends.openmp.is_available():  # other thread pools cannot be resized
         yield
         return
     own = torch.get_num_threads()
     others = _set_own(1)
-    # what torch compiles of FlexAttention has memory for the threads of now, and runs with those of others all the same
-    patch = getattr(sys.modules.get("torch._inductor.config"), "patch", None)  # it takes a second to import
+    # torch compiles FlexAttention with buffers for this thread's number of threads, but may run it with another's
+    patch = getattr(sys.modules.get("torch._inductor.config"), "patch", None)  # not imported here: it takes a second
     try:
         with patch({"cpp.threads": max(own, others)}) if patch else nullcontext():
             yield
@@ -152,8 +152,8 @@ def one_thread() -> Iterator[None]:
 
 
 def _set_own(count: int) -> int:
-    """Set the calling thread's number. A thread that first uses torch meanwhile, microseconds, may get it too. Returns
-    with how many others begin."""
+    """Set the number of torch threads of the calling thread. A thread that first uses torch within these microseconds
+    may get it too. Returns the number that new threads start with."""
     with _LOCK, ThreadPoolExecutor(1) as another:
         begins_with: int = another.submit(torch.get_num_threads).result()
         torch.set_num_threads(count)

@@ -1,7 +1,7 @@
-"""Ray Serve as workers: replicas on any number of machines, each an engine in its own process.
+"""Workers on Ray Serve: replicas on any number of machines, each an engine in its own process.
 
 Ray starts and replaces replicas; a job goes to the replica that has its trace, unless that one is busy. Jobs are not
-batched: matrix products of other sizes round otherwise, and numbers are the same to the bit wherever they are computed.
+batched: matrix products of other sizes round differently, and results must be bit-identical wherever they are computed.
 """
 
 import os
@@ -27,18 +27,18 @@ from serving.scheduler import SPARE, TooSlow, Worker, WorkerLost
 from serving.worker_process import answered, result_in
 
 NAME, LOOPBACK = "unmask", "127.0.0.1"
-ENVIRONMENT = {"PYTHONPATH": str(machine.ROOT)}  # the program is at the same place on every machine
+ENVIRONMENT = {"PYTHONPATH": str(machine.ROOT)}  # the program has the same path on every machine
 ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
 
 
 class AffinityRouter(RequestRouter):
-    """Sends the jobs of a run to one replica, chosen by its `affinity_key` alone: servers that share a cluster choose
-    the same, and most runs keep their replica when one starts or ends."""
+    """A router that sends all jobs of a run to one replica, selected by `affinity_key` alone: servers that share a
+    cluster select the same one, and most runs keep their replica when another one starts or ends."""
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """The one whose hash with the key is the largest (rendezvous hashing); if it is busy, any that is free."""
+        """Return the replica whose hash with the key is largest (rendezvous hashing), then the others if it is busy."""
         affinity_key = pending_request.kwargs["affinity_key"] if pending_request else ""
         if not affinity_key:
             return [candidate_replicas]
@@ -54,7 +54,7 @@ class AffinityRouter(RequestRouter):
     graceful_shutdown_timeout_s=2,
 )
 class Replica:
-    """One engine, one thread of torch, one job at a time."""
+    """A replica: one engine with one torch thread, which runs one job at a time."""
 
     def __init__(self, models_in_memory: int, trace_bytes: int) -> None:
         torch.set_num_threads(1)
@@ -63,7 +63,7 @@ class Replica:
         self._engine = Engine(models_in_memory, trace_bytes)
 
     async def do(self, job: bytes, seconds: float, *, affinity_key: str) -> bytes:
-        """The answer to a job, for `result_in`; at the job's time limit the replica ends, and Ray starts another.
+        """Return the answer to a job, for `result_in`. At the time limit the replica exits, and Ray starts another.
 
         affinity_key: read by AffinityRouter.
         """
@@ -71,13 +71,13 @@ class Replica:
         timer.start()
         try:
             found: Job = pickle.loads(job)  # noqa: S301 - of the server that started this one
-            return await to_thread(answered, self._engine, found)  # so that Ray can see that the replica lives
+            return await to_thread(answered, self._engine, found)  # so that Ray's health checks succeed
         finally:
             timer.cancel()
 
 
 def _listen_on_loopback() -> None:
-    """Serve opens a port of each replica, after it was made, at every address whatever Ray's own processes do.
+    """Make Ray Serve open the port of each new replica on loopback alone, not on every address of the machine.
 
     Relies on: `ray.serve._private.replica.add_port_to_grpc_server`, which is replaced, and its address "[::]:0".
     Checked with Ray 2.60.0 by tests/serving/test_ray_internals.py.
@@ -89,8 +89,8 @@ def _listen_on_loopback() -> None:
 
 
 class RayWorker(Worker):
-    """One of several that use the same replicas, which Ray waits for. They stay for other servers of the same cluster:
-    `serve.delete` ends them."""
+    """A worker that sends jobs to the replicas, shared with all other RayWorkers. Ray waits until they are ready. They
+    outlive the server, for others of the same cluster: `serve.delete` ends them."""
 
     def __init__(self, replicas: DeploymentHandle) -> None:
         self._replicas = replicas
@@ -108,10 +108,10 @@ class RayWorker(Worker):
 
 
 def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) -> list[RayWorker]:
-    """address: as ray.init takes it: "auto" for the cluster that this machine is part of, "local" for a new one here.
-    most: replicas; 0 for as many as the cluster has cores. trace_bytes: of all of them together."""
+    """Deploy the replicas, and return one worker for each. address: for ray.init: "auto" for the cluster that this
+    machine is part of, "local" for a new one. most: replicas; 0: one a core. trace_bytes: of all replicas together."""
     if not ray.is_initialized():
-        # for a new cluster: replicas get normal priority, and no process is started before it gets ENVIRONMENT
+        # in a new cluster, replicas get normal priority, and no process starts before ENVIRONMENT is known
         os.environ.setdefault("RAY_worker_niceness", "0")
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
         own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
@@ -121,6 +121,6 @@ def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) ->
     scaling |= {"target_ongoing_requests": 1, "upscale_delay_s": 2.0}
     options = {"autoscaling_config": scaling, "ray_actor_options": {"num_cpus": 1}}
     deployment = Replica.options(**options)  # type: ignore[attr-defined]  # what the decorator has made of the class
-    serve.start(proxy_location="Disabled")  # nobody asks by HTTP
+    serve.start(proxy_location="Disabled")  # no HTTP requests
     handle = serve.run(deployment.bind(models_in_memory, trace_bytes // most), name=NAME, route_prefix=None)
     return [RayWorker(handle) for _ in range(most)]

@@ -1,4 +1,4 @@
-"""Results that are kept for the next request, read-only and bounded in bytes; and the engine that computes them."""
+"""A cache of read-only results for later requests, bounded in bytes; and the engine that computes the results."""
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
@@ -20,12 +20,12 @@ from serving.loaded_models import LoadedModels
 
 Result = TypeVar("Result")
 LOOK = 0.1  # seconds between two calls of still_wanted
-SMALL = 100  # bytes of a plain value
+SMALL = 100  # assumed bytes of an object without its content
 GIVES_NAN = N_("{model} gives NaN on this text: its values overflow their data type. Try another text or another model")
 
 
 def once(make: Callable[[], Result]) -> Callable[[], Result]:
-    """make(), called once, by one thread while others wait; called again if it raised."""
+    """Return a function that calls make() once and caches the result; other threads wait. Exceptions are not cached."""
     lock, cached = Lock(), cache(make)
 
     @wraps(make)
@@ -37,9 +37,9 @@ def once(make: Callable[[], Result]) -> Callable[[], Result]:
 
 
 class ResultCache:
-    """The least recently used result is evicted first. A result that is requested twice at once is computed once.
+    """A cache, bounded in bytes, least recently used evicted first. A result requested twice at once is computed once.
 
-    found, made: how often a result was there, and how often it was computed.
+    found, made: number of cache hits, and of results computed.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -51,9 +51,9 @@ class ResultCache:
     def get(
         self, key: Hashable, make: Callable[[], Result], still_wanted: Callable[[], object] = lambda: None
     ) -> Result:
-        """The result of make(), kept under key, which must hold everything that the result depends on.
+        """Return the result of make(), cached under key, which must include everything that the result depends on.
 
-        still_wanted: called now and then while another thread computes it; may raise. Raises what make raises.
+        still_wanted: called repeatedly while another thread computes the result; may raise. Raises what make raises.
         """
         while True:
             with self._lock:
@@ -81,11 +81,11 @@ class ResultCache:
                 del self._kept[key]
 
     def nbytes(self) -> int:
-        """The size of the kept results."""
+        """Return the size of the cached results, in bytes."""
         return int(self._kept.currsize)
 
     def most_bytes(self) -> int:
-        """The most that they may take."""
+        """Return the limit of that size, in bytes."""
         return int(self._kept.maxsize)
 
     def _make(self, key: Hashable, make: Callable[[], Result], promise: Future) -> Result:
@@ -95,7 +95,7 @@ class ResultCache:
         except BaseException as error:
             with self._lock:
                 del self._being_made[key]
-            # a user who left while it was computed: one who waits computes it
+            # if the user left during the computation, a waiting thread computes the result instead
             promise.set_exception(error if isinstance(error, Exception) else Cancelled())
             raise
         with self._lock:
@@ -112,10 +112,10 @@ class Cancelled(Exception):
 
 
 def nbytes(value: Any) -> int:
-    """The memory of a result, in bytes, about: of its arrays, texts and parts."""
-    if type(value) in (int, float, bool):  # most parts of most results
+    """Return the approximate memory of a result in bytes, its arrays, texts and nested parts included."""
+    if type(value) in (int, float, bool):  # first, since most parts of most results are
         return getsizeof(value)
-    own = getattr(value, "nbytes", None)  # a tensor's and an array's; a method of ours
+    own = getattr(value, "nbytes", None)  # an attribute of tensors and arrays, a method of our classes
     if own is not None:
         return own() if callable(own) else own
     if isinstance(value, str | bytes):
@@ -130,9 +130,9 @@ def nbytes(value: Any) -> int:
 
 
 class Engine:
-    """Computes jobs and keeps traces, so that another head of a run costs no second forward pass. Threads may share it.
+    """Computes jobs and caches traces, so that another head of a run costs no second forward pass. Thread-safe.
 
-    trace_bytes: of all traces; a larger trace is computed again for every job.
+    trace_bytes: the limit for all traces together; a trace that is larger is computed again for every job.
     """
 
     def __init__(self, models_in_memory: int, trace_bytes: int) -> None:
@@ -149,8 +149,8 @@ class Engine:
         return self.models.of(argument) if isinstance(argument, ModelRef) else argument
 
     def trace(self, run: RunRef) -> Trace:
-        """The trace of a run. Raises what running raises."""
-        model = self.models.of(run.model)  # first: what is computed from a kept trace reads the model's weights too
+        """Return the trace of a run. Raises what running the model raises."""
+        model = self.models.of(run.model)  # also for a cached trace, from which jobs read the model's weights
         return self.traces.get(run.trace_key, lambda: self._made(run, model)).select(run.attention)
 
     def _made(self, run: RunRef, model: Model) -> Trace:
@@ -164,5 +164,5 @@ class Engine:
         return trace
 
     def _forget(self, files: str) -> None:
-        """Drop the traces of a model that was evicted: a trace keeps its model in memory."""
+        """Drop the traces of an evicted model: a trace keeps its model in memory."""
         self.traces.forget(lambda key: isinstance(key, tuple) and key[0].key == files)

@@ -1,7 +1,7 @@
-"""The addresses that phones of a room know: its page, the step that is shown, and where an answer goes.
+"""HTTP routes for the phones of a room: the room's page, its current step, and the phones' answers.
 
-200 phones cost little: a phone asks for the step and is answered when there is another one (a long poll); all that wait
-for the same room share one look at it, and get the same bytes. What a phone sends is checked and bounded.
+200 phones cost little: a phone requests the step by a long poll, which is answered when the step changes; all that wait
+for the same room share one poll of its storage, and get the same bytes. What phones send is validated and bounded.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from starlette.routing import Route
 
 from serving.rooms import MAX_PHONES, PHONE, ROOM, STEP, PhonePage, Rooms, served
 
-LOOK = 0.1  # seconds between two looks at a room
-PATIENCE = 25.0  # seconds until a phone hears that the step is the same: less than proxies wait
-WINDOW, MAX_REQUESTS = 10.0, 40  # seconds, and requests of a phone in them
+LOOK = 0.1  # seconds between two polls of a room's storage
+PATIENCE = 25.0  # seconds until a long poll is answered by "not modified": less than proxies wait
+WINDOW, MAX_REQUESTS = 10.0, 40  # rate limit: seconds, and requests of a phone within them
 MAX_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
-THREADS = 8  # that wait for Redis
+THREADS = 8  # for calls that wait for Redis
 LONGEST_ANSWER = 300  # bytes
-GZIP = {"Content-Encoding": "gzip"}  # packed once, for all
+GZIP = {"Content-Encoding": "gzip"}  # compressed once, for all phones
 NOT_KEPT = {"Cache-Control": "no-store"}
-ending = Event()  # the server is about to stop, and waits for all requests
+ending = Event()  # set while the server is stopping, when it waits for all requests
 
 
 def routes(rooms: Rooms, page: Callable[[str], bytes], base: str = "") -> list[Route]:
-    """page: the document that a phone opens, as gzip, for an Accept-Language. base: what the app's addresses begin
-    with, or ""."""
+    """Return the routes. page: returns the document that a phone opens, as gzip, for an Accept-Language. base: the
+    path before all of the app's, or ""."""
     served.set()
     phones, here = RoomPhones(rooms, page), "/".join(["", *filter(None, [base.strip("/")]), "room/{room}"])
     return [
@@ -45,23 +45,23 @@ def routes(rooms: Rooms, page: Callable[[str], bytes], base: str = "") -> list[R
 
 
 class RoomPhones:
-    """What phones ask."""
+    """Handlers of the phones' requests."""
 
     def __init__(self, rooms: Rooms, page: Callable[[str], bytes]) -> None:
         self._rooms, self._page = rooms, page
-        self._threads = ThreadPoolExecutor(THREADS, "rooms")  # the loop's own may all be making downloads
+        self._threads = ThreadPoolExecutor(THREADS, "rooms")  # the event loop's own may all be busy with downloads
         self._looking: dict[tuple[str, int], asyncio.Task[int | None]] = {}
-        self._waiting: Counter[str] = Counter()  # by room
-        self._bodies: TTLCache[str, PhonePage] = TTLCache(20, 60)  # the last of a room, for a minute
+        self._waiting: Counter[str] = Counter()  # long polls by room
+        self._bodies: TTLCache[str, PhonePage] = TTLCache(20, 60)  # the last step of a room, for a minute
         self._requests: LRUCache[tuple[str, int], int] = LRUCache(MAX_REMEMBERED)
 
     async def open(self, request: Request) -> Response:
-        """The page, of a room that is there; else the same, which then says that there is none."""
+        """Return the phones' page, the same for every room: its script reports a room that does not exist."""
         page = self._page(request.headers.get("Accept-Language", "")[:200])
         return Response(page, media_type="text/html", headers=NOT_KEPT | GZIP)
 
     async def step(self, request: Request) -> Response:
-        """The step that is shown; to a phone that has it (If-None-Match) when there is another one, or 304."""
+        """Return the current step; for a phone that has it (If-None-Match), wait for the next one, or return 304."""
         room, phone = request.path_params["room"], request.query_params.get("phone", "")
         if not ROOM.fullmatch(room) or not PHONE.fullmatch(phone):
             return Response(status_code=404)
@@ -86,7 +86,7 @@ class RoomPhones:
         return Response(shown.body, media_type="application/json", headers=headers | GZIP)
 
     async def answer(self, request: Request) -> Response:
-        """{phone, step, choice}: the phone's choice that counts, its first; 409 where that question takes no answer."""
+        """Store {phone, step, choice}; return the choice that counts, the phone's first; 409 if answers are closed."""
         try:
             told = json.loads(await _body(request))
             room, phone, step, choice = request.path_params["room"], told["phone"], told["step"], told["choice"]
@@ -101,7 +101,7 @@ class RoomPhones:
         return Response(status_code=409) if counted is None else JSONResponse(counted)
 
     async def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """function(*arguments), which may wait for Redis."""
+        """Return function(*arguments), computed in a thread if it waits for Redis. 503 if that does not respond."""
         if not self._rooms.hashes.remote:
             return function(*arguments)
         try:
@@ -110,7 +110,7 @@ class RoomPhones:
             raise HTTPException(503) from None
 
     async def _another(self, room: str, version: int) -> int | None:
-        """The next version of what is shown; this one again after a while."""
+        """Wait for the room's version to change and return it; the same version after PATIENCE seconds."""
         key = room, version
         if key not in self._looking:
             self._looking[key] = asyncio.create_task(self._look(*key))
@@ -139,7 +139,7 @@ class RoomPhones:
 
 
 async def _body(request: Request) -> bytes:
-    """Raises ValueError for more than an answer has."""
+    """Return the request's body. Raises ValueError if it is longer than an answer can be."""
     found = b""
     async for part in request.stream():
         found += part

@@ -1,11 +1,11 @@
-"""Rooms: a class whose phones follow a teacher's lesson, step by step, and answer its questions.
+"""Rooms: class sessions in which phones follow a teacher's lesson step by step and answer its questions.
 
-A room keeps the step on the teacher's screen as bytes that were made once, and of each answer which choice it was,
-under a number that the phone has drawn at random. No names, no texts of the phones. A room has a random id of 128 bits,
-which is all that a phone needs, and a secret without which nothing in it is changed; two hours after it was opened it
-is gone, and earlier where all places are taken and for a while neither a phone nor its teacher has looked at it.
+A room stores the step on the teacher's screen, as bytes that are made once, and each phone's choices, under a random
+number that the phone has drawn. It stores no names and no texts from phones. A room has a random id of 128 bits, which
+is all that a phone needs, and a secret that the teacher needs to change it. It expires two hours after it was opened,
+or earlier if the server has no room left and neither its teacher nor a phone has made a request for a while.
 
-Rooms lie in this process's memory, or in a Redis that several replicas share (UNMASK_ROOMS).
+Rooms are stored in this process's memory, or in a Redis that several replicas share (UNMASK_ROOMS).
 """
 
 import hashlib
@@ -27,14 +27,14 @@ from i18n import N_, msg
 from serving.result_cache import once
 from serving.settings import Settings
 
-SECONDS = 2 * 3600  # that a room lasts
-UNUSED = 600.0  # seconds without a look of its teacher or a phone after which a room gives way to another
-MAX_ROOMS, MAX_PHONES, MAX_STEPS = 100, 500, 200  # of a server; of a room
-MAX_BYTES = 400_000  # of a step as phones get it
+SECONDS = 2 * 3600  # lifetime of a room
+UNUSED = 600.0  # seconds without a request of its teacher or a phone after which a room may be closed for another
+MAX_ROOMS, MAX_PHONES, MAX_STEPS = 100, 500, 200  # rooms of a server; phones and steps of a room
+MAX_BYTES = 400_000  # of a step as it is sent to phones
 PARTS = ("", ":phones", ":answers", ":asked")  # a room's keys: its name followed by each of these
 MAX_NAMES = len(PARTS) * MAX_ROOMS + 1
-SWEEP = 60.0  # seconds between two removals of what has ended
-HERE = 40.0  # seconds for which a phone counts as here after it asked
+SWEEP = 60.0  # seconds between two removals of expired mappings
+HERE = 40.0  # seconds for which a phone counts as present after a request
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
 STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # a step's name
@@ -42,12 +42,12 @@ FULL = N_("All {most} class sessions of this server are in use. The next one is 
 UNREACHABLE = msg("The storage of this server's class sessions does not respond. Try again in a minute.")
 GONE = msg("This class session has ended. Start a new one.")
 
-served = Event()  # whether phones find the rooms of this process: serve.py has their addresses, app.py has not
+served = Event()  # whether this process serves the phones' routes: serve.py does, app.py does not
 
 
 @dataclass(frozen=True)
 class RoomKey:
-    """A room as its teacher has it. Phones know the id alone."""
+    """A teacher's credentials for a room. Phones have the id alone."""
 
     id: str
     secret: str
@@ -55,8 +55,8 @@ class RoomKey:
 
 @dataclass(frozen=True)
 class PhonePage:
-    """What phones see. step: the name of the step that may be answered. choices: how many answers it has, 0 while none
-    is taken. version: another one for every other step; body: as phones get it."""
+    """The step that phones show. step: its name. choices: the number of possible answers, 0 while answers are closed.
+    body: as sent to phones, gzipped JSON. version: a number that changes whenever a step is shown."""
 
     step: str
     choices: int
@@ -66,8 +66,8 @@ class PhonePage:
 
 @dataclass(frozen=True)
 class RoomCounts:
-    """step: the name of the one that is shown. phones: how many are here. counts: of each step by its name, how often
-    each choice was given. asked: what was noted of each of these steps."""
+    """The answers in a room. step: the name of the current step. phones: how many are present. counts: by a step's
+    name, how often each choice was given. asked: by a step's name, the data stored with it by `show`."""
 
     step: str
     phones: int
@@ -77,14 +77,14 @@ class RoomCounts:
 
 @dataclass(frozen=True)
 class Hash:
-    """ends: when it is gone, in seconds since 1970."""
+    """A mapping of bytes that expires. ends: when, in seconds since 1970."""
 
     ends: int
     values: dict[str, bytes]
 
 
 class MemoryHashes:
-    """Mappings of bytes by name, in this process. Each ends when whoever last put something into it said."""
+    """Mappings of bytes by name, stored in this process. Each expires at the `ends` that was last put."""
 
     remote = False  # whether a call waits for a network
 
@@ -99,7 +99,7 @@ class MemoryHashes:
             self._kept[name] = Hash(ends, {**(kept.values if kept else {}), **values})
 
     def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
-        """Set the field unless it is there, and return what is there."""
+        """Set the field unless it exists, and return the value that it has then."""
         with self._lock:
             return self._kept.setdefault(name, Hash(ends, {})).values.setdefault(field, value)
 
@@ -127,7 +127,7 @@ class MemoryHashes:
                 self._kept.pop(name, None)
 
     def _expire(self) -> None:
-        """Remove what has ended, even if nobody asks for it again."""
+        """Remove expired mappings, even if they are never requested again."""
         while True:
             sleep(SWEEP)
             with self._lock:
@@ -135,8 +135,8 @@ class MemoryHashes:
 
 
 class RedisHashes:
-    """The same in a Redis server, version 7 or later. url: redis://HOST:PORT, as redis-py takes it. Raises OSError, a
-    sentence, while it does not answer."""
+    """Mappings of bytes by name, stored in a Redis server, version 7 or later. url: redis://HOST:PORT, as for redis-py.
+    Methods raise OSError with a message for users while the server does not respond."""
 
     remote = True
 
@@ -168,8 +168,8 @@ class RedisHashes:
         self._do(*(("delete", name) for name in names))
 
     def problem(self) -> str:
-        """Why the server cannot be used, for a log; "" if it answers. Not the error's words: a password may be quoted
-        in them."""
+        """Return why the server cannot be used, for a log; "" if it responds. The error's message is left out: it may
+        quote a password."""
         try:
             self._redis.ping()
         except self._error as error:
@@ -179,7 +179,7 @@ class RedisHashes:
         return ""
 
     def _do(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """The answers to commands (method, name, arguments …), sent as one."""
+        """Send commands (method, name, arguments …) in one pipeline, and return their replies."""
         try:
             with self._redis.pipeline() as together:
                 for method, name, *arguments in commands:
@@ -196,11 +196,11 @@ class Rooms:
         self.hashes = hashes
 
     def open(self) -> RoomKey:
-        """A new room. Where there are as many as there may be, one that has been unused for longest gives way. Raises
+        """Open a new room. If there are MAX_ROOMS already, the one that has been unused for longest is closed. Raises
         ValueError while all are in use."""
         key, now = RoomKey(secrets.token_urlsafe(16), secrets.token_urlsafe(16)), time()
         end = int(now) + SECONDS
-        self.hashes.put("rooms", {key.id: b"%d" % end}, end)  # and then counted: others may open one at the same time
+        self.hashes.put("rooms", {key.id: b"%d" % end}, end)  # counted afterwards: others may open one concurrently
         while len(ends := self._ends(now)) > MAX_ROOMS:
             unused = self._unused({*ends} - {key.id}, len(ends) - MAX_ROOMS)
             self._end(*unused or [key.id])
@@ -212,34 +212,34 @@ class Rooms:
         return key
 
     def close(self, key: RoomKey) -> None:
-        """Delete the room and all that is stored of it."""
+        """Delete the room and all its data."""
         if self.is_open(key):
             self._end(key.id)
 
     def _ends(self, now: float) -> dict[str, int]:
-        """When each room ends; those that have ended leave the list."""
+        """Return when each room expires, and remove expired ones from the list."""
         ends = {room: int(last) for room, last in self.hashes.all("rooms").items()}
         self.hashes.remove("rooms", *(room for room, last in ends.items() if last <= now))
         return {room: last for room, last in ends.items() if last > now}
 
     def _end(self, *rooms: str) -> None:
-        self.hashes.remove("rooms", *rooms)  # first: who finds nothing of a room finds its place free
+        self.hashes.remove("rooms", *rooms)  # first: a room without data must no longer be counted
         self.hashes.drop(*(f"room:{room}{part}" for room in rooms for part in PARTS))
 
     def _unused(self, rooms: Iterable[str], most: int) -> list[str]:
-        """At most so many of these rooms, which neither a teacher nor a phone has looked at for a while: first those
-        that their teachers left first."""
+        """Return up to `most` of these rooms for which no teacher or phone has made a request for UNUSED seconds, in
+        the order of their teachers' last requests."""
         looked = [(self.hashes.get(f"room:{room}", "looked")[0], room) for room in rooms]
         long_ago = sorted((int(last), room) for last, room in looked if last and int(last) <= time() - UNUSED)
         return list(islice((room for _, room in long_ago if not self._phones(room, UNUSED)), most))
 
     def _phones(self, room: str, seconds: float) -> int:
-        """How many phones have asked for its step within so many seconds."""
+        """Return how many phones have requested the room's step within the last `seconds`."""
         since = time() - seconds
         return sum(int(seen) > since for seen in self.hashes.all(f"room:{room}:phones").values())
 
     def is_open(self, key: RoomKey) -> bool:
-        """Whether the room exists and this is its secret: then it notes that its teacher has looked."""
+        """Whether the room exists and this is its secret. If so, the time is stored as its teacher's last request."""
         name = f"room:{key.id}"
         secret, ends = self.hashes.get(name, "secret", "ends") if ROOM.fullmatch(key.id) else (None, None)
         if secret is None or not hmac.compare_digest(secret, _digest(key.secret)):
@@ -248,8 +248,8 @@ class Rooms:
         return True
 
     def show(self, key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
-        """Show a step on all phones. asked: plain data to note with it. Raises ValueError for a room that has ended and
-        for a step that is too large."""
+        """Show a step on all phones. asked: plain data to store with it, for up to MAX_STEPS steps. Raises ValueError
+        for a room that has ended and for a step that is too large."""
         if not self.is_open(key):
             raise ValueError(GONE)
         if len(shown.body) > MAX_BYTES:
@@ -262,19 +262,19 @@ class Rooms:
             self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()}, int(ends or 0))
 
     def version(self, room: str) -> int | None:
-        """The version of the step that is shown; None if there is no such room."""
+        """Return the version of the current step; None if there is no such room."""
         (found,) = self.hashes.get(f"room:{room}", "version")
         return None if found is None else int(found)
 
     def shown(self, room: str) -> PhonePage | None:
-        """What phones see; None if there is no such room."""
+        """Return the current step; None if there is no such room."""
         step, choices, body, version = self.hashes.get(f"room:{room}", "step", "choices", "body", "version")
         if step is None or choices is None or body is None or version is None:
             return None
         return PhonePage(step.decode(), int(choices), body, int(version))
 
     def come(self, room: str, phone: str) -> bool:
-        """Note that the phone is here; False for one that finds no room."""
+        """Record a phone as present. Returns False if the room does not exist or is full."""
         name, now = f"room:{room}:phones", b"%d" % time()
         (ends,) = self.hashes.get(f"room:{room}", "ends")
         if ends is None:
@@ -288,7 +288,7 @@ class Rooms:
         return True
 
     def _gone(self, room: str) -> str | None:
-        """A phone that is not here any more and has answered nothing, if there is one."""
+        """Return a phone that is no longer present and has answered nothing, if there is one."""
         since = time() - HERE
         gone = [phone for phone, seen in self.hashes.all(f"room:{room}:phones").items() if int(seen) < since]
         if not gone:
@@ -297,13 +297,13 @@ class Rooms:
         return next((phone for phone in gone if phone not in gave), None)
 
     def answer(self, room: str, phone: str, step: str, choice: int) -> int | None:
-        """Take a phone's answer to the step that is shown. The choice that counts, which is its first; None while no
-        answers are taken."""
+        """Store a phone's answer to the current step. Returns the choice that counts, the phone's first; None if the
+        answer is not accepted."""
         open_step, choices, ends = self.hashes.get(f"room:{room}", "step", "choices", "ends")
         if step.encode() != open_step or not 0 <= choice < int(choices or 0):
             return None
         if self.hashes.get(f"room:{room}:phones", phone) == [None]:
-            return None  # who has not come does not answer: so answers are bounded too
+            return None  # only phones recorded by `come` may answer, which bounds the answers too
         return int(self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0)))
 
     def tally(self, room: str) -> RoomCounts:
@@ -318,7 +318,7 @@ class Rooms:
 
 @once
 def rooms() -> Rooms:
-    """The rooms of this server."""
+    """Return the rooms of this server, stored as the settings say."""
     url = Settings.from_environment().rooms
     return Rooms(RedisHashes(url) if url else MemoryHashes())
 

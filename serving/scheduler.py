@@ -1,8 +1,8 @@
 """A bounded queue in which users, not jobs, take turns, and workers that do one job at a time: in this process, in
 worker processes (worker_process.py) or on other machines (ray_cluster.py).
 
-A job goes to the worker that has its trace, if one has, else to the first that is free. A job of low priority is done
-when no other waits, and never by all of several workers at once, so that a new request finds one free.
+A job goes to the worker that has its trace, if one has, else to the first that is free. A job of low priority runs when
+no other waits, and never on all of several workers at once, so that a new request finds a free worker.
 """
 
 import logging
@@ -22,12 +22,12 @@ from serving.job import Job, QueueFull
 from serving.result_cache import Engine
 
 LOOK = 0.05  # seconds between two calls of still_wanted
-PAUSE = 1.0  # seconds between two tries to start a worker
-FIRST_GUESS = 0.5  # seconds of a job, until some were done
-SPARE = 2.0  # seconds in which a worker must stop a job that is over its time
+PAUSE = 1.0  # seconds between two attempts to start a worker
+FIRST_GUESS = 0.5  # assumed seconds of a job, until some are done
+SPARE = 2.0  # seconds after a job's time limit within which its worker must stop it
 
 TOLD = (ValueError, OSError, MemoryError)  # errors whose messages are for the user
-MAX_REMEMBERED = 10_000  # runs of which it is known which worker has their traces
+MAX_REMEMBERED = 10_000  # runs for which the worker that has the trace is remembered
 Outcome = Literal["done", "refused", "failed", "too slow", "lost"]
 WorkerState = Literal["starting", "idle", "busy"]
 STOPPED = msg("This server is being stopped. Try again in a minute")
@@ -51,11 +51,11 @@ class TooSlow(ValueError):
 
 
 class LostTwice(ValueError):
-    """Two workers ended while they did the job."""
+    """Two workers ended while they ran the job."""
 
 
 class WorkerLost(Exception):
-    """The worker has ended or does not answer; another may try its job."""
+    """The worker has ended or does not respond; another may retry its job."""
 
 
 @dataclass(eq=False)
@@ -68,20 +68,21 @@ class Ticket:
     answer: Future = field(default_factory=Future)
     entered: float = field(default_factory=monotonic)
     started: float = 0.0
-    losses: int = 0  # workers that ended while they did it
+    losses: int = 0  # workers that ended while they ran it
     low_priority: bool = False
-    left: bool = False  # no user waits for it any longer
+    left: bool = False  # whether no user waits for it any longer
 
 
 class FairQueue:
-    """workers: how many jobs are done at a time. most_waiting: jobs of all users; most_a_reader: of one."""
+    """A queue in which users take turns. workers: how many jobs run at a time. most_waiting: limit of waiting jobs of
+    all users; most_a_reader: of one user."""
 
     def __init__(self, workers: int, *, most_waiting: int, most_a_reader: int) -> None:
         self._workers, self._most_waiting, self._most_a_reader = workers, most_waiting, most_a_reader
-        self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # the next one first
+        self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # by user, in the order of their turns
         self._has: LRUCache = LRUCache(MAX_REMEMBERED)  # run -> the worker that has its trace
         self._changed, self._closed, self._mean = Condition(), False, FIRST_GUESS
-        self._low_priority = 0  # such jobs that are being done
+        self._low_priority = 0  # how many of the running jobs have low priority
 
     def enter(
         self, job: Job, reader: str, affinity_key: Sequence[Hashable] = (), *, low_priority: bool = False
@@ -109,7 +110,7 @@ class FairQueue:
             self._remove(ticket)
 
     def next(self, worker: int) -> Ticket | None:
-        """Wait for the next job of this worker. None once the queue is closed."""
+        """Wait for this worker's next job and return it; None once the queue is closed."""
         with self._changed:
             while not self._closed:
                 ticket = self._pick(worker)
@@ -127,7 +128,7 @@ class FairQueue:
                 self._mean += 0.1 * (seconds - self._mean)
 
     def again(self, ticket: Ticket) -> None:
-        """Its worker was lost: it is next, at any worker, if a user still waits for it."""
+        """Put a job whose worker was lost first in the queue, for any worker, if a user still waits for it."""
         with self._changed:
             if ticket.left:
                 return
@@ -146,7 +147,7 @@ class FairQueue:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """All jobs raise QueueFull; workers get None."""
+        """Close the queue: waiting jobs raise QueueFull, and `next` returns None."""
         with self._changed:
             self._closed = True
             for ticket in [ticket for some in self._readers.values() for ticket in some]:
@@ -189,24 +190,24 @@ class FairQueue:
 
 
 class Worker:
-    """Does one job at a time. replaced: it calls this when it has lost all that it had."""
+    """The base class of workers, which do one job at a time. replaced: called by a worker that has lost its traces."""
 
     replaced: Callable[[], object] = staticmethod(lambda: None)
 
     def wait_until_ready(self) -> None:
-        """Called before the first job, and after WorkerLost. Raises WorkerLost if it must be called again."""
+        """Wait until `do` may be called. Called before every job; raises WorkerLost if it must be called again."""
 
     def do(self, job: Job, seconds: float) -> Any:
-        """The answer. Raises what the job raises, TooSlow or WorkerLost."""
+        """Return the job's answer. seconds: its time limit. Raises what the job raises, TooSlow or WorkerLost."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End it."""
+        """End the worker."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What observers get of a job that has ended; nothing of its user or text.
+    """A finished job, as reported to observers; nothing of its user or text.
 
     job: its function's name. waited, took: seconds in the queue and in a worker.
     """
@@ -218,10 +219,10 @@ class Done:
 
 
 class Scheduler:
-    """One for all users of a server.
+    """The scheduler of all users' jobs on a server: takes them from the queue and runs them on the workers.
 
-    seconds: the most that a job may take. observers: called with every job that has ended. affinity: whether a run's
-    jobs go to the worker that has its trace; False where all workers share their traces.
+    seconds: a job's time limit. observers: called with every finished job. affinity: whether a run's jobs go to the
+    worker that has its trace; False if all workers share their traces.
     """
 
     def __init__(self, workers: Sequence[Worker], queue: FairQueue, *, seconds: float, affinity: bool) -> None:
@@ -245,8 +246,8 @@ class Scheduler:
         *,
         low_priority: bool = False,
     ) -> Any:
-        """The job's answer. still_wanted: called now and then; when it raises, the job leaves the queue. low_priority:
-        whether all other jobs go first, for parts of a computation of minutes.
+        """Queue a job and return its answer. still_wanted: called repeatedly; if it raises, the job leaves the queue.
+        low_priority: whether all other jobs run first, for parts of a computation that takes minutes.
 
         Raises QueueFull, TooSlow, and what the job raises.
         """
@@ -266,7 +267,7 @@ class Scheduler:
         return self._queue.waiting()
 
     def workers(self, state: WorkerState) -> int:
-        """How many are in this state; that an idle one has ended is noticed with its next job."""
+        """Return how many workers are in this state. That an idle one has ended is noticed only at its next job."""
         return self._states.count(state)
 
     def close(self) -> None:
@@ -316,7 +317,7 @@ class Scheduler:
 
 
 class InThisProcess(Worker):
-    """One of several that share one engine. A job cannot be stopped here."""
+    """A worker in this process. All such workers share one engine. Their jobs cannot be stopped."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from serving import machine
 
 PREFIX = "UNMASK_"
-PLAIN = {  # for pydantic's words
+PLAIN = {  # replacements in pydantic's messages
     "Input should be ": "",
     "greater than or equal to": "at least",
     "less than or equal to": "at most",
@@ -21,7 +21,7 @@ PLAIN = {  # for pydantic's words
 
 
 def _redis_url(url: str) -> str:
-    """The same URL. Raises ValueError where redis-py would, which is imported only for one."""
+    """Return the URL unchanged. Raises ValueError if redis-py, imported only if there is one, cannot parse it."""
     if url:
         from redis.connection import parse_url
 
@@ -30,41 +30,41 @@ def _redis_url(url: str) -> str:
 
 
 class Settings(BaseModel):
-    """Each is UNMASK_ and its name in capitals: UNMASK_MAX_WEIGHTS_GB, UNMASK_MODELS …"""
+    """The operator's settings. The variable of each is UNMASK_ and its name in capitals: UNMASK_MAX_WEIGHTS_GB …"""
 
     model_config = ConfigDict(frozen=True)
 
     # the most memory for a model's loaded weights, in 10^9 bytes
     max_weights_gb: float = Field(default=3.0, gt=0, allow_inf_nan=False)
-    models: tuple[str, ...] = ()  # all that a hosted demo offers; when there are any, nothing else can be loaded
+    models: tuple[str, ...] = ()  # offered by a hosted demo; if there are any, no others can be loaded
     lessons: Path | None = None  # a folder of a teacher's own lessons
-    shared: bool = False  # whether others than who started it read here; serve.py is
+    shared: bool = False  # whether the server has users other than who started it; serve.py sets this
     model_root: Path | None = None  # a folder that every model folder must lie in
-    device: str = Field(  # what computes; auto: a CUDA device if there is one
+    device: str = Field(  # for models; auto: a CUDA device if there is one
         default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d{1,2})?)$", description="auto, cpu, mps, cuda or cuda:N"
     )
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: the file's, where it is fast
-    device_map: Literal["", "auto", "balanced", "sequential"] = ""  # accelerate's: weights on several devices
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: the file's, if it is fast
+    device_map: Literal["", "auto", "balanced", "sequential"] = ""  # accelerate's, for several devices
     models_in_memory: int = Field(default=2, ge=1)
-    results_share: float = Field(default=0.1, gt=0, le=0.9)  # of the container's memory, for pictures' numbers
-    traces_share: float = Field(default=0.15, gt=0, le=0.9)  # of it, for the runs that those are made of
-    workers: int = Field(default=0, ge=0)  # processes that do the jobs; 0 = the server's own
-    ray: str = ""  # the Ray cluster whose replicas do the jobs, as ray.init takes it: "auto", or an address
-    characters: int = Field(default=100_000, ge=100)  # how many of a text are read
-    rows: int = Field(default=16, ge=2)  # how many lines of a text are read
-    tokens: int = Field(default=4096, ge=16)  # the most of a row that are read, if the model can
+    results_share: float = Field(default=0.1, gt=0, le=0.9)  # of the container's memory, for results
+    traces_share: float = Field(default=0.15, gt=0, le=0.9)  # of the container's memory, for traces
+    workers: int = Field(default=0, ge=0)  # processes that run the jobs; 0 = the server's own
+    ray: str = ""  # the Ray cluster whose replicas run the jobs, for ray.init: "auto", "local" or an address
+    characters: int = Field(default=100_000, ge=100)  # most characters read of a text
+    rows: int = Field(default=16, ge=2)  # most lines read of a text
+    tokens: int = Field(default=4096, ge=16)  # most tokens read of a row, if the model takes as many
     background_jobs: int = Field(default=2, ge=1)  # how many trainings and checks run at a time
-    waiting_jobs: int = Field(default=100, ge=1)  # how many of all readers may wait; the next is asked to come back
+    waiting_jobs: int = Field(default=100, ge=1)  # most waiting jobs of all users; further ones are refused
     waiting_jobs_a_reader: int = Field(default=8, ge=1)
-    job_seconds: float = Field(default=120.0, gt=0, allow_inf_nan=False)  # the most that one job may take
+    job_seconds: float = Field(default=120.0, gt=0, allow_inf_nan=False)  # time limit of a job
     metrics_port: int = Field(default=0, ge=0, le=65535)  # of /metrics, /live and /ready; 0 = none of them
-    metrics_address: str = "127.0.0.1"  # which of the machine's addresses that port listens at
-    rooms: Annotated[str, AfterValidator(_redis_url)] = Field(  # a Redis for rooms of several replicas; "": memory
+    metrics_address: str = "127.0.0.1"  # the address at which that port is opened
+    rooms: Annotated[str, AfterValidator(_redis_url)] = Field(  # a Redis for rooms that replicas share; "": memory
         default="",
-        pattern=r"^(rediss?://([^/?#]*@)?(\[.+\]|[^:/?#]+)(:\d{1,5})?([/?#].*)?)?$",  # a port is a number
+        pattern=r"^(rediss?://([^/?#]*@)?(\[.+\]|[^:/?#]+)(:\d{1,5})?([/?#].*)?)?$",  # the port must be numeric
         description="redis://… or rediss://…",
     )
-    frame_ancestors: str = Field(  # who may show the app in a frame
+    frame_ancestors: str = Field(  # CSP sources of pages that may embed the app
         default="'self'", pattern=r"^[^;,\x00-\x1f\x7f]+$", description="sources in one line without ; and ,"
     )
 
@@ -82,7 +82,7 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, given: Mapping[str, object], named: Callable[[str], str] = str) -> "Settings":
-        """The settings given. named: what a field is called. Raises ValueError, saying what was expected of which."""
+        """Return the settings given. named: maps a field to its name in messages. Raises ValueError for a bad value."""
         try:
             return cls.model_validate(given)
         except ValidationError as error:
@@ -92,13 +92,13 @@ class Settings(BaseModel):
             for words, plain in PLAIN.items():
                 wanted = wanted.replace(words, plain)
             got = first["input"]
-            if name == "rooms":  # a password in it, which may hold an @ itself, is for no log
+            if name == "rooms":  # keep a password, which may contain an @ itself, out of logs
                 got = re.sub(r"^(\w+://)?.*@", r"\1…@", str(got), flags=re.DOTALL)
             raise ValueError(f"{named(name)}: expected {wanted}, got {got!r:.80}") from None
 
     @classmethod
     def from_environment(cls) -> "Settings":
-        """The settings in force now; an empty variable counts as none. Raises ValueError naming a bad variable."""
+        """Return the current settings; an empty variable counts as unset. Raises ValueError naming a bad variable."""
         given: dict[str, object] = {
             name: found for name in cls.model_fields if (found := os.environ.get(_variable(name), "").strip())
         }
@@ -108,8 +108,8 @@ class Settings(BaseModel):
 
     @classmethod
     def of_server(cls) -> "Settings":
-        """As from_environment, from whichever thread; a bad variable, or a folder that is none, ends the process with
-        its sentence."""
+        """Return the settings from the environment. A bad variable, or a folder that does not exist, ends the process
+        with a message and status 2, from whichever thread."""
         try:
             found = cls.from_environment()
             for name in ("lessons", "model_root"):

@@ -1,4 +1,4 @@
-"""Training while somebody watches: one small model on one reader's text, as a background job (live_training.py)."""
+"""Live training of a small model on a user's text, as a background job (model/why_causal/live_training.py)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ TEXT_TOO_SHORT = N_("Training needs a text of at least {least} characters; this 
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """What a training has come to. Losses are means of a few steps, in nats a character.
+    """The progress of a training. Losses are means of a few steps, in nats per character.
 
-    steps, losses, last: the curve so far; last is the loss of each row's last target alone. texts: what it wrote, as
-    (step, text). with_mask, without_mask: at the end, the loss under either mask. copy: at the end, each head's mean
-    weight on the next character, [L][H]. why: one sentence, for a training that stopped or failed.
+    steps, losses, last: the curve so far; last is the loss of each row's last target alone. texts: generated samples,
+    as (step, text). with_mask, without_mask: at the end, the loss under either mask. copy: at the end, each head's mean
+    weight on the next character, [L][H]. state, why: as in JobProgress.
     """
 
     state: State = "starting"
@@ -37,7 +37,7 @@ class TrainingProgress:
 
     @property
     def best_copy(self) -> tuple[float, int, int]:
-        """At the end, the highest copy score, and the layer and head that has it."""
+        """The highest copy score at the end of training, with its layer and head."""
         return max((score, layer, head) for layer, heads in enumerate(self.copy) for head, score in enumerate(heads))
 
     @property
@@ -47,10 +47,10 @@ class TrainingProgress:
 
 
 class Training(Background):
-    """A training. Raises ValueError for a text too short or steps out of range, Busy when there is no room.
+    """A training. Raises ValueError for a text too short or steps out of range, TooManyBackgroundJobs for a full queue.
 
     causal: whether it is trained with the causal mask. Of a longer text the first MAX_CHARACTERS are read.
-    left_seconds: after how many without `watch` it ends.
+    left_seconds: the training ends after this time without a call of `watch`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Training(Background):
         super().__init__(_train, text, causal, steps, seed, left_seconds=left_seconds)
 
     def watch(self) -> TrainingProgress:
-        """What it has come to; also tells it that somebody is there."""
+        """Return the progress, and restart the `left_seconds` after which the training ends."""
         watched = self.watched()
         curve = [one for one in watched.reports if "loss" in one]
         last: dict[str, Any] = next((one for one in watched.reports if "copy" in one), {})
@@ -83,12 +83,12 @@ class Training(Background):
 
 
 def clean(text: str) -> str:
-    """The part of a text that is trained on: its first MAX_CHARACTERS, line ends as one character."""
+    """Return the part of a text that is trained on: its first MAX_CHARACTERS, line ends as one character."""
     return text[:MAX_CHARACTERS].replace("\r\n", "\n").encode("utf-8", "replace").decode("utf-8").strip()
 
 
 def _train(report: Callable[[dict[str, Any]], None], text: str, causal: bool, steps: int, seed: int) -> None:
-    """In a process of its own, which alone imports torch for it."""
+    """Train. Called in a separate process; the import of torch is left to that process."""
     from model.why_causal import live_training
 
     for told in live_training.train(text, causal, steps, seed):

@@ -1,8 +1,8 @@
-"""Worker processes, both ends: one engine each, one thread of torch, one job at a time; weights are mapped from their
-files and so shared by all.
+"""Worker processes, both ends: each has one engine and one torch thread and runs one job at a time. All share the
+models' weights, which are memory-mapped from their files.
 
-A worker sends READY once, then the answer to each job, and BEAT while it computes one. One that is gone, or silent, or
-over its time is killed and another one started.
+A worker sends READY once, then the answer to each job, and BEAT while it computes one. A worker that has ended, is
+silent or exceeds a job's time limit is killed and replaced.
 """
 
 import gc
@@ -26,14 +26,14 @@ from serving.result_cache import Engine
 from serving.scheduler import SPARE, TOLD, TooSlow, Worker, WorkerLost
 
 READY, BEAT = b"ready", b"beat"
-BEATS = 1.0  # seconds from one to the next
-SILENCE = 15.0  # seconds without a beat, after which a worker counts as stuck
-START = 120.0  # seconds that importing torch may take on a machine that is busy
+BEATS = 1.0  # seconds between two beats
+SILENCE = 15.0  # seconds without a beat after which a worker counts as stuck
+START = 120.0  # seconds that importing torch may take on a busy machine
 
 
 class WorkerProcess(Worker):
-    """A worker. models_in_memory, trace_bytes: of its engine. memory_bytes: that the process may take for itself,
-    where the system can limit it; it ends when it takes more."""
+    """A worker in a separate process. models_in_memory, trace_bytes: of its engine. memory_bytes: limit of the
+    process's own memory, if the system supports one; the process ends when it exceeds it."""
 
     def __init__(self, models_in_memory: int, trace_bytes: int, *, memory_bytes: int | None = None) -> None:
         self._arguments, self._memory_bytes = (str(models_in_memory), str(trace_bytes)), memory_bytes
@@ -50,12 +50,12 @@ class WorkerProcess(Worker):
             raise WorkerLost from None
 
     def do(self, job: Job, seconds: float) -> Any:
-        if self._process.poll() is not None:  # it ended while it had nothing to do: no job was lost with it
+        if self._process.poll() is not None:  # it ended while idle, so that no job was lost
             self._replace()
             self.wait_until_ready()
         message = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
         try:
-            # should it stop in the middle of a word, nothing else would end the waiting for the rest
+            # if the worker stops in the middle of a message, only this timer ends the wait for the rest
             timer = Timer(seconds + SPARE, self._process.kill)
             timer.start()
             try:
@@ -76,8 +76,8 @@ class WorkerProcess(Worker):
         self._end()
 
     def _heard(self, seconds: float) -> bytes:
-        """The next message that is no beat. Raises TooSlow after so many seconds, EOFError for a worker that is gone or
-        silent."""
+        """Return the next message that is not a beat. Raises TooSlow after `seconds`, EOFError if the worker has ended
+        or is silent."""
         end, patience = monotonic() + seconds, SILENCE if self._ready else START
         while True:
             left = end - monotonic()
@@ -96,7 +96,7 @@ class WorkerProcess(Worker):
         self.replaced()
         if not self._closed:
             self._ready = False
-            with suppress(OSError):  # no room for a process at the moment: whoever waits for it tries again
+            with suppress(OSError):  # the system cannot start a process now: the scheduler tries again
                 self._process, self._connection = self._started()
 
     def _end(self) -> None:
@@ -145,7 +145,7 @@ def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
 
 
 def answered(engine: Engine, job: Job) -> bytes:
-    """Do the job: its answer or its error, as `result_in` reads it."""
+    """Run the job and return its answer or its error as a message for `result_in`."""
     try:
         return pickle.dumps(("answer", engine.do(job)), pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - it is the asker's
@@ -155,7 +155,7 @@ def answered(engine: Engine, job: Job) -> bytes:
 
 
 def result_in(message: bytes) -> Any:
-    """The answer in a message of `answered`. Raises the error in it."""
+    """Return the answer in a message made by `answered`, or raise the error in it."""
     kind, what = pickle.loads(message)  # noqa: S301 - of a worker that we started
     if kind == "error":
         raise what

@@ -1,4 +1,4 @@
-"""The browser parts that plotly cannot do: plain ES modules and CSS, read here as text, and what they say."""
+"""Browser components for what plotly cannot draw: plain ES modules and CSS, read here as text, and their words."""
 
 import json
 import struct
@@ -10,7 +10,7 @@ from typing import Any
 from i18n import say
 
 FOLDER = Path(__file__).parent
-VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is made of, in order
+VIEWS = {  # the files, in order, of each view's ES module, which exports draw(element, data, onPick)
     "overview": ("packet.js", "overview.js"),
     "heatmap": ("packet.js", "query.js", "cells.js", "heatmap.js"),
     "tokens": ("packet.js", "query.js", "cells.js", "tokens.js"),
@@ -23,23 +23,23 @@ WORDS: dict[str, dict[str, str]] = tomllib.loads((FOLDER / "words.toml").read_te
 
 
 def style(*views: str) -> str:
-    """The CSS of views out of VIEWS."""
+    """Return the CSS of views of VIEWS."""
     return source("view.css", *(f"{view}.css" for view in views))
 
 
 def source(*names: str) -> str:
-    """The text of files of this folder, one after another: packet.js before what needs it. No indentation and no lines
-    of comments: Streamlit sends a component's in every run of a page."""
+    """Return the concatenated text of files of this folder: packet.js comes before the files that need it. Indentation
+    and comment lines are removed, since Streamlit sends a component's source in every run of a page."""
     lines = (line.strip() for name in names for line in (FOLDER / name).read_text(encoding="utf-8").splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def words(*parts: str) -> dict[str, str]:
-    """Of these tables of words.toml, in the reader's language, by their names there."""
+    """Return the sentences of these tables of words.toml in the user's language, by their names."""
     return {name: say(sentence) for part in parts for name, sentence in WORDS[part].items()}
 
 
 def packed(header: dict[str, Any], *planes: bytes) -> bytes:
-    """The length of a JSON header (4 bytes, little-endian), the header, then the planes, deflated as one."""
+    """Return a packet: the length of a JSON header (4 bytes, little-endian), the header, and the planes, deflated."""
     text = json.dumps(header).encode()
     return struct.pack("<I", len(text)) + text + zlib.compress(b"".join(planes), 1)

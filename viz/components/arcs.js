@@ -1,12 +1,12 @@
-// Queries on the left, keys on the right, and a line for every weight from a threshold up. Packet: see
-// viz/heads/tokens.py. onPick("query", position) tells which token the reader chose.
+// The Arcs view: queries on the left, keys on the right, and a line for every weight of at least a threshold. Packet:
+// see viz/heads/tokens.py. onPick("query", position) reports the query that the user selected.
 
-const MAX_LINES = 1500; // at most so many lines are drawn, the strongest of all heads
-const NEAR = 7; // a pointer within so many css pixels of a line points at it
+const MAX_LINES = 1500; // most lines drawn: the strongest of all heads
+const NEAR = 7; // css pixels from a line within which the pointer points at it
 const SLIDER_MIN = -4; // the slider's lower end, a power of ten: weights of long texts are small
 const SVG = "http://www.w3.org/2000/svg";
 
-// The lines to draw: cells with at least this weight, the largest first. hidden: a key to leave out, or -1.
+// Return the lines to draw: cells with at least this weight, the largest first. hidden: a key to leave out, or -1.
 function linesOf(cells, threshold, hidden) {
   const lines = [];
   for (let head = 0; head < cells.names.length; head++) {
@@ -20,7 +20,7 @@ function linesOf(cells, threshold, hidden) {
   return lines.sort((one, other) => other.weight - one.weight);
 }
 
-// How far down a line is, 0 to 1, at a share of the way across: solves the cubic of its Bézier curve for x.
+// Return how far down a line is, 0 to 1, at a share of the way across: solve the cubic of its Bézier curve for x.
 function fall(share) {
   let [low, high] = [0, 1];
   for (let step = 0; step < 24; step++) {
@@ -55,7 +55,7 @@ function show(element, cells, own, onPick) {
   const picture = make("div", { class: "picture", tabindex: 0, role: "application", style: `height:${height}px`,
     "aria-label": words.alt, children: [make("div", { class: "side", children: lefts }), middle, make("div", { class: "side", children: rights }), tip] });
   const slider = make("input", { type: "range", min: SLIDER_MIN, max: 0, step: 0.05, "aria-label": words.least });
-  const threshold = () => own.least ?? cells.suggested; // a threshold that the reader chose is kept for other heads
+  const threshold = () => own.least ?? cells.suggested; // a threshold that the user chose is kept for other heads
   slider.value = Math.log10(threshold());
   const least = make("output", {});
   const hide = make("input", { type: "checkbox" });
@@ -67,7 +67,7 @@ function show(element, cells, own, onPick) {
     make("label", { children: [hide, ` ${words.hide}`] }), ...key] });
   const count = make("p", { class: "said" });
   const said = make("p", { class: "said", "aria-live": "polite" });
-  let drawn = []; // the lines, and their elements
+  let drawn = []; // the lines on screen, each with its SVG element as `path`
   let pointed = null; // {side, at}
 
   const inSight = () => Math.min(Math.max(own.query - cells.first, 0), cells.rows - 1);
@@ -75,7 +75,7 @@ function show(element, cells, own, onPick) {
   const source = () => pointed || { side: "query", at: inSight() };
 
   const paint = () => {
-    if (pointed?.side === "line") point(null); // the line is about to be drawn anew
+    if (pointed?.side === "line") point(null); // the line's element is about to be replaced
     const hidden = own.hide_first ? cells.firstToken - cells.firstKey : -1;
     const found = linesOf(cells, threshold(), hidden);
     drawn = found.slice(0, MAX_LINES);
@@ -146,7 +146,7 @@ function show(element, cells, own, onPick) {
       };
     });
   }
-  picture.onpointerleave = ({ pointerType }) => pointerType === "touch" || point(null); // after a touch it stays lit
+  picture.onpointerleave = ({ pointerType }) => pointerType === "touch" || point(null); // a touch keeps its highlight
   moveByKeys(picture, own, (key) => steppedQuery(key, own.query, cells.among), () => point(null), onPick);
   slider.oninput = () => {
     own.least = Number((10 ** slider.value).toPrecision(2));

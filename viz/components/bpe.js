@@ -1,9 +1,9 @@
-// Byte-level byte-pair encoding, as GPT-2's (Radford et al. 2019). A tokenizer: {vocabulary, merges, start, context} of
-// viz/saved/live.py, in the alphabet in which a token's bytes are written as visible characters.
+// Byte-level byte-pair encoding, as in GPT-2 (Radford et al. 2019). A tokenizer: {vocabulary, merges, start, context}
+// of viz/saved/live.py, with each byte of a token written as a visible character of ALPHABET.
 
 // White space is spelled out: JavaScript's \s has U+FEFF but not U+0085, unlike Unicode's White_Space.
 const WORDS = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
-const CHARACTERS_TRIED = 64; // at most so many characters are read for each position of the context
+const CHARACTERS_TRIED = 64; // most characters read for each position of the context
 
 // The character that stands for each byte: itself where it is visible, else those from U+0100 on.
 const ALPHABET = (() => {
@@ -18,7 +18,7 @@ function readTokenizer(about) {
   return { ...about, ids, ranks };
 }
 
-// Merge neighbours, those of the lowest rank first, the leftmost of equal ones.
+// Merge adjacent symbols, the pair of the lowest rank first, the leftmost of equal ones.
 function merged(symbols, ranks) {
   const parts = [...symbols];
   const rankAt = (at) => ranks.get(`${parts[at]} ${parts[at + 1]}`) ?? Infinity;
@@ -34,10 +34,10 @@ function merged(symbols, ranks) {
   }
 }
 
-// The ids of a text, as many as fit into the context; where each token ends in it; and the rest of the text.
+// Encode a text: as many ids as fit into the context, the end of each token in the text, and the text that did not fit.
 function encode(tokenizer, given) {
   const most = tokenizer.context - tokenizer.start.length;
-  const whole = given.replace(/\p{Surrogate}/gu, "?"); // half of a surrogate pair
+  const whole = given.replace(/\p{Surrogate}/gu, "?"); // unpaired surrogates
   const text = whole.slice(0, CHARACTERS_TRIED * most);
   const encoder = new TextEncoder();
   const known = new Map();

@@ -1,8 +1,8 @@
-// Reads a head's cells as viz/heads/cells.py packs them, and says what a cell holds. Put after packet.js and query.js, before
-// the modules that draw cells.
+// Reads a head's cells from a packet of viz/heads/cells.py, and describes them in words. Put after packet.js and
+// query.js, before the modules that draw cells.
 
 function readCells({ header, body }) {
-  const count = body.length / (header.scored ? 10 : 6); // four bytes of a weight, two of what blocks it, four of a score
+  const count = body.length / (header.scored ? 10 : 6); // bytes: 4 of a weight, 2 of its blocking reason, 4 of a score
   return {
     ...header,
     rows: header.queries.length,
@@ -54,7 +54,7 @@ function hatchImages(cells) {
   return cells.reasons.map(({ hatch }) => `url(${hatchTile(hatch).toDataURL()})`);
 }
 
-const CHOICES = ["query", "pins", "towards", "values", "least", "hide_first"]; // a packet may have any of these
+const CHOICES = ["query", "pins", "towards", "values", "least", "hide_first"]; // user's choices that a packet may have
 
 // Replace the parts of a view. If a control had the focus, the new control in its position gets it.
 function replaceParts(element, ...parts) {
@@ -64,10 +64,10 @@ function replaceParts(element, ...parts) {
   controls()[place]?.focus({ preventScroll: true });
 }
 
-// Unpack the cells and call show(cells, own). own: what a view keeps from one packet to the next, and the packet's choices.
-// Returns a function that ends the view.
+// Unpack the cells and call show(cells, own). own: the state of the view, kept between packets, with the user's
+// choices. Returns a function that ends the view.
 function drawCells(element, data, show) {
-  return receive(element, data, (packet) => { // a query still to be sent is sent after the end too: another packet may follow
+  return receive(element, data, (packet) => { // a pending query is sent even after the end: another packet may follow
     const cells = readCells(packet);
     const own = (element.own ||= { element, held: false, waiting: null, sent: {} });
     for (const choice of CHOICES) if (choice in cells) heed(own, choice, cells[choice]);

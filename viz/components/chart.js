@@ -1,15 +1,15 @@
-// A Plotly chart, drawn by the plotly.js that Streamlit brings. Streamlit's own chart draws every new figure twice, in a new
-// element; this one draws it once, in the same element. Needs axis_names.js, plot_axes.js, plotly_internals.js and
-// calls.js before it.
+// A Plotly chart, drawn by the plotly.js that Streamlit includes. Streamlit's own chart draws every new figure twice,
+// in a new element; this one draws it once, in the same element. Put after axis_names.js, plot_axes.js,
+// plotly_internals.js and calls.js.
 //
-// data: see ui/page.py. Triggers: "pick" on a click, with the positions [row, column] of a cell, [position] of a bar, or the
-// first two numbers of customdata; "zoom" with "first row-last row,first column-last column", "" for the whole. Only the browser
-// knows how large the picture is: tick labels that have no room beside the next one are hidden, at regular distances.
+// data: see ui/page.py. Triggers: "pick" on a click, with the positions [row, column] of a cell, [position] of a bar,
+// or the first two numbers of customdata; "zoom" with "first row-last row,first column-last column", "" for the whole.
+// Tick labels without room are hidden, at regular distances, here: the chart's size is known only in the browser.
 
-const ROOM = 1.1; // a label needs so many of its own heights
+const ROOM = 1.1; // the room that a tick label needs, in multiples of its height
 const HEIGHT = 450; // css pixels of a figure that has none of its own
 const AGAIN = 250; // milliseconds until a chart that could not be drawn is tried again
-const RESIZED = 100; // milliseconds until a chart that has another size is drawn again
+const RESIZED = 100; // milliseconds until a chart whose size has changed is drawn again
 const LONGEST = 2000; // milliseconds that other charts wait: Plotly never finishes a chart that is removed while it is drawn
 const FULLSCREEN = {
   name: "fullscreen",
@@ -45,7 +45,7 @@ function span(axis) {
   return first === null || last === null ? null : `${first}-${last}`;
 }
 
-// The defaults for what a figure leaves open, in the page's colours and sizes.
+// Return the defaults for what a figure does not set, in the page's colours and sizes.
 function template(chart) {
   const style = getComputedStyle(chart);
   const [ink, ground] = [style.color, style.getPropertyValue("--st-background-color")];
@@ -90,7 +90,7 @@ async function draw(chart, own) {
   chart.ariaBusy = String(own.stale);
 }
 
-// Pointing at a mask's row draws rings around the points of the figure `of`: layout.meta.rings.rows[row][point] are their widths.
+// Hovering a mask's row rings the points of the figure `of`: layout.meta.rings.rows[row][point] are the rings' widths.
 function ring(chart, row) {
   const { of, rows } = chart.layout.meta?.rings ?? {};
   const other = of && document.querySelector(`.st-key-${of} .js-plotly-plot`);
@@ -114,7 +114,8 @@ function hear(chart, own) {
   };
   chart.on("plotly_afterplot", () => thin(chart));
   chart.on("plotly_click", (event) => own.data.picks && picked(event));
-  for (const pointed of ["plotly_hover", "plotly_click"]) chart.on(pointed, ({ points }) => ring(chart, points[0].pointNumber[0])); // a tap is a click alone
+  // on clicks too, since a tap does not hover
+  for (const pointed of ["plotly_hover", "plotly_click"]) chart.on(pointed, ({ points }) => ring(chart, points[0].pointNumber[0]));
   chart.on("plotly_unhover", () => ring(chart, -1));
   chart.on("plotly_relayout", (event) => own.data.zooms && zoomed(event));
   thin(chart);
@@ -141,14 +142,14 @@ function show({ data, parentElement, setTriggerValue }) {
   own.observer ||= new ResizeObserver(() => {
     if (own.stale) drawn();
     clearTimeout(own.resized);
-    own.resized = setTimeout(() => inTurn(fit), RESIZED); // with a new size comes a new figure, often: it is drawn once
+    own.resized = setTimeout(() => inTurn(fit), RESIZED); // a new figure often follows a new size: draw both at once
   });
   own.observer.observe(chart);
   return () => {
     own.observer.disconnect();
     clearTimeout(own.resized);
     delete chart.own;
-    inTurn(() => chart.own || window.Plotly?.purge(chart)); // Plotly fails on one that is purged while it is drawn
+    inTurn(() => chart.own || window.Plotly?.purge(chart)); // Plotly fails on a chart that is purged while it is drawn
   };
 }
 

@@ -1,12 +1,12 @@
-// A lesson of a course: its steps and questions, over the page that live.js runs. Put last. What the reader has done is in
-// the address, after #: the step, the answer given at each step by its number, and whether the lesson is presented.
+// A lesson of a course: its steps and questions, on the page that live.js runs. Put last. The user's state is in the
+// address, after #: the step, the answer given at each step by its number, and whether the lesson is presented.
 
 const { course } = about;
 const LAST = course.steps.length + 1; // the summary
 const kept = new URLSearchParams(location.hash.slice(1));
 const main = document.querySelector("main");
 const all = (selector) => [...document.querySelectorAll(selector)];
-const opening = new Map(); // by file, models as promises
+const opening = new Map(); // promises of models, by file
 let at = 1; // the step, from 1
 
 function openModel(file) {
@@ -19,14 +19,14 @@ function openModel(file) {
     return found;
   };
   if (!opening.has(file)) opening.set(file, open());
-  opening.get(file).catch(() => opening.delete(file)); // to be tried again
+  opening.get(file).catch(() => opening.delete(file)); // so that it can be tried again
   return opening.get(file);
 }
 
-const givenAt = (number) => (kept.has(number) ? Number(kept.get(number)) : null); // of an address, which may hold anything
+const givenAt = (number) => (kept.has(number) ? Number(kept.get(number)) : null); // an address may contain anything
 const isOpen = (step) => Boolean(step?.said) && !kept.has(at);
 
-// Run what the step shows, and what that is compared with.
+// Run what the step shows, and the run that it is compared with.
 async function present() {
   const step = course.steps[at - 1];
   const found = step?.[isOpen(step) ? "before" : "after"];
@@ -36,7 +36,7 @@ async function present() {
   main.dataset.show = found?.show ?? "";
   control("try").hidden = !step?.after || isOpen(step);
   control("try").textContent = course.words.try;
-  control("try").disabled = true; // until there is a model
+  control("try").disabled = true; // until the model is loaded
   tell(found ? words.loading : "");
   if (!found) return;
   try {
@@ -59,7 +59,7 @@ async function present() {
   }
 }
 
-// The mean loss of each line, of one run or of two with as many lines.
+// Show the mean loss of each line, of one run or of two with equally many lines.
 async function showTexts(found, runs) {
   const rows = [];
   for (const [line, text] of found.now.lines.entries()) {
@@ -96,7 +96,7 @@ function goTo(number) {
   present();
 }
 
-// The questions with the answers that were given.
+// Show the summary: the questions with the answers given, and the score.
 function sumUp() {
   const asked = course.steps.map((step, place) => ({ ...step, given: givenAt(place + 1) })).filter((step) => step.said);
   all("ol.seen")[0].innerHTML = asked.map(({ seen, given, unanswered }) => (given === null ? unanswered : seen[given] ?? seen.at(-1))).join("");
@@ -109,7 +109,8 @@ function presenting(on) {
   if (on) kept.set("present", "");
   else kept.delete("present");
   document.documentElement.toggleAttribute("data-presented", on);
-  document.documentElement.style.setProperty("--zoom", on ? Math.max(14, 0.012 * innerWidth) / 11 : 1); // of the canvases' letters
+  // the text on canvases has 11 css pixels
+  document.documentElement.style.setProperty("--zoom", on ? Math.max(14, 0.012 * innerWidth) / 11 : 1);
   control("step_present").textContent = course.words[on ? "exit" : "present"];
   unheard?.();
   unheard = listen({ data: { main: "html", presented: on, width: innerWidth }, setTriggerValue() {} });
@@ -120,7 +121,7 @@ for (const one of all("[data-answer]")) {
   one.onclick = () => {
     kept.set(at, one.dataset.answer);
     goTo(at);
-    control("step_next").focus({ preventScroll: true }); // what had it is gone
+    control("step_next").focus({ preventScroll: true }); // the focused button is now hidden
   };
 }
 control("try").onclick = () => {
@@ -140,12 +141,12 @@ control("step_present").onclick = () => {
   goTo(at);
 };
 
-// lesson.js has Page Down, Page Up, Space and Escape.
+// Keys besides Page Down, Page Up, Space and Escape, which lesson.js handles.
 document.addEventListener("keydown", (event) => {
   const { target, key } = event;
   if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.closest?.("input, textarea, select, canvas, [tabindex]")) return;
   const name = { ArrowRight: "step_next", ArrowLeft: "step_previous", p: "step_present", P: "step_present" }[key];
-  const answer = /^a$/i.test(key) ? ".link" : `[data-answer="${key - 1}"]`; // A: the answer is shown
+  const answer = /^a$/i.test(key) ? ".link" : `[data-answer="${key - 1}"]`; // A shows the answer
   const [choice] = all(`[data-step="${at}"] .question:not([hidden]) ${answer}`);
   (choice || (name && control(name)))?.click();
 });

@@ -1,8 +1,8 @@
-// The source of a lesson: a text area with the number of each line, those with a mistake marked, and the mistakes below.
-// What is typed goes to the server after a pause, with the step that the cursor is in. After calls.js.
+// The editor of a lesson's source: a text area with line numbers, those of mistakes marked, and the mistakes below. The
+// text is sent to the server after a pause in typing, with the step that the cursor is in. Put after calls.js.
 
 const PAUSE = 500; // milliseconds without a key
-const DRAFT = "unmask draft"; // the last text in this tab, since long ones are in no link
+const DRAFT = "unmask draft"; // key of this tab's last text in sessionStorage, since links omit long texts
 const BLOCK = /^ {0,3}(`{3,}|~{3,})\s*(\w*)/; // as lessons/reading.py's FENCE
 
 // Count the steps up to the cursor: lines with ## after the front matter and outside code blocks.
@@ -56,7 +56,7 @@ function number(parts, problems) {
   parts.lines.scrollTop = parts.area.scrollTop;
 }
 
-// Download the text area's text, whose last words the server may not have yet.
+// Download the text area's text; the server may not have received its last words yet.
 function download(text, name) {
   const link = Object.assign(document.createElement("a"), { download: name });
   link.href = URL.createObjectURL(new Blob([text], { type: "text/markdown" }));

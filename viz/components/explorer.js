@@ -1,12 +1,12 @@
-// All heads on one page: the overview, and the head that is picked in it, large and on its text. Put last on a page, after
-// packet.js, page.js and the modules of the views. Packets: "overview" of viz/heads/overview.py, "heads" of viz/heads/cells.py.
+// All heads on one page: the overview, and the selected head as a heatmap and on its text. Put last, after packet.js,
+// page.js and the views' modules. Packets: "overview" of viz/heads/overview.py, "heads" of viz/saved/explorer.py.
 
 const { header: about, body } = await unpack(inlined("heads"));
 const found = (name) => document.querySelector(`[data-part="${name}"]`);
 const cells = about.queries.length * about.keys.length;
 const state = { query: about.query, pins: [], towards: "at" };
 
-// One head's bytes as the views read them: float32 numbers, then which reason blocks each cell.
+// Return one head's bytes as the views read them: float32 numbers, then which reason blocks each cell.
 function headOf(number) {
   const { plane, most, brightest, note } = about.held[number];
   const held = about.held.length;

@@ -39,7 +39,7 @@ function readNetwork(config, numbers) {
   return { ...config, tokens, positions, blocks, norm, unembedding };
 }
 
-// x [rows, inputs] -> [rows, outputs], two columns of four rows at a time, so that each number read is used at least twice.
+// x [rows, inputs] -> [rows, outputs], two columns of four rows at a time, to use each number read at least twice.
 function linear(x, rows, { weight, bias, inputs, outputs }, first = 0, last = outputs, out = new Float32Array(rows * outputs)) {
   for (let column = first; column < last; column += 2) {
     const other = Math.min(column + 1, last - 1);
@@ -131,8 +131,8 @@ function add(x, more) {
   for (let i = 0; i < x.length; i++) x[i] += more[i];
 }
 
-// Run the network. ids, positions: [T]; allowed: [T, T], 1 = may attend. report(share): as above; it may throw to end the
-// run. Returns every layer's q and k [T, W], weights [L, H, T, T] and logits [T, V].
+// Run the network. ids, positions: [T]; allowed: [T, T], 1 = may attend. report(share): as in fromHalves; it may throw
+// to end the run. Returns every layer's q and k [T, W], weights [L, H, T, T] and logits [T, V].
 async function forward(network, ids, positions, allowed, report) {
   const { width, heads, layers, epsilon, vocabulary } = network;
   const rows = ids.length;

@@ -1,18 +1,18 @@
-// The model in a Web Worker: put after gpt2.js. A message {id, what, …} is answered by {id, share} while it is being worked
-// on, and by {id, answer} or {id, error} in the end. {id, what: "cancel"} ends another: its error is "cancelled".
+// The model in a Web Worker. Put after gpt2.js. A message {id, what, …} is answered by {id, share} during the work, and
+// finally by {id, answer} or {id, error}. {id, what: "cancel"} ends the request id: its error is "cancelled".
 
 const cancelled = new Set();
 const networks = new Map(); // promises of networks by their models' keys
 
 const DO = {
-  // bytes, or base64: the parameters as float16.
+  // Load a model. bytes, or base64: its parameters as float16.
   load({ key, config, bytes, base64 }, report) {
     const halves = new Uint16Array((bytes ?? decoded(base64)).buffer);
     const network = fromHalves(halves, report).then((numbers) => readNetwork(config, numbers));
     networks.set(key, network);
     return network.then(() => ({}));
   },
-  // Like forward, and also the losses, and the `most` likeliest tokens after each token. keep: which tokens are real.
+  // Run a model; return also the losses, and the `most` likeliest tokens after each token. keep: false for padding.
   async run({ key, ids, positions, keep, allowed, most }, report) {
     const { queriesKeys, weights, logits } = await forward(await networks.get(key), ids, positions, allowed, report);
     return { queriesKeys, weights, logits, ...predictions(logits, ids, keep, most) };
@@ -26,7 +26,7 @@ function decoded(base64) {
   return bytes;
 }
 
-// losses [T], nats, NaN where a token is the first or padding; top and chances [T, most], the likeliest first.
+// Return losses [T] in nats, NaN for the first token and padding, and top and chances [T, most], the likeliest first.
 function predictions(logits, ids, keep, most) {
   const [rows, vocabulary] = [ids.length, logits.length / ids.length];
   const losses = new Float32Array(rows).fill(NaN);

@@ -1,6 +1,6 @@
-// One head's heatmap: rows are queries, columns are keys. It draws the bytes it is given and knows no mask. Packet: see
-// viz/heads/cells.py. onPick("query", position) tells which row was chosen. No row can be chosen of a head that `grows` by a
-// row at every token; its picture has the same size at every length, so that the page does not move.
+// One head's heatmap: rows are queries, columns are keys. It draws the bytes of its packet and computes no mask.
+// Packet: see viz/heads/cells.py. onPick("query", position) reports the selected row. A head that `grows` by a row per
+// token has no selectable rows; its picture has the same size at every length, so that the page does not move.
 
 const EDGE = 32; // css pixels beside and below the cells, without the tokens' names
 const LETTER = 6.6; // css pixels of a letter of a name
@@ -8,13 +8,14 @@ const BAR = 74; // css pixels beside the cells, for the colour bar
 const TALLEST = 600; // css pixels of all rows together
 const LARGEST = 40; // css pixels of a cell
 const LINE = 12; // css pixels that a token's name needs
-const LONGEST = 12; // letters of a name
-const NARROW = { below: 400, edge: 24, bar: 64, longest: 8, tall: 168 }; // a narrow picture's names get the css pixels they need; its title is tall
+const LONGEST = 12; // most letters of a name
+// For narrow pictures, whose margins fit the names' widths. tall: css pixels that the upright axis title needs.
+const NARROW = { below: 400, edge: 24, bar: 64, longest: 8, tall: 168 };
 const COLOURS = 255;
 const ABOVE = 470; // css pixels above a growing head: its newest row stays visible in a tall window
 const GROUND = "rgba(140, 146, 158, 0.16)"; // the colour behind the hatching
 
-// The layout of the cells: square, and as large as fits. small: no token names, since a larger picture beside it has them.
+// Return the layout of the cells: square, as large as fits. small: no token names, as a larger picture beside has them.
 function layout(width, { rows, columns, queries, keys, grows, small, first, firstKey }, widthOf) {
   const narrow = width < NARROW.below && !grows;
   const longest = narrow ? NARROW.longest : LONGEST;
@@ -31,8 +32,8 @@ function layout(width, { rows, columns, queries, keys, grows, small, first, firs
   return { left, top: 6, cell, wide, tall, longest, height };
 }
 
-// The palette index of a value. A weight's brightness goes with its square root, since most weights are small; a change
-// has a linear scale to either side.
+// Return the palette index of a value. A weight's brightness is proportional to its square root, since most weights are
+// small; a change has a linear scale on either side of 0.
 function colourOf(cells, value) {
   const share = value / cells.most;
   const at = cells.what === "change" ? 0.5 + Math.min(Math.max(share, -1), 1) / 2 : Math.sqrt(Math.min(Math.max(share, 0), 1));
@@ -142,7 +143,7 @@ function cellAt(canvas, cells, { place: { left, top, cell } }, event) {
 
 const PARTS = `<canvas tabindex="0" role="application"></canvas><div class="cell" aria-live="polite"></div>`;
 
-// Returns a function that redraws it in the current size.
+// Draw the cells, and handle pointer and keys. Returns a function that redraws them at the current size.
 function show(element, cells, onPick) {
   const [canvas, said] = element.children;
   let all = null; // the picture and its layout, made once for a packet and a width
@@ -194,5 +195,5 @@ export function draw(element, data, onPick) {
     redraw = show(element, cells, onPick);
     element.dataset.head = cells.name;
   };
-  return receiveSized(canvas, data, take, () => redraw()); // which also draws it at once
+  return receiveSized(canvas, data, take, () => redraw()); // the observer's first report draws it immediately
 }

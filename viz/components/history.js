@@ -1,9 +1,10 @@
-// A page that opens writes its state into its address. Streamlit would put both addresses into the browser's history, and the
-// first press of Back would change nothing: so until the page is touched, the new address replaces the old one. A fast page
-// writes its state first, at the address of the page that is left. A lesson's answers are part of its address, but no step.
+// A page that opens writes its state into its address. Streamlit would add both addresses to the browser's history, and
+// the first press of Back would change nothing. Therefore the new address replaces the old one until the first user
+// input. A fast page writes its state earlier, at the address of the page being left. Changes of a lesson's answers,
+// which are part of its address, add no entry to the history.
 if (!window.pushAddress) {
   window.pushAddress = history.pushState.bind(history);
-  const LEAVING = 2000; // milliseconds until a page that Back has not left goes on
+  const LEAVING = 2000; // milliseconds after which Back counts as having left no page
   let [untouched, written] = [true, false];
   const at = ({ pathname, search }) => pathname + search;
   const withoutAnswers = (search) => {
@@ -11,7 +12,7 @@ if (!window.pushAddress) {
     values.delete("answers");
     return values.toString();
   };
-  // Streamlit may write an address before it draws its first element, this script: Back passes the entry that was opened
+  // Streamlit may write an address before this script, its first element, runs: Back then skips the entry opened first
   const entered = performance.getEntriesByType("navigation")[0];
   const passed = entered && at(new URL(entered.name)) !== at(location) ? at(new URL(entered.name)) : null;
   let leaving = false;
@@ -19,11 +20,11 @@ if (!window.pushAddress) {
     leaving = at(location) === passed && !history.state?.pushed;
     if (!leaving) return;
     history.back();
-    setTimeout(() => { leaving = false; }, LEAVING); // of the first page in a tab nothing is left for
+    setTimeout(() => { leaving = false; }, LEAVING); // on the first page of a tab, Back leads nowhere
   });
   for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { untouched = written = false; }, true);
   history.pushState = (state, title, address) => {
-    if (leaving) return; // Streamlit has run the page that is left: its address would end the way back
+    if (leaving) return; // Streamlit has run the page being left: pushing its address would undo Back
     const { pathname, search } = new URL(address, location.href);
     const moves = pathname !== location.pathname;
     const [after, before] = [search, location.search].map(moves ? String : withoutAnswers);
@@ -32,7 +33,7 @@ if (!window.pushAddress) {
     else window.pushAddress({ ...state, pushed: true }, title, address);
     [untouched, written] = [moves, !moves];
   };
-  // Streamlit's links to the first page have no path: a new tab would open the page that they are on
+  // Streamlit's links to the first page have no path: in a new tab they would open the page that contains them
   for (const kind of ["pointerover", "focusin"]) {
     addEventListener(kind, ({ target }) => {
       const link = target.closest?.('$page_link_anchor');

@@ -1,9 +1,9 @@
-// A picture, its patches and its caption: a word lights the patches that it attends to, a patch the words that attend to it.
-// Packet: see viz/images.py. Planes: weights float32 [heads, words + 1, patches], the mean of all heads first, the mean of all
-// words last; and which hatching each patch has for each of them, uint8 [words + 1, patches], 0 for none. relative: weights are multiples.
-// onPick("word", n), onPick("head", n), onPick("patch", n), onPick("spot", [x, y]): a point, in thousandths of its sides.
+// A picture, its patches and its caption: words highlight the patches they attend to; patches, the words that attend.
+// Packet: see viz/images.py. Planes: weights float32 [heads, words + 1, patches], the mean of all heads first, the mean
+// of all words last; and each patch's hatching for each word, uint8 [words + 1, patches], 0 for none. relative: weights
+// are multiples. onPick("word", n), ("head", n), ("patch", n), ("spot", [x, y]): a point in thousandths of the sides.
 
-const VEIL = 0.8; // the opacity over a patch of weight 0
+const VEIL = 0.8; // the opacity of the shade over a patch of weight 0
 const PARTS = `
   <div class="caption" role="group" data-label="caption"></div>
   <canvas tabindex="0" role="application"></canvas>
@@ -11,7 +11,7 @@ const PARTS = `
   <div class="every" role="group" data-label="every"></div>
 `;
 
-// The picture under a veil that is thin where the weight is large; plain without weights.
+// Draw the picture under a shade that is thin where the weight is large; without weights, there is no shade.
 function paintPicture(canvas, { page, image, blocked }, wide, weights, word) {
   const tall = (wide * image.naturalHeight) / image.naturalWidth;
   const pen = copy(canvas, sheet(wide, tall));
@@ -34,14 +34,14 @@ function paintPicture(canvas, { page, image, blocked }, wide, weights, word) {
   });
 }
 
-// As many buttons as there are texts; those that are there stay, and keep their focus.
+// Return `count` buttons in the root; existing ones are reused, so that they keep their focus.
 function buttons(root, count, made) {
   while (root.childElementCount > count) root.lastChild.remove();
   while (root.childElementCount < count) root.append(made(root.childElementCount));
   return [...root.children];
 }
 
-// Lives as long as the canvas.
+// The state of a canvas, kept between packets.
 function viewer(canvas, root) {
   const self = { page: null, image: new Image(), weights: null, blocked: null, pointed: null, patch: null, pick: null };
   const [caption, why, every] = [".caption", ".why", ".every"].map((part) => root.querySelector(part));
@@ -115,7 +115,7 @@ function viewer(canvas, root) {
     const found = self.page ? self.page.boxes.findIndex(([left, top, right, bottom]) => x >= left && x < right && y >= top && y < bottom) : -1;
     at(found < 0 ? null : found);
   };
-  canvas.onpointerleave = ({ pointerType }) => pointerType === "touch" || at(null); // what was touched stays lit
+  canvas.onpointerleave = ({ pointerType }) => pointerType === "touch" || at(null); // a touch keeps its highlight
   canvas.onblur = () => at(null);
   canvas.onclick = (event) => send(spot(event));
   canvas.onkeydown = (event) => {
@@ -134,7 +134,7 @@ function viewer(canvas, root) {
   self.take = ({ header, body }) => {
     const count = 4 * header.heads.length * (header.caption.length + 1) * header.boxes.length;
     Object.assign(self, { page: header, weights: new Float32Array(body.slice(0, count).buffer), blocked: body.slice(count), pointed: null });
-    if (self.patch >= header.boxes.length) self.patch = null; // of a picture with more
+    if (self.patch >= header.boxes.length) self.patch = null; // it belongs to a picture with more patches
     canvas.setAttribute("aria-label", header.alt);
     self.image.onload = show;
     if (self.image.src !== header.picture) self.image.src = header.picture;

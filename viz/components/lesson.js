@@ -1,5 +1,6 @@
-// Keys of a lesson that Streamlit's buttons do not have, and the width of the window for the server. It draws nothing.
-// Page Down and Space go on, Page Up and Shift+Space back, Escape leaves the presentation. After calls.js and shortcuts.js.
+// Keys of a lesson that Streamlit's buttons do not support, and the window's width for the server. It draws nothing.
+// Page Down and Space: next step; Page Up and Shift+Space: previous step; Escape: end of the presentation. Put after
+// calls.js and shortcuts.js.
 
 const KEYS = { PageDown: "next", PageUp: "previous", " ": "next", Escape: "present" };
 const TYPED = "input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable=true]";
@@ -8,7 +9,7 @@ const NARROW = 640; // pixels, as in viz/lessons/screen.py
 
 function listen({ data, setTriggerValue }) {
   const key = (event) => {
-    const [target] = event.composedPath(); // within a view too, whose own root hides it
+    const [target] = event.composedPath(); // also within a view, whose shadow root hides it from event.target
     if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.closest?.(TYPED)) return;
     const main = document.querySelector(data.main);
     if (!data.presented && (event.key === "Escape" || main?.scrollHeight > main?.clientHeight)) return;
@@ -22,7 +23,7 @@ function listen({ data, setTriggerValue }) {
   };
   const behind = (event) => {
     const answered = ["Escape", "Tab", "Enter"].includes(event.key) || (event.key === " " && event.target.closest?.(PRESSED));
-    if (document.querySelector("[role=dialog] .qr") && !answered) event.stopImmediatePropagation(); // from Streamlit's shortcuts too
+    if (document.querySelector("[role=dialog] .qr") && !answered) event.stopImmediatePropagation(); // Streamlit's shortcuts included
   };
   const tell = () => {
     const other = innerWidth <= NARROW !== data.width <= NARROW;
@@ -35,7 +36,7 @@ function listen({ data, setTriggerValue }) {
   };
   tell();
   document.addEventListener("keydown", key);
-  addEventListener("keydown", behind, true); // before anybody else hears it
+  addEventListener("keydown", behind, true); // in the capture phase, before all other listeners
   const endShortcuts = letShortcutsAnswer();
   addEventListener("resize", resized);
   return () => {
@@ -49,6 +50,6 @@ function listen({ data, setTriggerValue }) {
 
 export default unlessEnded((given) => {
   const { parentElement } = given;
-  parentElement.end?.(); // the call before: it heard with another width, and may have been of a presentation
+  parentElement.end?.(); // the previous call, which has another width and perhaps another presentation state
   return (parentElement.end = listen(given));
 });

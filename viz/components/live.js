@@ -1,4 +1,4 @@
-// A page that runs the model itself: its controls. Put last, after live_views.js.
+// The controls of a page that runs its model in the browser. Put last, after live_views.js.
 
 const part = (name) => document.querySelector(`[data-part="${name}"]`);
 const control = (id) => document.getElementById(id);
@@ -9,17 +9,17 @@ const state = {
   spec: readSpec(about.masks), layer: about.head[0], head: about.head[1], query: about.query ?? null, pins: [], towards: "at",
   number: 0, epoch: 0, // counts of the drawing, as in mask.js
 };
-// What a step of a lesson shows: {titles, unnamed, beside}, beside: {model, lines, masks} that it is compared with, or null.
-// Without one, runs are compared with the standard masks.
+// What a step of a lesson shows: {titles, unnamed, beside}. beside: the {model, lines, masks} to compare with, or null.
+// Without a scene, runs are compared with the standard masks.
 let scene = null;
-let standard = null; // the last run to compare with; its `for`: the text and the masks
+let standard = null; // the last run to compare with; `for`: a key of its text and masks
 let shown = null; // {row, runs}: what is on the page, now first
 let going = null; // the AbortController of the run that is under way
 
 const tell = (text) => { control("status").textContent = text; };
 const report = (share) => { control("progress").value = share; };
 
-// The lines of text that are read; the control "row" lists them to choose from.
+// Return the lines of text that are read, and list them in the control "row".
 function texts() {
   const lines = control("text").value.split(/\r\n|\n|\r/).filter((line) => line.trim());
   const read = lines.slice(0, about.mostRows);
@@ -30,7 +30,7 @@ function texts() {
   return { read, left: lines.length - read.length };
 }
 
-// Read the controls, run the model if needed, and show the result. A later call ends an earlier one.
+// Read the controls, run the model if needed, and show the result. A later call cancels an earlier one.
 async function refresh() {
   going?.abort();
   const { read, left } = texts();
@@ -44,7 +44,7 @@ async function refresh() {
     const [at, side, titles] = [control("row").selectedIndex, control("side").value, scene?.titles ?? words];
     const [row, beside] = [readRow(read, at, side), scene ? scene.beside : { masks: standardSpec() }];
     const runUnder = async (some, masks) => {
-      const { logits, ...kept } = await run(some, masks, how); // with a large vocabulary they take most of the memory
+      const { logits, ...kept } = await run(some, masks, how); // with a large vocabulary, logits take most memory
       return kept;
     };
     const [masks, runs] = [composed(state.spec, row), []];
@@ -86,7 +86,7 @@ function draw(view, element, data, onPick) {
   leave.set(element, globalThis.canvases[view](element, data, onPick));
 }
 
-// Draw all of the page below its controls.
+// Draw everything below the controls.
 function show() {
   const { runs } = shown;
   const [now] = runs;
@@ -116,7 +116,7 @@ function heard(what, value) {
   if (!shown) return;
   if (what === "pins") state.pins = value.split(",").filter(Boolean).map(Number);
   else state[what] = value;
-  if (what === "query" || what === "pins") showHead(); // a view waits for the answer
+  if (what === "query" || what === "pins") showHead(); // the view waits for an answer
 }
 
 // Draw the chosen head and the mask, with their sentences.
@@ -124,7 +124,7 @@ function showHead() {
   const { row, runs } = shown;
   const [number, rows, name] = [state.layer * model.config.heads + state.head, row.ids.length, `L${state.layer} H${state.head}`];
   const last = row.place.indexOf(Math.max(...row.place));
-  const query = (state.query = Math.min(state.query ?? last, rows - 1)); // a server may have padded the row more
+  const query = (state.query = Math.min(state.query ?? last, rows - 1)); // a link from a server may count more padding
   const planes = runs.map(({ run, row }) => at3(run.weights, state.layer * row.model.config.heads + state.head, row.ids.length));
   const masks = runs.map((one) => (scene?.unnamed ? unnamed : (same) => same)(one.masksOf(state.layer)));
   const [now, most, titles] = [runs[0], rangeOf(...planes), scene?.titles ?? words];
@@ -180,7 +180,7 @@ function drawnOrChosen(what, value) {
   refresh();
 }
 
-// Set the controls to the masks. A drawing that the page itself removes starts a new epoch.
+// Set the controls to these masks, and run. If the page itself replaces the drawing, a new epoch starts.
 function take(spec) {
   takeMasks(spec);
   refresh();

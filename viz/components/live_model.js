@@ -1,9 +1,9 @@
-// The model of a page without a server, and its documented interface, window.unmask. Put after gpt2.js, bpe.js, mask_rules.js.
+// The model of a page without a server, and its public API, window.unmask. Put after gpt2.js, bpe.js and mask_rules.js.
 
 const { header: about } = await unpack(inlined("about"));
 const ready = (one) => ({ ...one, tokenizer: readTokenizer(one.tokenizer) });
 let model = about.model && ready(about.model); // the model that reads the page's text
-const CANDIDATES = 10; // so many next tokens are returned
+const CANDIDATES = 10; // likeliest next tokens that a run returns
 
 const worker = new Worker(URL.createObjectURL(new Blob([document.getElementById("worker").textContent], { type: "text/javascript" })));
 const asked = new Map(); // requests that the worker has not answered, by number
@@ -20,7 +20,8 @@ worker.onerror = ({ message }) => {
   asked.clear();
 };
 
-// Ask the worker. report(share): is called with the share done. signal: an AbortSignal, which ends it by an AbortError.
+// Send a request to the worker. report(share): called with the share done, 0 to 1. signal: an AbortSignal, which
+// cancels the request by an AbortError.
 function ask(question, { report, signal } = {}) {
   return new Promise((resolve, reject) => {
     const id = ++questions;
@@ -31,11 +32,11 @@ function ask(question, { report, signal } = {}) {
   });
 }
 
-// parameters: {bytes} as float16, or {base64} of them. key: tells models apart, where there are several.
+// Load a model. parameters: float16 numbers as {bytes} or {base64}. key: distinguishes several models.
 const load = ({ key, config }, parameters, report) => ask({ what: "load", key, config, ...parameters }, { report });
 
-// One of several texts as the model reads it, padded to the longest: ids, positions counted over real tokens, keep (true for
-// a real token), place (index among real tokens, -1 at padding), labels, where each token ends in its text, and the model.
+// Return one of several texts, padded to the longest, as model input: ids, positions counted over real tokens, keep
+// (true for real tokens), place (index among real tokens, -1 at padding), labels, tokens' ends in the text, the model.
 function readRow(texts, number, side = "left", by = model) {
   const { tokenizer, labels } = by;
   const rows = texts.map((text) => encode(tokenizer, text));
@@ -62,7 +63,7 @@ function run({ ids, positions, keep, model: { key } }, { allowed }, how) {
   return ask({ what: "run", key, ids, positions, keep, allowed, most: CANDIDATES }, how);
 }
 
-// A copy of a run with one layer's weights computed anew from its queries and keys under other masks.
+// Return a copy of a run with one layer's weights recomputed from its queries and keys under other masks.
 function withLayer(standard, layer, { allowed }) {
   const { heads, layers } = model.config;
   const weights = standard.weights.slice();
@@ -72,9 +73,9 @@ function withLayer(standard, layer, { allowed }) {
   return { ...standard, weights };
 }
 
-// await unmask.run(text, {causal: false}): a text under these masks, by MaskSpec's names; what is not named is
-// as the model was trained. weights: Float32Array [layers, heads, T, T], rows are queries; losses [T] in nats; logits [T, V].
-// encode(text): its ids, where each ends in the text, and the end of it that did not fit.
+// await unmask.run(text, {causal: false}): run a text under these masks, named as in MaskSpec; other masks are as the
+// model was trained. weights: Float32Array [layers, heads, T, T], rows are queries; losses [T] in nats; logits [T, V].
+// encode(text): its ids, the end of each in the text, and the text that did not fit.
 window.unmask = {
   encode: (text) => encode(model.tokenizer, text),
   async run(text, masks = {}, { signal } = {}) {

@@ -1,11 +1,11 @@
-// Makes the packets of the views of a page without a server, which Python makes elsewhere. Put after live_model.js.
+// Makes the views' packets on a page without a server; elsewhere Python makes them. Put after live_model.js.
 
-const template = {}; // by view: the packet for a text of one token, whose header has what no text changes
+const template = {}; // by view: the packet for a text of one token, whose header has what does not depend on the text
 for (const view of ["overview", "heatmap", "difference", "tokens", "arcs", "mask"]) template[view] = await unpack(inlined(`of_${view}`));
 
 const THUMBNAIL = 64; // cells a side
 const FAINTEST = 0.1; // as in viz/heads/tokens.py
-const MIN_LINE = [0.1, 0.0001]; // as in viz/heads/tokens.py: by default, and at all
+const MIN_LINE = [0.1, 0.0001]; // the smallest weight with a line, by default and ever, as in viz/heads/tokens.py
 const { words } = about;
 
 const namesOf = (masks) => listed(masks.map((mask) => about.names[mask]));
@@ -19,8 +19,8 @@ const at3 = (plane, head, rows) => plane.subarray(head * rows * rows, (head + 1)
 
 const MIN_TO_MARK = 3; // as in model/heads/survey.py
 
-// The shares of a head's attention, as in model/heads/survey.py: means over the real queries that attend to something and to
-// which the share applies; NaN if there is none.
+// Return the shares of a head's attention, as in model/heads/survey.py: means over the real queries that attend to
+// something and to which the share applies; NaN if there is none.
 function sharesOf(weights, { ids, keep }) {
   const [rows, begin, sums] = [ids.length, keep.indexOf(true), {}];
   const add = (name, share) => {
@@ -45,14 +45,15 @@ function sharesOf(weights, { ids, keep }) {
     if (last >= 0) add("duplicate", duplicate);
     if (last >= 0 && last < query - 2) add("induction", row[last + 1]);
   }
-  const mean = ({ name, tag }) => { // a pattern of few queries marks no head
+  const mean = ({ name, tag }) => { // a pattern that applies to few queries tags no head
     const [sum, count] = sums[name] ?? [NaN, 0];
     return [name, tag && count < MIN_TO_MARK ? NaN : sum / count];
   };
   return Object.fromEntries(template.overview.header.measures.map(mean));
 }
 
-// All heads as thumbnails: a pixel is the largest weight of a patch, 0 to 254, or 255 if all of it is blocked. masksOf(layer).
+// Make the packet of the overview: a pixel is the square root of a patch's largest weight, from 0 to 254 for 0 to 1, or
+// 255 if all of the patch is blocked. masksOf(layer): the composed masks of a layer.
 function overviewData({ weights }, masksOf, row, leaks, { layer, head }) {
   const { layers, heads } = row.model.config;
   const rows = row.ids.length;
@@ -83,7 +84,7 @@ function overviewData({ weights }, masksOf, row, leaks, { layer, head }) {
   return { header: { ...header, layers, heads, tall: side, wide: side, layer, head, numbers, measures }, body: whole };
 }
 
-// A head's cells for heatmap.js, tokens.js and arcs.js. which, blockedBy: see mask_rules.js.
+// Make the packet of a head's cells for heatmap.js, tokens.js or arcs.js. which, blockedBy: see mask_rules.js.
 function cellsData(view, weights, { which, blockedBy }, row, more) {
   const reasons = new Map(); // each reason's masks, by their names
   const numbers = new Map(); // which reason each list of masks is, from 1; 0 for none
@@ -102,7 +103,7 @@ function cellsData(view, weights, { which, blockedBy }, row, more) {
   return { header: { ...template[view].header, ...about_text, ...more }, body };
 }
 
-// The cells that are blocked in both of two runs, and the masks of either.
+// Return the cells that are blocked in both of two runs, each with the masks of both.
 function bothBlock(one, other) {
   const count = other.blockedBy.length;
   const blockedBy = one.blockedBy.flatMap((names) => other.blockedBy.map((more) =>
@@ -110,10 +111,10 @@ function bothBlock(one, other) {
   return { which: one.which.map((number, at) => number * count + other.which[at]), blockedBy };
 }
 
-// The same mask without names, for a picture whose masks are to be guessed.
+// Return masks without their names, for a picture whose masks the user is to guess.
 const unnamed = (masks) => ({ ...masks, blockedBy: masks.blockedBy.map((names) => (names.length ? ["unnamed"] : [])) });
 
-// The largest weight, rounded up to hundredths, as viz.heatmap.colour_range.
+// The largest weight, rounded up to hundredths, as in viz.heatmap.colour_range.
 const rangeOf = (...planes) => Math.max(Math.ceil(Math.max(...planes.map(largest)) * 100 - 0.0005) / 100, 0.01);
 const largest = (weights) => weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0);
 
@@ -122,7 +123,7 @@ function brightest(weights) {
   return most > 0 && most < FAINTEST ? most : 1;
 }
 
-// The smallest weight with a line by default, as least_line in viz/heads/tokens.py: a line for every second query.
+// Return the default threshold of lines, as least_line in viz/heads/tokens.py: low enough for a line per second query.
 function leastLine(weights, rows) {
   const enough = weights.slice().sort().slice(-1 - Math.floor(rows / 2)).find((weight) => weight > 0) ?? MIN_LINE[0];
   if (enough >= MIN_LINE[0]) return MIN_LINE[0];
@@ -130,7 +131,7 @@ function leastLine(weights, rows) {
   return Math.max(Number((Math.floor(enough / digit) * digit).toFixed(4)), MIN_LINE[1]);
 }
 
-// The composed mask to draw on, as viz/mask_lab/canvas.py packs it. number, epoch: see mask.js.
+// Make the packet of the composed mask to draw on, as viz/mask_lab/canvas.py does. number, epoch: see mask.js.
 function maskData({ combinations, cells, blockers }, row, { strokes, query, number, epoch }) {
   const [inked, rows] = [[...blockers, "drawn"], row.ids.length];
   const verdicts = combinations.map((one) => (one.padding ? [""] : Object.keys(STROKES)).map((stroke) => verdict(one, stroke, inked)));
@@ -159,7 +160,7 @@ const chance = (share) => percent(Math.min(Math.max(share, 1e-9), 1 - 1e-9));
 
 const rowOf = (...cells) => make("tr", { children: cells });
 
-// A table of the likeliest next tokens after a position in each of the runs.
+// Return the rows of a table of the likeliest next tokens after a position in each of the runs.
 function nextTokens(runs, position) {
   const titles = runs.map(({ name }) => make("th", { text: name, colspan: 3 }));
   const rows = Array.from({ length: Math.min(CANDIDATES, model.config.vocabulary) }, (_, rank) =>
@@ -172,7 +173,7 @@ function nextTokens(runs, position) {
   return runs.length > 1 ? [rowOf(...titles), ...rows] : rows;
 }
 
-// The mean without NaN; NaN if all are.
+// The mean of the numbers that are not NaN; NaN if there is none.
 function average(numbers) {
   const some = numbers.filter((one) => !Number.isNaN(one));
   return some.reduce((sum, one) => sum + one, 0) / some.length;
@@ -183,7 +184,7 @@ function meanOf(losses) {
   return Number.isNaN(mean) ? "" : mean.toFixed(2);
 }
 
-// A text whose tokens are shaded by their losses.
+// Return a text whose tokens are shaded by their losses, and the mean loss.
 function lossStrip({ name, run: { losses }, row, colour }, only) {
   const tokens = row.labels.map((token, at) => {
     const loss = losses[at];

@@ -1,13 +1,13 @@
-// The composed mask of a text, to draw on: rows are queries, columns are keys. Packet: see viz/mask_lab/canvas.py.
-// Its cells stand where those of the head beside it do (viz/palette.py), and a cross over both marks the cell pointed at.
-// A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and onPick("drawn", {number, epoch,
-// strokes}) tells the whole drawing: at once, or a moment after the last of several. The first stroke over a drawing that is
-// switched off, `below`, lies on top of it. A packet whose `most` is 0 is there to look at. Of a packet with a `query` its row
-// is framed, and onPick("query", position) tells which one the key q chose.
-// A finger scrolls the page, and draws once "Draw" is pressed, a button that is there where a finger is what one points with.
+// The composed mask of a text, to draw on: rows are queries, columns are keys. Packet: see viz/mask_lab/canvas.py. Its
+// cells are aligned with those of the head beside it (viz/palette.py), and a cross over both marks the cell pointed at.
+// A stroke is [kind, query, key, last query, last key]. Every stroke is shown immediately, and onPick("drawn", {number,
+// epoch, strokes}) sends the whole drawing: immediately, or shortly after the last of several strokes. If a drawing is
+// switched off (`below`), the first stroke is added on top of it. A packet whose `most` is 0 is read-only. The row of a
+// packet's `query` is framed, and onPick("query", position) reports the query selected by the key q. A finger scrolls
+// the page, and draws after "Draw" is pressed, a button on devices with touch input.
 
-const WAIT = 60; // milliseconds of rest before a page that is busy with a stroke hears of the next ones
-const HEAD = ".st-key-head_figure .js-plotly-plot"; // the head's picture on the page
+const WAIT = 60; // milliseconds without a stroke before further ones are sent to a page that is processing a stroke
+const HEAD = ".st-key-head_figure .js-plotly-plot"; // the head's chart on the page
 
 const PARTS = `
   <div class="tools">
@@ -31,7 +31,7 @@ function read({ header, body }) {
   return { ...header, height, width, cells: new Uint16Array(body.slice().buffer) };
 }
 
-// The same cell on the head's picture: a cross over it, wherever the reader has zoomed to.
+// Draw a cross over the same cell of the head's chart, at the chart's current zoom.
 function crossHead(cursor, mask) {
   const chart = document.querySelector(HEAD);
   const [columns, rows] = chart ? ["x", "y"].map((letter) => axisOf(chart, letter)) : [];
@@ -51,8 +51,8 @@ function crossHead(cursor, mask) {
   });
 }
 
-// The cell under the pointer; -1 for a whole row or column, beside or below the cells. A drag that began in a cell and
-// has left them is at the last one on its way, one that began beside a row or below a column stays there.
+// Return the cell under the pointer; -1 for a whole row or column, beside or below the cells. During a drag that began
+// in a cell (from), the nearest cell; one that began beside a row or below a column keeps its -1.
 function cellAt(canvas, mask, event, from) {
   const { x, y } = pointOn(canvas, event);
   const { left, top, cell } = layout(canvas, mask);
@@ -67,7 +67,7 @@ function cellAt(canvas, mask, event, from) {
   };
 }
 
-// From one corner to the other; a corner beside the cells takes the whole row, one below them the whole column.
+// Return the rectangle between two corners; a corner beside the cells takes the whole row, one below the whole column.
 function rectangle(mask, from, to) {
   const span = (one, other, count) => (one < 0 ? [0, count - 1] : [Math.min(one, other), Math.max(one, other)]);
   const [q, lastQ] = span(from.q, to.q, mask.height);
@@ -75,7 +75,7 @@ function rectangle(mask, from, to) {
   return { q, k, lastQ, lastK };
 }
 
-// A rectangle of cells as a stroke over positions; whole rows and columns reach from the text's first token to its last.
+// Return a rectangle of cells as a stroke over tokens; whole rows and columns extend over all tokens of the text.
 function strokeOf(mask, kind, from, box) {
   const side = ({ place }, whole, first, last) => {
     const places = place.slice(first, last + 1).filter((one) => one >= 0);
@@ -86,7 +86,7 @@ function strokeOf(mask, kind, from, box) {
   return queries && keys ? [kind, queries[0], keys[0], queries[1], keys[1]] : null;
 }
 
-// Lives as long as the canvas: the page may send many packets, and the drawing goes on.
+// The state of a canvas, kept between packets, so that drawing continues.
 function studio(canvas, root) {
   const why = root.querySelector(".why");
   const press = (what) => root.querySelector(`[data-do=${what}]`);
@@ -113,7 +113,7 @@ function studio(canvas, root) {
     press("undo").disabled = empty && !self.past.length;
     press("clear").disabled = empty;
   };
-  const point = (cell) => { // no rectangle of the keyboard goes on from there
+  const point = (cell) => { // this ends a rectangle begun with the keyboard
     self.cursor = cell;
     self.anchor = null;
     show();
@@ -125,7 +125,7 @@ function studio(canvas, root) {
     self.below = [];
     self.drawing = painted(self.mask, strokes);
     self.sheet = null;
-    const waits = self.sent > self.mask.number; // the page has not answered to the strokes before
+    const waits = self.sent > self.mask.number; // the page has not answered the previous strokes yet
     self.sent += 1;
     clearTimeout(self.timer);
     const number = self.sent;
@@ -151,8 +151,8 @@ function studio(canvas, root) {
 
   canvas.onpointerdown = (event) => {
     if (!self.mask?.most || event.button) return;
-    if (!event.isPrimary) return canvas.onpointercancel(); // a second finger: the browser enlarges the page
-    if (!draws(FINGERS.matches && event.pointerType !== "mouse")) return canvas.onpointermove(event); // a tap asks why
+    if (!event.isPrimary) return canvas.onpointercancel(); // a second finger: the browser zooms
+    if (!draws(FINGERS.matches && event.pointerType !== "mouse")) return canvas.onpointermove(event); // a tap explains
     self.from = self.to = cellAt(canvas, self.mask, event);
     if (self.from.q < 0 && self.from.k < 0) self.from = self.to = null;
     else canvas.setPointerCapture(event.pointerId);
@@ -207,14 +207,14 @@ function studio(canvas, root) {
     if (what && self.mask) act[what]();
     if (self.mask) show();
   };
-  // The page itself set the drawing. What it replaced can be had again.
+  // Take a drawing that the page itself has set; undo restores the previous one.
   const replace = (strokes) => {
     if (self.strokes.length) self.past.push(self.strokes);
     while (self.past.length && String(self.past[self.past.length - 1]) === String(strokes)) self.past.pop();
     self.strokes = strokes;
   };
   self.take = (mask) => {
-    const ours = self.mask && mask.epoch === self.mask.epoch && mask.number < self.sent; // the page has not heard of all
+    const ours = self.mask && mask.epoch === self.mask.epoch && mask.number < self.sent; // the page lags behind
     if (self.mask && mask.epoch !== self.mask.epoch) replace(mask.strokes);
     self.mask = mask;
     listen(self);
@@ -233,7 +233,7 @@ function studio(canvas, root) {
     root.style.setProperty("--over", `${mask.room.t}px`);
     show();
   };
-  // The cell that is pointed at on the head's picture, null where none is.
+  // Point at the cell that is hovered on the head's chart; null for none.
   self.point = (cell) => {
     if (!self.mask || self.from) return;
     const there = cell && cell.q < self.mask.height && cell.k < self.mask.width;
@@ -246,14 +246,14 @@ function studio(canvas, root) {
   return self;
 }
 
-// Hear which cell of the head's picture is pointed at; plotly draws it anew now and then.
+// Listen for hovered cells of the head's chart, unless this is done already; plotly may have replaced the chart.
 function listen(self) {
   const chart = document.querySelector(HEAD);
   if (!chart?.on || chart.heardBy === self) return;
   chart.heardBy = self;
   chart.on("plotly_hover", ({ points }) => {
     const [q, k] = points[0].pointNumber;
-    const exact = self.mask && points[0].fullData.z.length === self.mask.height; // and no patches of several cells
+    const exact = self.mask && points[0].fullData.z.length === self.mask.height; // not patches of several cells
     if (exact) self.point({ q, k });
   });
   chart.on("plotly_unhover", () => self.point(null));
@@ -265,12 +265,12 @@ export function draw(element, data, onPick) {
   const self = canvas.studio;
   self.send = (drawing) => onPick("drawn", drawing);
   self.choose = (position) => onPick("query", position);
-  self.hear ||= (event) => event.target.closest?.(HEAD) && listen(self); // one for all calls: Streamlit ends the last alone
+  self.hear ||= (event) => event.target.closest?.(HEAD) && listen(self); // one for all calls: only the last is ended
   document.addEventListener("pointerover", self.hear);
   const end = receiveSized(canvas, data, (packet) => self.take(read(packet)), self.resized, canvas);
   return () => {
     end();
-    setTimeout(() => canvas.isConnected || clearTimeout(self.timer)); // another page was chosen
+    setTimeout(() => canvas.isConnected || clearTimeout(self.timer)); // the user left the page
     document.removeEventListener("pointerover", self.hear);
   };
 }

@@ -1,4 +1,4 @@
-// Paints the composed mask: cells, hatching, openings, the drawing, names and frames. Put before mask.js.
+// Paints the composed mask: cells, hatching, opened cells, the drawing, names and frames. Put before mask.js.
 
 const READABLE = 11; // css pixels that a token's name needs
 const TITLE = 22; // css pixels from the tokens' names to the middle of an axis title
@@ -6,7 +6,7 @@ const CROSS = 0.45; // opacity of the lines through the cell pointed at
 const FAINT = 0.75; // opacity of the hatching, so that allowed cells stand out
 const KINDS = { erase: 0, block: 1, open: 2 }; // kinds of strokes, as indices into a cell's verdicts
 
-// The drawing as a kind of stroke for each cell on screen; the last stroke on a cell counts.
+// Return the drawing as a kind of stroke for each cell on screen; the last stroke on a cell counts.
 function painted(mask, strokes) {
   const cells = new Uint8Array(mask.height * mask.width);
   for (const [kind, query, key, lastQuery, lastKey] of strokes) {
@@ -17,9 +17,9 @@ function painted(mask, strokes) {
   return cells;
 }
 
-// The range [begin, end) on screen of the tokens numbered first to last.
+// Return the range [begin, end) on screen of the tokens numbered first to last.
 function among(place, first, last) {
-  const begin = place.findIndex((number) => number >= 0); // real tokens stand one after the other, without a gap
+  const begin = place.findIndex((number) => number >= 0); // real tokens are contiguous
   if (begin < 0) return [0, 0];
   const end = place.findLastIndex((number) => number >= 0);
   const at = (number) => begin + number - place[begin];
@@ -38,7 +38,7 @@ const verdict = (mask, drawing, cell) => mask.verdicts[mask.cells[cell]][drawing
 
 const alike = (mask, drawing, one, other) => mask.cells[one] === mask.cells[other] && drawing[one] === drawing[other];
 
-// The cells and the tokens' names on a canvas of their own, which pointing at cells does not redraw.
+// Draw the cells and the tokens' names on a separate canvas, which pointing at cells does not redraw.
 function picture(canvas, mask, drawing) {
   const place = layout(canvas, mask);
   const { left, top, cell } = place;

@@ -1,10 +1,10 @@
-// Which masks block which cells of a text, and why: MaskContext of model/masks.py for a page without a server. MASK_KINDS,
-// made by viz/saved/live.py from model/mask_kinds.py, says what each kind does. Planes are [T, T], rows are queries.
+// Computes which masks block which cells, as MaskContext in model/masks.py, on a page without a server. MASK_KINDS,
+// made by viz/saved/live.py from model/mask_kinds.py, defines what each kind does. Planes are [T, T], rows are queries.
 
 const STROKES = { erase: 0, block: 1, open: 2 };
 const MAX_SIZE = 1_000_000;
 
-// The complete spec for these masks, named as in MaskSpec; others are as the model was trained. Throws for an unknown mask.
+// Return the complete spec with these masks, named as in MaskSpec; others as trained. Throws for a bad name or value.
 function readSpec(asked, trained = {}) {
   const spec = { drawn: [], ...Object.fromEntries(MASK_KINDS.map(({ name, standard }) => [name, standard])), ...trained };
   for (const [name, value] of Object.entries(asked)) {
@@ -23,7 +23,7 @@ function readSpec(asked, trained = {}) {
 
 const isOn = ({ name, least }, spec) => Boolean(spec[name]) && (typeof spec[name] !== "number" || spec[name] >= least);
 
-// The number of separators before each position.
+// Return the number of separators before each position.
 function partsOf({ text, ends }, separator) {
   const after = text.split(separator).map((part) => part.length + separator.length);
   after.forEach((_, at) => { if (at) after[at] += after[at - 1]; });
@@ -31,9 +31,9 @@ function partsOf({ text, ends }, separator) {
   return ends.map((end) => after.filter((begin) => begin < end).length);
 }
 
-// Compose the masks of a row {ids, keep, place, text, ends} under a spec. combinations: {shut, opening} names of masks, and
-// whether there is padding; cells: the index of each cell's combination. blockers: names of masks. blockedBy: lists of masks
-// that block a cell; which: the index of each cell's list.
+// Compose the masks of a row {ids, keep, place, text, ends} under a spec. combinations: {shut, opening} names of masks,
+// and whether there is padding; cells: the index of each cell's combination. blockers: names of masks. blockedBy: lists
+// of masks that block a cell; which: the index of each cell's list.
 function composed(spec, row) {
   const size = row.ids.length;
   const [blocking, opening] = [new Map(), new Map()];

@@ -1,8 +1,8 @@
-// Lets keys move the query on a part of the page that Streamlit draws: the container of class data.place can be focused, has
-// a role and a label, and announces the query while focused. The position goes to the trigger "query". Put after calls.js,
-// query.js, axis_names.js and plot_axes.js. data: see ui/heads/query.py.
+// Lets keys move the query on a part of the page that Streamlit draws: the container of class data.place becomes
+// focusable, has a role and a label, and announces the query while focused. The position is sent to the trigger
+// "query". Put after calls.js, query.js, axis_names.js and plot_axes.js. data: see ui/heads/query.py.
 
-// The box of a position's row on a heatmap, in css pixels of its chart; null if it is out of sight.
+// Return the box of a position's row on a heatmap, in css pixels of its chart; null if it is not visible.
 function rowBox([columns, rows], place) {
   const row = rows.names().findIndex((name) => position(name, false) <= place && place <= position(name, true));
   const ends = [rows.at(row - 0.5), rows.at(row + 0.5)];
@@ -10,7 +10,7 @@ function rowBox([columns, rows], place) {
   return row < 0 || top >= below ? null : { left: columns.start, top: rows.start + top, width: columns.length, height: below - top };
 }
 
-// Frame the row that keys have moved to, instead of the one that the chart was drawn with.
+// Frame the row that keys have moved to, instead of the row framed in the chart itself.
 function frameRow(chart, own, drawn, colour) {
   const axes = chart ? ["x", "y"].map((letter) => axisOf(chart, letter)) : [null];
   if (!axes.every(Boolean)) return;

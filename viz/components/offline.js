@@ -1,5 +1,5 @@
-// The service worker of a course: it stores all files when the course is first opened, and serves them from then on. Put
-// after FILES, their relative addresses, and VERSION, a hash of their content, so that changes reinstall (viz/saved/course.py).
+// The service worker of a course: stores all files when the course is first opened, and serves them from then on. Put
+// after FILES, their relative addresses, and VERSION, their hash, so that changes reinstall it (viz/saved/course.py).
 
 const OURS = FILES.map((file) => new URL(file, location).href);
 

@@ -1,6 +1,6 @@
-// The overview of all heads: rows are layers, columns are heads. It draws the bytes it is given and knows no mask.
-// Packet: see viz/heads/overview.py. onPick("pick", [layer, head]) tells which head was chosen,
-// onPick("by", [measure, sorted]) what dims heads, "" for nothing, and whether they are sorted by it.
+// The overview of all heads: rows are layers, columns are heads. It draws the bytes of its packet and computes no mask.
+// Packet: see viz/heads/overview.py. onPick("pick", [layer, head]) reports the selected head, onPick("by", [measure,
+// sorted]) the measure that dims heads, "" for none, and whether heads are sorted by it.
 
 const LABEL = 26; // css pixels for the layer and head numbers
 const GAP = 3;
@@ -15,13 +15,13 @@ function read({ header, body }) {
   return { ...packet, drawn: pixelsOf(packet) };
 }
 
-// The share, 0 to 1, that a measure gives a head; null where there is none.
+// Return the share, 0 to 1, that a measure gives a head; null where there is none.
 function share(packet, measure, layer, head) {
   const found = packet.shares[(measure * packet.layers + layer) * packet.heads + head];
   return Number.isNaN(found) ? null : found;
 }
 
-// The clearest pattern of a head, {measure, value}; null if none is clear.
+// Return the clearest pattern of a head, {measure, value}; null if none is clear.
 function pattern(packet, layer, head) {
   let found = null;
   packet.measures.forEach(({ tag }, measure) => {
@@ -31,7 +31,7 @@ function pattern(packet, layer, head) {
   return found;
 }
 
-// The order of each layer's heads in columns: by number, or by a measure, the largest first.
+// Return the order of each layer's heads in columns: by number, or by a measure, the largest first.
 function orders(packet, measure, sorted) {
   return Array.from({ length: packet.layers }, (_, layer) => {
     const heads = Array.from({ length: packet.heads }, (_, head) => head);
@@ -40,7 +40,7 @@ function orders(packet, measure, sorted) {
   });
 }
 
-// All thumbnails on one canvas; blocked pixels are transparent and show the hatching behind.
+// Draw all thumbnails on one canvas; blocked pixels are transparent and show the hatching behind.
 function pixelsOf({ layers, heads, wide, tall, palette, pixels }) {
   const bytes = new Uint8ClampedArray(4 * 256);
   for (let value = 0; value < BLOCKED; value++) bytes.set([...palette.subarray(3 * value, 3 * value + 3), 255], 4 * value);
@@ -67,8 +67,8 @@ function layout(packet, width) {
   return { cell, tall, height: LABEL + tall * packet.layers };
 }
 
-// Every head, and the numbers beside them, on a canvas of their own: pointing at a head only moves a frame over it.
-// by: {measure, order}: the measure that dims heads, or -1, and the order of heads in columns.
+// Draw all heads and the numbers beside them on a separate canvas: pointing at a head only moves a frame over it. by:
+// {measure, order}: the index of the measure that dims heads, or -1, and the order of heads in columns.
 function picture(canvas, packet, by) {
   const width = widthOf(canvas);
   const { cell, tall, height } = layout(packet, width);
@@ -99,7 +99,7 @@ function picture(canvas, packet, by) {
   return all;
 }
 
-// Draw the letters of heads' patterns over the upper right corners of their thumbnails; they are no part of the picture.
+// Return the letters of heads' patterns as elements over the upper right corners of the thumbnails.
 function letters(canvas, packet, order) {
   const { cell, tall } = layout(packet, widthOf(canvas));
   if (Math.min(cell, tall) < MIN_TAGGED) return [];
@@ -134,7 +134,7 @@ function cellAt(canvas, packet, event, order) {
   return inside ? { layer, head: order[layer][column] } : null;
 }
 
-// A head in words: its layer and number, its pattern, and the measure that dims it.
+// Describe a head: its layer and number, its pattern, and the measure that dims it.
 function about(packet, { layer, head }, by) {
   const known = pattern(packet, layer, head);
   const parts = known ? [`${packet.measures[known.measure].title} ${percent(known.value)}`] : [];
@@ -173,7 +173,7 @@ export function draw(element, data, onPick) {
   const name = element.querySelector(".name");
   let packet = null;
   let cursor = null;
-  let all = null; // the picture, painted once for a packet, a width and a colour of its letters
+  let all = null; // the picture, painted once for a packet, a width and a text colour
   let painted = "";
   const look = () => `${widthOf(canvas)} ${getComputedStyle(canvas).color}`;
   const [choice, sort] = [element.querySelector("select"), element.querySelector("input")];
@@ -224,7 +224,7 @@ export function draw(element, data, onPick) {
   };
   const pick = (at) => {
     if (!at) return;
-    Object.assign(packet, at); // shown at once, before the page answers
+    Object.assign(packet, at); // shown immediately, before the page answers
     show();
     onPick("pick", [at.layer, at.head]);
   };

@@ -1,8 +1,8 @@
-// Functions that the canvases share. Put before each of them (viz/components/__init__.py): their modules import nothing.
+// Functions that the canvas views share. Put before each (viz/components/__init__.py): their modules import nothing.
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-// The header of a packet: see viz/components/words.toml. A packet that is unpacked already is returned as it is.
+// Return the header of a packet (`packed` in viz/components/__init__.py), which may be unpacked already.
 function headerOf(data) {
   if (data.header) return data.header;
   const length = lengthOf(data);
@@ -11,8 +11,8 @@ function headerOf(data) {
 
 const lengthOf = ({ buffer, byteOffset }) => new DataView(buffer, byteOffset).getUint32(0, true);
 
-// The header and the bytes after it. Blob and Response are not used: they deliver in later tasks, behind long ones of the
-// page; this is done before the next task.
+// Return the header and the inflated bytes after it. Blob and Response are not used, since they deliver in later tasks,
+// behind long ones of the page; this finishes before the next task.
 async function unpack(data) {
   if (data.header) return data;
   const header = headerOf(data);
@@ -27,17 +27,17 @@ async function unpack(data) {
   return { header, body };
 }
 
-// A sentence of a packet's words with its {places} filled (viz/components/words.toml).
+// Return a sentence of viz/components/words.toml with its {placeholders} filled.
 const fill = (sentence, places) => sentence.replace(/\{(\w+)\}/g, (_, name) => places[name]);
 
-// The same as percent in viz/numbers.py.
+// Format a share as a percentage, as percent in viz/numbers.py.
 function percent(share) {
   if (share <= 0 || share >= 1) return share <= 0 ? "0%" : "100%";
   if (share < 0.0005) return "<0.1%";
   return share < 0.9995 ? `${(100 * share).toFixed(1)}%` : ">99.9%";
 }
 
-// The hatching of masks over each other, each {colour, lines} as viz/hatch.py's `ink` gives it, as a pattern of css pixels.
+// Return the hatching of one or more masks, each {colour, lines} of viz/hatch.py's `ink`, as a pattern in css pixels.
 function hatching(pen, masks, ground = null) {
   const tile = hatchTile(masks, ground);
   const pattern = pen.createPattern(tile, "repeat");
@@ -45,7 +45,7 @@ function hatching(pen, masks, ground = null) {
   return pattern;
 }
 
-// One period of that hatching.
+// Return one period of a hatching as a canvas.
 function hatchTile(masks, ground = null) {
   const side = masks[0].lines.length;
   const tile = sheet(side, side);
@@ -63,7 +63,7 @@ function hatchTile(masks, ground = null) {
   return tile;
 }
 
-// A separate canvas of this size in css pixels, to paint once and copy from.
+// Return a separate canvas of this size in css pixels, to paint once and copy from.
 function sheet(width, height, ratio = window.devicePixelRatio || 1) {
   const canvas = document.createElement("canvas");
   canvas.width = Math.round(width * ratio);
@@ -91,7 +91,7 @@ function frame(pen, colour, line, ...box) {
   pen.strokeRect(...box);
 }
 
-// A pointer's position on a canvas and the canvas's width, in its own css pixels: the page may be enlarged by `zoom`.
+// Return a pointer's position on a canvas and the canvas's width, in its own css pixels, which `zoom` may have scaled.
 function pointOn(canvas, { clientX, clientY }) {
   const { left, top, width } = canvas.getBoundingClientRect();
   const zoom = width / canvas.offsetWidth;
@@ -107,10 +107,10 @@ function upright(pen, text, x, y) {
   pen.restore();
 }
 
-// The width of a text in letters, about as in viz/html.py: a Chinese character or an emoji counts as two.
+// Return a text's approximate width in letters, as viz/html.py does: a Chinese character or an emoji counts as two.
 const lettersOf = (text) => [...text].reduce((sum, letter) => sum + (letter < "\u2e80" ? 1 : 2), 0);
 
-// The label of a heatmap's row or column, of at most so many letters; it has the position if some labels are left out.
+// Return the label of a heatmap's row or column, up to `most` letters, with the position if some labels are left out.
 function axisLabel(label, position, every, most = 12) {
   const cut = [...label].slice(0, most - 1);
   while (lettersOf(cut) > most - 1) cut.pop();
@@ -128,7 +128,7 @@ const accentOf = (style) => style.getPropertyValue("--st-primary-color") || "#d3
 const isPress = ({ key }) => key === "Enter" || key === " ";
 const isShortcut = ({ ctrlKey, altKey, metaKey }) => ctrlKey || altKey || metaKey; // a shortcut of the browser: Ctrl+R, Alt+←
 
-// Unpack the data and call take(packet), unless later data has arrived for the element. Returns a function that ends it.
+// Unpack the data and call take(packet), unless later data has arrived for the element. Returns a function to cancel.
 function receive(element, data, take) {
   element.latest = data; // packets unpack one after another, but may not finish in that order
   unpack(data).then((packet) => element.latest === data && take(packet));
@@ -137,8 +137,8 @@ function receive(element, data, take) {
   };
 }
 
-// Give a view its fixed parts once, so that they keep their focus and their drawing; and set their words: data-say is the key
-// of an element's text, data-label of its label.
+// Give a view its fixed parts once, so that they keep their focus and their drawing, and set their words: data-say is
+// the key of an element's text, data-label the key of its ARIA label.
 function furnished(element, data, parts) {
   if (!element.firstElementChild) element.innerHTML = parts;
   const { words } = headerOf(data);
@@ -147,8 +147,8 @@ function furnished(element, data, parts) {
   return element.querySelector("canvas");
 }
 
-// Like receive, for a canvas that resized() repaints when its parent changes its size, and when the text colour changes, as
-// with a notebook's theme: view.css makes that a transition, which can be observed.
+// Receive data for a canvas that resized() repaints when its parent changes its size, and when the text colour changes,
+// as with a notebook's theme: view.css makes that a transition, which can be observed.
 function receiveSized(canvas, data, take, resized, watched = canvas.parentElement) {
   canvas.observer?.disconnect(); // a view may be redrawn without being ended
   const observer = (canvas.observer = new ResizeObserver(resized));
@@ -164,7 +164,7 @@ function receiveSized(canvas, data, take, resized, watched = canvas.parentElemen
   };
 }
 
-// An element with a class, a text and children.
+// Create an element with attributes, a text and children.
 function make(name, { text, children = [], ...attributes } = {}) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -173,7 +173,7 @@ function make(name, { text, children = [], ...attributes } = {}) {
   return element;
 }
 
-// The row and column that an arrow key leads to, among so many of them.
+// Return the row and column that an arrow key leads to.
 function stepped(key, row, column, rows, columns) {
   const [down, right] = STEPS[key];
   return [Math.min(Math.max(row + down, 0), rows - 1), Math.min(Math.max(column + right, 0), columns - 1)];

@@ -1,5 +1,5 @@
-// The script of a page without a server. Each view's module has put its draw into `canvases`; each packet is in a data block
-// of the page, deflated and in base64.
+// The script of a page without a server. Each view's module has stored its draw in `canvases`; each packet is in a data
+// block of the page, deflated and in base64.
 
 const inlined = (id) => Uint8Array.from(atob(document.getElementById(id).textContent), (one) => one.charCodeAt(0));
 

@@ -1,5 +1,5 @@
-// A phone in a class's room: it shows the teacher's step and sends answers, each the number of a choice. Put after `words`.
-// The phone is known by a number that it draws once for each room. What it answered stays in this browser.
+// A phone in a class's room: it shows the teacher's step and sends answers, each the number of a choice. Put after
+// `words`. The phone is identified by a random number for each room. Its answers are stored in this browser.
 
 const here = location.pathname.replace(/\/+$/, ""); // …/room/ID
 const store = `unmask ${here}`;
@@ -8,7 +8,7 @@ const number = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => o
 const kept = { phone: number, given: {}, ...read() };
 const [step, status] = ["step", "status"].map((id) => document.getElementById(id));
 let now = null;
-let drawn = []; // what ends each picture
+let drawn = []; // functions that end the views on the page
 let tag = "";
 
 function read() {
@@ -20,7 +20,7 @@ function read() {
 }
 
 function keep() {
-  kept.given = { ...read()?.given, ...kept.given }; // of another tab
+  kept.given = { ...read()?.given, ...kept.given }; // with the answers of other tabs
   write();
 }
 
@@ -28,7 +28,7 @@ function write() {
   try {
     localStorage.setItem(store, JSON.stringify(kept));
   } catch {
-    // a browser that keeps nothing: the answers hold until it is reloaded
+    // this browser stores nothing: answers are lost on reload
   }
 }
 
@@ -45,13 +45,13 @@ async function follow() {
       if (answer.status === 404) return leave(words.ended);
       if (answer.status === 403) return leave(words.full);
       if (answer.status === 200) show(await answer.json());
-      else if (answer.status === 304) pause = Math.random(); // not all at once
+      else if (answer.status === 304) pause = Math.random(); // so that not all phones send requests at once
       else if (answer.status !== 204) throw new Error(String(answer.status));
       tag = answer.headers.get("ETag") ?? tag;
       if (status.textContent === words.lost) say();
     } catch {
       tell(words.lost);
-      tag = ""; // so that the next answer does not wait for another step
+      tag = ""; // so that the next request is answered immediately
       pause = 1 + 3 * Math.random();
     }
     await wait(pause || (now ? 0 : 0.5));
@@ -66,11 +66,11 @@ function leave(text) {
 
 function show(told) {
   const moved = now && now.name !== told.name;
-  const held = step.contains(document.activeElement); // what had the focus goes
+  const held = step.contains(document.activeElement); // the focused element is about to be removed
   now = told;
   drawn.forEach((end) => end());
-  step.lang = told.lang; // the teacher's; the page's is the phone's
-  step.innerHTML = told.html; // written by our own server, which escapes what anybody typed
+  step.lang = told.lang; // the teacher's language; the page has the phone's
+  step.innerHTML = told.html; // from our own server, which escapes all input
   for (const one of step.querySelectorAll("a[href]")) {
     const address = one.getAttribute("href");
     if (!/^([a-z][a-z\d+.-]*:|\/\/)/i.test(address)) one.href = new URL(address, new URL(`${here}/../..`, location).href.replace(/\/?$/, "/"));
@@ -84,16 +84,16 @@ function show(told) {
   for (const one of step.querySelectorAll("button[data-choice]")) one.onclick = () => give(Number(one.dataset.choice));
   say();
   if (moved) scrollTo(0, 0);
-  if (moved || held) step.focus({ preventScroll: true }); // where a screen reader reads on
+  if (moved || held) step.focus({ preventScroll: true }); // where a screen reader continues
 }
 
-// What this phone answered, and what became of it.
+// Show what this phone answered, with the reply and the score if the step has them.
 function say() {
   const given = kept.given[now?.name];
   const buttons = [...step.querySelectorAll("button[data-choice]")];
   for (const one of buttons) {
     one.setAttribute("aria-pressed", String(Number(one.dataset.choice) === given));
-    one.setAttribute("aria-disabled", String(given !== undefined)); // disabled, it would lose the focus
+    one.setAttribute("aria-disabled", String(given !== undefined)); // `disabled` would lose the focus
   }
   for (const one of step.querySelectorAll("li[data-choice]")) {
     one.classList.toggle("own", Number(one.dataset.choice) === given);
@@ -126,7 +126,7 @@ async function give(choice) {
   }
 }
 
-// The next step may have come before the server's answer, and told what would have been right.
+// Discard an answer that was not counted, and a reply to it, if the next step arrived before the server's response.
 function refused(name, why) {
   delete kept.given[name];
   write();

@@ -1,6 +1,7 @@
-// 8×8 pictures on a canvas: one of them large, to look at, to pick a pixel of or to draw on, or one for every head, to pick a head.
-// It draws the colours it is given and knows no model. Packet: see viz/pixels.py. Cell 0 is the class token, cell 1 + p pixel p.
-// onPick("pick", number) reports a pixel or a picture; onPick("drawn", {number, epoch, levels}) the whole drawing.
+// 8×8 pictures on a canvas: a large one, to view, to select a pixel of or to draw on; or one for every head, to select
+// a head. It draws the colours of its packet and runs no model. Packet: see viz/pixels.py. Cell 0 is the class token,
+// cell 1 + p is pixel p. onPick("pick", number) reports a pixel or a picture; onPick("drawn", {number, epoch, levels})
+// sends the whole drawing.
 
 const SIDE = 8;
 const WAIT = 250; // ms without a stroke before a drawing is sent
@@ -12,7 +13,7 @@ const PARTS = `
   <div class="why" aria-live="polite"></div>
 `;
 
-// The layout: many pictures in rows and columns with numbers beside them, or a single picture.
+// Return the layout: many pictures in rows and columns with numbers beside them, or a single picture.
 function layout(canvas, page) {
   const width = canvas.parentElement.clientWidth || 320;
   const many = page.mode === "heads";
@@ -24,14 +25,14 @@ function layout(canvas, page) {
   return { width, many, left, box, unit, strip, tall, height: (many ? LABEL : 1) + tall * page.rows };
 }
 
-// The corner and the size of a cell of a picture that begins at x, y.
+// Return the corner and the size of a cell of a picture that begins at x, y.
 function cellBox({ unit, strip }, cell, x, y) {
   if (cell === 0) return [x, y, unit * SIDE, strip - Math.max(unit * 0.12, 1)];
   const pixel = cell - 1;
   return [x + (pixel % SIDE) * unit, y + strip + Math.floor(pixel / SIDE) * unit, unit, unit];
 }
 
-// Draw a picture: each cell's heat with a square of its grey level upon it or, without heat, the grey levels themselves.
+// Draw a picture: each cell's heat colour with a square of its grey level on it or, without heat, the grey levels.
 function drawPicture(pen, page, picture, place, x, y, looks) {
   const gap = place.unit > 12 ? 1 : 0;
   for (let cell = 0; cell <= SIDE * SIDE; cell++) {
@@ -105,7 +106,7 @@ function corner(place, page, number) {
   return [place.left + column * place.box + (place.many ? 3 : 1), (place.many ? LABEL + 2 : 1) + row * place.tall];
 }
 
-// The pixel of a single picture, or the index of one of many, under the pointer; null outside.
+// Return the pixel of a single picture, or the index of one of many, under the pointer; null outside.
 function under(canvas, page, event) {
   const place = layout(canvas, page);
   const { x, y } = pointOn(canvas, event);
@@ -116,7 +117,7 @@ function under(canvas, page, event) {
   return row >= 0 && row < rows && column >= 0 && column < columns ? row * columns + column : null;
 }
 
-// The state of a canvas, which lasts over many packets, so that a drawing goes on.
+// The state of a canvas, kept between packets, so that drawing continues.
 function easel(canvas, root) {
   const why = root.querySelector(".why");
   const tools = root.querySelector(".tools");
@@ -149,7 +150,7 @@ function easel(canvas, root) {
   };
   const choose = (at) => {
     if (at === null || at === self.page.chosen || self.page.mode === "look") return;
-    self.page.chosen = at; // shown at once, before the page answers
+    self.page.chosen = at; // shown immediately, before the page answers
     self.pick(at);
   };
 
@@ -158,7 +159,7 @@ function easel(canvas, root) {
     const at = under(canvas, self.page, event);
     if (at === null) return;
     canvas.setPointerCapture(event.pointerId);
-    // a click on a pixel that already has the level takes it away again
+    // a click on a pixel that already has the level removes it
     self.painting = self.page.levels[at] === self.tool ? 0 : self.tool;
     paint(at, self.painting);
     self.show();

@@ -1,8 +1,8 @@
-// Computes where a plotly chart's cells are from its public attributes alone: data and layout, in which plotly stores the
-// size, the zoomed range, and the domain that is left by square cells.
+// Computes where a plotly chart's cells are from its public attributes alone: data and layout, in which plotly stores
+// the size, the zoomed range, and the domain that is left by square cells.
 
-// An axis, "x" or "y", in css pixels of its chart: where it starts, how long it is, and at(cell) from its start; null before
-// the chart is drawn. names: of its rows or columns, in their order.
+// Return an axis, "x" or "y", in css pixels of its chart: its start, its length, and at(cell), measured from its start;
+// null before the chart is drawn. names(): of its rows or columns, in their order.
 function axisOf(chart, letter) {
   const { data, layout } = chart;
   const { domain = [0, 1], range } = layout?.[`${letter}axis`] ?? {};

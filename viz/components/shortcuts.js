@@ -1,5 +1,5 @@
-// Streamlit's shortcuts do not work while a toggle, a radio or a slider has the focus: release it after a click by mouse,
-// finger or Space. Put before the modules that use it; the returned function ends it.
+// Streamlit's shortcuts do not work while a toggle, a radio or a slider has the focus: release it after a click by
+// mouse, finger or Space. Put before the modules that use it; the returned function ends it.
 
 const SILENT = "input[type=checkbox], input[type=radio], input[type=range], [role=radio]";
 

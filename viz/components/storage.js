@@ -1,6 +1,6 @@
-// Stores lessons' answers, and the room that a teacher has open, in this browser. It draws nothing. What was stored is sent to
-// the server first, as `stored`; from then on this tab's changes are merged into what other tabs store. Put after
-// calls.js.
+// Stores lessons' answers, and the room that a teacher has open, in this browser. It draws nothing. What was stored is
+// sent to the server first, as `stored`; from then on this tab's changes are merged into what other tabs store. Put
+// after calls.js.
 
 const given = (steps) => new Map(steps ? steps.split(",").map((one) => one.split("-")) : []);
 
@@ -19,7 +19,7 @@ function remember({ data, parentElement, setTriggerValue }) {
   const { name, most, session, taken, answers, room, forgotten, anew } = data;
   try {
     const stored = localStorage.getItem(name);
-    // a new session of the server, after one that was lost, knows nothing and has ended no room
+    // a new session of the server, after a lost one, has no data yet, and has not closed the room
     if (parentElement.kept?.session !== session) parentElement.kept = null;
     const first = !parentElement.kept && !taken && stored !== null;
     const before = (parentElement.kept ??= taken ? data : { ...data, answers: {}, room: null });

@@ -1,14 +1,14 @@
-// The text itself: the token pointed at lights the others by how much it attends to them, or they to it, without any
-// request to a server. Packet: see viz/heads/tokens.py. onPick("query", position), onPick("pins", "3,17"),
-// onPick("towards", "at" or "by"), onPick("values", true or false) tell what the reader chose.
+// The Tokens view: the token pointed at highlights the others by how much it attends to them, or they to it, without
+// any request to a server. Packet: see viz/heads/tokens.py. onPick("query", position), onPick("pins", "3,17"),
+// onPick("towards", "at" or "by"), onPick("values", true or false) report the user's choices.
 
 const MAX_PINS = 8;
 const STRONGEST = 0.75; // the opacity of weight 1, at which the token can still be read
 
-// The light of a weight: as in the heatmap, brightness goes with its square root.
+// The opacity of a weight's highlight, proportional to its square root, as brightness in the heatmap.
 const light = (cells, weight) => Math.sqrt(Math.min(Math.max(weight / cells.brightest, 0), 1)) * STRONGEST;
 
-// One text as a list of tokens. side: "query" or "key", whose tokens they are.
+// Return one text as a list of tokens. side: "query" or "key", whose tokens they are.
 function textOf(cells, side, label) {
   const [labels, first] = side === "query" ? [cells.queries, cells.first] : [cells.keys, cells.firstKey];
   const tokens = labels.map((text, at) =>
@@ -18,7 +18,7 @@ function textOf(cells, side, label) {
   return { side, tokens, list: make("div", { class: "text", role: "listbox", "aria-label": label, children: tokens }) };
 }
 
-// Light a text by one row or column of the cells. source: {side, at}, the query or the key.
+// Highlight a text by one row or column of the cells. source: {side, at}, the query or the key.
 function paint(cells, hatches, text, source, values) {
   text.tokens.forEach((token, at) => {
     const [query, key] = source.side === "query" ? [source.at, at] : [at, source.at];
@@ -40,7 +40,7 @@ function clear(token) {
   token.lastChild.textContent = token.title = "";
 }
 
-// The index of the nearest token in the line above or below another.
+// Return the index of the nearest token in the line above or below another.
 function beside(tokens, at, down) {
   const from = tokens[at];
   const lines = tokens.map((token, n) => [n, token.offsetTop, Math.abs(token.offsetLeft - from.offsetLeft)]);
@@ -50,7 +50,7 @@ function beside(tokens, at, down) {
   return there.filter(([, top]) => top === line).sort((one, other) => one[2] - other[2])[0][0];
 }
 
-// The position that a key leads to: the next line for up and down, the next token for left and right.
+// Return the position that a key leads to: the next line for up and down, the next token for left and right.
 function steppedToken(key, cells, tokens, query) {
   const [down, right] = STEPS[key] || [0, 0];
   if (down) return cells.first + beside(tokens, Math.min(Math.max(query - cells.first, 0), tokens.length - 1), down);

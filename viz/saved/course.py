@@ -1,4 +1,4 @@
-"""The pages of a course: lessons that run their models in the browser, an index, and what installs them offline."""
+"""The pages of a course: lessons whose models run in the browser, an index, and the files for offline use."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lessons.lesson import Lesson, Step
     from lessons.questions import Answer
 
-SHOWN = 9  # stands for a choice if the reader asked for the answer
+SHOWN = 9  # in place of a choice, if the user asked for the answer
 ICON = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 6 6"><path fill="#36c" d="M1 1h1v1h1v1h1v1h1v1H1z"/></svg>'
 MANIFEST = {
     "name": "Unmask",
@@ -59,9 +59,9 @@ NOTES = {  # notes by a step's `show`
 
 @dataclass(frozen=True, eq=False)
 class CourseStep:
-    """A computed step. tokens: HTML. before, after: what components/course.js runs and shows until the answer and then;
-    None to show the tokens alone. pictures: titles, and packets of heatmaps or URIs of images, to show instead if the
-    run needs the app. drawn: a picture that does not change."""
+    """A computed step. tokens: HTML. before, after: what components/course.js runs and shows before and after the
+    question is answered; None to show the tokens alone. pictures: titles, and packets of heatmaps or URIs of images, to
+    show instead if the run needs the app. drawn: a static picture."""
 
     step: "Step"
     answer: "Answer | None"
@@ -73,7 +73,7 @@ class CourseStep:
 
 
 def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lessons: Mapping[str, "Lesson"]) -> str:
-    """A lesson's page. name: of its file, without a suffix. lessons: all lessons by these names."""
+    """Return the HTML document of a lesson. name: its file's, without a suffix. lessons: all lessons by these names."""
     after = lessons.get(lesson.next)
     numbered = list(enumerate(steps, 1))
     body = LESSON.format(
@@ -92,7 +92,7 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
 
 
 def run_titles(now: str, beside: str) -> dict[str, str]:
-    """Titles that name a run and the one that it is compared with. now, beside: their models' names."""
+    """Return titles that name a run and the one that it is compared with. now, beside: their models' names."""
     one, other = screen.run_names(now, beside)
     means = say("Mean loss in nats/token: {now} ({one}), {standard} ({other}).", one=one, other=other, now="{now}",
                 standard="{standard}")  # fmt: skip
@@ -100,7 +100,7 @@ def run_titles(now: str, beside: str) -> dict[str, str]:
 
 
 def _languages(file: str) -> Markup:
-    """Links to the same page in the other languages."""
+    """Return links to the same page in the other languages."""
     others = [(key, name) for key, name in LANGUAGES.items() if key != language()]
     return join(tag("a", name, href=f"../{key}/{file}", lang=key, class_="language") for key, name in others)
 
@@ -123,7 +123,7 @@ def _step(number: int, one: CourseStep) -> Markup:
 
 
 def _given(number: int, one: CourseStep) -> Markup:
-    """HTML of a step before it runs: the row's tokens, and pictures if the browser cannot run it."""
+    """Return the HTML of a step before it runs: the row's tokens, and pictures if the browser cannot run it."""
     parts = [tag("div", one.tokens, class_="row")]
     if one.pictures is not None:
         figures, packets = Markup(), tag("p", say(COMPUTED), class_="note")
@@ -144,7 +144,7 @@ def _given(number: int, one: CourseStep) -> Markup:
 
 
 def _about(one: CourseStep) -> dict[str, Any]:
-    """A step's data for components/course.js: for each answer (the last: none) the reply, and the final remark."""
+    """Return a step's data for components/course.js: the reply and the summary's line for each choice and for none."""
     about: dict[str, Any] = {"before": one.before, "after": one.after, "tokens": one.step.show == "tokens"}
     if one.answer and one.step.ask:
         asked, title = screen.question(one.step.ask), one.step.title
@@ -158,7 +158,7 @@ def _about(one: CourseStep) -> dict[str, Any]:
 
 
 def index_page(lessons: Sequence[tuple[str, "Lesson"]]) -> str:
-    """The index page of a language's lessons, each with the name of its file."""
+    """Return the index page of one language's lessons, given with the names of their files."""
     items, frames = Markup(), Markup()
     for name, lesson in lessons:
         facts = [say_count("{count} minute", "{count} minutes", lesson.minutes)]
@@ -179,7 +179,7 @@ def index_page(lessons: Sequence[tuple[str, "Lesson"]]) -> str:
 
 
 def course_files(pages: Mapping[str, bytes]) -> dict[str, bytes]:
-    """All files of a course, with those for offline use. pages: the languages' pages, and the models, by address."""
+    """Return all files of a course, those for offline use included. pages: all languages' pages and models, by path."""
     links = (tag("p", tag("a", name, href=f"{key}/index.html", lang=key)) for key, name in LANGUAGES.items())
     body = tag("main", tag("h1", "Unmask") + join(links))
     front = document("Unmask", body, (), script=(), head=HEAD.replace("../", ""))

@@ -1,7 +1,7 @@
-"""All heads on one page without a server: the overview, and a large picture of the head picked in it; and a report: a
-run on such a page, with its masks, its numbers and its text.
+"""Standalone pages of all heads: the overview, and a large picture of the head selected in it; and reports, which show
+a run on such a page, with its masks, its numbers and its text.
 
-A report has at most 8 MB: it holds heads with at most viz.heads.cells.MAX_CELLS cells together, and says so if these
+A report has at most 8 MB: it includes heads with at most viz.heads.cells.MAX_CELLS cells together, and says so if these
 are not all heads.
 """
 
@@ -35,18 +35,19 @@ from viz.palette import NOW, rgba
 from viz.saved.standalone import document, inlined
 from viz.sentence import LAYER_ONLY, loss_words
 
-SHIFT = 10_000  # added to ten-thousandths, since a change may be negative
+SHIFT = 10_000  # added to numbers in ten-thousandths, since changes may be negative
 ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
 HELD = N_(
     "Heads included in full, to four digits: {held} of {heads}. Any others are thumbnails, to keep the file below 8 MB."
 )
 WORST = 8.0  # nats; a loss of this size has the strongest colour
-MAX_TOKENS = 1024  # most queries, and most keys, of a head that is held in full
+MAX_TOKENS = 1024  # most queries, and most keys, of a head included in full
 
 
 @dataclass(frozen=True)
 class NumberKind:
-    """The kind of number that heads show, and how it is drawn. caption: the overview's."""
+    """A kind of number in heads' cells, and how it is shown. header: a packet's, by query. most: the end of a head's
+    colour scale. views: those of a selected head. caption: the overview's."""
 
     header: Callable[[int], dict[str, Any]]
     most: Callable[[HeadView], float]
@@ -75,11 +76,11 @@ CHANGES = NumberKind(
 class AllHeads:
     """All heads on one text.
 
-    thumbnails: float32 [L,H,S,S'], 0 to 1. blocked: bool [L, H or 1, S, S'], patches blocked as a whole. heads: by
-    (layer, head) those held in full, over the same tokens, which a page draws when they are picked. chosen: at least
-    one head to show first. query: the position whose row is framed. numbers: each layer's number in the network, if
-    not 0, 1, 2 … notes: a line for each layer and head, or empty. measures: as in overview_packet. across: whether the
-    keys are another text. part: a sentence on which part of a longer text the full heads show, or "".
+    thumbnails: float32 [L,H,S,S'], 0 to 1. blocked: bool [L, H or 1, S, S'], whether all of a patch is blocked. heads:
+    by (layer, head) those included in full, over the same tokens, which a page draws when they are selected. chosen: at
+    least one head to show first. query: the position whose row is framed. numbers: each layer's number in the network,
+    if not 0, 1, 2 … notes: a line for each layer and head, or empty. measures: as in overview_packet. across: whether
+    the keys are another text. part: a sentence on which part of a longer text the full heads show, or "".
     """
 
     thumbnails: np.ndarray
@@ -100,7 +101,7 @@ class AllHeads:
         return [[head_name(number, head) for head in range(heads)] for number in self.numbers or range(layers)]
 
     def overview(self) -> bytes:
-        """The packet of the overview."""
+        """Return the overview's packet."""
         layer, head = self.chosen[0]
         return overview_packet(
             self.thumbnails, self.blocked, layer=layer, head=head, numbers=self.numbers, measures=self.measures
@@ -119,7 +120,7 @@ def all_heads(
     size: tuple[int, ...] = (),
     **about: Any,
 ) -> AllHeads:
-    """Collect all heads, and hold as many as fit in full, the chosen ones first.
+    """Collect all heads, and include as many as fit in full, the chosen ones first.
 
     view: returns a head by its layer and head. cells: the limit for all heads together; tokens: the limit for queries
     and for keys, cut around the query. size: how many queries and keys a whole head has, if view returns a part. See
@@ -138,7 +139,7 @@ def all_heads(
 
 
 def part_words(size: tuple[int, ...], view: HeadView) -> str:
-    """Say which of a head's queries and keys a part of it shows; "" if it shows all."""
+    """Return a sentence on which of a head's queries and keys a part of it shows; "" if it shows all."""
     if size == view.weights.shape:
         return ""
     (queries, keys), (rows, columns) = size, view.weights.shape
@@ -149,10 +150,10 @@ def part_words(size: tuple[int, ...], view: HeadView) -> str:
 
 
 def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
-    """The packet of the heads that are held in full, with the names of all. absent: as in explorer_page.
+    """Return the packet of the heads included in full, with the names of all. absent: as in explorer_page.
 
     Its planes: the numbers in ten-thousandths plus SHIFT, first all high bytes, then all low ones, uint8 [n,Q,K] each;
-    then which reason blocks each cell, uint16 [m,Q,K]; each head refers to one of the m.
+    then which reason blocks each cell, uint16 [m,Q,K], where each head refers to one of the m planes.
     """
     views = list(heads.heads.values())
     about, planes = described(views)
@@ -190,8 +191,8 @@ def explorer_page(
     below: str = "",
     style: str = "",
 ) -> str:
-    """A whole HTML document. absent: the sentence on a head that is not held, with "{}" for its name. above, below:
-    HTML around the pictures. style: a further file of components/."""
+    """Return the HTML document of all heads. absent: the sentence on a head that is not included in full, with "{}" for
+    its name. above, below: HTML around the pictures. style: a further file of components/."""
     left = (
         tag("p", say(kind.caption), class_="note"),
         tag("div", class_="view overview", data_part="overview"),  # not shown
@@ -217,7 +218,7 @@ def explorer_page(
 
 @dataclass(frozen=True, eq=False)
 class ReportNumbers:
-    """What a run measured. future, padding: float32 [L,H], shares of attention. candidates: the likeliest next tokens;
+    """The numbers of a run. future, padding: float32 [L,H], shares of attention. candidates: the likeliest next tokens;
     losses: float32 [T], nats, NaN where there is none; both empty for a model that predicts no next token."""
 
     future: np.ndarray
@@ -228,12 +229,12 @@ class ReportNumbers:
 
 @dataclass(frozen=True, eq=False)
 class ReportView:
-    """A run to report. model: its name; network: what it is. attention: "self", or which one of an encoder-decoder.
-    tokens: how many are not padding. masks: which are on, in words; spec: all of them, to run it again, or "".
-    versions: of the programs. text: the part that was read; cut: a sentence on the rest, or ""; labels: its tokens.
-    standard: numbers under the standard masks, None if `now` is under these. link: to the same view in a running app,
-    or "". pictures: of a text's image, a sentence and a URI each. layer_only: the name of the layer, if its weights
-    alone are recomputed under these masks, else ""."""
+    """A run to report. model: its name; network: its architecture. attention: "self", or which one of an
+    encoder-decoder. tokens: how many are not padding. masks: which are on, in words; spec: all of them, to repeat the
+    run, or "". versions: of the programs. text: the part that was read; cut: a sentence on the rest, or ""; labels: its
+    tokens. standard: numbers under the standard masks, None if `now` is under these. link: to the same view in a
+    running app, or "". pictures: of a text's image, a sentence and a URI each. layer_only: the name of the layer, if
+    its weights alone are recomputed under these masks, else ""."""
 
     model: str
     network: str
@@ -254,7 +255,7 @@ class ReportView:
 
 
 def report_page(view: ReportView) -> str:
-    """The report as one HTML file."""
+    """Return the report as one HTML file."""
     title = say("{model}: what every head attends to", model=view.model)
     layers, heads = view.heads.thumbnails.shape[:2]
     held = say(HELD, held=len(view.heads.heads), heads=layers * heads)
@@ -282,13 +283,13 @@ def report_page(view: ReportView) -> str:
 def _numbers(view: ReportView) -> list[str]:
     now, standard = view.now, view.standard or view.now
     changed = view.standard is not None
-    rerun = changed and not view.layer_only  # one layer's weights, recomputed, change no prediction
+    rerun = changed and not view.layer_only  # recomputing one layer's weights changes no prediction
     layer, head = view.heads.chosen[0]
     parts: list[str] = []
     if now.candidates and standard.candidates:
         next_tokens = Markup(next_token_table(list(now.candidates), list(standard.candidates), changed=rerun))
         parts += [tag("h2", say("The next token")), next_tokens]
-    if now.candidates and standard.candidates and not np.isnan(now.losses).all():  # the first token has none
+    if now.candidates and standard.candidates and not np.isnan(now.losses).all():  # the first token has no loss
         parts.append(tag("h2", say("Loss of each token, in nats")))
         mean = say("The mean is {mean:.2f}.", mean=np.nanmean(now.losses))
         words = Markup(loss_words(now.losses, standard.losses, list(view.labels))) if rerun else mean

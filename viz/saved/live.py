@@ -1,4 +1,4 @@
-"""A page that holds the model itself and runs it in the browser: text and masks can be changed without a server."""
+"""Standalone pages that contain a model and run it in the browser: text and masks can be changed without a server."""
 
 import ast
 import json
@@ -34,7 +34,7 @@ MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_m
 FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
 MAX_CHARACTERS, MAX_ROWS = 100_000, 16
 SIDES = {"left": N_("left"), "right": N_("right")}
-OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # masks with a model's size: not in GPT-2
+OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # sized by the model, which GPT-2 does not do
 
 
 def live_page(
@@ -47,9 +47,9 @@ def live_page(
     side: str = "left",
     scope: str = "model",
 ) -> str:
-    """The page as one HTML file. The others are as they are when it is opened. masks: layers and heads of these are
-    ignored. row: of the text's lines that are not blank. query: a token's position in it, None for its last real token.
-    side, scope: one of SIDES, one of SCOPES."""
+    """Return the page as one HTML file. All arguments but model set its initial state. masks: their layers and heads
+    are ignored. row: counts the text's lines that are not blank. query: a position in the row, None for its last real
+    token. side, scope: one of SIDES, one of SCOPES."""
     about = live_words() | {"model": header(model), "head": model.first_head, "masks": written(masks)}
     about |= {"row": row, "query": query}
     config = model.config
@@ -61,18 +61,18 @@ def live_page(
 
 
 def header(model: "BrowserModel") -> dict[str, Any]:
-    """What components/live_model.js needs of a model besides its parameters."""
+    """Return the data of a model, besides its parameters, that components/live_model.js needs."""
     about = {"name": model.name, "config": model.config, "tokenizer": model.tokenizer, "labels": model.labels}
     return about | {"standard": written(model.standard)}
 
 
 def written(masks: MaskSpec) -> dict[str, Any]:
-    """Masks as components/mask_rules.js reads them."""
+    """Return masks in the form that components/mask_rules.js reads."""
     return {name: getattr(masks, name) for name in OFFERED} | {"drawn": [astuple(one) for one in masks.drawn]}
 
 
 def live_words() -> dict[str, Any]:
-    """The words and settings for components/live.js, in the reader's language."""
+    """Return the words, in the user's language, and the settings for components/live.js."""
     return {
         "words": words("live") | {"alt": say(ALT), "layer_only": say(LAYER_ONLY)},
         "signs": {sign: say(meaning) for sign, meaning in SIGNS.items()},
@@ -95,7 +95,7 @@ def live_document(
     styles: Sequence[str] = (),
     **how: Any,
 ) -> str:
-    """An HTML document around a body that holds `live_body`. about: for components/live.js. Others: see `document`."""
+    """Return an HTML document around a body with `live_body`. about: for components/live.js. Others: see `document`."""
     blocks = [
         inlined("about", packed(about)),
         *(inlined(f"of_{view}", packet) for view, packet in _templates().items()),
@@ -108,8 +108,8 @@ def live_document(
 
 
 def kinds_script() -> str:
-    """MASK_KINDS for components/mask_rules.js: each kind's parameter, and its condition as a JavaScript function: which
-    cells it leaves allowed, or opens. Token indices are -1 at padding."""
+    """Return a script that defines MASK_KINDS for components/mask_rules.js: each kind's parameter, and its condition as
+    a JavaScript function: whether it leaves a cell allowed, or opens it. Token indices are -1 at padding."""
     names = Names(True, "token[q_idx]", "token[k_idx]", "Math.abs(q_idx - k_idx)")
     kinds = "const MASK_KINDS = [\n"
     for name, kind in OFFERED.items():
@@ -121,7 +121,7 @@ def kinds_script() -> str:
 
 
 class _JavaScript(ast.NodeTransformer):
-    """Replaces Python's // by Math.floor; all else in the conditions is the same in JavaScript."""
+    """A transformer that replaces Python's // by Math.floor; all else in the conditions is valid JavaScript."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
@@ -131,7 +131,7 @@ class _JavaScript(ast.NodeTransformer):
 
 
 def _templates() -> dict[str, bytes]:
-    """A packet of each view for a text of one token, from which the page takes what does not depend on the text."""
+    """Return each view's packet for a text of one token, from which the page takes what does not depend on the text."""
     label, one = "0" * 20, np.ones((1, 1), np.float32)
     where: dict[str, Any] = {"query": 0, "among": (0, 1)}
     view = HeadView(one, one, {}, [label], [label])
@@ -148,7 +148,7 @@ def _templates() -> dict[str, bytes]:
 
 
 def live_body(text: str, masks: MaskSpec, side: str = "left", scope: str = "model") -> Iterator[Markup]:
-    """HTML of the controls and the pictures. text, masks, side, scope: as they are when the page is opened."""
+    """Yield the HTML of the controls and the pictures. text, masks, side, scope: the controls' initial values."""
     chosen = written(masks)
     yield tag("form", join(_controls(text, chosen, side, scope)), id="controls", autocomplete="off")
     yield tag("p", "", id="sentence", aria_live="polite")
@@ -160,7 +160,7 @@ def live_body(text: str, masks: MaskSpec, side: str = "left", scope: str = "mode
 
 
 def _choice(names: Mapping[str, str], chosen: str, name: str) -> Markup:
-    """A list to choose from. names: what each value is called."""
+    """Return a select element. names: each value's label."""
     options = (
         tag("option", say(words), value=value, **({"selected": ""} if value == chosen else {}))
         for value, words in names.items()

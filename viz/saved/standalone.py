@@ -1,6 +1,6 @@
-"""A page of HTML that needs nothing else: no server, no network, no folder beside it.
+"""Self-contained HTML pages, which need no server, no network and no other files.
 
-Only our scripts can run: the page's policy names them by their hashes and lets nothing be fetched.
+Only our scripts can run: the page's Content-Security-Policy lists their hashes and allows no requests.
 """
 
 import base64
@@ -35,7 +35,7 @@ class Canvas:
 
 
 def page(title: str, parts: Iterable[Canvas | str]) -> str:
-    """A whole HTML document of the parts, one below the other. Strings are escaped unless they are Markup."""
+    """Return an HTML document of the parts, one below the other. Strings are escaped unless they are Markup."""
     body, views = [], []
     for number, part in enumerate(parts):
         if isinstance(part, Canvas):
@@ -59,10 +59,10 @@ def document(
     sources: str = "",
     head: str = "",
 ) -> str:
-    """An HTML document: the body, a module for each view that is drawn in it, and last the script that draws them.
+    """Return an HTML document: the body, a module for each view in it, and last the script that draws the views.
 
     script, styles: files of components/ for the script, and styles besides the views'. code: JavaScript before the
-    script. sources: what else the page's policy allows. head: HTML for its head.
+    script. sources: further directives of the page's policy. head: HTML for its head.
     """
     used = list(dict.fromkeys(views))
     modules = [f"{source(*VIEWS[view])}\n(globalThis.canvases ??= {{}}).{view} = draw;\n" for view in used]
@@ -74,12 +74,12 @@ def document(
 
 
 def inlined(name: str, packet: bytes) -> Markup:
-    """Bytes as a data block of a page, which components/page.js reads."""
+    """Return bytes as a data block of a page, which components/page.js reads."""
     return tag("script", base64.b64encode(packet).decode(), type="text/plain", id=name)
 
 
 def frame(html: str, title: str, height: int) -> str:
-    """An iframe of a document, for a notebook. height: in pixels, until the document's script has measured it."""
+    """Return an iframe of a document for a notebook. height: in pixels, until the document's script has measured it."""
     return f"<iframe {FRAME.format(height, escape(title), escape(html))}></iframe>"
 
 
