@@ -1,5 +1,4 @@
-"""A user's choices on the Lessons page: the lesson, the step, and the answers, which the browser's local storage
-keeps."""
+"""A user's choices on the Lessons page: lesson, step, and answers, which the browser's local storage keeps."""
 
 import json
 import re

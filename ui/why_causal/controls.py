@@ -1,5 +1,4 @@
-"""The Why causal page: its controls and link; its four runs on a text, their continuations, the effect of a new
-token."""
+"""The Why causal page: its controls and link; four runs on a text, what they write, a changed token's effect."""
 
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal

@@ -44,7 +44,7 @@ def fables() -> str:
 
 def show() -> None:
     if rooms.served.is_set():
-        choices.listen()  # after a reload or in another tab, the browser names the class that follows
+        choices.listen()  # after a reload or in another tab, the browser still has the class's room
     for name, nothing in (("live_training", None), ("live_kept", []), ("live_problem", "")):
         st.session_state.setdefault(name, nothing)
     training: Training | None = st.session_state.live_training
