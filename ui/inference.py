@@ -126,7 +126,7 @@ class Row:
 
 
 def open_cost(masks: MaskSpec) -> None:
-    """Open the Serving page at the cost of these masks."""
+    """Open the Serving page at its section on costs, for these masks."""
     kept = st.session_state.get("kept_ServingLink", ServingLink().model_dump(include=ServingLink.own()))
     st.session_state.kept_ServingLink = kept | {"serving": "cost", "cost_masks": masks.to_json()}
     st.switch_page("pages/serving.py")

@@ -163,7 +163,7 @@ class TextLink(Link):
 
 
 def with_masks(base: type[TextLink], but: str = "") -> Any:
-    """Return the link's class with a field for each mask of a model, except one; None: as the model was trained."""
+    """Return the link's class with a field for each mask of models, except `but`. None: as the model was trained."""
     own: dict[str, Any] = {name: (bool | None, None) for name, kind in KINDS.items() if kind.own and name != but}
     return create_model(base.__name__, __base__=base, **own)
 

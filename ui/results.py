@@ -92,8 +92,8 @@ def cached_figure(make: Callable[P, Picture], *arguments: P.args, **named: P.kwa
 
     make: a function of a module that depends only on its arguments and the user's language, as those for pictures,
     tables and sentences do. Arguments are compared by value, arrays by their place in memory: those of results are
-    read-only and stay there, views of them included. Of an array that is made anew in every rerun, so is the picture:
-    cache the array.
+    read-only and stay there, views of them included. A figure of an array that is made anew in each rerun is never
+    found: cache the array.
     """
     key = (make, _key(arguments), _key(named))
     return kept(key, lambda: make(*arguments, **named))

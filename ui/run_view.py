@@ -116,7 +116,7 @@ class RunView:
         return run.survey().with_layer(self.masks.layers[0], lifted.survey())
 
     def predictions(self, query: int | None = None) -> RowPredictions | None:
-        """Return what the run predicts after the token at `query`, by default the row's last one; None if nothing."""
+        """Return the prediction after the token at `query`, by default the row's last; None if the model has none."""
         if self.model.kind == "encoder" or not self.model.predicts:
             return None
         found = results.ask(predictions, self.run, self.row, None, TOP)

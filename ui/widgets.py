@@ -280,8 +280,7 @@ def _take_text(sent: Sequence[Any], key: str, otherwise: str) -> str:
 
 
 def end_page() -> None:
-    """Replay the first message of a session that follows a lost one: the widgets now exist. Call after drawing a
-    page."""
+    """Replay the first message of a session that follows a lost one: its widgets now exist. Call after drawing all."""
     brought = st.session_state.get("brought")
     if brought:
         st.session_state.brought = []

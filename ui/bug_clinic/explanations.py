@@ -162,8 +162,7 @@ def _on_the_loss(now: RunView, bug: Bug, pair: BugComparison, found: Examination
 
 
 def _why(found: Examination, seen: torch.Tensor, *, lower: bool) -> str:
-    """Return why the loss changed. seen: positions that attend to their target; a softmax may still count blocked
-    ones."""
+    """Return why the loss changed. seen: positions that attend to their target; a softmax may count blocked ones."""
     if found.broken("target") and lower and seen.any():
         return say("It is lower, and the model can read the token that it must predict.")
     if found.broken("target") and not lower and seen.all():
@@ -213,7 +212,7 @@ def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, 
 
 
 def names(bug: Bug | None, head: int, heads: int, pieces: tuple[str, ...]) -> list[str]:
-    """Return the label of each row or column: a token or, if heads were cut by view alone, "token:part", in order."""
+    """Return the labels of rows or columns: tokens or, if heads were cut by view alone, "token:part" for each part."""
     if bug is None or bug.key != "view":
         return list(pieces)
     found = (part_at(head, position, heads, len(pieces)) for position in range(len(pieces)))

@@ -86,8 +86,7 @@ class Direction:
         return results.ask(of_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
 
     def patches(self, of: str, layer: int, query: int) -> list[Patch]:
-        """Return a layer's patches: positions up to the query; or its heads and, unless paths are patched, the
-        layer."""
+        """Return a layer's patches: positions up to the query; or heads and, unless paths are patched, the layer."""
         if of == "positions":
             first = max(self.taking.real.start, query + 1 - MAX_POSITIONS)
             return [Patch("position", layer, place) for place in range(first, query + 1)]
@@ -274,8 +273,7 @@ def _over_pairs(a: RunView, b: RunView) -> None:
 
 
 def _runs_of(a: RunView, b: RunView, pair: dict[str, str]) -> tuple[Direction, PatchMetric]:
-    """Return the runs of a pair of texts. Raises ValueError if they are cut or differ in length, or for equal
-    answers."""
+    """Return the runs of a pair of texts. Raises ValueError if they are cut, differ in length or have equal answers."""
     batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
     lengths = dict(zip("ab", (one.ids.shape[1] for one in batches), strict=True))
     if any("".join(one.cut) for one in batches):

@@ -32,7 +32,7 @@ from viz.numbers import whole_percent
 
 
 def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
-    """Draw the scatter plot; a click on a point chooses its head. Returns False if a measure has no value."""
+    """Draw the scatter plot; a clicked point chooses its head. Returns False if no head has a value for a measure."""
     nowhere = [name for name in dict.fromkeys((x, y)) if np.isnan(atlas.measure(name)).all()]
     if nowhere:
         none = N_("No head has a value for {measures} on these texts: choose another measure, or other texts.")
@@ -94,7 +94,7 @@ def words(name: str) -> str:
 
 
 MAX_SECONDS = 600.0  # seconds of one measurement before the user must continue it
-SHOW_EVERY = 1.5  # seconds of measuring between two drawings of the results so far
+SHOW_EVERY = 1.5  # seconds of measuring between two updates of the page
 
 
 @dataclass(eq=False)

@@ -102,8 +102,7 @@ def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: 
 
 
 def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> dict[str, Any]:
-    """Return the callbacks for page.chart of this key; arguments as in `show`. A click on a bar sends only a
-    position."""
+    """Return the callbacks for page.chart of this key; arguments as in `show`. A bar that is clicked has no key."""
 
     def take_pick() -> None:
         sent = component_value(key).get("pick")
@@ -140,10 +139,10 @@ def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, 
 
 
 def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) -> tuple[int, int]:
-    """Return the positions to show, [begin, end); padding is left out if it is hidden.
+    """Return the positions to show, [begin, end): all or, if padding is hidden, those that are not padding.
 
     keep: bool [T], the tokens that are not padding. masked: whether padding is masked; only then is it hidden by
-    default, if it is much longer than the tokens. Draws the switch if the row has padding.
+    default, if the tokens are few beside it. Draws the switch if the row has padding.
     """
     own = np.flatnonzero(keep)
     if keep.all() or not len(own):

@@ -1,5 +1,5 @@
-"""The choices of what a page shows of a head. "query": a row of the heatmap; None is the row's last token. "key": None
-is the one with the query's largest weight. "span": several queries together."""
+"""The choices "query", "key" and "span" of a page. A query of None is the row's last token, a key of None the one with
+the query's largest weight; a span is several queries together."""
 
 import re
 from collections.abc import Sequence

@@ -88,7 +88,7 @@ def _take_file() -> None:
         return
     st.session_state.pop("lesson_wrong", None)
     data = file.getvalue()[: MAX_BYTES + 1]
-    if st.session_state.lesson_edit:  # which shows where the mistakes are
+    if st.session_state.lesson_edit:  # the editor shows where the mistakes are
         editor.open_with(data.decode("utf-8-sig", "replace")[:MAX_BYTES], own=False)
         return
     try:

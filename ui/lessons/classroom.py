@@ -282,7 +282,7 @@ def _invitation() -> None:
 
 
 def _csv(key: RoomKey) -> str:
-    """Return a line for each choice of each step that was shown, numbered as shown: an edited step is another one."""
+    """Return CSV with a line for each choice of each step shown, numbered as shown: an edited step is another one."""
     file, found = io.StringIO(), rooms.rooms().tally(key.id)
     lines = csv.writer(file)
     lines.writerow(["number", "lesson", "step", "question", "answer", "right", "count", "share"])  # not shown

@@ -201,7 +201,7 @@ def _take_replaced() -> None:
 def _show_source(text: str, lesson: Lesson | None, problems: list[str], fine: str) -> None:
     state = st.session_state
     told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MAX_BYTES}
-    lines = [re.search(r"\d+", one[:12]) for one in problems]  # of the mistakes; 1 for one that names none
+    lines = [re.search(r"\d+", one[:12]) for one in problems]  # the line number in each message; without one, 1
     placed = [[int(line[0]) if line else 1, one] for line, one in zip(lines, problems, strict=True)]
     told |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}
     name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""

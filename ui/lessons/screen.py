@@ -68,8 +68,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 
 
 def show_end(lesson: Lesson, name: str) -> None:
-    """Draw the lesson's summary, and each question with this user's answer and the right one, computed from its run. In
-    a class session there are no questions: its answers are on the phones."""
+    """Draw the lesson's summary, and each question with this user's answer and the right one, computed from its run; in
+    a class session no questions, as the answers are on the phones."""
     asked, lines = [], []
     for number, step in enumerate(() if classroom.is_open() else lesson.steps, 1):
         if not step.ask:

@@ -55,7 +55,7 @@ def source_of(name: str) -> str:
 
 
 def _taken(one: Shelved) -> Shelved:
-    """Return a lesson that has the name of a built-in one as an unreadable file."""
+    """Return, as an unreadable file, a lesson that has the name of a built-in one."""
     words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
     return Shelved(f"{one.name}.md", None, one.problem or say(words, file=one.file), one.file)
 
@@ -79,13 +79,13 @@ def opened(found: list[Shelved]) -> Open | None:
 
 
 def packed(text: str) -> str:
-    """Return a lesson as it is in a link; "" if it is too long for that."""
+    """Encode a lesson for a link. Returns "" if it is too long for that."""
     found = base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
     return found if len(found) <= LONGEST_LINK - 200 else ""
 
 
 def unpacked(link: str) -> str:
-    """Return the lesson that `packed` was given. Raises ValueError for anything else, and for too long a lesson."""
+    """Decode what `packed` returned. Raises ValueError for anything else, and for a lesson that is too long."""
     try:
         open_ = zlib.decompressobj()
         data = open_.decompress(base64.urlsafe_b64decode(link + "=" * (-len(link) % 4)), MAX_BYTES)

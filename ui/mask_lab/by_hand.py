@@ -87,7 +87,7 @@ how much of its attention is left; dividing by the new sum repairs that, until t
 
 
 def show_fills(now: RunView, layer: int, head: int) -> None:
-    """Draw every masking value in every precision, on the head's own scores; and masking after the softmax."""
+    """Draw every masking value in every precision on the head's scores, and masking before and after the softmax."""
     with st.spinner(say("Trying every masking value …")):
         found = now.ask(on_a_head, layer, head)
     st.html(fills_sentence(found))

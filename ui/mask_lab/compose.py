@@ -46,7 +46,8 @@ ALL_KEYS = (*KEYS, *(f"mask_{name}" for name in JOINED), *SCOPE, *DRAWING, *OTHE
 
 class LabLink(link.View):
     """The link of the Mask Lab. shown: the weights beside the mask. mask_drawn_on: whether the drawing in the masks
-    applies. hand_causal: the causal mask of the head on paper. code_kind: the library that the exported code is for."""
+    applies. hand_causal: the causal mask of the head on paper. code_kind: the attention function that the exported code
+    is for."""
 
     LEFT_OUT = ()
     shown: Literal["now", "standard", "change"] = "now"
@@ -152,13 +153,13 @@ def set_drawing(strokes: tuple[Stroke, ...]) -> None:
 
 
 def take_drawing(strokes: tuple[Stroke, ...], text: str | None, number: int) -> None:
-    """Store the canvas's drawing on a text, and switch it on. number: since the page itself set one."""
+    """Store the canvas's drawing on a text, and switch it on. number: its number since the page itself set one."""
     taken = {"mask_drawn_on": bool(strokes), "mask_text": text if strokes else None, "mask_number": number}
     st.session_state.update(taken, mask_drawn=strokes)
 
 
 def note_drawing(strokes: tuple[Stroke, ...]) -> None:
-    """Remember the drawing of a written link: Back and Forward bring links only, and it may be too long for one."""
+    """Remember the drawing of the link just written: Back and Forward bring the link, which may be without it."""
     drawings, written = st.session_state.setdefault("link_drawings", {}), str(st.session_state.written_link)
     drawings.pop(written, None)  # the latest is last
     drawings[written] = strokes
@@ -227,7 +228,7 @@ def drawable(begin: int, end: int, query: int) -> tuple[int, int]:
     there; a caption states what is left out."""
     if end - begin <= MAX_CELLS:
         return begin, end
-    before = (query - begin) // MAX_CELLS if begin <= query < end else 0  # whole parts, for many queries the same
+    before = (query - begin) // MAX_CELLS if begin <= query < end else 0  # whole parts: fixed while the query is in one
     begin = min(begin + before * MAX_CELLS, end - MAX_CELLS)
     words = N_(
         "Positions {first} to {last}: the screen has no room for more. Choose another part of the text above, or "

@@ -279,7 +279,7 @@ SECTIONS = {
 
 
 def warn_of_a_changed_text(batch: TokenBatch) -> None:
-    """Warn if the tokens under the drawing have changed, as a drawing keeps its positions; also of unreadable masks."""
+    """Warn if the text under the drawing has changed, or if the link's masks are invalid. A drawing does not move."""
     if "mask_wrong" in st.session_state:
         problem = escaped(st.session_state.pop("mask_wrong"))
         st.warning(say("The link's masks could not be read ({problem}).", problem=problem))

@@ -34,7 +34,7 @@ def tokenize(model: Model, text: str) -> tuple[TokenizedText, frozenset[int]]:
 
 
 def open_messages(model: Model, text: str) -> TokenizedText:
-    """Tokenize the messages of the page's text, and show them in the sidebar; ends the page if the template fails."""
+    """Tokenize the page's messages, and show them in the sidebar; ends the page if the template rejects them."""
     with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
         reading, special = tokenize(model, text)
     batch = reading.batch

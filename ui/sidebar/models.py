@@ -239,7 +239,7 @@ def _agree(name: str | None) -> None:
 
 
 def _download(name: str) -> None:
-    """Download a model, one at a time in this process, with progress and a stop button: any click ends both."""
+    """Download a model, one per process at a time, showing progress; any click ends the script, and the download."""
     lock = _one_download()
     if not lock.acquire(blocking=False):
         raise TooLarge(say("Another download is in progress, and only one runs at a time. Try again when it is done"))

@@ -133,7 +133,7 @@ ROUNDS = {"free": Combination(False, False), "put_back": Combination(False, True
 
 
 def amount(difference: float) -> str:
-    """0 -> "exactly 0"; 3.2e-6 -> "3 × 10⁻⁶"; 7.312 -> "7.31"."""
+    """Format a difference: 0 -> "exactly 0"; 3.2e-6 -> "3 × 10⁻⁶"; 7.312 -> "7.31"."""
     return say("exactly 0") if difference == 0 else number(difference)
 
 
@@ -185,7 +185,7 @@ def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenB
         page.chart(figure, "loss_figure", say(words, means=say("; ").join(means)))
     said = sentence(training, outcomes, batch, vocabulary=len(pair.words()))
     beginning.sentence.html(page.sentence(said))
-    # from the mean over all targets, that over all but the last (rest)
+    # rest: the mean over all targets but each row's last, from the mean over all of them
     low, last, length = training.training[False][-1], training.last_token[False][-1], pair.context
     caption = say(
         "A token's loss is −ln of its predicted probability, in nats: 0 means certain. The ends of the curves are "
