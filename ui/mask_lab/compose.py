@@ -46,8 +46,7 @@ ALL_KEYS = (*KEYS, *(f"mask_{name}" for name in JOINED), *SCOPE, *DRAWING, *OTHE
 
 class LabLink(link.View):
     """The link of the Mask Lab. shown: the weights beside the mask. mask_drawn_on: whether the drawing in the masks
-    applies. hand_causal: the causal mask of the head on paper. code_kind: the attention function that the exported code
-    is for."""
+    applies. hand_causal: the causal mask of the head on paper. code_kind: the attention function to export code for."""
 
     LEFT_OUT = ()
     shown: Literal["now", "standard", "change"] = "now"
@@ -153,7 +152,7 @@ def set_drawing(strokes: tuple[Stroke, ...]) -> None:
 
 
 def take_drawing(strokes: tuple[Stroke, ...], text: str | None, number: int) -> None:
-    """Store the canvas's drawing on a text, and switch it on. number: its number since the page itself set one."""
+    """Store the canvas's drawing on a text; it is on unless empty. number: its number since the page itself set one."""
     taken = {"mask_drawn_on": bool(strokes), "mask_text": text if strokes else None, "mask_number": number}
     st.session_state.update(taken, mask_drawn=strokes)
 
