@@ -1,4 +1,4 @@
-"""Bug clinic: attention code as people get it wrong, beside the right version; and a game."""
+"""Bug clinic: common bugs in attention code beside the correct version; and a game."""
 
 import streamlit as st
 
@@ -56,18 +56,18 @@ else:
     with heads:
         layer, head = controls.choose_head(model, *run_view.shape_of(now), now.run.attention)
     with side:
-        # no choice where the heatmaps are the same
+        # no toggle if the heatmaps are the same
         on = pair.is_seen() and st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
     st.html(page.sentence(tag("b", say("{name}.", name=bug.name)) + " " + say(bug.signs)))
     picture, told = st.columns([1.65, 1], gap="medium")
     with picture, guarded():
         explanations.show(now, bug, pair, layer, head, on=on)
     with told, guarded():
-        found = results.ask(examine, *of, layer)  # by every law, which takes longer than the picture
+        found = results.ask(examine, *of, layer)  # checks every property, which takes longer than the picture
         explanations.show_beside(now, bug, pair, found, layer, head)
     explanations.show_laws(now, bug, found, layer)
 
 widgets.show_notes(clinic.notes(model, lines))
-# the head is always named: without one, the page goes to a head that shows the bug
+# the link always names the head: without one, the page chooses a head that shows the bug
 own = {"puzzle": None, "layer": layer, "head": head} if asked is None else clinic.NO_ANSWER | {"puzzle": asked.number}
 controls.share(clinic.ClinicLink, model, **own)

@@ -1,4 +1,4 @@
-"""Circuits: what a head does on any token, from its weights, and which heads read which."""
+"""Circuits: what a head does on any token, from its weights, and which heads read other heads' output."""
 
 import streamlit as st
 

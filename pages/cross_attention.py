@@ -1,4 +1,4 @@
-"""Cross-attention: a decoder that looks at a source while it writes."""
+"""Cross-attention: a decoder that attends to a source while it generates."""
 
 import streamlit as st
 
@@ -48,7 +48,7 @@ with st.sidebar:
 with sentence_slot, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
     if beside is None:
         lines = ours.SourceTexts(run_view.tokenize(model, text, "right", targets), 0)
-    else:  # the last row is the page's own
+    else:  # the last row is the one added by the page
         both = f"{rows_of(text, 1)[0][0]}\n{beside}"
         reading = run_view.tokenize(model, both, "right", targets and [targets[0], targets[0]])
         lines = ours.SourceTexts(reading, 1)

@@ -35,7 +35,7 @@ with st.sidebar:
     part = controls.choose_positions(*size)
 
 sections = {name: name for name in export_files.SECTIONS}
-chosen = st.session_state.get("section")  # the Mask Lab's have the same name in a link, and stay chosen there
+chosen = st.session_state.get("section")  # the Mask Lab's sections have the same name in a link, and are kept there
 shown = bound("section", chosen if chosen in sections else export_files.SECTIONS[0])
 section = one_of(say("Export"), sections, **shown, label_visibility="collapsed")
 if section == "Picture":

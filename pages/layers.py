@@ -1,4 +1,4 @@
-"""Across layers: what each layer would predict, and where tokens look once heads and layers are put together."""
+"""Across layers: what each layer would predict, and what tokens attend to over all heads and layers."""
 
 from typing import Any
 

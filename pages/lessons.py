@@ -1,4 +1,4 @@
-"""Lessons: one idea a screen, asked before it is shown; presented with large type and arrow keys."""
+"""Lessons: one idea per screen, with a question before the answer; can be presented with large type and arrow keys."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ from viz.lessons.screen import PRESENTED, STYLE
 choices.LessonLink.restore()
 state = st.session_state
 screen.listen()
-a_lesson = state.lesson or state.lesson_own or state.lesson_packed  # or the list of all
+a_lesson = state.lesson or state.lesson_own or state.lesson_packed  # else the list of all lessons
 presented = state.lesson_present and a_lesson
 st.html(css(STYLE + (PRESENTED if presented else "")))
 problem = state.pop("lesson_wrong", None)
@@ -33,13 +33,13 @@ opened = None
 try:
     if not state.lesson_edit:
         opened = shelves.opened(found)
-except MAY_BE_TOLD as error:  # told above the list, until a lesson is opened
+except MAY_BE_TOLD as error:  # shown above the list, until a lesson is opened
     state.update(lesson="", lesson_own="", lesson_packed="", lesson_unread=problem_in(error))
 if opened:
     state.lesson_unread = None
     choices.take_linked(opened.key)
     classroom.begin(opened.key)
-choices.listen()  # after what may forget answers
+choices.listen()  # after the code that may delete answers
 with sidebar:
     aside.show(found, opened)
 if opened is None:
@@ -56,7 +56,7 @@ else:
     following = next((one for one in found if one.name == lesson.next and one.lesson), None)
     label, go = say("Next"), partial(choices.go, number + 1)
     if number == last and following:
-        label, go = say("Next lesson"), partial(choices.go, 1, following.name)  # its title has no room
+        label, go = say("Next lesson"), partial(choices.go, 1, following.name)  # there is no room for its title
     elif number == last:
         label, go = say("All lessons"), partial(choices.go, 1, "")
     title, buttons = st.columns([1, 1.3], gap="large", vertical_alignment="center")

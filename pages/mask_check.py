@@ -1,4 +1,4 @@
-"""Mask check: does a model obey its mask? Its own code with its own kernels, measured."""
+"""Mask check: measures whether a model's own code, with its own kernels, obeys its mask."""
 
 import streamlit as st
 

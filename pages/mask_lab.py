@@ -1,4 +1,4 @@
-"""Mask Lab: compose any mask, draw on it, watch one head obey it."""
+"""Mask Lab: compose any mask, draw on it, and see its effect on one head."""
 
 from i18n import N_
 from ui import page

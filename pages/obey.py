@@ -1,4 +1,4 @@
-"""The old address of Mask check: its links go on working."""
+"""The old address of Mask check, so that its links continue to work."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""Padding: a batch of the user's sentences, padded every way there is, beside each sentence alone."""
+"""Padding: a batch of the user's sentences under all padding settings, beside each sentence alone."""
 
 import streamlit as st
 

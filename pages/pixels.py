@@ -1,4 +1,4 @@
-"""Pixels: not only text. A small model writes digits pixel by pixel; the same attention, the same mask."""
+"""Pixels: a small model that writes digits pixel by pixel, with the same attention and mask as for text."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Serving: the masks of inference engines and of packed training rows, run on the reader's text and model."""
+"""Serving: the masks of inference engines and of packed training rows, run on the user's text and model."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""Why causal: two twins, one trained without the causal mask, and what that does to it, in five steps."""
+"""Why causal: two equal models, one trained without the causal mask, and what that does to it, in five steps."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""Which heads are off, and in which way; the ranking of all heads; the page's link."""
+"""The Ablation page: its link, its controls, and the ranking of all heads."""
 
 import re
 from dataclasses import replace
@@ -22,7 +22,7 @@ from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table
 
 
 def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff) -> None:
-    """Draw a button and, once it is pressed, the progress, then the picture and the table."""
+    """Draw the ranking of all heads: a button and, once it is pressed, the progress, a heatmap and a table."""
     on = bool(st.session_state.ranking)
     with st.container(horizontal=True, vertical_alignment="center"):
         label = say("Close the ranking") if on else say("Rank all heads by their effect on this prediction")
@@ -72,12 +72,12 @@ HELP = N_(
     "Zero: the head's output is 0. Mean: at every token the output is its mean over this text, later tokens included, "
     "so only the variation between tokens is removed. Another mask: only this head uses a different mask."
 )
-LONGEST = 600  # most characters of a link that list the heads that are off
+LONGEST = 600  # maximum number of characters of heads_off in a link
 MAX_OFF = 64
 
 
 class AblationLink(link.View):
-    """This page's link. heads_off: "4.0,2.1", layer and head, counted as in a trace; None is Explore's head."""
+    """The link of the Ablation page. heads_off: "4.0,2.1", layer and head as traces count; None: Explore's head."""
 
     LEFT_OUT = ("masks", "section", "scope", "zoom")
     heads_off: Annotated[str | None, link.at_most(LONGEST)] = None
@@ -87,7 +87,7 @@ class AblationLink(link.View):
 
 
 def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple[Head, ...]:
-    """The heads that are off, without those that the model does not have."""
+    """Let the user choose the heads that are off. Heads that the model does not have are left out."""
     linked = st.session_state.heads_off
     chosen = [controls.nearest_head(model, layers, heads)] if linked is None else read(linked)
     offered = list(np.ndindex(layers, heads))
@@ -98,7 +98,8 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
 
 
 def choose_way(spec: MaskSpec, attention: str) -> tuple[Way, MaskSpec | None]:
-    """What "off" means: the way, and the heads' own mask where that is the way. spec: the masks of all others."""
+    """Let the user choose how heads are turned off. Returns the way and, if it is "mask", the mask of these heads.
+    spec: the masks of all other heads."""
     way = one_of(say("Ablate with"), WAYS, "way_off", help=say(HELP), width="content")
     if way != "mask":
         return way, None
@@ -111,7 +112,7 @@ def choose_way(spec: MaskSpec, attention: str) -> tuple[Way, MaskSpec | None]:
 
 
 def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
-    """The mask of the heads that are off: one of MASKS, beside the masks of all others."""
+    """Return the mask of the heads that are off: the one of MASKS with this name, added to the other heads' masks."""
     if name == "ahead":
         return spec.replace(causal=False)
     if name == "not_first":
@@ -121,16 +122,16 @@ def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
 
 
 def mask_name(name: str, spec: MaskSpec, attention: str) -> str:
-    """The words for a mask of MASKS; without a causal mask, a window also reaches ahead."""
+    """Return the label of a mask of MASKS. Without a causal mask, a window also reaches later tokens."""
     return MASKS["both_sides" if name == "near" and (attention == "encoder" or not spec.causal) else name]
 
 
 def read(written: str) -> list[Head]:
-    """ "4.0,2.1" -> [(4, 0), (2, 1)]; anything but a head is ignored, and repeated heads count once."""
+    """Parse heads: "4.0,2.1" -> [(4, 0), (2, 1)]. Anything but a head is ignored, and repeated heads count once."""
     pairs = re.findall(r"(?<![\d.-])(\d{1,4})\.(\d{1,4})(?![\d.])", written)
     return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))[:MAX_OFF]
 
 
 def turn_off(heads: list[Head]) -> None:
-    """For a callback: these heads are off, and no others."""
+    """Turn these heads off, and no others. For use in a widget's callback."""
     st.session_state.heads_off = ",".join(f"{layer}.{head}" for layer, head in heads)

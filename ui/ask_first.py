@@ -1,4 +1,4 @@
-"""Ask me first: a page that a user flips a mask on asks what that will do, and shows it once there is an answer."""
+"""The option “Ask me first”: when the user flips a mask, ask what will change, and show the result after an answer."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ _shortcuts = st.components.v2.component("unmask_shortcuts", html="<span></span>"
 
 
 def switch() -> None:
-    """The switch, off at first; it stays as it is on the other pages of this session."""
+    """Draw the switch of the option, off by default; its state is shared by the pages of a session."""
     state = st.session_state
     state.ask_first_on = state.get("ask_first", False)
     about = say(
@@ -49,7 +49,7 @@ def switch() -> None:
     take = lambda: state.update(ask_first=state.ask_first_on)  # noqa: E731
     st.toggle(say("Ask me first"), key="ask_first_on", on_change=take, help=about)
     if state.get("ask_first"):
-        _shortcuts(key="listening_shortcuts")  # by this name it is out of sight (ui/page.py)
+        _shortcuts(key="listening_shortcuts")  # CSS hides keys that begin with "listening_" (ui/page.py)
 
 
 def masks_to_show(
@@ -62,8 +62,8 @@ def masks_to_show(
     head: int,
     by: By = "tokens",
 ) -> MaskSpec:
-    """The masks to draw: spec or, if the user wants to be asked first, the previous masks until they have answered.
-    by: what the query's position counts."""
+    """Return the masks to draw: spec or, until the user has answered a question about it, the previous masks. by: what
+    the query's position counts."""
     state = st.session_state
     if not state.get("ask_first"):
         state.pop("first_shown", None)
@@ -103,7 +103,7 @@ def masks_to_show(
 def _question(
     model: Model, runs: list[RunRef], about: QuestionSubject, spec: MaskSpec, before: MaskSpec
 ) -> tuple[str, Answer] | None:
-    """The next kind of question that fits these runs, and its answer; None if none does. about: its kind is ignored."""
+    """Return the next kind of question that fits these runs, with its answer, or None. about: its kind is ignored."""
     begin = (TURNS.index(st.session_state.get("first_kind", TURNS[-1])) + 1) % len(TURNS)
     lifted = {name for name in ("causal", "padding") if getattr(before, name) and not getattr(spec, name)}
     predicts = model.kind != "encoder" and model.predicts

@@ -1,4 +1,4 @@
-"""Compare: the page's link, what B has of its own (other masks, another text or model; all else is A's), and both."""
+"""The Compare page: its link, the controls of B (where B has no choice of its own, A's holds), and its figures."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from model.masks import NATIVE, MaskSpec
 from model.text import first_line, rows_of
 from ui import controls, explain, link, page, run_view
 from ui.circuits import patching
-from ui.circuits.patching import INTO, METRICS, PATCHED  # by name: the link has a `patching`, too
+from ui.circuits.patching import INTO, METRICS, PATCHED  # by name: the link also has a field `patching`
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
@@ -37,12 +37,13 @@ OTHER_TEXT = (
     "Peter blew his silver whistle twice, and Peter lost his silver whistle twice, "  # not shown: a model's to read
     "and Peter blew his silver"
 )
-ABOVE = 220  # pixels over the pictures as the page opens, without the titles in their margins
+ABOVE = 220  # pixels above the pictures on page load, without the titles in their margins
 
 
 class CompareLink(link.View):
-    """This page's link. differs: what B differs from A in. b_off: the masks switched for B, comma-separated; None: as
-    for A, but for the causal mask. b_layer, b_head: B's layer and head where it may have its own; None follows A's."""
+    """The link of the Compare page. differs: in what B differs from A. b_off: the masks that are switched for B,
+    comma-separated; None: those switched for A, with the causal mask toggled. b_layer, b_head: B's own layer and head,
+    where it may have them; None: A's."""
 
     TYPED = ("target", "b_text")
     LEFT_OUT = ("masks", "section", "scope", "zoom")
@@ -56,15 +57,15 @@ class CompareLink(link.View):
     patch_of: Literal[*PATCHED] = "heads"  # type: ignore[valid-type]
     patch_into: Literal[*INTO] = "b"  # type: ignore[valid-type]
     patch_metric: Literal[*METRICS] = "difference"  # type: ignore[valid-type]
-    patch_answer: Annotated[str, link.at_most(40)] = ""  # "": what each run finds likeliest
+    patch_answer: Annotated[str, link.at_most(40)] = ""  # "": the likeliest token of each run
     patch_instead: Annotated[str, link.at_most(40)] = ""
-    patches: Annotated[str, link.at_most(600)] = ""  # "h3.2,a4.0,p1.17": a head, a layer, a layer's position
+    patches: Annotated[str, link.at_most(600)] = ""  # "h3.2,a4.0,p1.17": a head, a layer, a position in a layer
 
 
 def choose_model() -> Model:
-    """B's model: one of those offered, or named by a hub id or a folder.
+    """Let the user choose B's model: one of those offered, a Hub id or a folder.
 
-    Raises what catalog.load raises; asks for one that has to be downloaded first.
+    Raises what catalog.load raises. If the model has to be downloaded first, asks the user and ends the page.
     """
     settings = models.settings()
     offered = list(catalog.offered(settings))
@@ -81,8 +82,8 @@ def choose_model() -> Model:
 
 
 def choose_head(b: Model, attention: str, layer: int, head: int) -> tuple[int, int]:
-    """B's layer and head. layer, head: A's, which they follow until others are chosen; B has the next head where
-    nothing else is another. All numbered as the run counts them."""
+    """Let the user choose B's layer and head, numbered as the run counts them. layer, head: A's, which B follows until
+    its own are chosen; if only the head may differ, B starts with the next head."""
     state = st.session_state
     if state.differs not in ("head", "model"):
         return layer, head
@@ -100,13 +101,13 @@ def choose_head(b: Model, attention: str, layer: int, head: int) -> tuple[int, i
 
 
 def opposite(model: Model, spec: MaskSpec) -> str:
-    """The masks to switch for B until its own are chosen: as for A, whose masks are spec, but for the causal mask."""
+    """Return the masks switched for B by default: those switched in spec, A's masks, with the causal mask toggled."""
     names = controls.switches(model)
     return ",".join(one for one in names if (getattr(spec, one) != getattr(model.standard, one)) != (one == "causal"))
 
 
 def choose_masks(model: Model, spec: MaskSpec) -> MaskSpec:
-    """B's masks. spec: A's."""
+    """Let the user choose B's masks. spec: A's masks."""
     state = st.session_state
     off = opposite(model, spec) if state.b_off is None else state.b_off
     switched = set(off.split(","))
@@ -123,13 +124,13 @@ def choose_masks(model: Model, spec: MaskSpec) -> MaskSpec:
 
 
 def like(spec: MaskSpec, one: Model, other: Model) -> MaskSpec:
-    """A's masks for B's model: those that A switched are as in A, all else is as B was trained."""
+    """Return A's masks for B's model: masks that were switched for A are as in A, all others as B was trained."""
     masks: dict[str, Any] = {name: getattr(spec, name) for name in NATIVE}
     return replace(other.standard, **{name: on for name, on in masks.items() if on != getattr(one.standard, name)})
 
 
 def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
-    """ "A" and "B", with what differs of their models' and their heads' names."""
+    """Return the titles A and B, followed by the names of their models and heads where these differ."""
     differ = [tuple(map(explain.title_of, models))] if models[0] is not models[1] else []
     differ += [heads] if heads[0] != heads[1] else []
     own = [" · ".join(names[side] for names in differ) for side in (0, 1)]
@@ -137,8 +138,8 @@ def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
 
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
-    """Draw the page, and its link in the sidebar; runs as a fragment. row: which of A's texts is shown."""
-    if st.session_state.get("patch_pair"):  # pressed: A's text is another, and it is read outside of this fragment
+    """Draw the page, and its link in the sidebar; runs as a fragment. row: the index of A's text that is shown."""
+    if st.session_state.get("patch_pair"):  # the button has replaced A's text, which is read outside of this fragment
         st.rerun()
     model = controls.keep()
     CompareLink.keep()
@@ -177,7 +178,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     share()
 
     heads = a.name(layer, head), b.name(b_layer, b_head)
-    b_position = b.real.stop - 1  # until the user picks a query of A: then the same number in B, or the nearest
+    b_position = b.real.stop - 1  # the last token, until a query of A is picked: then B's position beside it
     if query.picked() is not None:
         b_position = _beside(*_spans(a, b), position)
     positions = position, b_position
@@ -191,8 +192,8 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
 def _choose_b(
     model: Model, text: str, reading: TokenizedText, row: int, spec: MaskSpec
 ) -> tuple[Model, TokenizedText, int, MaskSpec]:
-    """B's model, texts, row and masks; A's own where B differs in the head only. Raises ValueError for no text, and
-    what another model raises."""
+    """Let the user choose B's model, texts, row and masks; A's hold for all that does not differ. Raises ValueError for
+    an empty text, and what loading another model raises."""
     differs = one_of(say("B differs in"), DIFFERS, "differs", width="content")
     if differs == "masks":
         return model, reading, row, choose_masks(model, spec)
@@ -217,25 +218,25 @@ def _choose_b(
 
 
 def _chats(a: Model) -> bool:
-    """Whether texts are messages with roles."""
+    """Whether texts are read as messages with roles."""
     return a.chats and st.session_state.chat
 
 
 def _spans(one: RunView, other: RunView) -> tuple[slice, slice]:
-    """The positions of both that stand beside each other: of two texts the real ones, of one text all."""
+    """Return the positions to compare in both views: all of a text that they share, else those that are not padding."""
     if one.run.batch is other.run.batch and one.row == other.row:
         return slice(0, len(one.tokens)), slice(0, len(other.tokens))
     return one.real, other.real
 
 
 def _beside(one: slice, other: slice, position: int) -> int:
-    """The other's position with the same number among its span as this one has, or the nearest."""
+    """Return the position in the other span at the same offset as this position in its own span, or the nearest."""
     return min(max(other.start + position - one.start, other.start), other.stop - 1)
 
 
 def _pick_of_b(a: RunView, b: RunView) -> head_picture.OnPick:
-    """The callback for a click on a row of B: it chooses the matching query of A."""
-    spans = _spans(b, a)  # no run: the page keeps what this returns
+    """Return the callback for a click on a row of B: it chooses the matching query of A."""
+    spans = _spans(b, a)  # only slices: the callback outlives this run and must not keep a view in memory
     return lambda row, _: head_picture.choose_query(_beside(*spans, row), None)
 
 
@@ -246,7 +247,7 @@ def _show_heads(
     heads: tuple[str, str],
     positions: tuple[int, int],
 ) -> list[HeadView]:
-    """Draw A's head beside B's, in the same colours. Returns the parts shown: padding that both mask is left out."""
+    """Draw A's head beside B's, on one colour scale. Returns the views shown: padding is left out if both mask it."""
     masked = all(side.masks.padding for side in sides)
     parts = [(side.real.start, side.real.stop) if masked else (0, len(side.tokens)) for side in sides]
     shown = [cropped(view, part, part) for view, part in zip(views, parts, strict=True)]
@@ -266,7 +267,7 @@ def _show_heads(
 
 
 def _real_rows(sides: tuple[RunView, RunView], views: Sequence[HeadView]) -> tuple[bool, ...] | None:
-    """[Q]: whether a row of both views stands for a query that is no padding; None for views of different lengths."""
+    """Return whether each row [Q] of both views has a query that is not padding; None if their lengths differ."""
     if not comparable(*views):
         return None
     real = np.ones(len(views[0].weights), bool)
@@ -279,7 +280,7 @@ def _real_rows(sides: tuple[RunView, RunView], views: Sequence[HeadView]) -> tup
 def _show_differences(
     sides: tuple[RunView, RunView], views: Sequence[HeadView], positions: tuple[int, int]
 ) -> list[str]:
-    """Draw B's weights minus A's, and the next tokens of both. Returns sentences about them."""
+    """Draw B's weights minus A's, and the predicted next tokens of both. Returns sentences about them."""
     left, right = st.columns(2, gap="small")
     sentences = [cached_figure(weights_sentence, views[0], views[1], _real_rows(sides, views))]
     with left:

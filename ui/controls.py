@@ -1,6 +1,6 @@
-"""The controls of a page that looks at one head. Every choice is in st.session_state under its name in the page's link.
+"""Controls of the pages that show one head. Each choice is in st.session_state under its name in the page's link.
 
-A mask, layer, head or attention that is None there takes the model's own first value once the model is known.
+If a mask, layer, head or attention is None there, it gets the model's default once the model is loaded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,11 +40,11 @@ SCOPE_HELP = N_(
 OWN_TEXT = N_("Your text")
 SIDES = {"left": N_("left"), "right": N_("right")}
 BY = {"tokens": N_("Tokens"), "words": N_("Words"), "sentences": N_("Sentences")}
-OF_THE_MODEL = ("layer", "head", "attention", "training_step", *NATIVE)  # choices that are reset for another model
+OF_THE_MODEL = ("layer", "head", "attention", "training_step", *NATIVE)  # choices that are reset when the model changes
 
 
 def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
-    """Begin a page about a model and a text: call `open_model`, and draw the text box. Returns both."""
+    """Begin a page about a model and a text: load the model and draw the text box. Returns both."""
     model = open_model(*own)
     with st.sidebar:
         text = choose_text()
@@ -54,7 +54,7 @@ def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
 
 
 def open_model(*own: Callable[[], None]) -> Model:
-    """Let the user choose a model in the sidebar, and load it; if that fails, keep the previous one and say why.
+    """Let the user choose a model in the sidebar, and load it; if that fails, keep the previous one and show why.
 
     own: called to restore the page's own choices, after those that all pages share.
     """
@@ -64,22 +64,22 @@ def open_model(*own: Callable[[], None]) -> Model:
     positions.of_this_page()
     with st.sidebar:
         name = choose_model()
-    with st.container():  # so that what follows keeps its position whatever is said here
+    with st.container():  # keeps the elements below in place, with or without a warning here
         if st.session_state.get("not_offered"):
             st.warning(models.not_offered(st.session_state.not_offered))
         return models.get_or_keep(name)
 
 
 def keep() -> Model:
-    """Do what `open_model` does in a fragment, which runs again without the rest of the page."""
+    """Restore the shared choices in a fragment, which reruns without the rest of the page. Returns the model shown."""
     widgets.keep("kept")
     positions.of_this_page()
     return models.kept()  # no model is passed to a fragment: that would keep it in memory while the page is open
 
 
 def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[TokenizedText, int]:
-    """The text as the model reads it, and the index of the row to show; ends the page if there is nothing to read.
-    limits: whether to say what of it is not read; False for a page that reads more than one context."""
+    """Tokenize the page's text. Returns it and the index of the row to show; ends the page if there is no text. limits:
+    whether to note what is cut; False for a page that reads more than one context."""
     ask_for_text(text)
     if model.chats and st.sidebar.toggle(say("Chat messages"), key="chat", help=say(chat.HELP)):
         reading, row = chat.open_messages(model, text), 0
@@ -91,7 +91,7 @@ def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[Tokenize
 
 
 def _open_rows(model: Model, text: str) -> tuple[TokenizedText, int]:
-    """The text as rows, and the index of the one to show."""
+    """Tokenize the text, one row per line. Returns it and the index of the row to show."""
     with st.sidebar:
         targets, row_place = choose_target(model, text), st.container()
         pad_side = choose_pad_side(text)
@@ -120,15 +120,15 @@ def _end(words: str) -> NoReturn:
 
 
 def _from_link() -> dict[str, Any]:
-    """The choices that the link holds; if it holds no text, texts that the user typed stay."""
+    """Return the choices in the link; if it has no text, texts that the user typed are kept."""
     view, settings = link.View.read(), models.settings()
-    models.forget_failure()  # of another link's model
+    models.forget_failure()  # the model of another link
     known = view.model in catalog.offered(settings)
     kept = st.session_state.get("kept", {})
     named = settings.models and not known and "model" in view.model_fields_set
     st.session_state.not_offered = view.model if named else ""
     chosen = view.model_dump()
-    if "kept" in st.session_state.to_reread:  # Back or Forward: what this page's links do not hold stays
+    if "kept" in st.session_state.to_reread:  # Back or Forward: keep choices that are not in this page's links
         of_another = () if view.model == chosen_model(kept) else OF_THE_MODEL
         stay = st.session_state.get("not_in_link", set()).difference(of_another)
         chosen |= {name: st.session_state.get(name, kept[name]) for name in stay}
@@ -144,7 +144,7 @@ def _from_link() -> dict[str, Any]:
 
 
 def choose_model() -> str:
-    """The model's name: one of those offered, a hub id or a folder."""
+    """Let the user choose a model. Returns its name: one of those offered, a Hub id or a folder."""
     settings = models.settings()
     offered = [*catalog.offered(settings), *([] if settings.models else [OTHER])]
     if st.session_state.model not in offered:
@@ -163,7 +163,7 @@ def choose_model() -> str:
 
 
 def chosen_model(copy: Mapping[str, Any] | None = None) -> str:
-    """The name of the model chosen in the sidebar, or in a copy of choices; of checkpoints, that of their folder."""
+    """Return the name of the model chosen in the sidebar, or in a copy of choices; for checkpoints, their folder's."""
     state = st.session_state if copy is None else copy
     name: str = state["model"]
     return state["other"].strip().removeprefix("https://huggingface.co/") if name == OTHER else name
@@ -180,8 +180,8 @@ def choose_text() -> str:
 
 def choose_example(examples: Mapping[str, str], key: str, text: str, take: Callable[[str], object]) -> None:
     """Let the user choose an example text by its name, or the last typed text that an example, a link or a page
-    replaced; take is called with it. text: the key of the text. What the user types has to be in
-    st.session_state[f"written_{text}"] too: that is how a typed text differs from others."""
+    replaced; take is called with it. text: the key of the text. The caller must also store what the user types in
+    st.session_state[f"written_{text}"], which tells typed texts from others."""
     state = st.session_state
     written = state.setdefault(f"written_{text}", "")
     if written.strip() and written not in (state[text], *examples.values()):
@@ -201,7 +201,7 @@ def choose_example(examples: Mapping[str, str], key: str, text: str, take: Calla
 
 
 def read(text: str) -> str:
-    """The part of a text that this server reads; a caption below its box says so if that is not all."""
+    """Return the part of a text that this server reads; if that is not all, a caption below its box shows how much."""
     most = Settings.from_environment().characters
     if len(text) > most:
         said = say("{count:,} characters; this server reads at most the first {most:,}.", count=len(text), most=most)
@@ -219,7 +219,7 @@ def choose_row(rows: list[str], key: str = "row") -> int:
 
 
 def choose_pad_side(text: str) -> str:
-    """The side on which short rows are padded, a choice of the user's if the text has several rows."""
+    """Return the side on which short rows are padded, which the user can choose if the text has several rows."""
     if len(rows_of(text, 2)[0]) > 1:
         names = {side: say(name) for side, name in SIDES.items()}
         st.radio(say("Pad side"), list(SIDES), format_func=names.__getitem__, key="pad", horizontal=True)
@@ -227,8 +227,8 @@ def choose_pad_side(text: str) -> str:
 
 
 def choose_target(model: Model, text: str) -> list[str] | None:
-    """An encoder-decoder's target texts, None where the model is to write them; None for all other models. text: its
-    sources."""
+    """Let the user type an encoder-decoder's target texts. Returns None if the model is to generate them, and for all
+    other models. text: the source texts."""
     if model.kind != "encoder-decoder":
         return None
     empty = say("if empty, the model generates it")
@@ -242,7 +242,7 @@ def choose_target(model: Model, text: str) -> list[str] | None:
 
 
 def choose_attention(offered: Sequence[str]) -> str:
-    """Let the user choose one of the attentions offered here; a page that offers more keeps its own choice."""
+    """Let the user choose one of the attentions offered here. A page that offers more keeps its own choice."""
     chosen = st.session_state.attention
     shown = chosen if chosen in offered else offered[min(1, len(offered) - 1)]
     if len(offered) > 1:
@@ -251,7 +251,7 @@ def choose_attention(offered: Sequence[str]) -> str:
 
 
 def choose_masks(model: Model) -> tuple[MaskSpec, str]:
-    """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
+    """Draw the mask switches. Returns the masks and their scope: "model" re-runs the model, "layer" only one layer."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         spec = switch_masks(model, switches(model))
         look = {"width": "content", "help": say(SCOPE_HELP), "disabled": spec == model.standard}
@@ -259,14 +259,14 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
 
 
 def switch_masks(model: Model, names: list[str]) -> MaskSpec:
-    """Draw the switches of these masks in the open container."""
+    """Draw the switches of these masks in the current container. Returns the masks."""
     for name in names:
         mask_switch(model, name)
     return replace(model.standard, **{name: st.session_state[name] for name in names})
 
 
 def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpec:
-    """Draw the page's title with what is shown and, beside it, the choice of merging and the mask switches."""
+    """Draw the page's title with the model and text and, beside it, the choice of merging and the mask switches."""
     left, right = st.columns([1, 1.4], vertical_alignment="bottom")
     left.markdown(page.heading(title, explain.title_of(model), explain.size(batch, row)))
     look: Any = {"horizontal": True, "horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
@@ -277,26 +277,26 @@ def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpe
 
 
 def switches(model: Model) -> list[str]:
-    """The masks that a user can switch: all models' and the model's own."""
+    """Return the masks that a user can switch: those of all models and this model's own."""
     return [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
 
 
 def held_and_lifted(model: Model, spec: MaskSpec) -> tuple[list[str], list[str]]:
-    """The masks that a user can switch: those that are on, and those of the model's own that are off."""
+    """Return the switchable masks that are on, and those of the model's standard masks that are off."""
     names = switches(model)
     held = [name for name in names if getattr(spec, name)]
     return held, [name for name in names if getattr(model.standard, name) and name not in held]
 
 
 def mask_switch(model: Model, name: str) -> None:
-    """Draw the switch of a mask that models are trained with; it starts as this model was trained."""
+    """Draw the switch of a mask that models are trained with; by default it is as this model was trained."""
     if st.session_state[name] is None:
         st.session_state[name] = getattr(model.standard, name)
     st.toggle(say(STYLES[name].label), key=name, help=say(STYLES[name].help), width="content")
 
 
 def choose_by(width: Literal["stretch", "content"] = "stretch") -> By:
-    """Let the user choose what tokens are merged into; st.session_state.by holds it even before this is drawn."""
+    """Let the user choose what tokens are merged into; st.session_state.by has the choice even before this is drawn."""
     by: By = one_of(say("Merge tokens"), BY, "by", label_visibility="collapsed", width=width)
     return by
 
@@ -320,13 +320,13 @@ def choose_head(model: Model, layers: int, heads: int, attention: str = "") -> t
 
 
 def take_head(layer: int, head: int | None) -> None:
-    """Choose this head, in a callback; a head of None changes nothing."""
+    """Choose this head; nothing changes if it is None. For use in a widget's callback."""
     if head is not None:
         st.session_state.layer, st.session_state.head = layer, head
 
 
 def nearest_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
-    """The chosen layer and head, before their controls are drawn; the last where there are not so many."""
+    """Return the chosen layer and head before their controls are drawn, clipped to those that exist."""
     state, first = st.session_state, catalog.first_head(model)
     state.layer = min(first[0] if state.layer is None else state.layer, layers - 1)
     state.head = min(first[1] if state.head is None else state.head, heads - 1)
@@ -336,7 +336,7 @@ def nearest_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
 def choose_positions(rows: int, columns: int) -> tuple[int, int]:
     """Let the user choose the part of a long text that is shown large: positions [begin, end).
 
-    A short text is shown whole, and so is a rectangle, whose rows and columns are different texts.
+    A short text is shown whole, and so is a rectangular heatmap, whose rows and columns are different texts.
     """
     longest = max(rows, columns)
     end = min(max(st.session_state.end or longest, 2), longest)
@@ -350,9 +350,9 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
 
 
 def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
-    """Keep the URL true to the page's choices, without the model's defaults, and offer links in the sidebar.
+    """Write the page's choices to the URL, without the model's defaults, and offer links in the sidebar.
 
-    kind: the page's link. others: values that the link has instead of the choices.
+    kind: the page's link. others: values that override choices in the link.
     """
     instead: dict[str, Any] = {"model": chosen_model() or "story"}
     instead |= {name: None for name in NATIVE if st.session_state.get(name) == getattr(model.standard, name)}
@@ -367,14 +367,14 @@ def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
 
 
 def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int], **shown: Any) -> None:
-    """For a decoder of our own, offer a file that runs it in the browser with this text and these masks. shown: what
-    else is chosen, by live_page's names."""
+    """If the model is one of Unmask's own decoders, offer a file that runs it in the browser with this text and these
+    masks. shown: the other choices, by the names of live_page's arguments."""
     if not isinstance(getattr(model, "network", None), Transformer):
         return
     slot = st.expander(say("Offline page"), icon=":material/download:", key="offline", on_change="rerun")
     if not slot.open:
         return
-    from viz.saved.live import MAX_CHARACTERS, live_page  # imported only when it is needed
+    from viz.saved.live import MAX_CHARACTERS, live_page  # imported only when needed
 
     with slot:
         try:

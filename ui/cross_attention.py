@@ -1,5 +1,4 @@
-"""The Cross-attention page: its link, its controls, the texts of its batch; its runs, and what is drawn of them:
-alignment, heatmaps, accuracy under each mask."""
+"""The Cross-attention page: its link, controls, texts and runs; alignment, heatmaps, and accuracy under each mask."""
 
 import math
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import TOP, loss_figure, next_token_table
 
 FIRST = "3 Mar 2021"
-LONGER = (  # the lines that can stand beside the user's, each about five characters longer
+LONGER = (  # lines to add below the user's, each about five characters longer than the one before
     "17 May 2014",
     "Wed, 7 May 2014",
     "Wednesday 7 May 2014",
@@ -42,7 +41,7 @@ LONGER = (  # the lines that can stand beside the user's, each about five charac
     "Wednesday, the twenty-third day of September, 1998",  # not shown in other languages
     "Wednesday, the twenty-third day of September, in the year 1998",  # not shown in other languages
 )
-MORE = 5  # characters of padding, or words, that the user's line gets at first: few enough to be looked at one by one
+MORE = 5  # default number of padding characters, or of added words: few enough to inspect one by one
 EXAMPLES = {
     N_("A short date"): FIRST,
     N_("In a sentence, with the time"): "I was born on 14 February 1968, at 5:40 pm.",  # not shown in other languages
@@ -74,7 +73,7 @@ class CrossLink(TextLink):
 
 
 class DatesLink(CrossLink):
-    """This page's link, with the model that ships: its text is a date, apart from the text of other pages."""
+    """The link of this page with the built-in dates model, whose text, a date, is apart from that of other pages."""
 
     TEXT: ClassVar[str] = "date_text"
     FIRST_TEXT: ClassVar[str] = FIRST
@@ -90,7 +89,7 @@ FROM_THE_HUB = N_(
 
 @dataclass(frozen=True)
 class SourceTexts:
-    """The rows of the batch, of which the last `ours` are the page's own, and what was left out."""
+    """The texts of the batch, of which the last `ours` rows were added by the page, and what was left out."""
 
     reading: TokenizedText
     ours: int
@@ -101,7 +100,7 @@ class SourceTexts:
 
 
 def choose_beside(model: Model, text: str) -> str | None:
-    """The page's own line, added to a user's single line so that there is padding; None if the user has several."""
+    """Return the line that the page adds to a single line so that there is padding; None if the user has several."""
     rows, left_out = rows_of(text, 1)
     if left_out:
         return None
@@ -114,7 +113,7 @@ def choose_beside(model: Model, text: str) -> str | None:
 
 
 def choose_head(model: Model, part: str) -> tuple[int, int | None]:
-    """Let the user choose a layer and a head of an attention; a head of None is the mean of all."""
+    """Let the user choose a layer and a head of an attention. Returns both; a head of None is the mean of all heads."""
     layers, heads = run_view.shape(model, part)
     layer_key, head_key = f"{part}_layer", f"{part}_head"
     _at_most(layer_key, layers - 1)
@@ -144,7 +143,7 @@ def choose_step(outputs: list[str]) -> int:
 
 
 def long_enough(text: str) -> str:
-    """The first line of ours that gives the user's first one enough padding, or the longest."""
+    """Return the first of LONGER that gives the user's first line enough padding, or else the longest."""
     rows, _ = rows_of(text, 1)
     return next((line for line in LONGER if rows and len(line) >= len(rows[0]) + MORE), LONGER[-1])
 
@@ -177,11 +176,11 @@ MASKS = {  # the masks in the table, in order
 
 SAMPLE = 100  # how many held-out strings are measured
 CANDIDATES = 6
-Pair = tuple[RunView, RunView]  # under the chosen and under the standard masks
+Pair = tuple[RunView, RunView]  # the views under the chosen and under the standard masks
 
 
 def head_view(found: RunView, layer: int, head: int | None) -> HeadView:
-    """The view of a head, or of the mean of the layer's heads for None, cached. Padding is labelled by a short sign."""
+    """Return a head's view, cached; for a head of None, the mean of all. Padding is labelled by a short sign."""
 
     def make() -> HeadView:
         heads = range(run_view.shape_of(found)[1]) if head is None else [head]
@@ -200,9 +199,9 @@ def _signed(batch: TokenBatch, row: int) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The steps of writing a row's target. outputs [N]: what each writes, the last what would come next.
+    """The decoding steps of a row's target. outputs [N]: the token that each step writes; the last would come next.
 
-    queries: where the steps' rows are, among the target's positions. probabilities [N], 0 to 1: of each output.
+    queries: the positions of the steps' rows in the target. probabilities [N], 0 to 1: of each output.
     """
 
     outputs: list[str]
@@ -211,9 +210,9 @@ class Steps:
 
 
 def steps(found: RunView, standard: RunView) -> Steps:
-    """What the run says of its target, of which every token but those given was written by the row before it.
+    """Return the decoding steps of a run: each target token but those given is the output of the row before it.
 
-    The last output is what would come next under the standard masks.
+    The last output is the token that would come next under the standard masks.
     """
 
     def make() -> Steps:
@@ -229,23 +228,23 @@ def steps(found: RunView, standard: RunView) -> Steps:
 
 
 def _reading_rows(found: RunView) -> slice:
-    """The target's rows that predict what is written: its last given token, and all that follow."""
+    """Return the target's rows that predict an output: its last given token, and all that follow."""
     here = found.run.batch.real(found.row)
     return slice(here.start + found.model.given - 1, here.stop)
 
 
 def written(model: DatesModel, lines: SourceTexts, spec: MaskSpec) -> Written:
-    """What the model writes by itself under masks, for every row."""
+    """Return what the model generates by itself under these masks, for every row."""
     source = lines.reading.batch.source
     assert source is not None
     return results.ask(DatesModel.write, ModelRef.of(model), source, spec)
 
 
 def notes(model: Model, lines: SourceTexts, row: int) -> list[str]:
-    """A sentence for everything that the user should know of the batch."""
+    """Return a note on everything that the user should know about the batch."""
     batch, source, count = lines.reading.batch, lines.reading.batch.source, len(lines.own_rows)
     assert source is not None
-    # what is not shown of the page's own lines goes unsaid
+    # no notes on what is cut of the page's own lines
     own = [replace(one, cut=one.cut[:count], goes_on=one.goes_on[:count]) for one in (batch, source)]
     found = explain.limits(model, replace(lines.reading, batch=replace(own[0], source=own[1])))
     if lines.ours:

@@ -1,4 +1,4 @@
-"""The words around the pictures: limits, the sentence's numbers, captions and alternative texts."""
+"""Texts around the pictures: notes on limits, the numbers in sentences, captions and alternative texts."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ A query **q** and a key **k**, d numbers each, come from the two tokens' states.
 The head's output for a token is the sum of all tokens' values, each times its weight.
 (Vaswani et al. 2017, *Attention is all you need*, equation 1.)
 """)
-BYTE = re.compile("⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩")  # as model/text.py labels what is no whole character
+BYTE = re.compile("⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩")  # model/text.py's label for bytes that are not a whole character
 NOT_MEASURED = float("nan")
 WHY_CAUSAL = N_("Why causal: a model trained without the mask")
 ATTENTIONS = {"self": N_("self"), "encoder": N_("encoder"), "decoder": N_("decoder"), "cross": N_("cross")}
@@ -56,19 +56,19 @@ NATS = N_("A token's loss is −ln of its predicted probability, in nats: 0 mean
 
 
 def no_predictions(model: Model) -> str:
-    """Why a model that predicts no next token does not."""
+    """Return the reason why this model predicts no next token."""
     if model.kind == "encoder":
         return say("An encoder reads the whole text at once and predicts no next token.")
     return say("This model was saved without its language-model head and predicts no tokens.")
 
 
 def title_of(model: Model) -> str:
-    """The model's name for markdown."""
+    """Return the model's name, escaped for Markdown."""
     return escaped(plain_title(model))
 
 
 def plain_title(model: Model) -> str:
-    """The model's name; for a folder, its last part."""
+    """Return the model's name; for a folder, its last part."""
     return Path(model.name).name if model.name.startswith(("/", "~", ".")) else model.name
 
 
@@ -83,7 +83,7 @@ ROWS = {"text": N_("Row {row}"), "source": N_("Source row {row}"), "target": N_(
 
 
 def limits(model: Model, reading: TokenizedText) -> list[str]:
-    """Sentences on what of the text is not shown."""
+    """Return sentences on the parts of the text that are not shown."""
     batch = reading.batch
     texts = {"text": batch} if batch.source is None else {"source": batch.source, "target": batch}
     about = {"model": title_of(model), "most": model.context}
@@ -117,7 +117,7 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
 
 
 def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
-    """In a list, a sentence on the first row that is mostly single bytes, for want of tokens; else empty."""
+    """Return a list: a sentence on the first row that is mostly single bytes, for lack of tokens, or nothing."""
     for row, (pieces, keep) in enumerate(zip(batch.pieces, batch.keep.tolist(), strict=True), 1):
         real = [piece for piece, kept in zip(pieces, keep, strict=True) if kept]
         count = sum(BYTE.fullmatch(piece) is not None for piece in real)
@@ -132,7 +132,7 @@ def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
 
 
 def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head: int) -> HeadScene:
-    """What the sentence needs to know about the head on screen."""
+    """Return the facts about the head on screen that its sentence is made of."""
     row, model = now.row, now.model
     queries, keys = now.run.queries, now.run.keys
     real, keep = queries.keep[row], keys.keep[row]
@@ -142,8 +142,8 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
     begin = queries.real(row).start
     later, much_later = real.clone(), real.clone()
     if not across:
-        later[begin] = False  # the first token has nothing but itself to look at
-        much_later[begin : begin + 2] = False  # to the second, the token before is the first
+        later[begin] = False  # the first token can attend only to itself
+        much_later[begin : begin + 2] = False  # the second token's previous token is the first one
     repeats = (measures.followers(keys.distinct_ids(row)) >= 0) & later & (weights.sum(-1) > 0) if not across else real
     off = [name for name in model.describe().sizes if not getattr(now.masks, name)]
     missed = {name for name in off if now.ask(mask_changes_cells, layer, head, name)}
@@ -174,7 +174,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
 
 
 def _other_padded(now: RunView) -> str:
-    """Which text of an encoder-decoder has padding of those whose tokens are no keys here: "source", "target" or ""."""
+    """Return which text of an encoder-decoder is padded and is not the keys here: "source", "target" or "" for none."""
     batch = now.run.batch
     name, other = ("source", batch.source) if now.run.attention == "decoder" else ("target", batch)
     return "" if other is None or batch.source is None or other.kept[now.row].all() else name
@@ -183,8 +183,8 @@ def _other_padded(now: RunView) -> str:
 def what_moved(
     pieces: Sequence[str], position: int, now: RowPredictions, standard: RowPredictions, known: str = ""
 ) -> str:
-    """What a change did to the losses of a row, and to what is predicted after the token at `position`. HTML. known: a
-    token whose probabilities are said already."""
+    """Return HTML: a change's effect on the losses of a row and on the prediction after the token at `position`. known:
+    a token whose probabilities are already stated."""
     losses = loss_words(now.losses, standard.losses, list(pieces))
     both = standard.candidates[0], now.candidates[0]
     after = "" if {one.label for one in both} == {known} else prediction_words(pieces[position], position, *both)
@@ -192,7 +192,7 @@ def what_moved(
 
 
 def sharing(look: RunView, layer: int, head: int) -> str:
-    """Which query heads share the chosen one's keys and values; nothing where none does."""
+    """Return a sentence on the query heads that share this head's keys and values; empty if none does."""
     heads = run_view.shape(look.model, look.run.attention)[1]
     group = look.head(layer, head).group
     others = [str(other) for other in range(heads) if other // group == head // group and other != head]
@@ -206,7 +206,7 @@ def sharing(look: RunView, layer: int, head: int) -> str:
 
 
 def head_alt(name: str, view: HeadView, changed: bool) -> str:
-    """The alternative text of the heatmap: its size, where its weight is, and what is blocked."""
+    """Return the alternative text of the heatmap: its size, its largest weight, and what is blocked."""
     blocked = view.any_blocked()
     query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
     queries, keys = view.weights.shape
@@ -227,7 +227,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
 
 
 def change_alt(name: str, now: HeadView, standard: HeadView) -> str:
-    """The alternative text of the heatmap of a change from the standard masks."""
+    """Return the alternative text of the heatmap of a change from the standard masks."""
     change = now.weights - standard.weights
     query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
     words = N_(
@@ -239,7 +239,7 @@ def change_alt(name: str, now: HeadView, standard: HeadView) -> str:
 
 
 def change_key(now: HeadView, standard: HeadView) -> str:
-    """HTML: how to read the heatmap of a change; cells that both block are hatched."""
+    """Return HTML: how to read the heatmap of a change. Cells that are blocked in both runs are hatched."""
     parts = [say("Blue: the weight fell; red: it rose.")]
     if (now.any_blocked() & standard.any_blocked()).any():
         parts.append(say("Hatched cells are blocked."))
@@ -249,7 +249,7 @@ def change_key(now: HeadView, standard: HeadView) -> str:
 def loss_alt(
     now: np.ndarray, standard: np.ndarray, *, changed: bool = True, names: tuple[str, str] | None = None
 ) -> str:
-    """The alternative text of the loss curves. names: of the two runs, unless they are now and standard."""
+    """Return the alternative text of the loss curves. names: of the two runs; default: now and standard masks."""
     if not changed:
         return loss_caption(now, standard, changed=False)
     means = {"now": _mean(now), "standard": _mean(standard)}
@@ -260,7 +260,7 @@ def loss_alt(
 
 
 def texts_alt(now: np.ndarray, other: np.ndarray, *, changed: bool, names: tuple[str, str]) -> str:
-    """The alternative text of the chart of the texts' mean losses."""
+    """Return the alternative text of the chart of the texts' mean losses."""
     if not changed:
         return say("Mean loss of each text, in nats/token")
     words = N_("Mean loss of each text, in nats/token. Their mean is {now} ({one}), {other} ({compared}).")
@@ -282,8 +282,8 @@ def show_losses(
     caption: str = "",
     about: str = "",
 ) -> None:
-    """Draw the losses now and under the standard masks, or of two runs with these names; a sentence if no token has a
-    loss. caption: replaces the usual one. about: help beside it."""
+    """Draw the losses under the current and the standard masks, or of two runs with these names; a sentence if no token
+    has a loss. caption: overrides the default one. about: its tooltip."""
     if all(np.isnan(losses).all() for losses in curves):
         st.caption(say("No token of this row is predicted from another, so there is no loss."))
         return
@@ -292,7 +292,7 @@ def show_losses(
 
 
 def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOURS, sharing: str = "") -> str:
-    """HTML: how to read the colours and the hatching of the heatmaps, the first of which is the large one."""
+    """Return HTML: how to read the colours and the hatching of the heatmaps, the first of which is the large one."""
     parts = [*([sharing] if sharing else []), colours.words(zmax)]
     names = dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any())
     if names:
@@ -308,7 +308,7 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
 
 
 def _none_blocked(views: list[HeadView]) -> str:
-    """The sentence for views without blocked cells; those of the whole head may lie outside the part shown."""
+    """Return the sentence for views without blocked cells; the whole head may have some outside the part shown."""
     if any(view.whole is not None and view.whole.any_blocked().any() for view in views):
         return say("No cell of this part is blocked.")
     return say("No cell is blocked.")

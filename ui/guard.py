@@ -1,4 +1,4 @@
-"""Work that may fail: a spinner while it goes on, a sentence in place of a stack trace when it ends badly."""
+"""Guards for work that may fail: a spinner while it runs, and a sentence instead of a stack trace if it fails."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,9 +12,9 @@ from i18n import N_, Message, msg, say, translated
 from ui.markdown import lines
 
 TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model may raise; OSError: missing files
-MAY_BE_TOLD = (*TROUBLE, RuntimeError)  # torch's errors of memory are RuntimeErrors
+MAY_BE_TOLD = (*TROUBLE, RuntimeError)  # torch raises RuntimeError when memory runs out
 NO_MEMORY = N_("There was not enough memory for this. Try a shorter text, fewer lines or a smaller model")
-ALLOCATOR = (  # what torch's RuntimeErrors say when memory runs out
+ALLOCATOR = (  # texts in torch's RuntimeErrors when memory runs out
     "can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory",  # not shown
 )  # fmt: skip
 
@@ -22,7 +22,7 @@ _words: ContextVar[str] = ContextVar("_words", default="")
 
 
 def problem_in(error: Exception) -> Message:
-    """What to tell the reader, one sentence without its full stop. Raises an error that is ours to mend."""
+    """Return a message on an error: one sentence without its full stop. Raises the error if it is a bug in Unmask."""
     words = str(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(sign in words for sign in ALLOCATOR)
@@ -38,7 +38,7 @@ def _without_stop(words: str) -> str:
 
 
 def problem_of(work: Callable[[], object]) -> Message | None:
-    """Do the work, and return what to tell the reader if it fails, else None."""
+    """Do the work. Returns the message for the user if it fails, else None."""
     try:
         work()
     except MAY_BE_TOLD as error:
@@ -47,13 +47,13 @@ def problem_of(work: Callable[[], object]) -> Message | None:
 
 
 def tell(problem: Message) -> None:
-    """Tell the reader what problem_in gave."""
+    """Show the user a message that `problem_in` returned."""
     st.error(say("{problem}.", problem=lines(say(problem).splitlines())), icon=":material/error:")
 
 
 @contextmanager
 def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Where the work fails, call on_trouble, say why and end the page there.
+    """Run the body; if it fails, call on_trouble, show the reason and end the page there.
 
     words: the spinner's text while a result is computed (see `waiting`).
     """
@@ -71,9 +71,9 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Show the spinner of the enclosing guard.
+    """Show the spinner of the enclosing `guarded`.
 
-    Only once: a result that is computed for another one shares its spinner.
+    It is shown only once: a result that is computed for another one shares its spinner.
     """
     words = _words.get()
     before = _words.set("")

@@ -1,5 +1,4 @@
-"""The Images page: its link, the scene that a user builds or the image that one uploads, and what the captioner makes
-of it."""
+"""The Images page: its link, a scene that the user builds or an uploaded image, and the captioner's results on it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -45,17 +44,17 @@ PLACED: tuple[tuple[str, str, Collection[str]], ...] = (
 )  # fmt: skip
 GROUNDS = {"white": N_("white"), "grey": N_("grey"), "sky": N_("sky"), "night": N_("night")}
 FIRST = "white_square-red-large-12-14_circle-blue-small-36-32"
-HELD_OUT = 64  # scenes that the table of masks is measured on
-LARGEST, WHOLE = 480, 1024  # pixels of an uploaded image as it is shown, and as another model gets it
+HELD_OUT = 64  # number of scenes on which the table of masks is measured
+LARGEST, WHOLE = 480, 1024  # maximum side in pixels of a picture that is shown, and that another model gets
 CANDIDATES = 5
-FIRST_TEXT = N_("Describe the image.")  # of another model
-MEAN = 0  # in the place of a head; others are 1 + their number
+FIRST_TEXT = N_("Describe the image.")  # the default for another model
+MEAN = 0  # the mean of all heads as an index of with_means, where head n is 1 + n
 _component = canvas("images")
 
 
 class ImagesLink(link.Link):
-    """This page's link; an uploaded image is not in it. images_head: a row of with_means; None: the head with the
-    best localization. images_word: -1 for none. images_removed: patches, with commas."""
+    """The link of the Images page; it does not contain an uploaded image. images_head: a row of with_means; None: the
+    head with the best localization. images_word: -1 for none. images_removed: comma-separated patches."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("images_"))
     TYPED = ("images_text", "images_model")
@@ -82,8 +81,8 @@ class ImagesLink(link.Link):
 
 @dataclass(frozen=True, eq=False)
 class ShownImage:
-    """What the model reads: pixels uint8 [SIDE,SIDE,3]. picture: what is shown, a URI; boxes: the patches, in shares of
-    that. scene: None of an uploaded image. whole: of that, uint8, at most WHOLE pixels a side."""
+    """An image. pixels: what the model reads, uint8 [SIDE,SIDE,3]. picture: what is shown, a URI; boxes: its patches,
+    as shares of that. scene: None if uploaded. whole: the whole upload, uint8, at most WHOLE pixels a side."""
 
     pixels: np.ndarray
     picture: str
@@ -93,7 +92,7 @@ class ShownImage:
 
 
 def shown(picture: Image.Image, region: Box, scene: Scene | None = None) -> ShownImage:
-    """region: what the model reads of the picture, made SIDE pixels wide."""
+    """Return a picture as a ShownImage. region: the part that the model reads, resized to SIDE pixels a side."""
     wide, high = picture.size
     tokens = grid_tokens(GRID, GRID, region, picture.size)
     boxes = tuple((one.box[0] / wide, one.box[1] / high, one.box[2] / wide, one.box[3] / high) for one in tokens)
@@ -103,7 +102,7 @@ def shown(picture: Image.Image, region: Box, scene: Scene | None = None) -> Show
 
 
 def of_upload(data: bytes) -> ShownImage:
-    """The square in its middle. Raises ValueError as read_picture."""
+    """Return an uploaded image; the model reads the square in its middle. Raises ValueError as read_picture."""
     picture = read_picture(data)
     side = min(picture.size)
     left, top = ((length - side) // 2 for length in picture.size)
@@ -113,7 +112,7 @@ def of_upload(data: bytes) -> ShownImage:
 
 
 def choose_image() -> ShownImage | None:
-    """None until an image is uploaded, which is kept, small, for its own session alone."""
+    """Let the user build a scene or upload an image, kept small and for this session only. Returns None without one."""
     state = st.session_state
 
     def take() -> None:
@@ -146,7 +145,7 @@ def choose_image() -> ShownImage | None:
 
 
 def choose_another() -> None:
-    """Another model, for an uploaded image: any, or of those that this server offers one that reads images."""
+    """Let the user choose another model for an uploaded image: any, or one of this server's that reads images."""
     state, offered = st.session_state, others()
     if offered is None:
         about = say("A Hub id or a folder of an image-text model; empty: the small models of this page.")
@@ -161,13 +160,13 @@ def choose_another() -> None:
 
 
 def others() -> list[str] | None:
-    """The models offered here that read images; None where a user may name any."""
+    """Return the models offered here that read images; None if a user may name any."""
     given = models.settings()
     return [name for name in given.models if catalog.reads_images(name, given)] if given.models else None
 
 
 def another() -> str:
-    """The other model that was chosen and may be; "" for none."""
+    """Return the other model that was chosen, if it is allowed; "" for none."""
     name, offered = st.session_state.images_model.strip(), others()
     return name if offered is None or name in offered else ""
 
@@ -187,9 +186,9 @@ def removed() -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Captioned:
-    """now: under the chosen mask, without what is removed; standard: under the model's own. head: a row of with_means.
-    run: with the caption that was written. true: a scene's caption, () where its shapes have no order. located: what is
-    measured on it, now and under the model's own mask."""
+    """The captioner's results for an image. now: under the chosen mask, without the removed patches; standard: under
+    the model's own. head: a row of with_means. run: with the generated caption. true: a scene's caption, () if its
+    shapes have no order. located: what is measured on that caption, now and under the model's own mask."""
 
     model: CaptionerModel
     image: ShownImage
@@ -222,14 +221,14 @@ def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
 
 
 def best_head(located: captioner.LocatedHeads, heads: int) -> images.Best | None:
-    """None where a word may attend to no patch."""
+    """Return the head with the best localization; None if a word may attend to no patch."""
     place = divmod(int(located.shares.argmax()), heads)
     share, area = float(located.shares[place]), float(located.by_area[place])
     return None if np.isnan(share) else (head_name(*place), share, located.even, area, located.most)
 
 
 def show(found: Captioned) -> None:
-    """The picture, its caption, and every head."""
+    """Draw the picture, its caption, and every head."""
     state, now, image = st.session_state, found.now, found.image
     modes = {name: words for name, words in MODES.items() if image.scene or name != "place"}
     if state.images_mode not in modes:
@@ -256,11 +255,11 @@ def show(found: Captioned) -> None:
 
 
 def heard(name: str, scene: Scene | None, key: str = "images_picture") -> None:
-    """What a picture sent."""
+    """Handle what a picture sent. name: of the trigger. For use in a component's callback."""
     state, sent = st.session_state, component_value(key).get(name)
     number, point = whole(sent), wholes(sent, 2)
     if name == "spot" and point is not None and scene is not None:
-        # a shape there, within the picture's edges: those that it touches go, and the first of too many
+        # add a shape within the picture; shapes that it touches are removed, and the first ones if too many
         half = SIZES[state.images_size]
         x, y = (min(max(round(one * SIDE / 1000), half), SIDE - half) for one in point)
         new = SceneShape(state.images_shape, state.images_colour, state.images_size, x, y)
@@ -275,7 +274,7 @@ def heard(name: str, scene: Scene | None, key: str = "images_picture") -> None:
 
 
 def show_numbers(found: Captioned) -> None:
-    """The likeliest words at the one that is chosen; what the scene's caption costs; what each mask is worth."""
+    """Draw the likeliest tokens at the chosen word, the loss of the scene's caption, and the table of all masks."""
     state, now = st.session_state, found.now
     if 0 <= state.images_word < len(now.words):
         predicted = found.run.predictions(PATCHES + state.images_word)
@@ -291,7 +290,7 @@ def show_numbers(found: Captioned) -> None:
 
 def show_heatmap(found: Captioned) -> None:
     layers, heads = found.model.num_layers, found.model.num_heads
-    layer = found.head - 1 - layers * heads  # of the mean of a layer
+    layer = found.head - 1 - layers * heads  # from 0 for the mean of a layer
     place = (layer, 0) if layer >= 0 else divmod(max(found.head - 1, 0), heads)
     st.markdown("#### " + say("The full heatmap of {head}", head=head_name(*place)))
     if found.head == MEAN or layer >= 0:
@@ -306,8 +305,8 @@ def show_heatmap(found: Captioned) -> None:
 
 
 def show_another(name: str, whole: np.ndarray) -> None:
-    """What each head of a layer of another model, of this name, looks at in an uploaded image, uint8."""
-    from model.huggingface.image_prompts import NEUTRAL, look  # with transformers, which takes seconds to import
+    """Draw what each head of a layer of the model `name` attends to in an uploaded image. whole: uint8."""
+    from model.huggingface.image_prompts import NEUTRAL, look  # imports transformers, which takes seconds
 
     state, model = st.session_state, models.get(name)
     state.images_layer = min(state.images_layer, model.num_layers - 1)

@@ -47,14 +47,14 @@ SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left")}
 BLOCK_SIZES = ("16", "32", "64", "128", "256")
 HEAD_SIZE = 64  # the width of the head whose operations are counted
 MAX_SLIDERS = 6
-NO_MASKS = '{"causal": true}'  # no masks but the causal one
+NO_MASKS = '{"causal": true}'  # the causal mask only
 LOOK_EVERY = 0.3  # seconds between two parts of a stream
 PART_SECONDS = 0.7  # seconds of reading in each part
 
 
 class ServingLink(link.View):
-    """This page's link. chunks: sizes of calls, with commas, or one for all; cached: the prefix. branching: how many
-    nodes follow each one, level by level; node: the chosen one. lengths: of documents. cost_masks: a MaskSpec."""
+    """The link of the Serving page. chunks: comma-separated sizes of calls, or one for all; cached: the prefix.
+    branching: nodes after each one, by level; node: the chosen one. lengths: of documents. cost_masks: a MaskSpec."""
 
     TYPED = ("target", "second", "drafts")
     LEFT_OUT = ("masks", "section", "scope", "head")
@@ -83,7 +83,7 @@ class ServingLink(link.View):
 
 
 class SectionView(NamedTuple):
-    """What a section shows. sentence, figures (by title): in the language of whoever asks. code: the same in Python."""
+    """What a section shows. sentence, figures (by title): made in the caller's language. code: the same in Python."""
 
     sentence: Callable[[], str]
     figures: dict[str, Any]
@@ -99,12 +99,12 @@ class Row:
 
     @classmethod
     def of(cls, model: Model, reading: TokenizedText, row: int) -> "Row":
-        """The row of a text. Raises what check_predicts raises."""
+        """Return the row of a text. Raises what check_predicts raises."""
         calls.check_predicts(model)
         return cls(model, reading.batch.without_padding(row))
 
     def with_other_layers(self, sentence: str) -> str:
-        """The sentence, and which layers carry a state past every mask, if any."""
+        """Return the sentence, followed by which layers carry a state past every mask, if any."""
         others = self.model.describe().other_layers()
         return together([sentence, say(others)]) if others else sentence
 
@@ -113,7 +113,7 @@ class Row:
         return self.batch.pieces[0]
 
     def code(self, call: str, given: str = "") -> str:
-        """Python code for a method call on the run. given: arguments of `run`, if not the row's text."""
+        """Return Python code for a method call on the run. given: arguments of `run`, if not the row's text."""
         run = f"run({given or repr(self.batch.texts[0])})"
         if self.batch.rendered and not given:
             messages = [{"role": role, "content": content} for role, content in messages_of(st.session_state.text)]
@@ -121,19 +121,19 @@ class Row:
         return f"import unmask\n\nrun = unmask.load({self.model.name!r}).{run}\nrun.{call}"
 
     def ask(self, function: Any, *arguments: Any, **options: Any) -> Any:
-        """The cached result of function(model, *arguments), of model/."""
+        """Return the cached result of function(model, *arguments), of model/."""
         return results.ask(function, ModelRef.of(self.model), *arguments, **options)
 
 
 def open_cost(masks: MaskSpec) -> None:
-    """Go to this page, to what these masks cost."""
+    """Open the Serving page at its section on costs, for these masks."""
     kept = st.session_state.get("kept_ServingLink", ServingLink().model_dump(include=ServingLink.own()))
     st.session_state.kept_ServingLink = kept | {"serving": "cost", "cost_masks": masks.to_json()}
     st.switch_page("pages/serving.py")
 
 
 def share(model: Model) -> None:
-    """Keep the URL true to the page, and offer links."""
+    """Write the page's choices to the URL, and offer links."""
     own = {"cost_masks": NO_MASKS} if len(st.session_state.cost_masks) > link.LONGEST_MASKS else {}
     if own and st.session_state.serving == "cost":
         st.caption(say("The masks are too long for a link, so it leaves them out: save their JSON as a file."))
@@ -160,7 +160,7 @@ def offer(shown: SectionView) -> None:
 
 
 def _chart(title: str, key: str, make: Any, sentence: str, draw: Any = cached_figure, **look: Any) -> dict[str, Any]:
-    """Draw a figure under its title, marked by N_. Returns both."""
+    """Draw a figure below its title, marked by N_. Returns {title: make}."""
     st.markdown("#### " + say(title))
     page.chart(draw(make.func, *make.args), key, unescape(sentence), **look)
     return {title: make}
@@ -203,7 +203,7 @@ def show_calls(row: Row) -> SectionView:
 
 
 def _drag(ends: list[int], count: int, alike: bool) -> None:
-    """A slider for the size of all chunks, or one for the end of each call but the last."""
+    """Draw a slider for the size of all chunks, or one for the end of each call but the last."""
     start = st.session_state.cached
 
     def take(new: list[int]) -> None:
@@ -241,7 +241,7 @@ def show_tree(row: Row) -> SectionView:
                  help=say("Each line continues the text: begin it with a space where a new word begins."))  # fmt: skip
     texts = [line for line in state.drafts.splitlines() if line.strip()]
     parents, tokens = typed_tree(row.model, texts) if texts else (uniform_tree(whole_numbers(state.branching)), None)
-    room = max(row.model.context - len(parents), 1)  # before the tree
+    room = max(row.model.context - len(parents), 1)  # tokens that can precede the tree
     ids, nodes = tuple(row.batch.ids[0, :room].tolist()), tokens and tuple(tokens)
     labels, given = row.labels[:room], ""
     if len(labels) < len(row.labels):
@@ -318,7 +318,7 @@ def show_streaming(row: Row) -> SectionView:
 
 @dataclass
 class StreamingState:
-    """A reader's stream. labels: of its tokens. heads: their names. found: what was read. problem: what ended it."""
+    """A user's stream. labels: of its tokens. heads: their names. found: the results so far. problem: what ended it."""
 
     model: ModelRef
     ids: tuple[int, ...]
@@ -330,13 +330,13 @@ class StreamingState:
     problem: Message | None = None
 
     def read(self, seconds: float) -> None:
-        """Read the next part, in turn with other readers' jobs."""
+        """Read the next part, in turn with other users' jobs."""
         job = Job(stream, (self.model, self.ids), {**self.sizes, "so_far": self.found, "seconds": seconds})
         self.found = results.scheduler().ask(job, results.session(), results.still_wanted)
 
 
 def _read_on(going: bool) -> dict[str, Any]:
-    """Read a part, and draw all there is; runs again by itself while it goes on."""
+    """Read a part of the stream, and draw all results so far; reruns by itself while the stream continues."""
     now: StreamingState = st.session_state.stream_now
     if now.going and not st.session_state.pop("stream_begun", False):
         now.problem = problem_of(partial(now.read, PART_SECONDS))

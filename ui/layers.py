@@ -1,4 +1,4 @@
-"""The page's three pictures: the logit lens, one token layer by layer, and all tokens at one layer."""
+"""The pictures of the Across layers page: the logit lens, one query layer by layer, and all queries at one layer."""
 
 from dataclasses import replace
 from functools import partial
@@ -65,7 +65,7 @@ LENS = N_(
 
 
 def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
-    """Draw the table of the logit lens, and the query's candidates. Returns the sentence."""
+    """Draw the table of the logit lens, and the query's candidates. Returns the page's sentence."""
     if now.model.kind == "encoder" or not now.model.predicts:
         st.info(explain.no_predictions(now.model))
         return say("There is nothing to predict here; the other two pictures show its attention.")
@@ -94,7 +94,7 @@ def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
 
 
 def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
-    """The positions that the table shows of the real ones, [begin, end): all, or MAX_LENS around the query.
+    """Return the positions shown in the table, [begin, end): all real ones, or MAX_LENS around the query.
 
     They stay the same for STEP consecutive queries, because other positions need another run of the model.
     """
@@ -106,7 +106,7 @@ def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
 
 
 def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -> str:
-    """Draw what one token attends to in each layer, as layers by keys. Returns the sentence."""
+    """Draw what one query attends to in each layer, as layers by keys. Returns the page's sentence."""
     runs, real, piece = [one for one in (now, standard) if one is not None], now.real, now.tokens[query]
     whole = [one.kept(("token", over, query), partial(_token, one, query, over)) for one in runs]
     view, *others = whole
@@ -146,7 +146,7 @@ def show_all(
 
 
 def _attention_alone(model: Model, over: Over) -> str:
-    """What rollout and flow leave out; "" for other measures."""
+    """Return a note on what rollout and flow leave out; "" for the other measures."""
     if over not in ("rollout", "flow"):
         return ""
     return together([say(ATTENTION_ALONE), *([say(explain.NOT_COUNTED)] if model.describe().other_layers() else [])])
@@ -166,7 +166,7 @@ def _map(of: RunView, over: Over, layer: int) -> HeadView:
 
 
 def _token(of: RunView, query: int, over: Over) -> HeadView:
-    """What one query gives each key, a row for each layer."""
+    """Return the weights of one query on all keys, a row for each layer."""
     maps = _maps(of, over)
     values = of.ask(token_flow, query) if over == "flow" else maps.maps[:, query]
     return HeadView(
@@ -175,15 +175,15 @@ def _token(of: RunView, query: int, over: Over) -> HeadView:
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:
-    # without a number in any cell plotly draws no axes: where all cells are blocked, these keep them
+    # Plotly draws no axes if no cell has a number: these numbers keep them when all cells are blocked
     views = [replace(view, scaled=view.weights) for view in views]
     if len(views) > 1:
         figure = comparison_figure(*views, dark=dark, query=query)
     else:
         figure = head_figure(views[0], dark=dark, wide=WIDE, query=query)
-    # these weights are not of one head, and have no scores: remove what a head's picture says of them
+    # these weights are not those of one head, and have no scores: remove both from the hover texts
     cell = say("<b>%{y}</b> on <b>%{x}</b>")
-    for trace in figure.to_dict()["data"]:  # this figure's own plain data: it was made just now, and is shown as it is
+    for trace in figure.to_dict()["data"]:  # edit the data in place: the figure was made just now
         if trace.get("name") == "weights":
             trace.pop("customdata", None)
             trace["hovertemplate"] = cell + f"<br>{unit} %{{z:.4f}}<extra></extra>"

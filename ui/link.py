@@ -1,7 +1,7 @@
-"""A page's choices as a URL: every choice but the text, which is there only in a link that was asked for with it.
+"""A page's choices as a URL: all but the text, which only an explicitly requested link contains.
 
-Each page's link is a model of its own, a subclass of Link: its fields are the keys of choices, with their defaults. In
-the URL a field goes by its alias where it has one: a page's own choices carry its name in the session alone.
+Each page's link is its own model, a subclass of Link: its fields are the keys of choices, with their defaults. In the
+URL a field goes by its alias, if any: the prefix with the page's name is needed in the session only.
 """
 
 import math
@@ -16,11 +16,11 @@ from model.mask_kinds import KINDS
 from ui import widgets
 from ui.sidebar import speech
 
-LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
+LONGEST_LINK = 8_000  # characters after the "?": servers reject far longer ones with a bare 400
 ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # rows and columns, each from its first position to its last
 PINS = r"^\d{1,6}(,\d{1,6}){0,7}$"  # positions, or heads
 SPAN = r"^\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?){0,31}$"  # positions, or ranges from first to last
-LONGEST_MASKS = 4_000  # most characters of a MaskSpec as JSON, before URL encoding
+LONGEST_MASKS = 4_000  # maximum characters of a MaskSpec as JSON, before URL encoding
 
 
 def at_most(length: int) -> BeforeValidator:
@@ -28,7 +28,7 @@ def at_most(length: int) -> BeforeValidator:
 
 
 def _whole(value: Any) -> int:
-    """The nearest number from 0 to 10,000. Raises ValueError for what is no finite number."""
+    """Return the nearest whole number from 0 to 10,000. Raises ValueError for anything but a finite number."""
     number = float(str(value)[:20])
     if not math.isfinite(number):
         raise ValueError("expected a finite number")  # not shown
@@ -39,22 +39,22 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Link(BaseModel):
-    """What every page's link holds; a field that makes no sense gets its default."""
+    """The base class of all pages' links. A field with an invalid value gets its default."""
 
     model_config = ConfigDict(extra="ignore", validate_by_name=True, validate_by_alias=True)
-    TEXT: ClassVar[str] = ""  # the name of the field of the user's text, whose value may be None; "" for no such field
-    FIRST_TEXT: ClassVar[str] = ""  # the first text of a page with a text of its own
-    TYPED: ClassVar[tuple[str, ...]] = ()  # the names of the fields of other texts
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ()  # the names of the fields of View that this page's link leaves out
+    TEXT: ClassVar[str] = ""  # the field of the user's text, whose value may be None; "" if there is none
+    FIRST_TEXT: ClassVar[str] = ""  # the default text of a page with its own text
+    TYPED: ClassVar[tuple[str, ...]] = ()  # the fields of other texts
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ()  # fields of View that this page's link leaves out
 
     @classmethod
     def read(cls) -> Self:
-        """The choices that the page's URL asks for."""
+        """Return the choices in the page's URL."""
         return cls._of(st.query_params.to_dict())
 
     @classmethod
     def _of(cls, given: dict[str, Any]) -> Self:
-        while True:  # a field that has an alias may be there by both names, and pydantic names one of them at a time
+        while True:  # a field may be given by its name and by its alias, and pydantic reports one at a time
             try:
                 return cls.model_validate(given)
             except ValidationError as error:
@@ -63,24 +63,24 @@ class Link(BaseModel):
 
     @classmethod
     def of_choices(cls, **others: Any) -> Self:
-        """The link of the current choices; others: values to use instead."""
-        state = st.session_state.to_dict()  # copied at once: reading key by key costs more
+        """Return the link of the current choices. others: values that override them."""
+        state = st.session_state.to_dict()  # copied at once: reading key by key is slower
         chosen = {name: state[name] for name in cls.model_fields if name in state and name not in cls.LEFT_OUT}
         return cls._of(chosen | {name: value for name, value in others.items() if name in cls.model_fields})
 
     @classmethod
     def own(cls) -> set[str]:
-        """The names of the fields that only this page has."""
+        """Return the names of the fields that only this page has."""
         return set(cls.model_fields) - set(View.model_fields)
 
     @classmethod
     def untyped(cls) -> dict[str, Any]:
-        """The defaults of the texts in TYPED."""
+        """Return the defaults of the texts in TYPED."""
         return {name: cls.model_fields[name].default for name in cls.TYPED}
 
     @classmethod
     def first(cls) -> dict[str, Any]:
-        """The page's own choices as it is first opened; texts that were typed stay where the link has none."""
+        """Return the page's own choices when it is opened or a link is read; a link without texts keeps typed ones."""
         linked, state = cls.read(), st.session_state
         chosen = {name: getattr(linked, name) for name in cls.own()}
         typed = [name for name in (cls.TEXT, *cls.TYPED) if name in chosen]
@@ -94,17 +94,17 @@ class Link(BaseModel):
 
     @classmethod
     def restore(cls) -> None:
-        """Put the page's own choices where their widgets find them."""
+        """Set the page's own choices in st.session_state, before their widgets are drawn."""
         own = cls.own()
         widgets.restore(f"kept_{cls.__name__}", cls.first, [name for name in (cls.TEXT, *cls.TYPED) if name in own])
 
     @classmethod
     def keep(cls) -> None:
-        """Do the same in a fragment, which runs again without the rest of the page."""
+        """Set the page's own choices in a fragment, which reruns without the rest of the page."""
         widgets.keep(f"kept_{cls.__name__}")
 
     def parameters(self) -> dict[str, str]:
-        """The URL's parameters: what differs from the defaults, and the language if it was chosen."""
+        """Return the URL's parameters: what differs from the defaults, and the language if it was chosen."""
         chosen = {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in self.model_dump(exclude_defaults=True, by_alias=True).items()
@@ -113,17 +113,17 @@ class Link(BaseModel):
         return chosen | speech.in_links()
 
     def write(self) -> None:
-        """Put the choices into the URL."""
+        """Write the choices to the URL."""
         wanted = self.parameters()
         widgets.note_link(wanted)
-        st.query_params.from_dict(wanted)  # always: a link to the same page leaves the URL as it was
+        st.query_params.from_dict(wanted)  # always, so that a link to the same page does not change the URL
 
     def address(self) -> str:
         base = (st.context.url or "").split("?")[0]
         return f"{base}?{urlencode(self.parameters())}".rstrip("?")
 
     def fits(self) -> bool:
-        """Whether browsers and servers take a link this long."""
+        """Whether browsers and servers accept a link this long."""
         return len(urlencode(self.parameters())) <= LONGEST_LINK
 
     def with_text(self, text: str | None) -> Self:
@@ -131,10 +131,10 @@ class Link(BaseModel):
 
 
 def texts_of(name: str, linked: dict[str, str] | None, now: dict[str, str] | None) -> dict[str, str] | None:
-    """The texts to show once a link was read, by their keys; None for a page that is first opened without linked texts.
-    linked: the link's texts, None without any; now: the current texts, None at first. name: of this group of texts.
+    """Return the texts to show after a link was read, by key; None if a page is first opened without linked texts.
+    linked: the link's texts, or None; now: the current texts, None at first. name: of this group of texts.
 
-    Typed texts are in no link. Where Back goes past them, to a link with texts, Forward brings them again.
+    Typed texts are in no link. If Back passes them, to a link with texts, Forward restores them.
     """
     state = st.session_state
     before, state[f"linked_{name}"] = state.get(f"linked_{name}"), linked
@@ -146,7 +146,7 @@ def texts_of(name: str, linked: dict[str, str] | None, now: dict[str, str] | Non
 
 
 class TextLink(Link):
-    """The link of a page that shows a model and a text. target: an encoder-decoder's."""
+    """The link of a page that shows a model and a text. target: an encoder-decoder's target text."""
 
     TEXT: ClassVar[str] = "text"
     TYPED: ClassVar[tuple[str, ...]] = ("target",)
@@ -157,13 +157,13 @@ class TextLink(Link):
     training_step: Annotated[int, Field(ge=0, lt=10**9)] | None = None  # of a folder of checkpoints; None: the last
 
     def parameters(self) -> dict[str, str]:
-        """The URL's parameters, which hold all of the texts or none."""
+        """Return the URL's parameters, which have all of the texts or none."""
         shared = self if self.text is not None else self.model_copy(update=self.untyped())
         return super(TextLink, shared).parameters()
 
 
 def with_masks(base: type[TextLink], but: str = "") -> Any:
-    """The link's class with a choice for each mask, but one, that models are trained with; None: as this model was."""
+    """Return the link's class with a field for each mask of models, except `but`. None: as the model was trained."""
     own: dict[str, Any] = {name: (bool | None, None) for name, kind in KINDS.items() if kind.own and name != but}
     return create_model(base.__name__, __base__=base, **own)
 
@@ -172,46 +172,46 @@ _Masked: Any = with_masks(TextLink)
 
 
 class View(_Masked):
-    """The link of Explore and of the Mask Lab. Layers and heads count from 0, rows from 1."""
+    """The link of Explore and Export, and the base of others. Layers and heads count from 0, rows from 1."""
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("masks",)
     layer: Whole | None = None
     head: Whole | None = None
     row: Whole = 1
-    begin: Whole | None = None  # the positions shown large: from begin up to, without, end
+    begin: Whole | None = None  # the positions shown large: [begin, end)
     end: Whole | None = None
     pad: Literal["left", "right"] = "left"
     attention: str | None = None
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
     by: Literal["tokens", "words", "sentences"] = "tokens"  # also the unit of positions, except in the Mask Lab
-    span: Annotated[str, StringConstraints(pattern=SPAN)] | None = None  # queries looked at together: "3-7,12"
+    span: Annotated[str, StringConstraints(pattern=SPAN)] | None = None  # queries whose weights are combined: "3-7,12"
     pooled: Literal["mean", "sum"] = "mean"  # how the queries of span are combined
-    show_padding: bool | None = None  # None: unless there is much of it
+    show_padding: bool | None = None  # None: unless there is much of it and it is masked
     zoom: Annotated[str, StringConstraints(pattern=ZOOM)] | None = None  # rows and columns shown large: "5-12,0-9"
     section: str | None = None  # of the Mask Lab
-    query: Whole | None = None  # the query that is looked at
-    key: Whole | None = None  # the key that is looked at, with the query a cell
+    query: Whole | None = None  # the chosen query
+    key: Whole | None = None  # the chosen key; with the query, a cell
     view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers", "span"] = "tokens"  # of the head
     picture: Literal["head", "every", "arcs", "tokens", "bars", "carried", "why", "span"] = "head"  # of Export
-    pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay lit
-    towards: Literal["at", "by"] = "at"  # what lights a token: the query looks at it, or is looked at by it
-    heads: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # of the same layer, beside the head
-    sorted: bool = False  # whether bars stand the largest first
-    token_values: bool = Field(False, alias="values")  # whether every lit token has its weight
-    least: Annotated[float, Field(gt=0, le=1)] | None = None  # the smallest weight that arcs are drawn for
+    pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay highlighted
+    towards: Literal["at", "by"] = "at"  # highlighted: tokens that the query attends to, or that attend to it
+    heads: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # other heads of the same layer
+    sorted: bool = False  # whether bars are sorted, largest first
+    token_values: bool = Field(False, alias="values")  # whether highlighted tokens show their weights
+    least: Annotated[float, Field(gt=0, le=1)] | None = None  # the smallest weight drawn as an arc
     hide_first: bool = False  # whether arcs leave the first token out
     over_steps: bool = False  # whether all checkpoints of a training are measured
-    dim: Annotated[str, StringConstraints(pattern=r"^[a-z]{1,20}$")] | None = None  # the measure that dims heads
-    dim_sorted: bool = False  # whether the strongest in it stand first
+    dim: Annotated[str, StringConstraints(pattern=r"^[a-z]{1,20}$")] | None = None  # measure that dims heads
+    dim_sorted: bool = False  # whether the strongest in it are first
     palette: Literal["viridis", "cividis", "magma", "inferno"] = "viridis"
     colours_to: Literal["largest", "one", "percentile"] = "largest"
     brightness: Literal["root", "linear"] = "root"
 
 
 def shortened(page: str) -> ConfigDict:
-    """For a page's own link: its fields, named page…, go in the URL without that, but for those that would then be read
-    as the choices that all pages share."""
+    """Return the configuration of a page's own link: its fields, named page…, are written without that prefix in the
+    URL, unless they would then be read as choices that all pages share."""
 
     def short(name: str) -> str:
         own = name.removeprefix(page)
@@ -221,7 +221,7 @@ def shortened(page: str) -> ConfigDict:
 
 
 def write(view: Link) -> None:
-    """Update the URL to the view; it holds texts only if a link brought all of them or they are the page's own."""
+    """Write the view to the URL; it holds texts only if a link brought the text and all texts are unchanged since."""
     bare, whole = _with_and_without(view)
     state, linked = st.session_state, view.untyped()
     for name in (view.TEXT, *view.TYPED):
@@ -231,7 +231,7 @@ def write(view: Link) -> None:
 
 
 def share(view: Link) -> None:
-    """Call at the end of a page: update the URL to the view, and offer links (a popover would have no room below)."""
+    """Write the view to the URL, and offer links (a popover would have no room below). Call at the end of a page."""
     write(view)
     slot = st.expander(say("Link to this view"), icon=":material/link:", key="link", on_change="rerun")
     if slot.open:
@@ -246,7 +246,7 @@ def share(view: Link) -> None:
 
 
 def show_address(view: Link, about: str) -> None:
-    """The address of a view with its text, under the sentence `about`; or that the text is too long for a link."""
+    """Show the URL of a view with its text, below the sentence `about`; or a note that the text is too long."""
     if view.fits():
         st.caption(about)
         st.code(view.address(), language=None, wrap_lines=True)

@@ -1,4 +1,4 @@
-"""The page Mask check: what is checked, the check itself, and the words around it."""
+"""The Mask check page: what is checked, the check itself, and its report."""
 
 import time
 from collections.abc import Callable, Hashable
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 WHATS = {"model": N_("A model"), "patient": N_("A sample module")}
 TYPES = ("float32", "bfloat16")
 KINDS = (N_("decoder"), N_("encoder"), N_("encoder-decoder"))  # the values of report.kind
-MAX_TOKENS = 48  # most tokens of the text that are read
-MAX_MEGABYTES = 600  # most megabytes of weights: more would take minutes here
+MAX_TOKENS = 48  # maximum number of tokens read
+MAX_MEGABYTES = 600  # maximum megabytes of weights: more would take minutes here
 SECONDS = 90.0
 LOADING = N_("Loading …")
 WAITING = N_("Waiting for the same check, which another user started …")
-BETWEEN = 0.1  # seconds between two polls of the progress
+BETWEEN = 0.1  # minimum seconds between two updates of the progress bar
 HOW = N_("""
 Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
 forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
@@ -53,7 +53,7 @@ without dropout and eval mode.
 
 @dataclass(frozen=True)
 class CheckInput:
-    """What a model reads: ids, and a label for each."""
+    """The tokens of a check: ids, and a label for each. cut: whether the text has more."""
 
     ids: tuple[int, ...]
     pieces: tuple[str, ...]
@@ -61,7 +61,7 @@ class CheckInput:
 
 
 class SampleLink(link.Link):
-    """This page's link where no model is looked at. patient: the small module that is checked instead."""
+    """The link of the Mask check page when a sample module is checked. patient: that module."""
 
     what: Literal[*WHATS] = "model"  # type: ignore[valid-type]
     patient: Literal[*SAMPLES] = "future"  # type: ignore[valid-type]
@@ -69,11 +69,11 @@ class SampleLink(link.Link):
 
 
 class CheckLink(SampleLink, link.TextLink):
-    """This page's link where the checked model reads a text."""
+    """The link of the Mask check page when a model is checked, which reads a text."""
 
 
 def read(model: Model, text: str) -> CheckInput:
-    """The first line of a text. Raises ValueError for one that the model has no tokens for."""
+    """Tokenize the first line of a text. Raises ValueError for one that the model has no tokens for, or too few."""
     line = first_line(text)
     batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
     many = int(batch.keep[0].sum())
@@ -84,14 +84,13 @@ def read(model: Model, text: str) -> CheckInput:
 
 
 def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport:
-    """The check of a model as transformers runs it; while it lasts, what the model declares is shown. Raises what
-    loading and checking raise."""
+    """Check a model as transformers runs it, showing meanwhile what it declares. Raises as loading and checking do."""
     name = model.name
     folder = catalog.fetch(name, None, Settings.from_environment())
 
     def make(show: "Progress") -> CheckReport:
         from mask_check.check import check_checkpoint
-        from model.huggingface import checkpoint_files  # seconds to import, which a sample does without
+        from model.huggingface import checkpoint_files  # takes seconds to import, and a sample does not need it
 
         files = checkpoint_files.local_files(folder)
         size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
@@ -101,10 +100,10 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
             )
             raise CannotCheck(msg(words, name=name, size=size))
         given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
-        going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
+        going = Background(check_checkpoint, *given)  # in its own process, with its own network: no page waits for it
         return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
 
-    def show_declared() -> None:  # what the model's configuration says: known before anything is measured
+    def show_declared() -> None:  # from the model's configuration: known before anything is measured
         reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
         words = N_("The mask that {name} declares, {length} by {length}; nothing is measured yet.")
         alt = say(words, name=model.name, length=len(reading.ids))
@@ -117,7 +116,7 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
 
 def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
     def make(show: "Progress") -> CheckReport:
-        from mask_check.check import check  # it imports transformers, which takes seconds
+        from mask_check.check import check  # imports transformers, which takes seconds
 
         module = sample.make().to(getattr(torch, number_type))
         return check(module, name=sample.name, seconds=SECONDS, progress=show)
@@ -128,8 +127,8 @@ def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
 def _with_progress(
     key: tuple[Hashable, ...], make: "Callable[[Progress], CheckReport]", meanwhile: Callable[[], None] = lambda: None
 ) -> CheckReport:
-    """The report of this key, kept for every user. While it is made: how far it is, a button that
-    ends it before its next forward, and below them what meanwhile draws."""
+    """Return the report of this key, cached for all users. While it is made, show its progress, a button that ends it
+    before its next forward pass, and below them what `meanwhile` draws."""
     kept = results.result_cache().find(key)
     if kept is not None:
         return kept
@@ -145,7 +144,7 @@ def _with_progress(
         def show(law: str, share: float) -> None:
             nonlocal shown
             if time.monotonic() - shown > BETWEEN:
-                line.progress(share, say(law))  # where Streamlit leaves this run if the user has asked for another
+                line.progress(share, say(law))  # Streamlit ends this run here if the user has requested another
                 shown = time.monotonic()
 
         try:
@@ -163,7 +162,7 @@ def show(report: CheckReport, notes: str) -> None:
     st.markdown(page.heading(say("Mask check"), escaped(facts)))
     st.html(sentence(report))
     for law, words in report.limits:
-        if law == LAWS[DECISIVE]:  # other outputs than logits are compared
+        if law == LAWS[DECISIVE]:  # the note that outputs other than logits are compared
             st.markdown(say(words))
     if notes:
         st.markdown(notes)
@@ -181,7 +180,7 @@ def show(report: CheckReport, notes: str) -> None:
     if mask is not None and mask.silent.any():
         marks.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, no effect measured"))
     note = page.note(" · ".join(marks)) if marks else ""
-    if key := f"{note}{named_pairs(report)}":  # + would escape the note
+    if key := f"{note}{named_pairs(report)}":  # an f-string: + would escape the note
         st.html(key)
     st.html(laws_table(report))
     noise = {"rows": amount_text(report.noise.beside), "runs": amount_text(report.noise.across)}

@@ -1,4 +1,4 @@
-"""The Padding page: the lines of the batch, its controls, and the results of every way to pad them."""
+"""The Padding page: the lines of the batch, its controls, and the results of all padding settings."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ Made = TypeVar("Made")
 
 
 class PaddingLink(link.TextLink):
-    """This page's link. The first choices are what goes wrong most often, so that there is something to see."""
+    """The link of the Padding page. Its defaults are the most common mistakes, so that there is something to see."""
 
     pad: Literal["left", "right"] = "left"
     causal: bool | None = None
@@ -49,9 +49,9 @@ class PaddingLink(link.TextLink):
 
 @dataclass(frozen=True)
 class PaddedTexts:
-    """The texts of the batch: the user's first, then `ours` of the page's own. notes: sentences about them.
+    """The texts of the batch: the user's first, then `ours` texts that the page added. notes: sentences about them.
 
-    whole: all that the user wrote, with ours among it.
+    whole: all lines that the user typed, with the added ones among them.
     """
 
     texts: tuple[str, ...]
@@ -62,7 +62,7 @@ class PaddedTexts:
 
 @dataclass(frozen=True)
 class Padded:
-    """The batch under one way to pad. tolerance: the largest difference of a logit that is rounding."""
+    """The batch under one padding setting. tolerance: the largest difference of a logit that counts as rounding."""
 
     texts: list[PaddedText]
     way: Way
@@ -74,7 +74,7 @@ class Padded:
 
 
 def choose(model: Model, own: bool) -> tuple[PaddingChoice, bool]:
-    """How to pad, and whether the causal mask is on. own: the model takes no position ids but its own."""
+    """Let the user choose how to pad, and the causal mask. own: the model accepts no position ids but its own."""
     PaddingLink.restore()
     filled = say("The side on which shorter sentences are padded to the length of the longest.")
     on_queries = say("On keys: no token attends to padding. On keys and queries: padding attends to no token either.")
@@ -103,12 +103,12 @@ def notes(model: Model) -> list[str]:
 
 
 def is_local(model: Model) -> bool:
-    """Whether layers have a window or chunks of the model's own."""
+    """Whether the model has layers with a window or chunks of its own."""
     return not set(LOCAL).isdisjoint(model.describe().masks)
 
 
 def padded_texts(model: Model, text: str) -> PaddedTexts:
-    """The user's lines, and two of the page's own where those need no padding. Raises what encode raises."""
+    """Return the user's lines, and two of the page's own if those need no padding. Raises what encode raises."""
 
     def make() -> PaddedTexts:
         rows, _ = rows_of(text, len(text))
@@ -167,8 +167,8 @@ def show_ways(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class PaddingRuns:
-    """The texts as one batch padded in every way, beside each text alone. own: the model takes no position ids but its
-    own. Answers are remembered."""
+    """The texts as one batch under each padding setting, and each text alone. own: the model accepts no position ids
+    but its own. Results are cached."""
 
     model: Model
     found: PaddedTexts
@@ -199,7 +199,7 @@ class PaddingRuns:
         return self._kept(("padded", choice), make)
 
     def ways(self) -> list[Way]:
-        """All ways to pad; those with other position ids are left out for a model that works out its own."""
+        """Return the results of all padding settings, without other position ids if the model computes its own."""
 
         def make() -> list[Way]:
             runs, alone = self._alone()
@@ -213,7 +213,7 @@ class PaddingRuns:
         return results.kept((what, self.model.key, texts, self.causal, self.own), make)
 
     def _alone(self) -> tuple[list[RunRef], Alone]:
-        """The run of each text by itself, and the results of these runs."""
+        """Return the run of each text alone, and the results of these runs."""
         ref, spec = ModelRef.of(self.model), MaskSpec(causal=self.causal)
         runs = [RunRef(ref, self.model.encode([text]), spec) for text in self.found.texts]
         return runs, results.ask(padding.alone, ref, *runs)

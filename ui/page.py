@@ -1,4 +1,4 @@
-"""What every page begins with: its title and its style."""
+"""Elements of all pages: their list and navigation, the style, sentences, and charts with their numbers."""
 
 import gc
 import json
@@ -23,16 +23,16 @@ from ui.sidebar import speech
 from viz.components import source
 from viz.palette import APART, MARGIN, MASK_COLOURS
 
-if TYPE_CHECKING:  # the page shows itself before plotly is imported
+if TYPE_CHECKING:  # the page becomes visible before plotly is imported
     from viz.figure_table import FigureTable
     from viz.heatmap import CachedFigure
 
     Tables = Callable[[], Sequence[FigureTable]]
 
 PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
-ICON = f"data:image/png;base64,{PICTURE}"  # as data: Streamlit loads its icons from the network, and rereads files
+ICON = f"data:image/png;base64,{PICTURE}"  # a data URI: Streamlit loads its icons from the network, and rereads files
 
-SECTIONS = {  # each with its pages in the order in which they are read
+SECTIONS = {  # each with its pages, in reading order
     N_("Explore"): {
         "app.py": (N_("Explore"), ":material/grid_view:"),
         "pages/mask_lab.py": (N_("Mask Lab"), ":material/draw:"),
@@ -60,7 +60,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
 }
 PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items()}
 
-CHART = {  # plotly's settings
+CHART = {  # Plotly's settings
     "displaylogo": False,
     "showSendToCloud": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
@@ -70,7 +70,7 @@ _chart = st.components.v2.component(
     "unmask_chart",
     html='<div class="chart" role="figure"></div>',
     js=source("axis_names.js", "plot_axes.js", "plotly_internals.js", "calls.js", "chart.js"),
-    isolate_styles=False,  # plotly's style is the page's
+    isolate_styles=False,  # Plotly adds its styles to the page
 )
 
 STYLE = """
@@ -177,9 +177,9 @@ STYLE = """
 
 
 def set_up(title: str) -> None:
-    """Call first on every page. title: its name in PAGES."""
+    """Set up a page. Must be called first on every page. title: its name in PAGES."""
     logs.redact()
-    st.set_option("logger.enableRich", False)  # it would print what an exception says, past every logger
+    st.set_option("logger.enableRich", False)  # it would print exceptions' messages, bypassing all loggers
     tcp_nodelay()
     streamlit_internals.check_widget_values()
     streamlit_internals.order_pages_once()
@@ -198,9 +198,9 @@ def set_up(title: str) -> None:
 
 @cache
 def _begin() -> None:
-    """Once per process, read its settings and import torch, which every page needs. Its objects are frozen, so that no
-    garbage collection visits them again: each would take a tenth of a second while the rest is imported."""
-    from serving.settings import Settings  # here, so that the browser has something to fetch meanwhile
+    """Read the settings and import torch, which every page needs, once per process. Their objects are frozen, so that
+    no garbage collection visits them again: each would take a tenth of a second during the remaining imports."""
+    from serving.settings import Settings  # here, so that the browser loads the page meanwhile
 
     Settings.of_server()
     import torch  # noqa: F401
@@ -210,18 +210,18 @@ def _begin() -> None:
 
 @cache
 def _page(path: str) -> st.Page:
-    """Streamlit's page of a script, cached: given a path, Streamlit checks the file and its icon on every run."""
+    """Return the st.Page of a script, cached: given a path, Streamlit checks the file and its icon on every run."""
     return st.Page(path, icon=PAGES[path][1], default=path == "app.py")
 
 
 def link_to(path: str, label: str) -> None:
-    """A link to a page of PAGES, with its icon."""
+    """Draw a link to a page of PAGES, with its icon."""
     st.page_link(_page(path), label=label)
 
 
 @cache
 def _style(_: str) -> str:
-    """The pages' CSS, cached for each language because it contains the sections' names."""
+    """Return the pages' CSS, cached for each language because it contains the sections' names."""
     switches = {
         name: f".st-key-{name} label::before"
         if name in KINDS and KINDS[name].own
@@ -240,11 +240,10 @@ def _style(_: str) -> str:
 
 @cache
 def _script(language: str) -> str:
-    """A script that names the language, by which the browser's fonts and a screen reader's voice go, keeps one entry a
-    page in the browser's history, and lets the browser fetch and compile parts of Streamlit's own page while the server
-    imports torch.
+    """Return a script that sets the page's language, for the browser's fonts and screen readers' voices, keeps one
+    entry per page in the browser's history, and preloads parts of Streamlit's frontend while the server imports torch.
 
-    They are asked for otherwise only once a chart or a control arrives, Plotly's 5 MB of JavaScript among them.
+    Otherwise they are requested only when a chart or a control arrives, among them Plotly's 5 MB of JavaScript.
     """
     addresses = map(json.dumps, streamlit_internals.script_files())
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
@@ -253,17 +252,17 @@ def _script(language: str) -> str:
 
 
 def heading(name: str, *facts: str) -> str:
-    """Markdown: a page's name, and in small letters what is looked at."""
+    """Return Markdown: a page's name and, in small letters, facts about what is shown."""
     return f"### {name}\u2002:small[{' · '.join(facts)}]" if facts else f"### {name}"
 
 
 def sentence(html: str) -> str:
-    """HTML: the sentence at the top of a page or of a section."""
+    """Return HTML: the sentence at the top of a page or of a section."""
     return f'<p class="sentence">{html}</p>'
 
 
 def note(html: str) -> str:
-    """HTML: a line below a picture or a table."""
+    """Return HTML: a line below a picture or a table."""
     return f'<p class="key">{html}</p>'
 
 
@@ -276,10 +275,10 @@ def chart(
     heard: Mapping[str, Any] | None = None,
     tables: "Tables | None" = None,
 ) -> None:
-    """One of viz's figures, and its numbers as a table, made once it is opened.
+    """Draw a figure of viz, with its numbers as a table that is made when it is opened.
 
-    alt: the figure in words. height: in pixels, instead of the figure's own. heard: the callbacks on_pick_change and
-    on_zoom_change, of what chart.js sends. tables: its numbers, where they are not those of the figure itself.
+    alt: the alternative text. height: in pixels, instead of the figure's own. heard: the callbacks on_pick_change and
+    on_zoom_change for what chart.js sends. tables: the numbers, if not those of the figure itself.
     """
     heard = heard or {}
     data = {
@@ -293,7 +292,7 @@ def chart(
     }
 
     def of_figure() -> "list[FigureTable]":
-        from viz.figure_table import figure_tables  # with plotly and pandas, which this module does without
+        from viz.figure_table import figure_tables  # imports plotly and pandas, which this module avoids
 
         return figure_tables(figure)
 
@@ -302,10 +301,10 @@ def chart(
 
 
 def fragment(part: Callable[..., None]) -> Callable[..., None]:
-    """Streamlit's fragment of a page: a changed mask or head reruns it alone, without the sidebar and the text.
+    """Wrap a part of a page as a Streamlit fragment: a changed mask or head reruns it without the sidebar and the text.
 
-    Streamlit refuses what such a rerun writes to the sidebar, unless the fragment wrote there in the last run of the
-    whole page: it does so first of all, since that run may end early with an error.
+    Streamlit rejects what such a rerun writes to the sidebar unless the fragment wrote there in the last run of the
+    whole page. So it does that first of all, because that run may end early with an error.
     """
 
     def shown(*arguments: Any) -> None:
@@ -317,7 +316,7 @@ def fragment(part: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def with_tables(key: str, tables: "Tables", alt: str = "") -> Iterator[None]:
-    """Around a picture of this key: its numbers as tables, made once they are opened. alt: a chart in words."""
+    """Wrap the drawing of a picture with this key: add its numbers as tables, made when opened. alt: a chart's text."""
     with st.container(key=f"{'charted' if alt else 'canvas_of'}_{key}", gap=None):
         yield
         look: Any = {"icon": ":material/table:", "type": "tertiary", "on_change": "rerun"}
@@ -332,13 +331,13 @@ def with_tables(key: str, tables: "Tables", alt: str = "") -> Iterator[None]:
 
 
 def is_dark() -> bool:
-    """Whether the user sees the dark theme; light until the browser has told."""
+    """Whether the user's theme is dark; False until the browser has reported it."""
     return st.context.theme.type == "dark"
 
 
 @cache
 def tcp_nodelay() -> None:
-    """Set TCP_NODELAY, once, on the sockets that listen, whose connections inherit it, and on those that are open."""
+    """Set TCP_NODELAY, once, on listening sockets, whose connections inherit it, and on open connections."""
     for connection in psutil.Process().net_connections("tcp"):
         if connection.fd >= 0 and connection.status in (psutil.CONN_LISTEN, psutil.CONN_ESTABLISHED):
             with socket.socket(fileno=os.dup(connection.fd)) as ours:

@@ -1,6 +1,5 @@
-"""The Pixels page: its model and digits, controls, link and canvases; one pixel, where every head looks from it and
-what the mask does; digits that the model writes, or finishes.
-"""
+"""The Pixels page: its model and digits, controls, link and canvases; one pixel, what every head attends to from it and
+what the mask changes; digits that the model writes or completes."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -39,7 +38,7 @@ MaybeDigit = Annotated[int, Field(ge=OWN, le=9)]
 
 
 class PixelsLink(link.Link):
-    """This page's link; the user's drawing is not in it. pixel: from 0, row by row. nth: from 1."""
+    """The link of the Pixels page, without the user's drawing. pixel: from 0, row by row. nth: from 1."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("pixels_"))
     pixels_part: Literal[*PARTS] = "look"  # type: ignore[valid-type]
@@ -63,7 +62,7 @@ class PixelsLink(link.Link):
 
     @classmethod
     def first(cls) -> dict[str, Any]:
-        """The page's first choices, and the drawing, which pixels.js and the page write in turn."""
+        """Return the page's first choices, and the drawing, which both pixels.js and the page change."""
         none = {"pixels_drawing": None, "pixels_epoch": 0, "pixels_number": 0}
         return super().first() | {name: st.session_state.get(name, value) for name, value in none.items()}
 
@@ -130,7 +129,7 @@ def the_recogniser() -> Recogniser:
 
 
 def written(classes: tuple[int, ...], how: Sampling, given: np.ndarray | None = None) -> np.ndarray:
-    """Digits of these classes, [N,64]; remembered. given: levels [P] that each of them begins with."""
+    """Return digits of these classes, [N,64], cached. given: levels [P] with which each of them begins."""
     start = None if given is None else np.repeat(given[None], len(classes), axis=0)
     return results.ask(write, ModelRef.of(the_model()), classes, how, start)
 
@@ -140,14 +139,14 @@ def count_of(digit: int) -> int:
 
 
 def real_digit(digit: int, nth: int) -> np.ndarray:
-    """The nth (from 1) test digit of a class, levels [64]; the last where there are not so many."""
+    """Return the nth (from 1) test digit of a class, or its last one if there are fewer: levels [64]."""
     test = the_digits().test
     some = test.levels[test.classes == digit]
     return some[min(max(nth, 1), len(some)) - 1]
 
 
 def drawing() -> np.ndarray:
-    """What the user has drawn, levels [64]; until then the real digit that is chosen."""
+    """Return what the user has drawn, levels [64]; until then, the chosen real digit."""
     state = st.session_state
     if state.pixels_drawing is None:
         return real_digit(state.pixels_digit, state.pixels_nth)
@@ -155,7 +154,7 @@ def drawing() -> np.ndarray:
 
 
 def class_chances(given: np.ndarray) -> np.ndarray:
-    """How likely the model finds each class [10] for the levels given; remembered."""
+    """Return the probability that the model gives to each class, [10], for the levels given; cached."""
     found: np.ndarray = results.ask(digits.class_chances, ModelRef.of(the_model()), given)
     return found
 
@@ -181,7 +180,7 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
             return  # sent for a drawing that the page has replaced since
         levels, number = wholes(sent.get("levels"), pictures.PIXELS), whole(sent.get("number"))
         sound = levels is not None and max(levels) < pictures.LEVELS
-        if sound and number is not None:  # anything else is not from our canvas
+        if sound and number is not None:  # anything else is not from Unmask's canvas
             st.session_state.update(pixels_drawing=levels, pixels_number=number)
 
     state = st.session_state

@@ -1,4 +1,4 @@
-"""What pages ask of models: jobs, done in turn, and their answers, kept for everybody in the process."""
+"""Access to models for pages: jobs, which run in turn, and their results, cached for all sessions of the process."""
 
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
@@ -25,60 +25,58 @@ Made = TypeVar("Made")
 
 @once
 def result_cache() -> ResultCache:
-    """The cache of answers, which may fill a share of the container's memory."""
+    """Return the cache of results, which may fill a share of the container's memory."""
     return ResultCache(Settings.from_environment().results_bytes)
 
 
 @once
 def engine() -> Engine:
-    """The models and traces of this process."""
+    """Return the models and traces of this process."""
     settings = Settings.from_environment()
     return Engine(settings.models_in_memory, settings.traces_bytes)
 
 
 @once
 def scheduler() -> Scheduler:
-    """The scheduler that runs this server's jobs."""
+    """Return the scheduler that runs this server's jobs."""
     return backends.start(Settings.from_environment(), engine())
 
 
 def kept(key: Hashable, make: Callable[[], Made], still_wanted: Callable[[], object] = lambda: None) -> Made:
-    """The result of make(), cached for each language because it may contain sentences."""
+    """Return the result of make(), cached for each language because it may contain sentences."""
     return result_cache().get((language(), key), make, still_wanted)
 
 
 def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """The cached result of function(*arguments, **options), of model/; serving.job says what the arguments may be.
+    """Return the cached result of a job: function(*arguments, **options), of model/. Types allowed: see serving.job.
 
-    Raises what the function raises, and ValueError where the queue is full or the job takes too long. Where the user
-    has asked for something else meanwhile, Streamlit leaves the script here.
+    Raises what the function raises, and ValueError if the queue is full or the job takes too long. If the user has
+    requested something else meanwhile, Streamlit ends the script here.
     """
     job, looks = Job(function, arguments, options), count()
     with ExitStack() as spinner:
 
         def look() -> None:
             still_wanted()
-            if next(looks) == 1:  # the job takes a moment: only then is a spinner worth its thread and two messages
+            if next(looks) == 1:  # only a job that takes a moment is worth a spinner's thread and two messages
                 spinner.enter_context(waiting())
 
         return result_cache().get(job.key, lambda: scheduler().ask(job, session(), look), look)
 
 
 def ask_anew(function: Callable[..., Any], *arguments: Any, low_priority: bool = False) -> Any:
-    """As `ask`, but not cached. low_priority: all other jobs go first."""
+    """Return the result of a job, function(*arguments), without caching it. low_priority: all other jobs run first."""
     return scheduler().ask(Job(function, arguments), session(), still_wanted, low_priority=low_priority)
 
 
 def session() -> str:
-    """The id of the session whose page is drawn here, or download made, by which jobs take turns."""
+    """Return the id of the session whose page is drawn, or download made, here; jobs take turns by session."""
     return session_id() or download_of.get()
 
 
 def still_wanted() -> None:
-    """Call from time to time in long work: reading the session's state lets Streamlit end a script that is no longer
-    wanted. Also polls the page's training, if it has one, because its own polling is in a fragment, which waits for
-    the script.
-    """
+    """Let Streamlit end a script that is no longer wanted, by reading the session's state; call it often in long work.
+    Also polls the page's training, if any, because its own polling is in a fragment, which waits for the script."""
     if session_id() is None or st.session_state.get("page") != "Why causal":  # not shown
         return
     if training := st.session_state.get("live_training"):
@@ -90,12 +88,12 @@ Picture = TypeVar("Picture")
 
 
 def cached_figure(make: Callable[P, Picture], *arguments: P.args, **named: P.kwargs) -> Picture:
-    """make(*arguments, **named), remembered for everybody in the process.
+    """Return make(*arguments, **named), cached for all sessions of the process.
 
-    make: a function of a module that depends on its arguments and the user's language alone: pictures, tables and
-    sentences are. Arguments are compared by what they hold, arrays by where they lie in memory: those of results are
-    read-only and stay there, parts of them included. Of an array that is made anew at every rerun the picture is too:
-    remember the array first.
+    make: a function of a module that depends only on its arguments and the user's language, as those for pictures,
+    tables and sentences do. Arguments are compared by value, arrays by their place in memory: those of results are
+    read-only and stay there, views of them included. A figure of an array that is made anew in each rerun is never
+    found: cache the array.
     """
     key = (make, _key(arguments), _key(named))
     return kept(key, lambda: make(*arguments, **named))
@@ -107,20 +105,20 @@ def _key(value: Any) -> Hashable:
     if isinstance(value, dict):
         return tuple((name, _key(one)) for name, one in value.items())
     if isinstance(value, list | tuple):
-        return tuple(value) if all(type(one) is str for one in value) else tuple(map(_key, value))  # labels are many
+        return tuple(value) if all(type(one) is str for one in value) else tuple(map(_key, value))  # fast for labels
     if is_dataclass(value) and not isinstance(value, type):
         return type(value), *(_key(getattr(value, field.name)) for field in fields(value))
-    return value if value == value else "NaN"  # which equals nothing, not even itself
+    return value if value == value else "NaN"  # NaN does not equal itself
 
 
 class _Memory:
-    """An array as a key: equal to what shows the same memory in the same way, for as long as that memory is held.
+    """An array as a key: equal to arrays of the same memory, shape, strides and dtype while that memory is held.
 
     Holds no reference to it: the picture stays cached whether or not the result that it was drawn from does.
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        holder = array  # of the array's memory: of parts of it the whole, of torch's numbers their storage
+        holder = array  # owner of the memory: the base of a view, the storage of a torch tensor
         while isinstance(holder.base, np.ndarray):
             holder = holder.base
         self._owner = ref(holder.base.untyped_storage() if isinstance(holder.base, torch.Tensor) else holder)
@@ -133,4 +131,4 @@ class _Memory:
         if not isinstance(other, _Memory) or self._where != other._where:
             return False
         owner = self._owner()
-        return owner is not None and owner is other._owner()  # else that memory was reused for other numbers
+        return owner is not None and owner is other._owner()  # else the memory was reused for another array

@@ -1,7 +1,7 @@
-"""What the user looks at: one row of a batch, under the chosen and under the standard masks.
+"""Views of runs: one row of a batch, under the chosen and under the standard masks.
 
-A view holds plain data alone: which run it is of. What is drawn of it is asked for as a job, wherever the run's trace
-is, and its answer kept (results.py). A rerun with nothing changed computes nothing.
+A view holds only plain data that identify a run. What is drawn of it is computed by a job, wherever the run's trace is,
+and cached (results.py). A rerun with nothing changed computes nothing.
 """
 
 from collections.abc import Callable, Hashable
@@ -28,7 +28,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, eq=False)
 class RowPredictions:
-    """What a run predicts for one row: nats [T], NaN where there is none, and the likeliest next tokens."""
+    """A run's predictions for one row: losses in nats [T], NaN where there is none, and the likeliest next tokens."""
 
     losses: np.ndarray
     candidates: list[Candidate]
@@ -62,62 +62,61 @@ class RunView:
 
     @property
     def real(self) -> slice:
-        """The positions of the row's queries that are no padding."""
+        """The positions of the row's queries that are not padding."""
         real = np.flatnonzero(self.keep(keys=False))
         return slice(int(real[0]), int(real[-1]) + 1)
 
     def keep(self, *, keys: bool = True) -> np.ndarray:
-        """bool [K], or of the queries [Q]: the positions that are no padding."""
+        """Return which key positions are not padding, bool [K]; with keys=False, which query positions, bool [Q]."""
         batch = self.run.keys if keys else self.run.queries
         own: np.ndarray = batch.kept[self.row]
         return own if self.by == "tokens" else np.logical_or.reduceat(own, self.begins(keys=keys))
 
     def begins(self, *, keys: bool = False) -> np.ndarray:
-        """The token that each query position begins at, or each key position."""
+        """Return the first token of each query position; with keys=True, of each key position."""
         batch = self.run.keys if keys else self.run.queries
         return self.kept(("groups", keys), lambda: groups_of(batch, self.row, self.by))
 
     def position_of(self, token: int) -> int:
-        """The query position that has a token in it."""
+        """Return the query position that contains a token."""
         return int(np.searchsorted(self.begins(), token, side="right")) - 1
 
     def last_token(self, query: int) -> int:
-        """The last token of a query position."""
+        """Return the last token of a query position."""
         return int(np.append(self.begins()[1:], len(self.run.queries.pieces[self.row]))[query]) - 1
 
     def ask(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """function(trace, row, masks, *arguments, **options) of model/, remembered. Raises as results.ask."""
+        """Return function(trace, row, masks, *arguments, **options), of model/, cached. Raises as results.ask."""
         return results.ask(function, self.run, self.row, self.masks, *arguments, **options)
 
     def head(self, layer: int, head: int) -> HeadView:
-        """The head's weights and labels, ready to be drawn."""
+        """Return the head's weights and labels, ready to be drawn."""
         merge = () if self.by == "tokens" else (self.by,)
         found: HeadView = self.ask(merged_head if merge else head_view, layer, head, *merge)
         return found
 
     def name(self, layer: int, head: int | None = None) -> str:
-        """The name of the head, or of its layer: "L3 H2", "L3", numbered as in the network."""
+        """Return the name of the head, or of its layer: "L3 H2", "L3", numbered as in the network."""
         return name_of(self.model, self.run.attention, layer, head)
 
     def number(self, layer: int) -> int:
-        """The layer's number in the network, which also counts layers without attention."""
+        """Return the layer's number in the network, which also counts layers without attention."""
         return self.model.describe().layer_number(self.run.attention, layer)
 
     @property
     def layer_numbers(self) -> tuple[int, ...]:
-        """Each layer's number in the network, where these are not 0, 1, 2 …; else empty."""
+        """Each layer's number in the network, if these are not 0, 1, 2 …; else empty."""
         return self.model.describe().layer_numbers.get(self.run.attention, ())
 
     def survey(self) -> Survey:
-        """Survey all heads; masks for one layer only apply to that layer's heads, the run's own to all others."""
+        """Survey all heads. Masks for one layer apply only to that layer's heads, the run's own to all others."""
         if self.masks == self.run.spec or len(self.masks.layers) != 1:
             return self.ask(survey, **({} if self.by == "tokens" else {"by": self.by}))
         run, lifted = (replace(self, masks=masks) for masks in (self.run.spec, replace(self.masks, layers=())))
         return run.survey().with_layer(self.masks.layers[0], lifted.survey())
 
     def predictions(self, query: int | None = None) -> RowPredictions | None:
-        """What the run predicts after the token at `query`, the row's last one unless given; None for a model that
-        predicts no next token."""
+        """Return the prediction after the token at `query`, by default the row's last; None if the model has none."""
         if self.model.kind == "encoder" or not self.model.predicts:
             return None
         found = results.ask(predictions, self.run, self.row, None, TOP)
@@ -128,17 +127,17 @@ class RunView:
         return RowPredictions(found.losses, [Candidate(self.model.label(token), chance) for token, chance in pairs])
 
     def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
-        """The result of make() for this view, cached under the key `what`."""
+        """Return the result of make() for this view, cached under the key `what`."""
         return results.kept((what, self.run.key, digest(self.masks.to_json()), self.row, self.by), make)
 
 
 def shape(model: Model, attention: str) -> tuple[int, int]:
-    """How many layers and heads an attention of the model has."""
+    """Return how many layers and heads an attention of the model has."""
     return model.describe().shape(attention)
 
 
 def name_of(model: Model, attention: str, layer: int, head: int | None = None) -> str:
-    """The name of a head, or of its layer, in an attention of the model: "L3 H2", "L3", numbered as in the network."""
+    """Return the name of a head, or of its layer, in an attention: "L3 H2", "L3", numbered as in the network."""
     return head_name(model.describe().layer_number(attention, layer), head)
 
 
@@ -153,8 +152,8 @@ def shape_of(now: RunView) -> tuple[int, int]:
 def tokenize(
     model: Model, text: str, pad_side: str, targets: list[str] | None, most_rows: int | None = None
 ) -> TokenizedText:
-    """The text as the model reads it, cached because a model may have to write its own target, which takes several
-    runs. most_rows: UNMASK_ROWS unless given."""
+    """Tokenize a text, cached because a model may have to generate its own target, which takes several runs. most_rows:
+    by default UNMASK_ROWS."""
     given = text, pad_side, None if targets is None else tuple(targets)
     rows = most_rows or Settings.from_environment().rows
     if model.kind == "encoder-decoder" and targets is None:
@@ -173,10 +172,10 @@ def run_pair(
     only_layer: int | None = None,
     by: By = "tokens",
 ) -> tuple[RunView, RunView]:
-    """The run under the masks of spec, and the run under the model's standard masks.
+    """Return the view under the masks of spec, and the view under the model's standard masks.
 
-    only_layer: where the masks of spec hold, on the queries and keys of the standard run; None re-runs the model. by:
-    what tokens are merged into.
+    only_layer: the layer whose weights alone are recomputed under spec, from the queries and keys of the standard run;
+    None re-runs the model. by: what tokens are merged into.
     """
 
     def under(run: MaskSpec, masks: MaskSpec) -> RunView:

@@ -1,8 +1,8 @@
-"""The parts of Streamlit used here that are not in its documented interface. No other file may use one.
+"""All uses of parts of Streamlit that are not in its documented interface. No other file may use such a part.
 
 Each is checked by tests/ui/test_streamlit_internals.py or tests/ui/test_limits_of_a_session.py, and the selectors by
-tests/browser/test_internals.py; `make upgrade-check` runs them with the newest Streamlit. Checked with
-Streamlit 1.67.0.
+tests/browser/test_internals.py; `make upgrade-check` runs them with the newest Streamlit. Checked with Streamlit
+1.67.0.
 """
 
 import asyncio
@@ -67,31 +67,30 @@ SELECTORS = {
     "vertical_block": ".stVerticalBlock",
     "widget_label": '[data-testid="stWidgetLabel"]',
 }
-# Relies on: the names of the files that Streamlit's page is made of, "<part>.<hash>.js" in its static/static/js/.
+# Relies on: the names of Streamlit's frontend scripts, "<part>.<hash>.js" in its static/static/js/.
 EARLY_SCRIPTS = ("PlotlyChart", "BidiComponent", "Selectbox", "TextArea", "Checkbox")
 # Relies on: the name of the cookie without which Streamlit refuses uploads.
 XSRF_COOKIE = "_streamlit_xsrf"
-MAX_UPLOADS = 4  # of a session: a page has at most two uploaders, each for one file, which a new one replaces
-MAX_DOWNLOADS = 20  # of a session that are being made or waiting
-MAX_MADE = 4  # downloads at a time, of all sessions: fewer than the threads of asyncio.to_thread
-download_of = ContextVar[str]("download_of", default="")  # the session whose download is made here
+MAX_UPLOADS = 4  # per session: a page has at most two uploaders, each for one file, which a new one replaces
+MAX_DOWNLOADS = 20  # per session, being made or waiting
+MAX_MADE = 4  # downloads at a time, over all sessions: fewer than asyncio.to_thread has threads
+download_of = ContextVar[str]("download_of", default="")  # the session whose download is being made
 
 
 def css(text: str) -> str:
-    """CSS, or HTML or JavaScript with selectors, in which $name stands for SELECTORS[name]. Raises KeyError for other
-    names."""
+    """Replace $name by SELECTORS[name] in CSS, or in HTML or JavaScript with selectors. Raises KeyError if unknown."""
     return Template(text).substitute(SELECTORS)
 
 
 @cache
 def script_files() -> list[str]:
-    """The files of EARLY_SCRIPTS, relative to the address of the page; none for a part that is kept elsewhere."""
+    """Return the files of EARLY_SCRIPTS, relative to the page's URL; a part that is not found has none."""
     folder = Path(st.__file__).parent / "static" / "static" / "js"
     return [f"static/js/{path.name}" for part in EARLY_SCRIPTS for path in sorted(folder.glob(f"{part}.*.js"))]
 
 
 def session_id() -> str | None:
-    """The session whose script runs in this thread; None in a thread that runs none.
+    """Return the session whose script runs in this thread; None in other threads.
 
     Relies on: `get_script_run_ctx` and `ScriptRunContext.session_id`.
     """
@@ -100,7 +99,7 @@ def session_id() -> str | None:
 
 
 def sent_widgets() -> list[WidgetState]:
-    """The states of all widgets as the browser has sent them, those of widgets that are not drawn yet included.
+    """Return the states of all widgets as sent by the browser, including those of widgets that are not drawn yet.
 
     Relies on: `ScriptRunContext.session_state.get_widget_states`.
     """
@@ -109,12 +108,12 @@ def sent_widgets() -> list[WidgetState]:
 
 
 def is_clicked() -> bool:
-    """Whether a button, or a component with something to tell, asked for this run."""
+    """Whether this run was requested by a button, or by a component with a trigger value."""
     return any(_is_trigger(one) for one in sent_widgets())
 
 
 def key_of(widget: WidgetState) -> str:
-    """The key= of a widget; "" for one without.
+    """Return the key= of a widget, or "" if it has none.
 
     Relies on: `streamlit.elements.lib.utils.user_key_from_element_id`.
     """
@@ -122,7 +121,7 @@ def key_of(widget: WidgetState) -> str:
 
 
 def rerun_with(widgets: Sequence[WidgetState]) -> None:
-    """Run the page again as if the browser had sent these states now: callbacks of what they change are called.
+    """Rerun the page as if the browser had sent these states now; the callbacks of changed widgets are called.
 
     Relies on: `ScriptRunContext.script_requests.request_rerun` and the fields of `RerunData`.
     """
@@ -141,11 +140,11 @@ def rerun_with(widgets: Sequence[WidgetState]) -> None:
 
 @cache
 def check_widget_values() -> None:
-    """From now on a value that is not of its widget's type, or no option of its select box, counts as not sent.
+    """Patch Streamlit to ignore a widget's value if it has the wrong type, or is no option of its select box.
 
-    Streamlit takes a widget's value from whichever field a message has it in. One of another type, or one that the
-    widget cannot read, would end every run of that session with Streamlit's own error page. It is logged, once for
-    each kind of value and widget: where Streamlit's page itself sends it, a control does nothing.
+    Streamlit takes a widget's value from whichever field of a message is set. A value of another type, or one that the
+    widget cannot read, would end every run of that session with Streamlit's own error page. Each kind of ignored value
+    and widget is logged once: if Streamlit's own frontend sends it, the control has no effect.
     Relies on: the methods `WStates.set_widget_from_proto` and `WStates.__getitem__`, which are replaced, and
     `WidgetMetadata.value_type`, `formatted_options`, `max_array_length` and `deserializer`.
     """
@@ -162,9 +161,9 @@ def check_widget_values() -> None:
         if not isinstance(state, Serialized) or widget is None:
             return read(states, key)
         try:
-            if _is_of_its_type(states, state.value):  # unknown when the value came, if the session had just begun
+            if _is_of_its_type(states, state.value):  # in a new session, the type was unknown when the value came
                 value = read(states, key)
-                states.widget_metadata[key] = widget  # not the type of this value, None where nothing is chosen
+                states.widget_metadata[key] = widget  # undo: read() stores this value's type, None if nothing is chosen
                 return value
         except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError):
             pass  # a value that this widget cannot send
@@ -183,11 +182,11 @@ def _log_ignored(sent: str | None, expected: str) -> None:
 
 @cache
 def run_page_for_late_clicks() -> None:
-    """From now on a click in a fragment runs the whole page while a script runs, which ends, and where its session does
-    not have the fragment, as after a restart.
+    """Patch Streamlit to answer a late click in a fragment by a rerun of the whole page.
 
-    Streamlit would run the fragment once that script is through, or drop the click, and the page would not show what
-    the browser does. Runs by a fragment's own clock (run_every) stay as they are.
+    A click is late if a script is running, which then ends, or if its session does not have the fragment, as after a
+    restart. Streamlit would run the fragment after that script, or drop the click, and the page would not match the
+    browser. Reruns by a fragment's timer (run_every) are not affected.
     Relies on: the method `AppSession.request_rerun`, which is replaced, `AppSession.has_fragment` and `_state`.
     """
     request = AppSession.request_rerun
@@ -204,19 +203,19 @@ def run_page_for_late_clicks() -> None:
 
 @cache
 def lose_no_clicks() -> None:
-    """From now on a click that is followed by another message before its callback has run is brought by that message,
-    and a callback that has begun is not ended.
+    """Patch Streamlit so that a click is not lost if another message follows before its callback has run.
 
-    Streamlit ends the run of a message when the next one comes, wherever it is, and a click is sent once. Where many
-    share a server, threads begin late.
+    Streamlit ends the run of a message, wherever it is, when the next one comes, and a click is sent only once. Now the
+    next message also carries the click, and a callback that has begun runs to its end. On a busy server, threads begin
+    late.
     Relies on: the methods `AppSession.request_rerun` and `SafeSessionState.on_script_will_rerun`, which are replaced,
     `AppSession._scriptrunner`, `ScriptRunner._requests`, `ScriptRequests._rerun_data` and
     `SafeSessionState._yield_callback`.
     """
     request, call = AppSession.request_rerun, SafeSessionState.on_script_will_rerun
     deciding = Lock()
-    begun = WeakKeyDictionary[ScriptRequests, list[WidgetStates]]()  # the messages of a thread whose callbacks began
-    calling = WeakValueDictionary[str, Lock]()  # by session
+    begun = WeakKeyDictionary[ScriptRequests, list[WidgetStates]]()  # messages whose callbacks have begun, per thread
+    calling = WeakValueDictionary[str, Lock]()  # by session id
 
     def request_with_clicks(self: AppSession, client_state: ClientState | None) -> None:
         if client_state and self._scriptrunner and not client_state.is_auto_rerun:
@@ -225,7 +224,7 @@ def lose_no_clicks() -> None:
                 before = requests._rerun_data.widget_states
                 read = any(one is before for one in begun.get(requests, []))
                 clicks = [] if read or before is None else before.widgets
-                if clicks:  # of a fragment's, Streamlit would keep one message of each component
+                if clicks:  # in a fragment's run, Streamlit would keep one message per component
                     client_state.fragment_id = ""
                 if not client_state.fragment_id:
                     self._scriptrunner.request_stop()
@@ -233,7 +232,7 @@ def lose_no_clicks() -> None:
             for click in filter(_is_trigger, clicks):
                 if click.id not in sent:
                     client_state.widget_states.widgets.append(click)
-                elif click.json_trigger_value:  # what a component tells is a list
+                elif click.json_trigger_value:  # a component's trigger values are a list
                     _put_before(click, sent[click.id])
         request(self, client_state)
 
@@ -261,10 +260,10 @@ def lose_no_clicks() -> None:
 
 @cache
 def keep_texts_for_the_next_page() -> None:
-    """From now on a message for another page brings the texts that were typed in messages whose run it ends.
+    """Patch Streamlit so that texts typed just before another page is opened are not lost.
 
-    Streamlit's page sends a text as its field is left, then the page that was clicked, without the fields of the page
-    before. Where the second comes before the first was run, the text would be lost.
+    Streamlit's frontend sends a text when its field loses focus, then the page that was clicked, without the fields of
+    the previous page. If the second message comes before the first was run, it now also carries the text.
     Relies on: the method `AppSession.request_rerun`, which is replaced, and `AppSession._scriptrunner`.
     """
     request = AppSession.request_rerun
@@ -275,9 +274,9 @@ def keep_texts_for_the_next_page() -> None:
             widgets, page = client_state.widget_states.widgets, client_state.page_script_hash
             sent = {one.id: one for one in widgets if one.WhichOneof("value") == "string_value"}
             page_before, before, typed = last.get(self, (page, {}, {}))
-            typed = {} if self._scriptrunner is None else typed  # if no script runs, they were read
+            typed = {} if self._scriptrunner is None else typed  # if no script is running, they were read
             now = {name: one for name, one in sent.items() if one != before.get(name)}
-            typed = now | {name: one for name, one in typed.items() if name not in now}  # the latest first
+            typed = now | {name: one for name, one in typed.items() if name not in now}  # latest first
             if page != page_before:
                 widgets.extend(one for name, one in typed.items() if name not in sent)
             last[self] = page, sent, typed
@@ -288,7 +287,7 @@ def keep_texts_for_the_next_page() -> None:
 
 @cache
 def order_pages_once() -> None:
-    """From now on a script's position among the pages is read from its file name once, not in every run of every page.
+    """Patch Streamlit to parse a page's position from its file name once, not on every run of every page.
 
     Relies on: the function `script_runner.page_sort_key`, which is replaced.
     """
@@ -297,9 +296,9 @@ def order_pages_once() -> None:
 
 @cache
 def limit_uploads() -> None:
-    """From now on a session keeps its latest files alone, and one that has left during an upload gets no file more.
+    """Patch Streamlit to keep only a session's latest files, and none if the session ended during the upload.
 
-    Streamlit keeps whatever is sent to the address of uploads, whether or not the page has an uploader.
+    Streamlit keeps whatever is sent to its upload URL, whether or not the page has an uploader.
     Relies on: the method `MemoryUploadedFileManager.add_file`, which is replaced, `file_storage` and `remove_file`; and
     `Runtime.is_active_session`.
     """
@@ -307,7 +306,7 @@ def limit_uploads() -> None:
 
     def add_to_few(self: MemoryUploadedFileManager, session_id: str, file: UploadedFileRec) -> None:
         if not runtime.get_instance().is_active_session(session_id):
-            raise HTTPException(400)  # if the session has ended, nothing would ever remove it
+            raise HTTPException(400)  # after the session's end, nothing would ever remove it
         add(self, session_id, file)
         for old in list(self.file_storage[session_id])[:-MAX_UPLOADS]:
             self.remove_file(session_id, old)
@@ -317,15 +316,15 @@ def limit_uploads() -> None:
 
 @cache
 def make_downloads_in_turn() -> None:
-    """From now on a session's downloads are made one after the other, and none once its browser has left.
+    """Patch Streamlit to make a session's downloads one after another, and none after its browser has left.
 
-    Streamlit makes each in one of the few threads that all sessions share, first come, first served: those that one
-    session asks for would keep all others waiting.
+    Streamlit makes each in one of the few threads that all sessions share, first come, first served: the downloads of
+    one session would block all others.
     Relies on: the method `DeferredFileHandler.handle`, which is replaced, its being called in a task of its own, and
     asyncio.to_thread in it; and `Runtime.is_active_session`.
     """
     handle = DeferredFileHandler.handle
-    turns, any_turn = WeakValueDictionary[str, _Turn](), asyncio.Semaphore(MAX_MADE)  # of each session, of all
+    turns, any_turn = WeakValueDictionary[str, _Turn](), asyncio.Semaphore(MAX_MADE)  # per session; over all sessions
 
     async def handle_in_turn(
         self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
@@ -350,14 +349,14 @@ class _Turn(asyncio.Lock):
 
 
 def _is_trigger(sent: WidgetState) -> bool:
-    """Whether it is a click, or a component's message: sent once, as no choice is."""
+    """Whether this is a click or a component's trigger value, which are sent only once, unlike other values."""
     kind = sent.WhichOneof("value") or ""
     return kind.endswith("trigger_value") and bool(getattr(sent, kind))
 
 
 def _put_before(first: WidgetState, second: WidgetState) -> None:
-    """Let the second message of a component tell what the first did, too."""
-    with suppress(ValueError, RecursionError):  # what a browser sends may be anything
+    """Prepend the trigger values of a component's first message to those of its second."""
+    with suppress(ValueError, RecursionError):  # a browser may send anything
         told = [json.loads(one.json_trigger_value) for one in (first, second)]
         if all(isinstance(one, list) for one in told):
             second.json_trigger_value = json.dumps(told[0] + told[1])
@@ -367,15 +366,15 @@ def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
     widget, kind = states.widget_metadata.get(sent.id), sent.WhichOneof("value")
     if widget is None:
         return True
-    if kind is None:  # of a select box or a field that was emptied: Streamlit's page sends every row's choice as a list
+    if kind is None:  # an emptied select box or field; a row of options always sends its choice as a list
         return widget.max_array_length != 1
     chosen = [sent.string_value] if kind == "string_value" else []
     if kind == "int_value" and widget.value_type == "double_value":  # a whole number in a number field
         return True
     if kind == "string_array_value" and widget.max_array_length == 1:
         if len(sent.string_array_value.data) != 1:
-            return False  # a single-choice row: on our pages one is always chosen
-    elif kind == "string_array_value":  # of the row, Streamlit itself resolves what is no option in another language
+            return False  # a single-choice row: on Unmask's pages one option is always chosen
+    elif kind == "string_array_value":  # for such a row, Streamlit itself maps options of another language
         chosen = list(sent.string_array_value.data)
-    options = widget.formatted_options  # None where others may be typed
+    options = widget.formatted_options  # None if new options may be typed
     return kind == widget.value_type and (options is None or all(one in options for one in chosen))

@@ -1,6 +1,5 @@
 """The Bug clinic's controls, its link, its notes on the text; and the game "Spot the bug": a heatmap, four candidates,
-a hint, the answer and why, and the score of this session.
-"""
+a hint, the answer with an explanation, and the score of this session."""
 
 import secrets
 from dataclasses import replace
@@ -29,7 +28,7 @@ MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
 
 
 class ClinicLink(link.TextLink):
-    """This page's link. bug: the key of the chosen one. puzzle: the number of the game's."""
+    """The link of the Bug clinic. bug: the key of the chosen bug. puzzle: the number of the game's puzzle."""
 
     layer: link.Whole | None = None
     head: link.Whole | None = None
@@ -46,24 +45,24 @@ class ClinicLink(link.TextLink):
         st.session_state.linked_puzzle = linked.puzzle
         st.session_state.linked_bug = linked.bug if linked.head is not None else ""
         asked = st.session_state.spot["asked"] if "spot" in st.session_state else None
-        if asked is not None and linked.puzzle not in (None, asked.number):  # Back went to an earlier one
+        if asked is not None and linked.puzzle not in (None, asked.number):  # Back went to an earlier puzzle
             st.session_state.spot.update(first=linked.puzzle, asked=None, on=None)
         mode = linked.mode if linked.puzzle is None else "spot"
         return {"bug": linked.bug, "bug_title": BY_KEY[linked.bug].title, "bug_on": linked.bug_on, "mode": mode}
 
 
-NO_ANSWER: dict[str, Any] = {"bug": BUGS[0].key, "bug_on": True}  # in the links of the game
+NO_ANSWER: dict[str, Any] = {"bug": BUGS[0].key, "bug_on": True}  # overrides in the links of the game
 
 
 def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
-    """The text's lines as this page takes them, and as the model reads them. Raises ValueError where it cannot."""
+    """Return the text's lines as this page takes them, and tokenized. Raises ValueError if that is impossible."""
     lines = comparison.prepared(model, text)
     targets = comparison.targets_for(model, lines)
     return lines, run_view.tokenize(model, "\n".join(lines.lines), st.session_state.pad, targets)
 
 
 def notes(model: Model, text: Text) -> list[str]:
-    """A sentence for everything that is not as the user typed it."""
+    """Return a sentence for everything that is not as the user typed it."""
     found = []
     if text.added:
         added = N_("Row {row} was added (your first line and “{added}”), so that another row is padded to its length.")
@@ -105,9 +104,9 @@ def choose_bug() -> Bug:
 
 
 def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
-    """Another bug, model or text: choose the head that shows it best, where the chosen one does not show it.
+    """Choose the head that shows a bug best, for a new bug, model or text, unless the chosen head shows it.
 
-    Call after controls.nearest_head, before the head's own control is drawn; does nothing where a link names the head.
+    Call after controls.nearest_head, before the head's own control is drawn; does nothing if a link names the head.
     """
     state = st.session_state
     looked_at = (bug.key, now.run.key, now.row)
@@ -118,7 +117,7 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
     if linked or not pair.is_seen():
         return
     # how well each head shows the bug, 0 to 1: the mean over real tokens' rows of the largest change of a weight; of
-    # heads cut by view, whose cells are no pairs of tokens, the share of what it sees that is text and no padding
+    # heads cut by view, whose cells are not pairs of tokens, the share of their positions that is not padding
     keep, heads = now.run.queries.keep[now.row], run_view.shape_of(now)[1]
     if bug.key == "view":
         group = now.head(state.layer, 0).group
@@ -142,7 +141,7 @@ def game() -> dict[str, Any]:
 
 
 def ask(now: RunView) -> Puzzle | None:
-    """The puzzle on the row that is looked at; another text, row or model asks anew. None where too little shows."""
+    """Return the puzzle on the row shown; another text, row or model begins it anew. None if too few bugs show."""
     state = game()
     if state["on"] != (now.run.key, now.row):
         number = state["first"] if state["asked"] is None else state["asked"].number
@@ -157,7 +156,7 @@ def play(now: RunView, asked: Puzzle) -> None:
     state, bug = game(), BY_KEY[asked.bug]
 
     def answer(key: str) -> None:
-        if not state["answer"]:  # a second press counts no more
+        if not state["answer"]:  # a second press does not count
             state.update(answer=key, right=state["right"] + (key == bug.key), of=state["of"] + 1)
 
     def go_on() -> None:
@@ -220,7 +219,7 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
 def _apart(
     now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str, there: str, shown: HeadView
 ) -> str:
-    """How the heatmap shown differs from this head with the `other` candidate bug or, for "", without any."""
+    """Return how the heatmap shown differs from this head with the `other` candidate bug or, for "", without any."""
     keys = [key for key in (other, asked.bug) if key]
     same_tokens = "view" not in keys  # its rows and columns are parts of tokens
     named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])

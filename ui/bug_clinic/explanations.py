@@ -1,4 +1,4 @@
-"""A bug: what it is, its fix, its measured effect on this row; heatmaps with it and without; violated properties."""
+"""A bug explained: its fix, its measured effect on this row, heatmaps with it and without, and violated properties."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ from viz.palette import WIDE
 
 
 def code(bug: Bug) -> str:
-    """The wrong lines and their fix, as a diff."""
+    """Return the wrong lines and their fix, as a diff."""
     pairs = zip(bug.wrong.splitlines(), bug.right.splitlines(), strict=True)
     return "\n".join(f"  {wrong}" if wrong == right else f"- {wrong}\n+ {right}" for wrong, right in pairs)
 
@@ -44,7 +44,7 @@ def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, lay
     return [*said, *_on_the_loss(now, bug, pair, found, layer)]
 
 
-STAND_INS = {  # of bugs that a trained model can be shown with only through a stand-in
+STAND_INS = {  # notes on bugs that can be shown in a trained model only with a stand-in
     "unprojected": N_(
         "The inputs of {model}'s projections are not recorded: here its queries are used instead of all three."
     ),
@@ -151,7 +151,7 @@ def _on_the_loss(now: RunView, bug: Bug, pair: BugComparison, found: Examination
         return [together([*said, say("It was trained to predict the next one.")] if as_trained else said)]
     where = say("every layer") if not bug.first_layer else say("every layer after the first")
     if np.isnan(wrong) and not pair.change().any():
-        return []  # float16 cannot hold these scores, with the bug or without
+        return []  # float16 cannot represent these scores, with the bug or without
     if np.isnan(wrong):
         return [say("With the bug in {where}, NaN spreads to every token: the model predicts nothing.", where=where)]
     words = N_("With the bug in {where}, the mean loss of this row is **{wrong:.2f}** nats; without it, {right:.2f}.")
@@ -162,7 +162,7 @@ def _on_the_loss(now: RunView, bug: Bug, pair: BugComparison, found: Examination
 
 
 def _why(found: Examination, seen: torch.Tensor, *, lower: bool) -> str:
-    """Why the loss changed. seen: positions that attend to their targets; blocked ones may still count in a softmax."""
+    """Return why the loss changed. seen: positions that attend to their target; a softmax may count blocked ones."""
     if found.broken("target") and lower and seen.any():
         return say("It is lower, and the model can read the token that it must predict.")
     if found.broken("target") and not lower and seen.all():
@@ -175,13 +175,13 @@ def _why(found: Examination, seen: torch.Tensor, *, lower: bool) -> str:
     return ""
 
 
-ABOVE = 275  # pixels of what stands over the picture
+ABOVE = 275  # pixels above the picture
 
 
 def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, head: int) -> HeadView:
-    """The head's view: cells that the computation really blocked are hatched, in the colour of the responsible mask.
+    """Return the head's view: cells that are really blocked are hatched, in the colour of the responsible mask.
 
-    bug None: the right version.
+    bug None: the correct version.
     """
     blocked = stages.masked[head] == -torch.inf
     shown = now.head(layer, head)
@@ -212,7 +212,7 @@ def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, 
 
 
 def names(bug: Bug | None, head: int, heads: int, pieces: tuple[str, ...]) -> list[str]:
-    """The label of each row or column: a token or, if heads were cut by view alone, "token:part"."""
+    """Return the labels of rows or columns: tokens or, if heads were cut by view alone, "token:part" for each part."""
     if bug is None or bug.key != "view":
         return list(pieces)
     found = (part_at(head, position, heads, len(pieces)) for position in range(len(pieces)))
@@ -228,7 +228,7 @@ BOTH = N_(
 
 
 def draw_both(now: RunView, bug: Bug, wrong: HeadView, right: HeadView, *, nan: bool = False) -> None:
-    """Draw the head with the bug, the right version and the difference; the first alone if the bug makes rows of parts
+    """Draw the head with the bug, the correct version and the difference; only the first if the bug makes rows of parts
     of tokens. nan: with the bug, rows without an allowed key are NaN."""
     if bug.key == "view":
         draw_one(wrong, WITH_A_BUG)
@@ -248,7 +248,7 @@ def draw_both(now: RunView, bug: Bug, wrong: HeadView, right: HeadView, *, nan: 
 
 
 def draw_one(shown: HeadView, alt: str, *, room: str = "one") -> None:
-    """Draw one version. alt: WITH_A_BUG or CORRECT. room: "pair" where a comparison may take its place."""
+    """Draw one version. alt: WITH_A_BUG or CORRECT. room: "pair" if a comparison may replace it."""
     figure = cached_figure(head_figure, shown, dark=page.is_dark(), wide=WIDE if room == "pair" else 1)
     _show(figure, [shown], alt, float(shown.weights.max()), room)
 
@@ -266,7 +266,7 @@ STYLE = """
   .st-key-told pre { padding: .45rem .7rem; }
   .st-key-told code { font-size: .78rem; line-height: 1.35; }
 </style>
-"""  # so that law, mend and effect are in sight without scrolling
+"""  # so that the property, the fix and the effect are visible without scrolling
 
 
 def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> None:
@@ -291,7 +291,7 @@ def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination,
 
 
 def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:
-    """List the other laws that are broken and, folded, those that hold or could not be measured."""
+    """List the other properties that are violated and, in an expander, those that hold or could not be measured."""
     others = [(key, found.verdicts[key][0]) for key in LAWS if key != bug.law]
     broken = [_row(key, found) for key, verdict in others if verdict.broken]
     whole = [_row(key, found) for key, verdict in others if not verdict.broken]

@@ -1,4 +1,4 @@
-"""Circuits: what one head does on any token, and which heads read which, from the weights alone."""
+"""The Circuits page: what one head does on any token, and which heads read other heads, from the weights alone."""
 
 from functools import partial
 from typing import Literal
@@ -24,7 +24,7 @@ from viz import circuits as pictures
 from viz.html import fixed
 
 TOKENS = {"strongest": N_("with the largest effects"), "text": N_("of the text on the left")}
-MAX_TOKENS = 24  # most tokens of the text
+MAX_TOKENS = 24  # maximum number of tokens of the text
 HELP = N_(
     "A head's OV circuit says what attending to a token adds to the logits of the next token, its QK circuit which "
     "keys a query token prefers (Elhage et al. 2021). Both are computed from the weights and from each token alone: "
@@ -52,7 +52,7 @@ COMPOSITION = N_(
 
 
 class CircuitsLink(TextLink):
-    """This page's link."""
+    """The link of the Circuits page."""
 
     layer: Whole | None = None
     head: Whole | None = None
@@ -61,7 +61,7 @@ class CircuitsLink(TextLink):
 
 
 def show_head(model: Model, text: str, layer: int, head: int) -> str:
-    """Draw the two circuits side by side. Returns the sentence."""
+    """Draw the two circuits side by side. Returns the page's sentence."""
     chosen = one_of(say("Tokens"), TOKENS, "circuit_tokens", width="content", help=say(HELP))
     count = results.ask(tokens_compared, ModelRef.of(model))
     ids: tuple[int, ...] = ()

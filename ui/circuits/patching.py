@@ -1,4 +1,4 @@
-"""Compare: activations of one run put into the other, all heads, positions or paths in turn, and some together."""
+"""Activation patching on the Compare page: all heads, positions or paths in turn, and chosen ones together."""
 
 import re
 from collections.abc import Callable
@@ -61,7 +61,7 @@ FILE = N_(
     "A CSV file with columns a, b, answer and instead_of: texts with equal token counts, at most {most} pairs; of each "
     "answer, the first token is measured"
 )
-PAIR = {  # a model's to read
+PAIR = {  # texts for models, which are not translated
     "text": "The old man had a green bird and the old woman had a black horse. The green",  # not shown
     "b_text": "The old man had a black bird and the old woman had a green horse. The green",  # not shown
     "patch_answer": " bird",
@@ -69,12 +69,12 @@ PAIR = {  # a model's to read
     "differs": "text",
 }
 INPUTS, MAX_POSITIONS = ("q", "k", "v"), 64
-KINDS = {"h": "head", "a": "layer", "p": "position"}  # of patches in a link
+KINDS = {"h": "head", "a": "layer", "p": "position"}  # letters of patches in a link
 
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """From which run activations are taken, and into which; what each is called."""
+    """The run that activations are taken from (given), the run that they are put into (taking), and their names."""
 
     given: RunView
     taking: RunView
@@ -86,7 +86,7 @@ class Direction:
         return results.ask(of_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
 
     def patches(self, of: str, layer: int, query: int) -> list[Patch]:
-        """The patches of a layer: positions up to the query; or each head and, unless paths are patched, the layer."""
+        """Return a layer's patches: positions up to the query; or heads and, unless paths are patched, the layer."""
         if of == "positions":
             first = max(self.taking.real.start, query + 1 - MAX_POSITIONS)
             return [Patch("position", layer, place) for place in range(first, query + 1)]
@@ -94,17 +94,17 @@ class Direction:
         return heads if of in INPUTS else [*heads, Patch("layer", layer)]
 
     def effects(self, metric: PatchMetric, patches: list[Patch]) -> np.ndarray:
-        """The effect of each patch alone."""
+        """Return the effect of each patch alone."""
         found: np.ndarray = self.ask("effects", metric, tuple((one,) for one in patches))
         return found
 
     @property
     def shift(self) -> int:
-        """A token's position in the run that is patched, less that in B, which a link holds: padding may differ."""
+        """A token's position in the patched run minus that in B, which links contain: padding may differ."""
         return 0 if self.names[1] == "B" else self.taking.real.start - self.given.real.start
 
     def together(self) -> list[Patch]:
-        """The chosen patches that this run has: they may have been chosen with another text, padding or model."""
+        """Return the chosen patches that this run has: the text, padding or model may have changed since."""
         layers, heads = run_view.shape_of(self.taking)
         real = range(self.taking.real.start, self.taking.real.stop)
         has = lambda one: one.layer < layers and one.number in (real if one.kind == "position" else range(heads))  # noqa: E731
@@ -139,7 +139,7 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
     with guarded(), controls:
         chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
         asked = position - a.real.start + chosen.taking.real.start
-        first, second = chosen.ask("likeliest", asked)  # the default where nothing is typed
+        first, second = chosen.ask("likeliest", asked)  # the defaults for empty fields
         typed = [_typed(chosen.taking, say("Answer"), "patch_answer", first)]
         if state.patch_metric != "probability":
             typed.append(_typed(chosen.taking, say("Instead of"), "patch_instead", second))
@@ -158,7 +158,7 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
         cell = position - a.real.start, int(row.argmax())
         mask = replace(a.masks, drawn=(Stroke("block", *cell, *cell),), layers=(head[0],), heads=(head[1],))
         state.kept |= {"masks": mask.to_json()}
-        state.pop("kept_LabLink", None)  # so that the Mask Lab takes its masks from there again
+        state.pop("kept_LabLink", None)  # so that the Mask Lab reads its masks from `kept` again
         st.switch_page("pages/mask_lab.py")
 
 
@@ -167,7 +167,7 @@ def _directed(a: RunView, b: RunView) -> Direction:
 
 
 def _cannot(a: RunView, b: RunView, of: str) -> bool:
-    """Says why nothing can be patched; False where it can. The pairs of a file have texts of their own."""
+    """Whether nothing can be patched; shows the reason. The pairs of a file have their own texts."""
     lengths = {name: side.real.stop - side.real.start for name, side in (("a", a), ("b", b))}
     if a.model is not b.model:
         st.info(say("Patching needs one model: choose the same model for A and B."))
@@ -184,7 +184,7 @@ def _cannot(a: RunView, b: RunView, of: str) -> bool:
 
 
 def _typed(side: RunView, label: str, key: str, likeliest: int) -> list[int]:
-    """The tokens of what is typed; where nothing is, the likeliest."""
+    """Return the tokens of the typed text; by default, the likeliest one."""
     text = st.text_input(label, key=key, placeholder=side.model.label(likeliest), max_chars=40, width=130)
     return continuation_ids(side.model, text)[0] if text.strip() else [likeliest]
 
@@ -214,7 +214,7 @@ def _show_map(chosen: Direction, head: Head, metric: PatchMetric, of: str) -> No
         left_out = say(NOT_ALL, some=len(columns), count=count, first=first, last=metric.query)
     look: Any = {"chosen": frozenset(framed), "left_out": left_out}
     view = PatchView(values, rows, columns, _unit(metric), both, chosen.names, **look)
-    shift = chosen.shift  # no run: the page keeps the callback
+    shift = chosen.shift  # only a number: the callback outlives this run and must not keep a view in memory
 
     def toggle(row: int, column: int | None) -> None:
         chosen, patch = _patches(shift), grid[row][column or 0]
@@ -253,7 +253,7 @@ def _show_together(chosen: Direction, metric: PatchMetric) -> None:
 
 
 def _over_pairs(a: RunView, b: RunView) -> None:
-    """Draw mean and spread over the pairs of a file, each asked after its last token, under the masks of A and B."""
+    """Draw mean and spread over the pairs of a file, each measured after its last token, under the masks of A and B."""
     sent = uploader(say(FILE, most=MAX_PAIRS), ["csv"], key="patch_file", max_upload_size=1)
     if sent is None:
         return
@@ -273,7 +273,7 @@ def _over_pairs(a: RunView, b: RunView) -> None:
 
 
 def _runs_of(a: RunView, b: RunView, pair: dict[str, str]) -> tuple[Direction, PatchMetric]:
-    """The runs of a pair of texts. Raises ValueError for texts that are cut or not of one length, or equal answers."""
+    """Return the runs of a pair of texts. Raises ValueError if they are cut, differ in length or have equal answers."""
     batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
     lengths = dict(zip("ab", (one.ids.shape[1] for one in batches), strict=True))
     if any("".join(one.cut) for one in batches):
@@ -293,7 +293,7 @@ def _unit(metric: PatchMetric) -> str:
 
 
 def _patches(shift: int) -> list[Patch]:
-    """The chosen patches; anything else in the choice is ignored. shift: of the Direction."""
+    """Return the chosen patches; anything else in the choice is ignored. shift: of the Direction."""
     found = re.findall(r"([hap])(\d{1,3})\.(\d{1,5})", st.session_state.patches)
     numbered = ((KINDS[kind], int(layer), int(number) + shift * (kind == "p")) for kind, layer, number in found)
     return list(dict.fromkeys(Patch(*one) for one in numbered))  # type: ignore[arg-type]
@@ -306,7 +306,7 @@ def _write(patches: list[Patch], shift: int) -> None:
 
 
 def _column(side: RunView, one: Patch) -> str:
-    """The label of a patch within its layer."""
+    """Return the label of a patch within its layer."""
     if one.kind == "position":
         return f"{one.number}: {side.tokens[one.number]}" if one.number < len(side.tokens) else str(one.number)
     return f"H{one.number}" if one.kind == "head" else say("all")

@@ -1,4 +1,4 @@
-"""The page's parts: the numbers, the report, and an export opened again; and what they are of: one head of one run."""
+"""The Export page's parts: numbers, a report, and an export opened again; and their subject, one head of one run."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ from viz.sentence import LAYER_ONLY
 
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
-FileKind = tuple[str, str, Write, str]  # its name, its ending, what writes it, and what it holds
+FileKind = tuple[str, str, Write, str]  # name, file extension, function that writes it, help
 KINDS: tuple[FileKind, ...] = (
     ("NPZ", "npz", data.as_npz, N_("numpy.load: weights, scores, one array for each mask, and about.json.")),
     ("safetensors", "safetensors", data.as_safetensors, N_("The same arrays; about.json is in the file's metadata.")),
@@ -72,8 +72,8 @@ class ExportSubject:
         return batch.texts[self.now.row] if batch.source else ""
 
     def file_name(self, what: str) -> str:
-        """The name of a file, without an ending: the model, the attention if it has several, the head, the lifted
-        masks, whether in its layer only, and what the file holds."""
+        """Return the name of a file, without extension: the model, the attention if it has several, the head, the
+        lifted masks, whether in its layer only, and what the file contains."""
         model = re.sub(r"[^\w.-]+", "-", Path(self.now.model.name).name)
         _, masks = self._held_and_lifted(self.now.masks)
         lifted = (f"no-{mask}" for mask in masks)
@@ -97,32 +97,32 @@ class ExportSubject:
         return self.now.name(self.layer) if self.standard and self.now.masks != self.now.run.spec else ""
 
     def _held_and_lifted(self, spec: MaskSpec) -> tuple[list[str], list[str]]:
-        """The masks of spec that are on, of those that this attention can have, and those that are lifted; for
-        cross-attention in a model that was run again, in the decoder, too, which makes its queries."""
+        """Return the masks of spec that are on, of those that this attention can have, and those that are lifted; for
+        the cross-attention of a model that was re-run, those lifted in the decoder, too, which makes its queries."""
         held, lifted = controls.held_and_lifted(self.now.model, spec)
         available = self.now.head(*self.chosen).available
         rerun = self.now.run.attention == "cross" and self.now.masks == self.now.run.spec
         return [name for name in held if name in available], [name for name in lifted if rerun or name in available]
 
     def views(self) -> list[HeadView]:
-        """The whole head now and, if that differs, under the standard masks."""
+        """Return the whole head now and, if that differs, under the standard masks."""
         return [view.head(*self.chosen) for view in (self.now, self.standard) if view]
 
     def caption(self, what: str, how: Sequence[str]) -> str:
-        """A picture's caption, with all that is needed to make it again. what: what it shows; how: to read it."""
+        """Return a picture's caption, with all that reproduces it. what: its content; how: how to read it."""
         hashes = hash_of(self.text), self.target and hash_of(self.target)
         return caption(what, [merged_words(self.now.by), *how], masks=self.masks, hashes=hashes, version=version())
 
     def every(self) -> list[tuple[int, int]]:
-        """All heads, or an empty list if they are too many for one file."""
+        """Return all heads, or an empty list if they are too many for one file."""
         every = list(np.ndindex(*shape_of(self.now)))
         return every if fits(self.now.head(*self.chosen), len(every)) else []
 
     def export(self, which: Sequence[tuple[int, int]]) -> Export:
-        """The numbers of these heads, the chosen one among them."""
+        """Return the numbers of these heads, the chosen one among them."""
         row, batches = self.now.row, (self.now.run.queries, self.now.run.keys)
         queries, keys = self.now.tokens, self.now.key_tokens
-        of_tokens = self.now.by == "tokens"  # a word has no id
+        of_tokens = self.now.by == "tokens"  # merged tokens have no id
         query_ids, key_ids = (tuple(batch.ids[row].tolist()) if of_tokens else None for batch in batches)
         attention = self.now.run.attention
         about = About(
@@ -136,7 +136,7 @@ class ExportSubject:
 
 
 def report_of(subject: ExportSubject, link: str) -> str:
-    """HTML that needs no network: all heads of a view, this one first. link: to the same view in this app."""
+    """Return HTML that needs no network: all heads of a view, this one first. link: to the same view in this app."""
     now = subject.now
     found, survey = now.model.describe(), now.survey()
     batches = [one for one in (now.run.batch.source, now.run.batch) if one]
@@ -160,7 +160,7 @@ def report_of(subject: ExportSubject, link: str) -> str:
         masks=subject.masks,
         spec=now.masks.to_json() if subject.standard else "",
         versions=versions(),
-        text="\n→ ".join(filter(None, [one.read(now.row) for one in batches])),  # as unmask.report's
+        text="\n→ ".join(filter(None, [one.read(now.row) for one in batches])),  # as in unmask.report
         cut=together(
             filter(None, [*(cut_words(one.cut[now.row], now.model.context) for one in batches), merged_words(now.by)])
         ),
@@ -212,7 +212,7 @@ def numbers(subject: ExportSubject) -> None:
 
 
 def most_opened() -> int:
-    """The bytes of a file that this server takes from a user."""
+    """Return the maximum number of bytes of a file that a user can open here."""
     return min(data.MAX_BYTES, st.get_option("server.maxUploadSize") * 2**20)
 
 
@@ -229,7 +229,7 @@ def report(subject: ExportSubject) -> None:
 
 
 def opened() -> None:
-    """Draw an uploader, and the head that the uploaded file holds, which needs no model."""
+    """Draw an uploader, and the head in the uploaded file, which needs no model."""
 
     def taken() -> None:
         file = uploaded("take_export")

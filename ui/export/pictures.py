@@ -1,4 +1,4 @@
-"""What the user sees of a head or of all of them, as a picture for print."""
+"""Pictures for print of one head or of all heads."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,9 +23,9 @@ from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text
 from viz.heads.tokens import arcs_part, least_line, left_out, light_words, tokens_part
 
-FILES = {"every": "all-heads", "tokens": "text", "why": "score"}  # what a file's name calls a picture, if not its key
+FILES = {"every": "all-heads", "tokens": "text", "why": "score"}  # a picture's name in file names, if it is not its key
 Part = tuple[int, int]
-How = Callable[[], list[str]]  # sentences, in the language in which it is called
+How = Callable[[], list[str]]  # returns sentences, in the language set when it is called
 
 
 def show(subject: ExportSubject, part: Part) -> None:
@@ -136,7 +136,7 @@ def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
 
 
 def _rows(subject: ExportSubject, part: Part) -> tuple[list[HeadView], How]:
-    """The row of the query that the user chooses, now and under the standard masks, and a description of it."""
+    """Return the row of the chosen query, now and under the standard masks, and a function that describes it."""
     at = query.choose(subject.now)
     whole = subject.views()
     near = tokens_part(whole[0], part, at)
@@ -153,7 +153,7 @@ def _rows(subject: ExportSubject, part: Part) -> tuple[list[HeadView], How]:
 def _picture(
     subject: ExportSubject, draw: Callable[..., Sheet], of: tuple, view: HeadView, how: How, others: Sequence[int] = ()
 ) -> PrintedPicture:
-    """A picture of the chosen head, and of others of its layer. how: sentences on how to read it."""
+    """Return a picture of the chosen head, and of others of its layer. how: returns sentences on how to read it."""
 
     def caption() -> str:
         heads = say(", ").join(subject.now.name(subject.layer, head) for head in (subject.head, *others))

@@ -1,4 +1,4 @@
-"""A picture for print: what it says of itself, and its files, made when they are asked for."""
+"""A picture for print: its title and caption, and its files, which are made on request."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ SCALES = {"1×": 1, "2×": 2, "4×": 4}
 
 @dataclass(frozen=True, eq=False)
 class PrintedPicture:
-    """A picture, drawn by draw(paper, *of). title, caption: return its own, in the language that is set when they are
-    called. labels: of its tokens."""
+    """A picture, drawn by draw(paper, *of). title, caption: return the picture's, in the language that is set when they
+    are called. labels: of its tokens."""
 
     draw: Callable[..., Sheet]
     of: tuple[Any, ...]
@@ -29,14 +29,14 @@ class PrintedPicture:
     labels: list[str]
 
     def file(self, kind: str, scale: int = 1) -> bytes:
-        """The picture as a file of this kind, in a language that its fonts can write; made as a job, in turn with all
-        others and within their limits."""
+        """Return the picture as a file of this kind, in a language that its fonts support; made as a job, in turn with
+        all others and within their limits."""
         with spoken(language_of(kind)):
             paper = Paper(self.title(), self.caption(), kind, scale)
             return results.scheduler().ask(Job(file_of, (self.draw, paper, *self.of)), results.session())
 
     def preview(self) -> tuple[str, int]:
-        """The picture as SVG and its width in pixels, cached."""
+        """Return the picture as SVG and its width in pixels, cached."""
         return cached_figure(_preview, self.draw, Paper(self.title(), self.caption()), *self.of)
 
 
@@ -50,7 +50,7 @@ def offer(picture: PrintedPicture, name: str) -> None:
 
 
 def say_what_has_no_font(picture: PrintedPicture) -> None:
-    """Say which characters, and whether the user's language, this server's fonts cannot write."""
+    """Note which characters this server's fonts do not have, and whether they lack the user's language."""
     missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
     if missing:
         words = N_(

@@ -61,8 +61,8 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
             show_lifted(model, ids)
 
 
-EXACT = 1e-9  # the largest difference of a logit in float64 that is rounding
-MAX_COMPARED = 8  # most cached steps compared, from the end
+EXACT = 1e-9  # the largest difference of a logit in float64 that counts as rounding
+MAX_COMPARED = 8  # maximum number of cached steps compared, from the end
 STEP = N_(
     "With the cache, the step to token {count} lets 1 query attend to {count:,} keys: a mask [1, {count}] with "
     "{open:,} of {count:,} cells open. Without it, the step recomputes a square mask [{count}, {count}], {blocked:,} "
@@ -147,7 +147,7 @@ COUNTED = N_(
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """What was measured of one user's text. stopped: whether the user ended it early."""
+    """The measurements on one user's text. stopped: whether the user ended them early."""
 
     model: str
     ids: tuple[int, ...]
@@ -193,7 +193,7 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
         st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=anew)
 
 
-NOTICED = 1e-5  # a larger change is no rounding
+NOTICED = 1e-5  # a larger change is not rounding
 KEPT = N_(
     "Under the causal mask the newest token, “{newest}”, changes {changed} of the rows above it ({rows}): their "
     "weights differ by {weights}, the keys and values by {kept}. So the cached keys and values are still valid: a "
@@ -207,7 +207,7 @@ CHANGED = N_(
 
 
 def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
-    """Compare the rows before the newest in runs with and without its token, under the mask and without it."""
+    """Compare the rows above the newest in runs with and without its token, under the causal mask and without it."""
     switch, sentence = st.columns([1, 3.4], vertical_alignment="center")
     about = say("Applies only to this comparison; the text above is always generated with the causal mask.")
     causal = switch.toggle(say("Causal mask"), key="old_rows_causal", help=about)

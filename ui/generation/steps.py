@@ -1,4 +1,4 @@
-"""The part of the Generation page that plays: the text, the candidates for a token, the head that grows by a row."""
+"""The playing part of the Generation page: the text, the candidates for a token, and the head, which grows by a row."""
 
 import re
 from functools import partial
@@ -26,7 +26,7 @@ from viz.html import signs
 from viz.numbers import TOP
 from viz.palette import MARK
 
-MAX_ROWS = 64  # most rows of the heatmap
+MAX_ROWS = 64  # maximum number of rows of the heatmap
 # what changes with every token has a fixed height, so that nothing below it moves
 STYLE = f"""
 <style>
@@ -74,7 +74,7 @@ _growing = canvas("heatmap")
 
 
 def show(model: Model, sampling: Sampling, cache: bool, layer: int, head: int) -> None:
-    """Draw the part that plays: it reruns by itself while playing, and adds a token each time."""
+    """Draw the playing part: while playing, it reruns by itself, and adds a token each time."""
     playing = st.session_state.writing.playing
     st.html(css(STYLE))
     st.session_state.page_has_advanced = True
@@ -129,7 +129,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
 
 
 FULL = N_("The context is full: {model} reads at most {context:,} tokens here.")
-# of our own Transformers, whose positions are learned: where distances alone count, nothing changes
+# for Unmask's own Transformers, whose positions are learned: relative positions would not change
 DROPPING = N_(
     "Dropping the oldest token would make room, but all others would change position, and all keys and values would "
     "have to be recomputed."
@@ -187,7 +187,7 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int
         for rank, one in enumerate(shown):
             look: Any = {"type": "primary" if one.token == choice.token else "secondary", "width": "stretch"}
             press = partial(take, at, one.token, one.before)
-            label = re.sub(r"^(\d+)([.)])", r"\1\\\2", escaped(one.label)) or "␀"  # no numbered list
+            label = re.sub(r"^(\d+)([.)])", r"\1\\\2", escaped(one.label)) or "␀"  # not a list in Markdown
             st.button(label, key=f"candidate_{rank}", disabled=not free, on_click=press, **look)
     filled = say("the sampled token") if index is None else say("the token in the text")
     if writing.playing:

@@ -1,4 +1,4 @@
-"""The generated text, which is plain data in st.session_state.writing; its controls, its link, and how it grows."""
+"""The generated text, which is plain data in st.session_state.writing: its controls, its link, and its growth."""
 
 import time
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from ui import link, results
 from ui.markdown import escaped
 from ui.run_view import RunView
 
-SECONDS = 0.4  # seconds from token to token while it plays
+SECONDS = 0.4  # seconds from token to token while playing
 LEFT_ALONE = 30  # seconds without a new token after which a playing text is paused: its page was left
-NEXT = -1  # the shown choice is that of the next token
+NEXT = -1  # the candidates shown are those for the next token
 MAX_SEED = 999_999
 MAX_K = 100_000
 NO_DECODER = N_(
@@ -33,7 +33,7 @@ Hundredths = AfterValidator(lambda number: round(number, 2))
 
 
 class GenerationLink(link.TextLink):
-    """This page's link; a number out of range gets its default."""
+    """The link of the Generation page. A number out of range gets its default."""
 
     layer: link.Whole | None = None
     head: link.Whole | None = None
@@ -48,9 +48,9 @@ class GenerationLink(link.TextLink):
 
 @dataclass(frozen=True)
 class Writing:
-    """One user's text. model: the key of the model that writes it.
+    """The generated text of one user. model: the key of the model that writes it.
 
-    chances: how likely the model found each written token, 0 to 1. due: whether a step is asked for and not yet taken.
+    chances: the probability of each written token, 0 to 1. due: whether a step was requested and is not yet taken.
     last: when the newest token was written, in seconds of time.monotonic.
     """
 
@@ -65,11 +65,11 @@ class Writing:
         return replace(self, path=self.path.plus(token), chances=(*self.chances, chance))
 
     def instead(self, index: int, token: int, chance: float) -> "Writing":
-        """The text up to written token number `index`, with another token there that the user chose."""
+        """Return the text up to written token number `index`, with the token there that the user chose instead."""
         return replace(self, path=self.path.instead(index, token), chances=(*self.chances[:index], chance))
 
     def cut(self, written: int) -> "Writing":
-        """The text with only the first `written` of its written tokens."""
+        """Return the text with only the first `written` of its written tokens."""
         return replace(self, path=self.path.cut(written), chances=self.chances[:written])
 
 
@@ -89,7 +89,7 @@ def begin(model: Model, text: str) -> list[str]:
         )
         notes.append(left_out)
     prompt, cut = tuple(batch.ids[0, : batch.ids.shape[1] - model.added_after].tolist()), len(batch.cut[0])
-    if cut and len(prompt) < model.context:  # room for as many tokens as are added behind a text
+    if cut and len(prompt) < model.context:  # there is room only for the tokens that are added after a text
         notes.append(escaped(translated(cut_words(batch.cut[0], model.context))))
     elif cut:
         full = say_count(
@@ -104,7 +104,7 @@ def begin(model: Model, text: str) -> list[str]:
     writing, state = st.session_state.get("writing"), st.session_state
     if state.get("writing_lost"):
         notes.append(say("The server no longer has this session: text generated in it starts over from the prompt."))
-    # said by the next run: it takes the click that came with what was lost (widgets.end_page)
+    # noted in the next run, which takes the click that came with the lost state (widgets.end_page)
     state.writing_lost = writing is None and bool(state.get("brought"))
     if writing is None or (writing.model, writing.path.prompt) != (model.key, prompt):
         writing = Writing(model.key, Continuation(prompt))
@@ -140,7 +140,7 @@ SAMPLING_HELP = {
 def choose_sampling(model: Model) -> tuple[Sampling, bool]:
     """Let the user choose how a token is sampled and whether the cache is on; it is off for a model without one."""
     about: dict[str, Any] = {key: {"key": key, "help": say(words)} for key, words in SAMPLING_HELP.items()}
-    narrow = 160  # pixels: where there is more, Streamlit writes "Press Enter to apply" over the number
+    narrow = 160  # pixels: in a wider field, Streamlit draws "Press Enter to apply" over the number
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         temperature = st.slider(say("Temperature"), 0.0, 2.0, step=0.05, **about["temperature"])
         top_k = st.number_input(say("Top-k"), 0, MAX_K, step=1, width=narrow, **about["top_k"])
@@ -176,7 +176,7 @@ def halt() -> None:
 
 
 def take(index: int, token: int, chance: float) -> None:
-    """Go on with another token as the written token number `index`."""
+    """Replace written token number `index` by another one, and continue from there."""
     _set(st.session_state.writing.instead(index, token, chance))
 
 
@@ -190,12 +190,12 @@ def _set(writing: Writing) -> None:
 
 
 def look_at(model: Model, path: Continuation, cache: bool) -> RunView:
-    """The run of the text so far, by one cached step where the cache is on."""
+    """Return the run of the text so far, extended by one cached step if the cache is on."""
     batch, ref = kv_cache.batch_of(model, path.ids), ModelRef.of(model)
     if not cache:
         return RunView(model, RunRef(ref, batch, model.standard), model.standard, 0)
     run = GrownRunRef(ref, batch, model.standard, prompt=len(path.prompt))
-    newest, before = st.session_state.get("grown", (None, None))  # the traces of this user's last two texts, by key
+    newest, before = st.session_state.get("grown", (None, None))  # keys of the traces of this user's last two texts
     if newest != run.trace_key:
         newest, before = run.trace_key, newest
     st.session_state.grown = newest, before
@@ -203,8 +203,8 @@ def look_at(model: Model, path: Continuation, cache: bool) -> RunView:
 
 
 def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
-    """Write the token that is due, by a press of Step or by time while playing: one at the most. Raises what a run
-    raises."""
+    """Write the token that is due, if any, after a press of Step or by time while playing: at most one. Raises what a
+    run raises."""
     writing: Writing = st.session_state.writing
     due = writing.due or (writing.playing and time.monotonic() - writing.last > 0.75 * SECONDS)
     if due and writing.path.room(model.context):
@@ -218,7 +218,7 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
 
 
 def choice_of(now: RunView, path: Continuation, sampling: Sampling, index: int | None) -> generation.SampledToken:
-    """What is sampled at one position: for the written token number `index`, or None for the next one."""
+    """Return what is sampled at one position: for written token number `index`, or None for the next one."""
     position = len(path.prompt) + (len(path.written) if index is None else index)
     logits = results.ask(logits_at, now.run, 0, position - 1)
     choice = generation.draw(logits, sampling, position)

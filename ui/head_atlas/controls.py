@@ -1,6 +1,5 @@
-"""The Head atlas's controls, its link, the scatter; and the atlas that is asked for: found, or measured text after text
-while the page shows what there is so far.
-"""
+"""The Head atlas's controls, link and scatter plot; and its atlas, which is cached or measured text after text while
+the page shows the results so far."""
 
 import hashlib
 import time
@@ -33,7 +32,7 @@ from viz.numbers import whole_percent
 
 
 def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
-    """Draw the scatter; a click on a point chooses its head. Returns False if no head has a value for a measure."""
+    """Draw the scatter plot; a clicked point chooses its head. Returns False if no head has a value for a measure."""
     nowhere = [name for name in dict.fromkeys((x, y)) if np.isnan(atlas.measure(name)).all()]
     if nowhere:
         none = N_("No head has a value for {measures} on these texts: choose another measure, or other texts.")
@@ -62,7 +61,7 @@ _Masked: Any = with_masks(TextLink, but="padding")
 
 
 class AtlasLink(_Masked):
-    """This page's link. A file is in no link: whoever opens it is shown the sample."""
+    """The link of the Head atlas. It contains no file: whoever opens it gets the sample texts."""
 
     model_config = shortened("atlas_")
     layer: Whole | None = None
@@ -70,15 +69,15 @@ class AtlasLink(_Masked):
     atlas_source: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
     atlas_x: AxisName = FIRST_X
     atlas_y: AxisName = FIRST_Y
-    atlas_by: MeasureName | None = None  # None: what the head does most
+    atlas_by: MeasureName | None = None  # None: the measure that the head is named after
     atlas_section: Literal[*SECTIONS] = "examples"  # type: ignore[valid-type]
-    atlas_looks: Marks = None  # the positions that the finder's user marked; None: those marked until then
+    atlas_looks: Marks = None  # query positions marked by the user; None: the default marks
     atlas_at: Marks = None
     atlas_back: Annotated[int, BeforeValidator(lambda value: max(min(int(value), 512), -512))] = 2
 
 
 def share(model: Model, text: str) -> None:
-    """Keep the URL true to the page, and offer links. Marks made in other tokens are dropped."""
+    """Write the page's choices to the URL, and offer links. Marks made in other tokens are dropped."""
     here = (model.key, first_line(text))
     if st.session_state.get("atlas_marked", (here,))[0] != here:
         st.session_state.atlas_looks = st.session_state.atlas_at = None
@@ -95,13 +94,13 @@ def words(name: str) -> str:
 
 
 MAX_SECONDS = 600.0  # seconds of one measurement before the user must continue it
-SHOW_EVERY = 1.5  # seconds of measuring between two pictures of what there is so far
+SHOW_EVERY = 1.5  # seconds of measuring between two updates of the page
 
 
 @dataclass(eq=False)
 class GrowingAtlas:
-    """The atlas that a session measures. done: units in progress. seconds: measured since it was begun or continued.
-    stopped: why, "" while it is measured."""
+    """An atlas that a session is measuring. done: number of units in `progress`. seconds: measured since it was begun
+    or continued. stopped: the reason, "" while it is measured."""
 
     key: Hashable
     units: list[texts.Unit]
@@ -129,7 +128,7 @@ class GrowingAtlas:
 
 
 def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list[texts.Unit]]]:
-    """The part of a cache key for the texts, and a function that reads them. Ends the page if there are none yet."""
+    """Return the texts' part of a cache key, and a function that reads them. Ends the page if there are none yet."""
     if chosen == "sample":
         return chosen, texts.units_of_sample
     if chosen == "random":
@@ -155,15 +154,15 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
 def find(
     model: Model, source_key: str, read: Callable[[], list[texts.Unit]], masks: MaskSpec
 ) -> tuple[Atlas, Callable[[], object]]:
-    """The atlas, or what there is of it so far under a bar with its progress; and a function to call when the page is
-    drawn, which measures more and draws the page again.
+    """Return the atlas, or its results so far, drawing a progress bar; and a function to call at the end of the page,
+    which measures more and reruns the page.
 
     Raises ValueError for texts that cannot be read, and for a model that has no atlas.
     """
     check(model, masks)
     length, state = row_length(model), st.session_state
     key = ("atlas", model.key, source_key, digest(masks.to_json()), length)
-    found = results.result_cache().find(key)  # numbers alone: what was measured in one language is shown in every other
+    found = results.result_cache().find(key)  # numbers only, which are valid in every language
     if found is not None:
         return found, lambda: None
     growing: GrowingAtlas | None = state.get("atlas_growing")

@@ -1,6 +1,5 @@
-"""The Head atlas below its scatter: that for print, examples of the chosen head, the table of all heads; heads found by
-how far back they look, or by tokens that the user marks in a sentence.
-"""
+"""The Head atlas below its scatter plot: the plot for print, examples of the chosen head, the table of all heads, and
+heads found by distance, or by tokens that the user marks in a sentence."""
 
 from typing import Any
 
@@ -34,7 +33,7 @@ TEXTS = {
 
 
 def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: str, chosen: tuple[int, int]) -> None:
-    """Offer the scatter as files, in a popover: they are made on request. texts: a key of TEXTS."""
+    """Offer the scatter plot as files, in a popover; they are made on request. texts: a key of TEXTS."""
     slot = st.popover(say("Picture for print"), icon=":material/image:", key="atlas_picture", on_change="rerun")
     if not slot.open:
         return
@@ -116,7 +115,7 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
         for name, one in EVERY_MEASURE.items()
     }
     columns |= {name: st.column_config.Column(say(title)) for name, title in HEAD_COLUMNS.items()}
-    columns["called"]["width"] = "medium"  # else as wide as what the first heads are called
+    columns["called"]["width"] = "medium"  # else as wide as the names of the first heads
     shown = frame.assign(called=[called(atlas, head) for head in np.ndindex(atlas.layers, atlas.heads)])
     look: Any = {"hide_index": True, "column_config": columns, "height": 420, "selection_mode": "single-row"}
 
@@ -133,7 +132,7 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
         download(say("The examples as Parquet"), some, f"{name}.examples.parquet")
 
 
-MAX_SHOWN = 10  # most heads listed
+MAX_SHOWN = 10  # maximum number of heads listed
 MAX_MARKED = 48  # tokens of the text that can be marked
 
 
@@ -166,7 +165,7 @@ def by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     )
     st.caption(say(words, count=len(pieces)))
     shown = [escaped(piece.replace("·", " ").strip() or piece) for piece in pieces]
-    # repeated tokens get their positions: of several pills with one label Streamlit knows only the last
+    # repeated tokens get their positions: of pills with the same label, Streamlit recognizes only the last
     labels = [f"{one} ({position})" if shown.count(one) > 1 else one for position, one in enumerate(shown)]
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
 
@@ -192,8 +191,8 @@ def by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
 
 
 def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
-    """For a new model or text, mark what a link marks; else its last token, and the token that followed the previous
-    occurrence of that one, or the token before it."""
+    """Set the marks for a new model or text: those of a link; else, as the query, the last token and, as the key, the
+    token that followed its previous occurrence, or the token before it."""
     state = st.session_state
     marked, looks, at = state.get("atlas_marked", (tokens_of, None, None))
     if marked == tokens_of and (looks, at) == (state.atlas_looks, state.atlas_at) and "atlas_queries" in state:

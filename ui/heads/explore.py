@@ -1,4 +1,4 @@
-"""What Explore shows of a text: switches of masks, all heads, one head large, the predictions and the leaks."""
+"""The content of Explore: mask switches, all heads, one large head, the predictions and the leaks."""
 
 import math
 from dataclasses import replace
@@ -27,7 +27,7 @@ from viz.sentence import loss_words, misled, prediction_words, sentence
 
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
-    """Draw the heads, and the page's link in the sidebar; runs as a fragment. row: which of the texts is shown."""
+    """Draw the heads, and the page's link in the sidebar; runs as a fragment. row: the index of the text shown."""
     model, batch = controls.keep(), reading.batch
     title, switches = st.columns([1, 1.8], vertical_alignment="center")
     with switches:
@@ -48,7 +48,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         with asked_slot, guarded(say("Running both …")):
             spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head, by)
 
-    hidden = spec != chosen  # while a question is asked: the standard run may be the answer
+    hidden = spec != chosen  # while a question is open, as the standard run may be its answer
     changed = spec != model.standard and not hidden
     with sentence_slot, guarded(say("Running {model} …", model=explain.title_of(model))):
         only_layer = layer if scope == "layer" else None

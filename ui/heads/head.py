@@ -1,4 +1,4 @@
-"""The large picture of a head on a page: as large as its column and the window let it be, with or without padding."""
+"""The large picture of a head, as large as its column and the window allow, with or without padding."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,9 +19,8 @@ from viz.palette import TWO, WIDE
 
 
 def canvas(view: str) -> Callable[..., None]:
-    """The component of a view in VIEWS, called with data (its packet), key, tables (a function that makes its numbers
-    on request) and a callback for each trigger, on_pick_change=…: Streamlit ignores a trigger without one.
-    """
+    """Return the component of a view in VIEWS, called with data (its packet), key, tables (a function that makes its
+    numbers on request) and a callback for each trigger, on_pick_change=…: Streamlit ignores a trigger without one."""
     component = st.components.v2.component(
         f"unmask_{view}",
         html=f'<div class="view {view} in_app"></div>',
@@ -37,7 +36,7 @@ def canvas(view: str) -> Callable[..., None]:
 
 
 OnPick = Callable[[int, int | None], None]
-ABOVE = 195  # pixels over the picture as a page opens
+ABOVE = 195  # pixels above the picture on page load
 ROOMS = {"pair": WIDE, "one": 1, "two": TWO}  # a picture's width in multiples of its side, without margins
 MIN_SIDE = "11.5rem"  # a picture's side, without its margins
 ROOM = """<style>
@@ -52,8 +51,8 @@ ROOM = """<style>
   @media (max-width: 640px) { .st-key-pair_head_figure { --least: 7.5rem; } } /* its colour bars are in sight */
   @media (min-width: 641px) { /* a column that is narrower than its picture at the least takes a row of its own */
     $column:has(.PLACE) { SIZES min-width: min(100%, var(--least, MIN_SIDE) * var(--sides) + var(--across)); } }
-</style>"""  # by the container's own class: with [class*=…] a browser restyles all inside whatever changes its class
-MIN_OWN = 1 / 3  # share of a row's positions: with fewer real tokens, padding is hidden at first
+</style>"""  # by the container's own class: with [class*=…] a browser restyles all inside whenever its class changes
+MIN_OWN = 1 / 3  # share of a row's positions: with fewer real tokens, padding is hidden by default
 
 
 def choose_query(position: int, key: int | None) -> None:
@@ -75,13 +74,13 @@ def show(
     on_pick: OnPick | None = choose_query,
     moves: query.Moves | None = None,
 ) -> None:
-    """Draw one of viz.head's figures in the room there is.
+    """Draw one of viz.head's figures as large as the page allows.
 
-    room: "pair" for a figure that a comparison may take the place of, "two" for two large pictures, else "one".
-    above: pixels over it as the page opens. tall: a picture's height in widths, at most 1. zooms: zooming in is the
-    choice "zoom", of a page that draws that part alone (`zoomed`): so it is exact, and stays when a mask is flipped.
-    on_pick: what a click on a cell does with the positions of its row and of its column. moves: how keys move the
-    query, whose row the figure frames.
+    room: "pair" for a figure that a comparison may replace, "two" for two large pictures, else "one". above: pixels
+    above it on page load. tall: a picture's height in widths, at most 1. zooms: zooming in sets the choice "zoom" of a
+    page that draws only that part (`zoomed`): so it is exact, and is kept when a mask is flipped. on_pick: called on a
+    click with the positions of the cell's row and column. moves: how arrow keys move the query, whose row the figure
+    frames.
     """
     margin = figure.layout.margin
     make_room(room, key, {side: margin[side] for side in "lrtb"}, above, tall)
@@ -92,9 +91,9 @@ def show(
 
 
 def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: float = 1) -> None:
-    """Set the size of a picture in the container "{room}_{key}"; arguments as `show`'s. margin: around it, in pixels.
+    """Set the size of a picture in the container "{room}_{key}"; arguments as in `show`. margin: around it, in pixels.
 
-    Lessons set --least, its least side.
+    Lessons set --least, its minimum side.
     """
     across, down = margin["l"] + margin["r"], margin["t"] + margin["b"]
     sizes = f"--above: {above}px; --across: {across}px; --down: {down}px; --tall: {tall:.4f}; --sides: {ROOMS[room]};"
@@ -103,7 +102,7 @@ def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: 
 
 
 def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> dict[str, Any]:
-    """The callbacks for page.chart of this key; arguments as `show`'s. A click on a bar gives a position and None."""
+    """Return the callbacks for page.chart of this key; arguments as in `show`. A bar that is clicked has no key."""
 
     def take_pick() -> None:
         sent = component_value(key).get("pick")
@@ -120,7 +119,7 @@ def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_quer
 
 
 def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The rows and columns to show of those given, each [begin, end): the choice "zoom".
+    """Return the rows and columns to show of those given, each [begin, end), by the choice "zoom".
 
     Draws a button that zooms out if the user has zoomed in.
     """
@@ -140,10 +139,10 @@ def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, 
 
 
 def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) -> tuple[int, int]:
-    """The positions to show, [begin, end): padding is left out unless the user asks for it.
+    """Return the positions to show, [begin, end): all or, if padding is hidden, those that are not padding.
 
-    keep: bool [T], the row's own tokens. masked: whether padding is masked; then it is hidden at first if the row's own
-    tokens are few beside it. Draws the switch if the row has padding.
+    keep: bool [T], the tokens that are not padding. masked: whether padding is masked; only then is it hidden by
+    default, if the tokens are few beside it. Draws the switch if the row has padding.
     """
     own = np.flatnonzero(keep)
     if keep.all() or not len(own):

@@ -1,4 +1,4 @@
-"""The overview of all heads as a component: bytes in, the picked head out."""
+"""The overview of all heads, a component that gets bytes and sends the picked head."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,13 +18,13 @@ from ui.widgets import component_value, wholes
 from viz.figure_table import measures_tables
 from viz.heads.overview import TITLES, overview_packet
 
-MOMENT = 600_000  # weights of all heads, 36 of 128 tokens: so many are surveyed in about ten milliseconds
+MOMENT = 600_000  # weights of all heads (36, at 128 tokens) that are surveyed in about ten milliseconds
 
 _component = canvas("overview")
 
 
 def survey(slot: DeltaGenerator, views: Sequence[RunView], layer: int, head: int) -> list[Survey]:
-    """Survey all heads of each view, and draw those of the first in its slot, this one as the chosen one."""
+    """Survey all heads of each view, and draw those of the first in its slot, with this one as the chosen one."""
     with slot, guarded(say("Checking every head …")):
         found = [view.survey() for view in views]
         show(views[0], found[0], layer, head, (st.session_state.dim or "", st.session_state.dim_sorted))
@@ -36,8 +36,8 @@ def survey(slot: DeltaGenerator, views: Sequence[RunView], layer: int, head: int
 def show(
     now: RunView, found: Survey, layer: int, head: int, by: tuple[str, bool] | None = None, key: str = "overview"
 ) -> None:
-    """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
-    rerun, what dims heads to .dim and .dim_sorted. by: as overview_packet's."""
+    """Draw every head, with this one as the chosen one. A pick sets st.session_state.layer and .head before the next
+    rerun, the measure that dims heads .dim and .dim_sorted. by: as in overview_packet."""
 
     def picked() -> None:
         pick, by = wholes(component_value(key).get("pick"), 2), component_value(key).get("by")
@@ -53,6 +53,6 @@ def show(
 
 
 def packet(now: RunView, found: Survey, layer: int, head: int, by: tuple[str, bool] | None = None) -> bytes:
-    """Every head for the component; arguments as `show`'s."""
+    """Return the component's data for every head; arguments as in `show`."""
     heads: Any = {"layer": layer, "head": head, "numbers": now.layer_numbers, "measures": found.marked, "by": by}
     return cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)

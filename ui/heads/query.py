@@ -1,5 +1,5 @@
-"""Which query, a row of the heatmap, a page looks at: the choice "query" in its link; None is the row's last token.
-Which key: the choice "key"; None is the heaviest of the query's. And several queries together."""
+"""The choices "query", "key" and "span" of a page. A query of None is the row's last token, a key of None the one with
+the query's largest weight; a span is several queries together."""
 
 import re
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ _listener = st.components.v2.component(
 )
 
 MOVES = N_("{what}: up and down arrow keys move the query, {query}.")
-NAMED = 64  # tokens to either side that the browser can name before the page has answered
+NAMED = 64  # tokens to either side whose labels the browser has before the page responds
 
 
 @dataclass(frozen=True)
 class Moves:
-    """How keys move the query. query: the position to move from. among: the positions to move to, [begin, end).
+    """How arrow keys move the query. query: the position to move from. among: the positions to move to, [begin, end).
     labels: a token for each position of the text."""
 
     query: int
@@ -42,12 +42,12 @@ class Moves:
 def hear(
     container: str, what: str, moves: Moves, *, role: Literal["application", "group"] = "group", framed: bool = False
 ) -> None:
-    """Make the container named `container` focusable and, while it has the focus, let keys move the choice "query".
+    """Make the container named `container` focusable; while it has the focus, arrow keys move the choice "query".
 
-    what: the container's name for who cannot see it. role: "application" of a picture, "group" of what can be read.
-    framed: whether it is a heatmap that frames the query's row.
+    what: the container's accessible name. role: "application" for a picture, "group" for readable content. framed:
+    whether it is a heatmap that frames the query's row.
     """
-    listener_key = f"listening_keys_{container}"  # by this name it is out of sight (ui/page.py)
+    listener_key = f"listening_keys_{container}"  # CSS hides keys that begin with "listening_" (ui/page.py)
     first = max(moves.query - NAMED, 0)
     props = {
         "place": f"st-key-{container}",
@@ -63,7 +63,7 @@ def hear(
 
 
 def take(key: str) -> None:
-    """Set the choice "query" to the position that the component under this key sent."""
+    """Set the choice "query" to the position that the component with this key sent."""
     position = whole(component_value(key).get("query"))
     if position is not None:
         st.session_state.query = position
@@ -73,9 +73,9 @@ HELP = N_("The token that attends: a row of the heatmap. Sentences about a singl
 
 
 def chosen(now: RunView) -> int:
-    """The position of the query that the user picked, the row's last real token until then.
+    """Return the position of the query that the user picked; by default, the row's last real token.
 
-    A click on a picture chooses one, by setting "query" in its callback.
+    A click on a picture picks one, by setting "query" in its callback.
     """
     query = st.session_state.get("query")
     if not isinstance(query, int) or not 0 <= query < len(now.tokens):
@@ -90,30 +90,30 @@ def choose(now: RunView) -> int:
 
 
 def picked() -> int | None:
-    """The query that the user picked, whose row is framed; None until then."""
+    """Return the query that the user picked, whose row is framed; None until then."""
     chosen: int | None = st.session_state.get("query")
     return chosen
 
 
 def token(now: RunView) -> int | None:
-    """The token of the query that the user picked, its last one if merged; None until then."""
+    """Return the token of the query that the user picked, its last one if merged; None until then."""
     position = picked()
     return None if position is None else now.last_token(position)
 
 
 def moves(now: RunView, part: tuple[int, int]) -> Moves:
-    """How keys move the query among the positions of a part, [begin, end)."""
+    """Return how arrow keys move the query among the positions of a part, [begin, end)."""
     pieces = now.tokens
     return Moves(chosen(now), (part[0], min(part[1], len(pieces))), pieces)
 
 
 def predicting(now: RunView, query: int) -> int | None:
-    """The query's token in the predicted text, its last one if merged; None if queries are of another text."""
+    """Return the query's token in the predicted text, its last one if merged; None if queries are of another text."""
     return now.last_token(query) if now.run.queries is now.run.batch else None
 
 
 def chosen_key(view: HeadView, query: int) -> int:
-    """The position looked at: the one that the user picked, the heaviest of the query's until then."""
+    """Return the key position that the user picked; by default, the one with the query's largest weight."""
     picked = st.session_state.get("key")
     if isinstance(picked, int) and 0 <= picked < len(view.keys):
         return picked
@@ -131,7 +131,7 @@ SPAN_HELP = N_("Positions of queries: 3-7, or 2,5,9. Drag over rows of the heatm
 
 
 def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
-    """The queries of a span: those typed, else the rows zoomed into, else all real ones of the part shown."""
+    """Let the user choose several queries. Returns those typed, else the rows zoomed into, else all real ones shown."""
     count, real = len(now.tokens), now.real
     typed = [one for one in read_span(st.session_state.get("span") or "") if one < count]
     zoom = re.fullmatch(ZOOM, st.session_state.get("zoom") or "")
@@ -159,14 +159,14 @@ def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
 def span_row(
     now: RunView, views: Sequence[HeadView], place: tuple[int, int], queries: list[int], how: Literal["mean", "sum"]
 ) -> BarRow:
-    """What these queries attend to together, in views of a head now and, if it differs, as standard."""
+    """Return the combined weights of these queries, in views of a head now and, if it differs, as standard."""
     key = ("span", place, tuple(queries), how)
     made = [now.kept((*key, number), partial(over_queries, view, queries, how)) for number, view in enumerate(views)]
     return BarRow(made[0], made[1] if len(made) > 1 else None)
 
 
 def read_span(typed: str) -> list[int]:
-    """ "3-5,9" -> [3, 4, 5, 9]"""
+    """Parse positions: "3-5,9" -> [3, 4, 5, 9]."""
     found: list[int] = []
     for one in filter(None, typed.split(",")):
         first, _, last = one.partition("-")

@@ -1,4 +1,4 @@
-"""The chosen head in one row of views, one at a time: the others are neither computed nor sent."""
+"""The views of the chosen head, one at a time: the others are neither computed nor sent."""
 
 import re
 from collections.abc import Callable
@@ -43,15 +43,15 @@ from viz.heatmap import margin
 from viz.html import paragraph, signed
 from viz.palette import WIDE
 
-OF_TOKENS = ("carried", "why")  # these views show single tokens
+OF_TOKENS = ("carried", "why")  # views of single tokens, which are not offered when tokens are merged
 
 
 @dataclass(frozen=True, eq=False)
 class ChosenHead:
-    """view, standard: the whole head under the current and under the standard masks, the same where nothing is changed.
+    """The head to draw. view, standard: the whole head under the current and the standard masks, the same if unchanged.
 
-    name: the head's, "L3 H2"; layer, head: as the run counts them. part: the positions shown large, from one up to,
-    without, another. moves: how keys move the query.
+    name: the head's, "L3 H2"; layer, head: as the run counts them. part: the positions shown large, [begin, end).
+    moves: how arrow keys move the query.
     """
 
     now: RunView
@@ -64,7 +64,7 @@ class ChosenHead:
     moves: Moves
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """function(model, trace, row, *arguments) of model/, remembered. Raises as results.ask."""
+        """Return function(model, trace, row, *arguments), of model/, cached. Raises as results.ask."""
         return results.ask(function, self.now.run.model, self.now.run, self.now.row, *arguments)
 
     @property
@@ -86,7 +86,7 @@ class ChosenHead:
 
 
 def hearing(name: str) -> Callable[[], None]:
-    """A callback that sets choices to the values of the same names sent by this component, if they are valid."""
+    """Return a callback that sets choices to the values of the same names that this component sent, if valid."""
 
     def take() -> None:
         query.take(name)
@@ -105,8 +105,8 @@ def hearing(name: str) -> Callable[[], None]:
 
 
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
-    """Draw the row of views, and the chosen one. views: the whole head now and, if it differs, as standard; if it does
-    not, the tokens may stand beside the heatmap, in whose column this is called."""
+    """Draw the row of views, and the chosen one. views: the whole head now and, if it differs, as standard; if not, the
+    tokens may be drawn beside the heatmap, in whose column this is called."""
     offered = {view: words for view, (words, _) in VIEWS.items() if now.by == "tokens" or view not in OF_TOKENS}
     if st.session_state.view not in offered:
         st.session_state.view = "tokens"
@@ -116,7 +116,7 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
 
 
 def colours() -> Colours:
-    """What the heatmap's colours mean: chosen in the view Numbers."""
+    """Return what the heatmap's colours mean, as chosen in the view Numbers."""
     state = st.session_state
     return Colours(state.palette, state.colours_to, state.brightness)
 
@@ -188,7 +188,7 @@ def show_arcs(chosen: ChosenHead) -> None:
         names,
         query=chosen.query,
         among=chosen.moves.among,
-        first_token=int(now.keep().argmax()),  # that is no padding
+        first_token=int(now.keep().argmax()),  # that is not padding
         across=chosen.across,
         choices={name: st.session_state[name] for name in ("least", "hide_first")},
     )
@@ -309,7 +309,7 @@ def show_numbers(chosen: ChosenHead) -> None:
         one_of(say("Brightness shows"), BRIGHTNESS, "brightness", width="content")
     part = numbers_part(chosen.view, chosen.part, chosen.query)
     row, column = chosen.query - part.first, query.chosen_key(chosen.view, chosen.query) - part.first_key
-    cells = []  # mark the cell of the query and the key, or of the heaviest key in the table
+    cells = []  # mark the cell of the query and the key, or of its largest weight in the table
     if 0 <= row < len(part.queries):
         shown = 0 <= column < len(part.keys)
         cells = [(row, key_names(part)[column if shown else int(part.weights[row].argmax())])]
@@ -337,7 +337,7 @@ def _take_cell(part: HeadView) -> None:
 
 
 def _marked() -> list[tuple[int, str]]:
-    """The cells that are marked in the table: one, or none."""
+    """Return the cells that are marked in the table: one, or none."""
     state = st.session_state.get("head_numbers")
     return [(row, name) for row, name in state["selection"]["cells"]] if state else []
 

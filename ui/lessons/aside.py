@@ -61,7 +61,7 @@ def show_list(found: list[Shelved]) -> None:
         with rows[number // 3][number % 3], st.container(border=True, height="stretch", gap="small"):
             if one.lesson is None:
                 said = say("This lesson cannot be read: {problem}", problem=one.problem)
-                st.warning(escaped(said if one.file else one.problem))  # without a file: of a folder
+                st.warning(escaped(said if one.file else one.problem))  # without a file, it is the folder's problem
                 continue
             st.markdown(f"#### {number + 1} · {escaped(one.lesson.title)}")
             st.markdown(escaped(one.lesson.aim))
@@ -82,13 +82,13 @@ def _minutes(lesson: Lesson) -> str:
 
 
 def _take_file() -> None:
-    """Open what was uploaded, where it is a lesson; else keep what was wrong with it, for the page to say."""
+    """Open the uploaded file if it is a lesson; else keep the error for the page to show. For use in a callback."""
     file = uploaded("lesson_file")
     if file is None:
         return
     st.session_state.pop("lesson_wrong", None)
     data = file.getvalue()[: MAX_BYTES + 1]
-    if st.session_state.lesson_edit:  # where mistakes are mended
+    if st.session_state.lesson_edit:  # the editor shows where the mistakes are
         editor.open_with(data.decode("utf-8-sig", "replace")[:MAX_BYTES], own=False)
         return
     try:

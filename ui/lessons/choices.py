@@ -1,5 +1,4 @@
-"""What a user of the lessons has chosen: the lesson, the step, and the answers given so far, which the browser's local
-storage keeps."""
+"""A user's choices on the Lessons page: lesson, step, and answers, which the browser's local storage keeps."""
 
 import json
 import re
@@ -24,9 +23,9 @@ ANSWERS = r"^(\d{1,2}-\d(,\d{1,2}-\d){0,29})?$"  # step-choice
 
 
 class LessonLink(Link):
-    """lesson: the name of one on the shelf; packed: the lesson itself (own.packed). Steps count from 1.
+    """The link of the Lessons page. lesson: the name of one on the shelf; packed: a lesson itself. Steps count from 1.
 
-    lesson_given: the answers, so that they outlive a reload; a link for others (`address`) is without them.
+    lesson_given: the answers, so that they survive a reload; a link for others (`address`) does not have them.
     """
 
     lesson: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{0,60}$")] = ""
@@ -49,15 +48,15 @@ class LessonLink(Link):
 
 
 def go(step: int, lesson: str | None = None) -> None:
-    """To a step, of another lesson where one is named."""
+    """Go to a step, of another lesson if one is named."""
     if lesson is not None:
         st.session_state.update(lesson=lesson, lesson_packed="", lesson_own="")
     st.session_state.lesson_step = max(step, 1)
 
 
 def take_linked(lesson: str) -> None:
-    """Call when the lesson is known: the link that was just read, if one was, may have answers to it. After some were
-    forgotten it is one that the browser went back to: the session has all others."""
+    """Take the answers in the link that was just read, if any. Call when the lesson is known. Once answers have been
+    deleted, a link with answers is one to which the browser went back: it is ignored, as the session has all others."""
     state = st.session_state
     linked = _choices(state.pop("lesson_linked", ""))
     if state.get("lesson_forgotten") or lesson in state.get("lesson_anew", []):
@@ -66,7 +65,7 @@ def take_linked(lesson: str) -> None:
 
 
 def _choices(text: str) -> dict[int, int]:
-    """By step, of answers as a link has them."""
+    """Parse the answers in a link. Returns the choice of each step."""
     return {int(step): int(choice) for step, choice in re.findall(r"(\d+)-(\d)", text)}
 
 
@@ -75,7 +74,7 @@ def _answers() -> dict[tuple[str, int], int]:
 
 
 def given(lesson: str, step: int) -> int | None:
-    """The answer of this user to the question of a step, the number of a choice or SHOWN; None until there is one."""
+    """Return this user's answer to the question of a step, the number of a choice or SHOWN; None if there is none."""
     return _answers().get((lesson, step))
 
 
@@ -84,23 +83,23 @@ def give(lesson: str, step: int, choice: int) -> None:
 
 
 def forget(lesson: str) -> None:
-    """All answers to it."""
+    """Delete all answers to a lesson."""
     for key in [key for key in _answers() if key[0] == lesson]:
         del _answers()[key]
 
 
 NAME = "unmask lessons"  # not shown: in the local storage
-LONGEST = 40_000  # characters there
-DRAFT = "draft"  # what the answers to the lesson that is written are kept under: not remembered
-LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # what answers are kept under
+LONGEST = 40_000  # maximum number of characters in the local storage
+DRAFT = "draft"  # the key of the answers to the lesson in the editor, which are not stored
+LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # keys of answers
 HELP = N_("Answers are kept in this browser, and on the server only while this page is open.")
 
 _storage = st.components.v2.component("unmask_storage", html="<span></span>", js=source("calls.js", "storage.js"))
 
 
 def listen() -> None:
-    """Call once on the page: what the browser remembers is taken, what is answered is remembered."""
-    key = "listening_progress"  # by this name it is out of sight (ui/page.py)
+    """Take the answers that the browser has stored, and store new ones there. Call once on the page."""
+    key = "listening_progress"  # CSS hides keys that begin with "listening_" (ui/page.py)
 
     def take() -> None:
         _take(component_value(key).get("stored"))
@@ -113,26 +112,26 @@ def listen() -> None:
 
 
 def begin_anew(lesson: str) -> None:
-    """Forget all answers to it, in the browser too."""
+    """Delete all answers to a lesson, in the browser too."""
     forget(lesson)
     st.session_state.lesson_anew = [*st.session_state.get("lesson_anew", []), lesson]
 
 
 def answered(name: str, lesson: Lesson) -> str:
-    """How many questions of a lesson have an answer, in words; "" for none."""
+    """Return how many questions of a lesson have an answer, in words; "" for none."""
     asked = [number for number, step in enumerate(lesson.steps, 1) if step.ask]
     count = sum(given(name, number) is not None for number in asked)
     return say("{given} of {count} answered", given=count, count=len(asked)) if count else ""
 
 
 def offer_to_forget() -> None:
-    """A button, where there is something to forget."""
+    """Draw a button that deletes all answers, if there are any."""
     if answers_by_lesson():
         st.button(say("Forget my answers"), key="lesson_forget_all", help=say(HELP), on_click=_forget, type="tertiary")
 
 
 def answers_by_lesson() -> dict[str, str]:
-    """As a link has them, by lesson."""
+    """Return the answers to each lesson, in the format of a link."""
     found: dict[str, list[str]] = {}
     for (lesson, step), choice in sorted(_answers().items()):
         if lesson == DRAFT:
@@ -142,7 +141,7 @@ def answers_by_lesson() -> dict[str, str]:
 
 
 def _take(stored: Any) -> None:
-    """What a browser sends, which may be anything: what is no answer and no room is left out."""
+    """Take what a browser sends, which may be anything: only valid answers and a valid room are used."""
     st.session_state.lesson_taken = True
     try:
         told = json.loads(stored) if isinstance(stored, str) and len(stored) <= LONGEST else {}
@@ -156,7 +155,7 @@ def _take(stored: Any) -> None:
     if isinstance(key, dict) and all(isinstance(key.get(name), str) for name in ("id", "secret")):
         room = RoomKey(key["id"], key["secret"])
         if not st.session_state.get("lesson_room") and rooms.served.is_set():
-            st.session_state.lesson_room = room  # of a teacher; where it has ended, its button says so
+            st.session_state.lesson_room = room  # a teacher's; if it has ended, its button shows that
 
 
 def _forget() -> None:

@@ -1,6 +1,6 @@
-"""A class in a room: phones follow the step on the teacher's screen and answer; the teacher sees how many gave what.
+"""Class sessions: phones follow the step on the teacher's screen and answer; the teacher sees the counts of answers.
 
-What phones show of a step's run are pictures that a small script draws, without Plotly's 5 MB.
+Phones show a step's run as pictures that a small script draws, without Plotly's 5 MB.
 """
 
 import csv
@@ -44,8 +44,8 @@ from viz.lessons.screen import plain, question, run_names
 from viz.saved.standalone import Canvas
 from viz.why_causal.charts import Curve
 
-LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
-CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
+LOOK_EVERY = 2.0  # seconds between two polls of the phones' answers
+CURVE_EVERY = 2.0  # seconds between two updates of the curve of a running training
 STRIP = 70  # pixels of the strip at the bottom of the window, with answers of two lines
 ELSEWHERE = N_("The picture is on the teacher's screen.")
 TOO_LARGE = N_("This picture is too large for phones: they show the step without it.")
@@ -66,13 +66,13 @@ KEPT = N_(
 
 
 def begin(name: str) -> None:
-    """Call before a lesson is drawn: the first time in a room, the class is asked every question, also those that its
-    teacher answered in a rehearsal. name: what the lesson's answers are kept under."""
+    """Delete the lesson's answers the first time that it is shown in a room, so that the class is asked every question,
+    also those answered by its teacher in a rehearsal. Call before the lesson is drawn. name: the key of its answers."""
     key, begun = _key(), st.session_state.setdefault("lesson_room_begun", set())
     if key is None or (key.id, name) in begun:
         return
-    with suppress(OSError):  # the strip says it
-        # in a session that began with a reload, the room knows what was shown
+    with suppress(OSError):  # the strip shows it
+        # in a session that began with a reload, the room still has what was asked
         asked = rooms.rooms().tally(key.id).asked
         if rooms.rooms().is_open(key) and not any(step.startswith(_step(name, "")) for step in asked):
             choices.begin_anew(name)
@@ -80,7 +80,7 @@ def begin(name: str) -> None:
 
 
 def button() -> None:
-    """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open."""
+    """Draw the button, in the row of the lesson's, that opens a room or shows how to join the open one."""
     _forget_ended()
     opened = is_open()
     label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
@@ -92,9 +92,9 @@ def button() -> None:
 
 
 def show(lesson: Lesson, name: str, number: int) -> None:
-    """Call when a step is drawn, or the end of the lesson: phones get it, and the teacher sees their answers.
+    """Send the step drawn, or the lesson's end, to the phones, and show the teacher their answers.
 
-    name: what the lesson's answers are kept under. number: of the step, from 1.
+    name: the key of the lesson's answers. number: of the step, from 1.
     """
     key = _key()
     if key is None:
@@ -105,32 +105,32 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 
 
 def show_without_lesson() -> None:
-    """Call where no lesson is open: phones keep what they have, and the session can be ended."""
-    _forget_ended()  # whose strip would run the page again without end
+    """Show the room while no lesson is open: phones keep what they have, and the session can be ended."""
+    _forget_ended()  # the strip of an ended room would rerun the page endlessly
     if key := _key():
         _show_strip(key, "", None, revealed=False)
         button()
 
 
 def show_failed(lesson: Lesson, name: str, number: int) -> None:
-    """Call for a step that cannot be drawn, before the teacher is told why: phones leave the step before, too."""
+    """Send phones a page for a step that cannot be drawn, in place of the last step. Call before showing the error."""
     key, made = _key(), (_step(name, number), "failed", language())
     if key and _is_new(made):
         _send(key, made, PhonePage(made[0], 0, phone.failed_body(lesson, number, made[0])))
 
 
 def is_open() -> bool:
-    """Whether a class answers on phones."""
+    """Whether a class session is open on phones."""
     return _key() is not None
 
 
 def strip_height() -> int:
-    """Pixels at the bottom of the window that a picture leaves to the answers of the class."""
+    """Return the pixels at the bottom of the window that a picture leaves to the answers of the class."""
     return STRIP if is_open() else 0
 
 
 def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
-    """A training's to the phones of this teacher's room, if there is one: every few seconds, and when it is over."""
+    """Send a training's curves to the phones of this teacher's room, if any: every few seconds, and at the end."""
     key, state = _key(), st.session_state
     if key is None or not lines or (monotonic() < state.get("lesson_room_again", 0) and not over):
         return
@@ -140,9 +140,9 @@ def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
 
 
 def _forget_ended() -> None:
-    """Take a room that has ended out of the session, and say so."""
+    """Remove a room that has ended from the session, and tell the teacher."""
     key = _key()
-    with suppress(OSError):  # the strip says it
+    with suppress(OSError):  # the strip shows it
         if key and not rooms.rooms().is_open(key):
             st.session_state.update(lesson_room=None, lesson_room_joined=None)
             st.toast(escaped(rooms.GONE))
@@ -153,7 +153,7 @@ def _key() -> RoomKey | None:
 
 
 def _step(name: str, number: int | Literal[""]) -> str:
-    """A step's name in a room; without a number, what the names of all steps of the lesson begin with."""
+    """Return a step's name in a room; without a number, the prefix of the names of all steps of the lesson."""
     return f"{digest(name).hex()[:8]}-{number}"
 
 
@@ -168,7 +168,7 @@ def _open() -> None:
 
 
 def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bool) -> Answer | None:
-    """The step to all phones, unless they have it. The answer to its question."""
+    """Send the step to all phones, unless they have it. Returns the answer to its question."""
     step_name = _step(name, number)
     if number > len(lesson.steps):
         if _is_new(end := (step_name, language())):
@@ -192,7 +192,7 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bo
         st.toast(say(TOO_LARGE))
         body = replace(sent, drawn=_elsewhere()).body()
     taken = len(answer.choices) if answer and hidden else 0
-    asked: dict[str, Any] | None = None  # what the file of answers says of the question
+    asked: dict[str, Any] | None = None  # the question's entry in the file of answers
     if answer and step.ask:
         asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
         asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
@@ -202,7 +202,7 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bo
 
 
 def _revealed(key: RoomKey, step_name: str) -> dict[str, list[int]]:
-    """The right choices of this step's lesson, by step, where phones have been shown them."""
+    """Return the right choices of this step's lesson, by step, of those that phones have been shown."""
     lesson, asked = step_name.rpartition("-")[0] + "-", rooms.rooms().tally(key.id).asked
     return {name: one["right"] for name, one in asked.items() if name.startswith(lesson) and one.get("revealed")}
 
@@ -212,7 +212,7 @@ def _is_new(made: tuple[Any, ...]) -> bool:
 
 
 def _send(key: RoomKey, made: tuple[Any, ...], shown: PhonePage, asked: Any = None) -> None:
-    """made: what is not new any more once phones have it."""
+    """Send a page to the phones. made: identifies it, so that it is not sent again."""
     try:
         rooms.rooms().show(key, shown, asked)
         st.session_state.lesson_room_shown = made
@@ -229,18 +229,18 @@ def _show_strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) 
 
 
 def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
-    """How many phones there are, and what they answered: before the reveal not on a screen that the class sees.
-    step: "" where no lesson is open."""
+    """Draw how many phones there are and what they answered, but before the reveal not on a screen that the class sees.
+    step: "" if no lesson is open."""
     with guarded():
         if not rooms.rooms().is_open(key):
-            st.rerun()  # the whole page, whose button says so
+            st.rerun()  # rerun the whole page, whose button shows it
         found = rooms.rooms().tally(key.id)
     counts = found.counts.get(step, {})
     words = [say_count("{count} phone", "{count} phones", found.phones)]
     if answer:
         words.append(say("{count} answered", count=sum(counts.values())))
     parts = [tag("p", " · ".join(words), role="status")]
-    elsewhere = step and found.step != step  # another tab of the teacher's sends them its own
+    elsewhere = step and found.step != step  # another tab of the teacher sends its own step
     if elsewhere:
         parts.append(tag("p", say("Phones show another step.")))
     elif answer and (revealed or not st.session_state.lesson_present):
@@ -251,7 +251,7 @@ def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> No
         st.html(join(parts))
         if elsewhere and st.button(say("Show this step on phones"), key="lesson_room_here"):
             st.session_state.lesson_room_shown = None
-            st.rerun()  # the whole page, which sends it
+            st.rerun()  # rerun the whole page, which sends the step
 
 
 def _invitation() -> None:
@@ -278,11 +278,11 @@ def _invitation() -> None:
                     with guarded():
                         rooms.rooms().close(key)
                     st.session_state.update(lesson_room=None, lesson_room_joined=None)
-                    st.rerun()  # the whole page, without the dialog
+                    st.rerun()  # rerun the whole page, without the dialog
 
 
 def _csv(key: RoomKey) -> str:
-    """A line for each answer of each step that was shown. Steps are numbered as shown: an edited one is another."""
+    """Return CSV with a line for each choice of each step shown, numbered as shown: an edited step is another one."""
     file, found = io.StringIO(), rooms.rooms().tally(key.id)
     lines = csv.writer(file)
     lines.writerow(["number", "lesson", "step", "question", "answer", "right", "count", "share"])  # not shown
@@ -297,7 +297,7 @@ def _csv(key: RoomKey) -> str:
 
 
 def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
-    """As the screen shows the step: while hidden, nothing that answers its question."""
+    """Return the step as the screen shows it: while hidden, without anything that answers its question."""
     query = steps.query_of(step, now)
     if not hidden:
         return _shown(step, now, beside if step.compares else None, query)
@@ -306,13 +306,13 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
     kind = step.ask.kind if step.ask else ""
     if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
         return _shown(step, beside, None, query, run_names(now.model.name, beside.model.name)[1:])
-    if BEFORE.get(kind) == "now":  # its masks are asked for
+    if BEFORE.get(kind) == "now":  # the question is about its masks
         return _elsewhere()
     return Drawn(steps.tokens(step, now, query if kind in ABOUT_A_QUERY else None))
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: Sequence[str] = ()) -> Drawn:
-    names = names or run_names(now.model.name, (beside or now).model.name)  # of losses
+    names = names or run_names(now.model.name, (beside or now).model.name)  # of the losses
     if step.show == "overview":
         found = now.survey()
         every = Canvas("overview", overview.packet(now, found, *step.head))

@@ -1,4 +1,4 @@
-"""The lesson editor: a lesson's source beside its screens. Every step is run; each mistake is said with its line."""
+"""The lesson editor: a lesson's source beside its screens. Every step is run; each mistake is shown with its line."""
 
 import re
 from functools import cache
@@ -22,7 +22,7 @@ from ui.widgets import bound, component_value, whole
 from viz.components import source
 from viz.lessons.pictures import DRAWN
 
-USUAL = "lessons"  # the template to begin with
+USUAL = "lessons"  # the default template
 SOURCE = "lesson_source"
 HELP = N_(
     "Start from a built-in lesson, or from the short lesson of a page. It replaces the text in the editor; text of "
@@ -38,8 +38,8 @@ _source = st.components.v2.component(
 
 
 def open_with(text: str, *, own: bool = True) -> None:
-    """Edit this source. What it replaces is kept if it is the reader's own. own: whether this is, even unchanged: not
-    a template, nor a file or a lesson that can be opened again."""
+    """Edit this source. The one that it replaces is kept if it is the user's own. own: whether this source is the
+    user's own even while unchanged: not a template, nor a file or a lesson that can be opened again."""
     state = st.session_state
     before = state.get("lesson_draft", "")
     if before not in ("", text, state.get("lesson_opened_text")):
@@ -51,7 +51,7 @@ def open_with(text: str, *, own: bool = True) -> None:
 
 
 def offer(opened: shelves.Open | None) -> None:
-    """A button: to edit the lesson that is open, else to write one, or go on with what is written."""
+    """Draw a button to edit the open lesson, or else to write one or continue the one that is being written."""
     label = say("Edit a copy of this lesson") if opened else say("Write a lesson")
 
     def start() -> None:
@@ -63,13 +63,13 @@ def offer(opened: shelves.Open | None) -> None:
 
 
 def show(found: list[Shelved]) -> None:
-    """The whole editor."""
+    """Draw the whole editor."""
     state = st.session_state
     with guarded():
         if "lesson_draft" not in state:
             linked = shelves.unpacked(state.lesson_packed) if state.lesson_packed else ""
             open_with(linked or _templates(language())[USUAL][1], own=bool(linked))
-            state.lesson_draft_version = -1 if linked else 0  # 0: the browser's draft wins
+            state.lesson_draft_version = -1 if linked else 0  # 0: the browser's draft has precedence
         text = state.lesson_draft
     names = [one.name for one in found]
     lesson, problems = _read(text, names)
@@ -101,7 +101,7 @@ def show(found: list[Shelved]) -> None:
 
 @cache
 def _templates(language: str) -> dict[str, tuple[str, str]]:
-    """The title and the source of each, by name. Read-only."""
+    """Return the title and the source of each template, by name. Read-only."""
     found = {}
     for folder in (GALLERY, FOLDER):
         for one in shelf(folder, language):
@@ -120,12 +120,12 @@ def _read(text: str, names: list[str]) -> tuple[Lesson | None, list[str]]:
 
 
 def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
-    """How many steps could be run, the models that others wait for, and what is wrong with steps. A model that is not
-    loaded waits for its step to be looked at, which asks before it downloads anything."""
+    """Run the steps. Returns how many could be run, the models that others wait for, and the mistakes. A model that is
+    not loaded is loaded when its step is shown, which asks before a download."""
     problems, ran = [], 0
     missing: dict[str, None] = {}
     for step in lesson.steps:
-        setting = ""  # what an error is about
+        setting = ""  # the setting that an error is about
         try:
             steps.check_models(step)
             absent = [name for name in (step.model, step.beside.model or step.model) if not _at_hand(name)]
@@ -145,11 +145,11 @@ def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
         except MAY_BE_TOLD as error:
             said = say(problem_in(error))
             problems.append(said if re.search(r"\d", said[:8]) else str(step.wrong(setting, said)))
-    return ran, list(missing), list(dict.fromkeys(problems))  # of the front matter's model, each step has the same
+    return ran, list(missing), list(dict.fromkeys(problems))  # a mistake in the front matter's model is in each step
 
 
 def _at_hand(name: str) -> bool:
-    """Whether a model ships, or is loaded."""
+    """Whether a model is built in or loaded."""
     return name in OF_PAGES or catalog.ships(name) or models.loaded().find(name) is not None
 
 
@@ -170,8 +170,8 @@ def _buttons(lesson: Lesson | None) -> None:
         st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, take), **look)
 
         def use() -> None:
-            _take_typed()  # it may arrive with the click
-            own = state.lesson_draft  # it begins with the step that is written
+            _take_typed()  # typed text may arrive with the click
+            own = state.lesson_draft  # it opens at the step that was being edited
             state.update(lesson_edit=False, lesson="", lesson_own=own, lesson_packed=shelves.packed(own))
 
         st.button(say("Open as a lesson"), key="lesson_use", type="primary", disabled=lesson is None, on_click=use)
@@ -180,7 +180,7 @@ def _buttons(lesson: Lesson | None) -> None:
 
 
 def _take_typed() -> None:
-    """For a callback: what was typed since the server was last told, with the step that the cursor is in."""
+    """Take what was typed since the last message, and the step that the cursor is in. For use in a callback."""
     state, typed = st.session_state, component_value(SOURCE).get("typed")
     text, step = (typed.get("text"), whole(typed.get("step"))) if isinstance(typed, dict) else (None, None)
     if isinstance(text, str) and len(text) <= MAX_BYTES:
@@ -190,7 +190,7 @@ def _take_typed() -> None:
 
 
 def _take_replaced() -> None:
-    """For a callback: what this tab had stored, and this session, which is a new one, does not know."""
+    """Take the text that this browser tab had stored and this new session does not have. For use in a callback."""
     state, before = st.session_state, component_value(SOURCE).get("replaced")
     fits = isinstance(before, str) and len(before) <= MAX_BYTES
     sources = {source for _, source in _templates(language()).values()}
@@ -201,7 +201,7 @@ def _take_replaced() -> None:
 def _show_source(text: str, lesson: Lesson | None, problems: list[str], fine: str) -> None:
     state = st.session_state
     told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MAX_BYTES}
-    lines = [re.search(r"\d+", one[:12]) for one in problems]  # that a mistake is in; 1 for one without
+    lines = [re.search(r"\d+", one[:12]) for one in problems]  # the line number in each message; without one, 1
     placed = [[int(line[0]) if line else 1, one] for line, one in zip(lines, problems, strict=True)]
     told |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}
     name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""

@@ -1,4 +1,4 @@
-"""One step of a lesson on the screen: the words and the question on one side, the picture on the other."""
+"""One step of a lesson on the screen: the text and the question on one side, the picture on the other."""
 
 import math
 import unicodedata
@@ -34,13 +34,13 @@ from viz.lessons.pictures import lit_step
 from viz.lessons.screen import QuestionSummary, summary_page, verdict_on
 from viz.numbers import loss_figure
 
-ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
-KEY = 4 * 1.7  # presented, the height of the four lines below the picture, in sizes of their letters
-SMALLEST = 10  # pixels of the overview's letters
+ABOVE, ABOVE_PRESENTED = 185, 110  # pixels above and below the picture on page load
+KEY = 4 * 1.7  # height of the four lines below a presented picture, in multiples of their font size
+SMALLEST = 10  # font size of the overview, in pixels
 
 
 def show(lesson: Lesson, name: str, number: int) -> None:
-    """name: what answers are kept under. number: of the step, from 1."""
+    """Draw a step. name: the key of the lesson's answers. number: of the step, from 1."""
     step = lesson.steps[number - 1]
     failed = partial(classroom.show_failed, lesson, name, number)
     with guarded(on_trouble=failed):
@@ -68,8 +68,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 
 
 def show_end(lesson: Lesson, name: str) -> None:
-    """The lesson's summary, and each question with this user's answer and the right one, computed from its run: not in
-    a class, whose answers are on the phones."""
+    """Draw the lesson's summary, and each question with this user's answer and the right one, computed from its run; in
+    a class session no questions, as the answers are on the phones."""
     asked, lines = [], []
     for number, step in enumerate(() if classroom.is_open() else lesson.steps, 1):
         if not step.ask:
@@ -96,7 +96,7 @@ def show_end(lesson: Lesson, name: str) -> None:
 
 
 def _found(step: Step) -> Answer | str:
-    """The answer to a step's question, or why there is none: a mistake in one step leaves the others."""
+    """Return the answer to a step's question, or why there is none: an error in one step does not affect the others."""
     try:
         return steps.answered(step, *steps.pair(step))
     except MAY_BE_TOLD as error:
@@ -107,13 +107,13 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     assert step.ask is not None
     with st.container(key="lesson_question"):
         st.markdown(f"**{escaped(screen.question(step.ask))}**")
-    typed = answer.number is not None and not st.session_state.lesson_present  # presented, a class votes
+    typed = answer.number is not None and not st.session_state.lesson_present  # in a presentation, the class votes
     if typed:
 
         def take() -> None:
-            typed = unicodedata.normalize("NFKC", st.session_state.typed_answer)  # a Chinese keyboard's
+            typed = unicodedata.normalize("NFKC", st.session_state.typed_answer)  # full-width, of a Chinese keyboard
             try:
-                found = float(typed.replace(",", ".").replace("−", "-"))  # as most of Europe writes them
+                found = float(typed.replace(",", ".").replace("−", "-"))  # decimal commas, as in most of Europe
             except ValueError:
                 found = math.nan
             if math.isfinite(found):
@@ -121,9 +121,9 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
             else:
                 st.toast(say("Type a number."))
 
-        form = st.form("typed", border=False)  # Enter is enough
+        form = st.form("typed", border=False)  # a form, which Enter submits
         with form, st.container(horizontal=True, vertical_alignment="bottom"):
-            label = say("A whole number")  # how many there are of something
+            label = say("A whole number")  # the answer is a count
             if answer.within:
                 label = say("A number; up to {within:g} away counts as right", within=answer.within)
             st.text_input(label, key="typed_answer", max_chars=40, autocomplete="off")
@@ -137,7 +137,7 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
 
 
 def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None:
-    """What the step shows; until its question is answered, nothing that answers it."""
+    """Draw what the step shows; until its question is answered, nothing that answers it."""
     if not hidden:
         _shown(step, now, beside if step.compares else None)
         return
@@ -147,7 +147,7 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
     shown = BEFORE.get(step.ask.kind if step.ask else "", "")
     same = now.run.key == beside.run.key
     if shown == "now":
-        layer, head = step.head  # its masks are asked for: no word of which they are
+        layer, head = step.head  # the question is about its masks, so do not name them
         view = now.head(layer, head)
         queries, keys = view.weights.shape
         words = N_("Attention of {head}, {queries} × {keys} (queries × keys).")
@@ -162,7 +162,7 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> None:
-    """name: of a run that is shown alone, before what it is compared with."""
+    """Draw what the step shows. name: of a run that is shown alone, before the comparison with another."""
     if step.show == "training":
         curves, shown = st.container(key="curves_and_head").columns([2, 3], gap="small")
         with curves:
@@ -186,7 +186,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> 
         (layer, head), query = step.head, steps.query_of(step, now)
         lit = cached_figure(lit_step, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query)
         zoom = (text_size() or MIN_TEXT) / MIN_TEXT
-        room = f"calc((74vh - var(--strip, 0px)) / {zoom:.3f})"  # of the window's height, for the image
+        room = f"calc((74vh - var(--strip, 0px)) / {zoom:.3f})"  # the image's share of the window's height
         st.html(f"<style>.st-key-lesson_image {{ zoom: {zoom:.3f}; --room: {room}; }}</style>")
         with st.container(key="lesson_image"):
             packet = cached_figure(lit_packet, lit, alone=True)
@@ -254,8 +254,8 @@ def _losses(step: Step, now: RunView, beside: RunView | None, name: str) -> None
         page.chart(figure, "lesson_losses", alt, height=420)
 
 
-WIDTH, NARROW = 1280, 640  # pixels: until the browser has told; of a phone, as in viz/components/lesson.js
-MIN_TEXT, TEXT_SHARE = 14, 0.012  # pixels of a presented picture's text, and of the window's width
+WIDTH, NARROW = 1280, 640  # pixels: until the browser has reported it; of a phone, as in viz/components/lesson.js
+MIN_TEXT, TEXT_SHARE = 14, 0.012  # font size of a presented picture: minimum in pixels, and share of the window's width
 
 _lit_image = head_picture.canvas("images")
 _listener = st.components.v2.component(
@@ -264,8 +264,8 @@ _listener = st.components.v2.component(
 
 
 def listen() -> None:
-    """Call once on the page."""
-    listener_key = "listening_lesson"  # by this name it is out of sight (ui/page.py)
+    """Draw the invisible component that reports the window's width and handles further keys. Call once on the page."""
+    listener_key = "listening_lesson"  # CSS hides keys that begin with "listening_" (ui/page.py)
 
     def take() -> None:
         width = component_value(listener_key).get("width")
@@ -277,10 +277,10 @@ def listen() -> None:
 
 
 def width() -> int:
-    """Pixels."""
+    """Return the width of the window in pixels."""
     return st.session_state.get("lesson_width", WIDTH)
 
 
 def text_size() -> float | None:
-    """Pixels of the text in pictures while the lesson is presented; None for that of the other pages."""
+    """Return the font size in pictures, in pixels, while the lesson is presented; None for that of the other pages."""
     return max(MIN_TEXT, TEXT_SHARE * width()) if st.session_state.lesson_present else None

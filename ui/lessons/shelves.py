@@ -1,4 +1,4 @@
-"""Which lessons there are to choose from: those that ship, a folder's, an uploaded one, one that is in a link."""
+"""The lessons that can be opened: built-in ones, those of a folder, an uploaded one, and one in a link."""
 
 import base64
 import binascii
@@ -23,45 +23,45 @@ from ui.streamlit_internals import css
 
 @dataclass(frozen=True)
 class Open:
-    """A lesson that is open. key: what its answers are kept under."""
+    """A lesson that is open. key: of its answers."""
 
     lesson: Lesson
     key: str
-    own: str = ""  # its text, of one that is on no shelf
+    own: str = ""  # the source of a lesson that is not on the shelf
 
 
-@st.cache_resource(show_spinner=False, max_entries=8, ttl=20)  # seconds: a teacher may be writing one
+@st.cache_resource(show_spinner=False, max_entries=8, ttl=20)  # seconds: a teacher may be writing a lesson
 def _shelf(folder: str, language: str, others: tuple[str, ...] = ()) -> list[Shelved]:
     return shelf(Path(folder), language, others)
 
 
 def shelved() -> list[Shelved]:
-    """All, those that ship first."""
+    """Return all lessons, the built-in ones first."""
     folder, spoken = Settings.from_environment().lessons, language()
     found = _shelf(str(FOLDER), spoken)
     names = tuple(one.name for one in found)
     try:
         own = _shelf(str(folder), spoken, names) if folder else []
-    except ValueError:  # its words name the server's folder
+    except ValueError:  # its message names the server's folder
         own = [Shelved("", None, say("This server's own lessons cannot be opened."))]
     return found + [one if one.name not in names else _taken(one) for one in own]
 
 
 def source_of(name: str) -> str:
-    """What is written in the file of a lesson on the shelf."""
+    """Return the source of a lesson on the shelf."""
     ships = name in [one.name for one in _shelf(str(FOLDER), language())]
     own = None if ships else Settings.from_environment().lessons
     return written(own or FOLDER, name, language())
 
 
 def _taken(one: Shelved) -> Shelved:
-    """A lesson whose name is that of one that ships, as a file that is none."""
+    """Return, as an unreadable file, a lesson that has the name of a built-in one."""
     words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
     return Shelved(f"{one.name}.md", None, one.problem or say(words, file=one.file), one.file)
 
 
 def opened(found: list[Shelved]) -> Open | None:
-    """The chosen lesson; None for the list of all. Raises ValueError, a sentence, for one that cannot be read."""
+    """Return the chosen lesson; None for the list of all. Raises ValueError, a sentence, if it cannot be read."""
     state = st.session_state
     if state.lesson_packed and not state.lesson_own:
         state.lesson_own = unpacked(state.lesson_packed)
@@ -79,13 +79,13 @@ def opened(found: list[Shelved]) -> Open | None:
 
 
 def packed(text: str) -> str:
-    """A lesson as it stands in a link; "" for one that is too long for that."""
+    """Encode a lesson for a link. Returns "" if it is too long for that."""
     found = base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
     return found if len(found) <= LONGEST_LINK - 200 else ""
 
 
 def unpacked(link: str) -> str:
-    """What `packed` made. Raises ValueError for anything else, and for more than a lesson may hold."""
+    """Decode what `packed` returned. Raises ValueError for anything else, and for a lesson that is too long."""
     try:
         open_ = zlib.decompressobj()
         data = open_.decompress(base64.urlsafe_b64decode(link + "=" * (-len(link) % 4)), MAX_BYTES)
@@ -96,10 +96,10 @@ def unpacked(link: str) -> str:
         raise ValueError(say("expected a whole lesson in the link; ask for the link again")) from None
 
 
-MODEL = "story"  # whose heads these are
+MODEL = "story"  # the model of the heads in THINGS
 TWO_LINES = EXAMPLES["Two lines of very different length"]
 STANDARD = {"row": 1, "pad": "left", "scope": "model", "causal": True, "padding": True, "zoom": None, "query": None}
-THINGS: Mapping[str, Mapping[str, Any]] = {  # what each press chooses
+THINGS: Mapping[str, Mapping[str, Any]] = {  # the choices that each button sets
     "start_previous": {"text": FIRST, "layer": 0, "head": 3},
     "start_future": {"text": FIRST, "layer": 4, "head": 0, "causal": False},
     "start_padding": {"text": TWO_LINES, "layer": 0, "head": 3, "padding": False, "show_padding": True},
@@ -116,14 +116,14 @@ STYLE = """<style>
 
 
 def show(model: str) -> None:
-    """One line, while the user has the model that it is about, and has not closed it in this session."""
+    """Draw the line of things to try, if the user has its model and has not closed the line in this session."""
     state = st.session_state
     if model != MODEL or state.get("start_closed"):
         return
     seen = state.get("start_seen", ())
 
     def take(name: str) -> None:
-        # the user's own text stays, and comes back after the lines that padding needs
+        # the user's own text is kept, and restored after the lines that padding needs
         if state.text != state.get("start_text"):
             state.start_own = state.text
         chosen = {**STANDARD, **THINGS[name]}

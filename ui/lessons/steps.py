@@ -1,5 +1,5 @@
-"""A lesson's step: its runs and the answer to its question; pictures beyond a head, drawn by viz/lessons/pictures.py,
-with what can be changed in them; the page that it opens."""
+"""A lesson's step: its runs and the answer to its question; pictures other than a head's, drawn by
+viz/lessons/pictures.py, with their controls; the page that it opens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -51,8 +51,8 @@ THEN = NOTHING | {"multiply": N_("multiply by the mask"), "zero": N_("fully bloc
 
 
 def pair(step: Step) -> tuple[RunView, RunView]:
-    """What the step shows, and what that is compared with. Raises what loading a model and reading a text raise,
-    ValueError for a row or head that is not there."""
+    """Return the run that the step shows, and the run that it is compared with. Raises what loading a model and
+    tokenizing a text raise, ValueError for a row or head that does not exist."""
     check_models(step)
     other = step.beside
     now = _view(step, step.model, step.text, step.masks, step.image)
@@ -61,8 +61,7 @@ def pair(step: Step) -> tuple[RunView, RunView]:
 
 
 def check_models(step: Step) -> None:
-    """Raises ValueError, with its line, for a model that this server does not offer, and for a name that none can have.
-    Uses no network."""
+    """Raise ValueError, with its line, for a model that is not offered, and for an invalid name. Uses no network."""
     given = models.settings()
     if given.models:
         given = given.model_copy(update={"models": tuple(dict.fromkeys((*SHIPPED, *given.models)))})
@@ -75,7 +74,7 @@ def check_models(step: Step) -> None:
 
 
 def answered(step: Step, now: RunView, beside: RunView) -> Answer:
-    """The answer to the step's question, computed from its runs. Raises ValueError where it cannot be asked of them."""
+    """Return the answer to the step's question, computed from its runs. Raises ValueError if they do not allow it."""
     assert step.ask is not None
     try:
         asked = step.asked(series(step, now))
@@ -94,25 +93,25 @@ def _view(step: Step, name: str, text: str, masks: MaskSpec | None, image: str |
 
 
 def query_of(step: Step, now: RunView) -> int:
-    """The position of the step's query, the row's last real token where it names none."""
+    """Return the position of the step's query; by default, the row's last real token."""
     return now.real.stop - 1 if step.query is None else step.query
 
 
 def heads(step: Step, now: RunView, beside: RunView | None) -> tuple[HeadView, HeadView | None]:
-    """The step's head, and the one that it is compared with: None without one, or where no difference can be drawn."""
+    """Return the step's head, and the one compared with it: None if there is none, or no difference can be drawn."""
     view, other = now.head(*step.head), beside and beside.head(*step.head)
     return view, other if other and comparable(view, other) else None
 
 
 def tokens(step: Step, now: RunView, query: int | None) -> Markup:
-    """The row's tokens, among them an image if the step has one; the query's is highlighted."""
+    """Return HTML: the row's tokens, with the step's image if it has one; the query's token is highlighted."""
     if step.image:
         return pictures.image_and_words(pictured(step.image), now.tokens, query)
     return row_tokens(now.tokens, query, now.key_tokens if now.run.attention == "cross" else ())
 
 
 def show(step: Step, now: RunView) -> None:
-    """The step's picture; of a row of four tokens with every stage, and all of its numbers to be changed."""
+    """Draw the step's picture; for a row of four tokens every stage, with a table to change all of its numbers."""
     if step.numbers is None:
         st.html(still(step, now))
         return
@@ -144,7 +143,7 @@ def show(step: Step, now: RunView) -> None:
 
 
 def still(step: Step, now: RunView) -> Markup:
-    """The step's picture as it is before anything in it is changed, but for the chosen checkpoint of a training."""
+    """Return the step's picture before anything in it is changed, except the chosen checkpoint of a training."""
     if step.numbers is not None:
         return pictures.numbers(step.numbers.plain, results.ask(four_token_steps, step.numbers.plain))
     found = series(step, now)
@@ -162,7 +161,7 @@ def _chosen(label: str, options: Sequence[str], first: str, key: str, words: Map
 
 
 def series(step: Step, now: RunView) -> tuple[tuple[int, RunScores], ...]:
-    """The training steps of the induction model's checkpoints, and the scores of each on the step's text."""
+    """Return the training steps of the induction model's checkpoints, and the scores of each on the step's text."""
     if step.show != "training":
         return ()
     return tuple(
@@ -172,14 +171,14 @@ def series(step: Step, now: RunView) -> tuple[tuple[int, RunScores], ...]:
 
 
 def _at(name: str, now: RunView) -> RunView:
-    """The same text on another checkpoint: their tokenizers are the same."""
+    """Return a view of the same text on another checkpoint, which has the same tokenizer."""
     model = models.loaded().own(name)
     run = RunRef(ModelRef.of(model), now.run.batch, now.run.spec, now.run.attention)
     return RunView(model, run, now.masks, now.row)
 
 
 def training(step: Step, now: RunView) -> RunView:
-    """The curves of the induction model's training, a slider over its steps; the run of the chosen one."""
+    """Draw the curves of the induction model's training, and a slider over its steps. Returns the chosen step's run."""
     slot, found = st.container(), series(step, now)
     names = dict(zip((number for number, _ in found), catalog.induction_steps(), strict=True))
     begin = catalog.induction_steps()[step.model]
@@ -191,7 +190,7 @@ def training(step: Step, now: RunView) -> RunView:
 
 
 def checkpoint(step: Step) -> int:
-    """The training step on the slider of a step that shows a training, at first its own; -1 for other pictures."""
+    """Return the training step on the slider of a step with a training, by default its own; -1 for other pictures."""
     if step.show != "training":
         return -1
     chosen: int = st.session_state.get(_slider(), catalog.induction_steps()[step.model])
@@ -199,11 +198,11 @@ def checkpoint(step: Step) -> int:
 
 
 def _slider() -> str:
-    return f"lesson_training_{st.session_state.get('lesson_step')}"  # each step begins with its own
+    return f"lesson_training_{st.session_state.get('lesson_step')}"  # each step has its own slider
 
 
 def open_page(step: Step) -> None:
-    """A link to the page that shows the same in full. None for a model that this server offers to lessons alone."""
+    """Draw a link to the page that shows the same in full, unless this server offers the model only to lessons."""
     trained = catalog.induction_steps().get(step.model)
     model = step.model if trained is None else "induction"
     if not step.page or (model in catalog.ENTRIES and model not in catalog.offered(models.settings())):
@@ -215,7 +214,7 @@ def open_page(step: Step) -> None:
     link |= {} if trained is None else {"training_step": str(trained)}
     link |= {"row": str(step.row), "pad": step.pad, "attention": step.attention}
     link |= {} if step.query is None else {"query": str(step.query)}
-    if masks is not None:  # the Mask Lab has all of them, the other pages those with a switch
+    if masks is not None:  # the Mask Lab has all masks, the other pages those with a switch
         switches = {kind: str(getattr(masks, kind)).lower() for kind in NATIVE}
         link |= {"masks": masks.to_json()} if name == "mask_lab" else switches
     link |= parse_qsl(more)

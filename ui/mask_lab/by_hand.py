@@ -1,4 +1,4 @@
-"""The section of the Mask Lab with a head small enough for paper: its numbers edited, every stage, a worksheet."""
+"""The Mask Lab's head small enough for paper, with editable numbers and a worksheet; and its masking values."""
 
 from functools import partial
 
@@ -27,14 +27,14 @@ def show() -> None:
     st.html(page.note(say(about)))
     masked = st.toggle(say("Causal mask"), key="hand_causal")
     columns = st.columns(len(GIVEN), gap="medium")
-    edited, state = [], st.session_state  # [T,D] as the user has it; an empty cell counts 0
+    edited, state = [], st.session_state  # [T,D] as edited; an empty cell counts as 0
     for (name, numbers), slot in zip(GIVEN.items(), columns, strict=True):
         table = pd.DataFrame(numbers, index=list(TOKENS), columns=[f"{name}1", f"{name}2"])
         look = {
             one: st.column_config.NumberColumn(min_value=-MAX_ENTRY, max_value=MAX_ENTRY, step=0.5) for one in table
         }
         first, last = f"hand_{name}_first", f"hand_{name}_last"
-        if f"hand_{name}" not in state:  # out of sight, an editor forgets what was edited
+        if f"hand_{name}" not in state:  # an editor that was not drawn has lost its edits
             state[first] = state.get(last, table)
         rows = state[last] = slot.data_editor(state[first], key=f"hand_{name}", column_config=look)
         edited.append(rows.fillna(0.0).to_numpy(np.float64))
@@ -43,9 +43,9 @@ def show() -> None:
         found = results.ask(by_hand, *given, masked=masked)
     st.html(stages_html(found, TOKENS))
     labels = {"hand_sheet": say("Worksheet"), "hand_answers": say("Worksheet with answers")}
-    printed = ENGLISH  # or the user's language, where a font that is installed has its letters
+    printed = ENGLISH  # or the user's language, if an installed font has its characters
     if language() != ENGLISH:
-        from viz.export.fonts import language_of  # matplotlib takes a second, and is asked for seldom
+        from viz.export.fonts import language_of  # matplotlib takes a second, and is rarely needed
 
         printed = language_of("pdf")
     with spoken(printed):
@@ -87,7 +87,7 @@ how much of its attention is left; dividing by the new sum repairs that, until t
 
 
 def show_fills(now: RunView, layer: int, head: int) -> None:
-    """Every value in every precision, on the head's own scores; and the mask before the softmax against after it."""
+    """Draw every masking value in every precision on the head's scores, and masking before and after the softmax."""
     with st.spinner(say("Trying every masking value …")):
         found = now.ask(on_a_head, layer, head)
     st.html(fills_sentence(found))

@@ -1,7 +1,6 @@
-"""The masks that a user composes: a switch and a parameter for each kind, and a drawing, on a component. A MaskSpec is
-the result.
+"""The masks that a user composes: a switch and a parameter for each kind, and a drawing, which become a MaskSpec.
 
-Choices live in st.session_state under `mask_` names; those of the model's own masks under the names that Explore uses.
+Choices are in st.session_state under `mask_` names; those of the model's own masks under the names that Explore uses.
 """
 
 import hashlib
@@ -35,8 +34,8 @@ WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this 
 
 COMPOSED = [name for name in STYLES if name in KINDS and KINDS[name].first is not None]  # with a parameter
 JOINED = [name for name, kind in KINDS.items() if kind.joins]
-MAX_POSITION = 10_000  # positions
-LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
+MAX_POSITION = 10_000  # maximum parameter of a mask, in positions
+LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # URL-encoded characters of all masks: the rest is for other choices
 MAX_DRAWINGS = 20  # links of a session whose drawings are remembered
 KEYS = tuple(f"mask_{name}{end}" for name in COMPOSED for end in ("", "_on"))
 SCOPE = ("mask_restart", "mask_where", "mask_layers")
@@ -46,8 +45,8 @@ ALL_KEYS = (*KEYS, *(f"mask_{name}" for name in JOINED), *SCOPE, *DRAWING, *OTHE
 
 
 class LabLink(link.View):
-    """This page's link. shown: the weights beside the mask. mask_drawn_on: whether the drawing among the masks holds.
-    hand_causal: of the head on paper. code_kind: what the mask is written for."""
+    """The link of the Mask Lab. shown: the weights beside the mask. mask_drawn_on: whether the drawing in the masks
+    applies. hand_causal: the causal mask of the head on paper. code_kind: the attention function to export code for."""
 
     LEFT_OUT = ()
     shown: Literal["now", "standard", "change"] = "now"
@@ -75,7 +74,7 @@ class LabLink(link.View):
 
 
 def load(spec: MaskSpec, *, native: bool = True) -> None:
-    """Set every kind, the drawing and the scope to a spec's. native: the model's own masks, too.
+    """Set every kind of mask, the drawing and the scope from a spec. native: the model's own masks, too.
 
     Raises ValueError for a spec that this page has no controls for.
     """
@@ -108,8 +107,8 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 
 
 def choose(model: Model) -> MaskSpec:
-    """Of every mask a switch and, where it is on, its parameter. The spec holds
-    everywhere; ui/mask_lab/lab.py narrows it to where it applies."""
+    """Draw a switch for every mask and, if it is on, its parameter. Returns a spec that applies everywhere;
+    ui/mask_lab/lab.py narrows it."""
     native = controls.switches(model)
     with st.container(key="composed", horizontal=True, vertical_alignment="center"):
         for name in native:
@@ -131,7 +130,7 @@ def choose(model: Model) -> MaskSpec:
 
 
 def choose_where(names: list[str], layer: int) -> str:
-    """Where the composed masks hold; of some layers, in the one shown until others are chosen. names: of all layers."""
+    """Let the user choose where the masks apply; of some layers, by default the one shown. names: of all layers."""
     layers = len(names)
     gone = [one for one in st.session_state.mask_layers if one >= layers]
     if gone:
@@ -147,42 +146,42 @@ def choose_where(names: list[str], layer: int) -> str:
 
 
 def set_drawing(strokes: tuple[Stroke, ...]) -> None:
-    """A drawing that does not come from the canvas, which shows it from the next run on."""
+    """Set a drawing that does not come from the canvas, which shows it from the next run on."""
     take_drawing(strokes, None, 0)
     st.session_state.mask_epoch += 1  # so that the canvas takes the page's drawing instead of its own
 
 
 def take_drawing(strokes: tuple[Stroke, ...], text: str | None, number: int) -> None:
-    """The canvas's drawing on a text, the number-th since the page itself set one. It is switched on."""
+    """Store the canvas's drawing on a text; it is on unless empty. number: its number since the page itself set one."""
     taken = {"mask_drawn_on": bool(strokes), "mask_text": text if strokes else None, "mask_number": number}
     st.session_state.update(taken, mask_drawn=strokes)
 
 
 def note_drawing(strokes: tuple[Stroke, ...]) -> None:
-    """Call when its link is written: Back and Forward bring links alone, and a drawing may be too long for one."""
+    """Remember the drawing of the link just written: Back and Forward bring the link, which may be without it."""
     drawings, written = st.session_state.setdefault("link_drawings", {}), str(st.session_state.written_link)
-    drawings.pop(written, None)  # the latest stands last
+    drawings.pop(written, None)  # the latest is last
     drawings[written] = strokes
     if len(drawings) > MAX_DRAWINGS:
         del drawings[next(iter(drawings))]
 
 
 def drawing() -> tuple[tuple[Stroke, ...], tuple[Stroke, ...]]:
-    """The strokes of the drawing, and those of one that is switched off; one of the two is empty."""
+    """Return the strokes of the drawing, and those of one that is switched off; one of the two is empty."""
     strokes = st.session_state.mask_drawn
     return (strokes, ()) if st.session_state.mask_drawn_on else ((), strokes)
 
 
 def text_key(batch: TokenBatch) -> str:
-    """What tells texts apart, for a drawing that lies on one: their tokens, wherever padding stands."""
+    """Return a hash that identifies a text, for the drawing on it: that of its tokens, wherever its padding is."""
     rows = [ids[keep].tolist() for ids, keep in zip(batch.ids, batch.keep, strict=True)]
     source = "" if batch.source is None else text_key(batch.source)
     return hashlib.sha256(repr((rows, source)).encode()).hexdigest()
 
 
 def for_link(spec: MaskSpec, standard: MaskSpec = STANDARD) -> str | None:
-    """The spec in a URL: what differs from a MaskSpec with all defaults; None where nothing does, unless these are not
-    the model's standard masks: an encoder has no causal one.
+    """Return the spec for a URL: what differs from a MaskSpec with all defaults; None if nothing does, unless these are
+    not the model's standard masks (an encoder has no causal one).
 
     A drawing that is too long for a URL is left out, and the page says so.
     """
@@ -218,17 +217,17 @@ def _choose_composed(name: str) -> int | str:
     return st.session_state[field]
 
 
-ABOVE = 280  # pixels over the mask, and over the head beside it, as the page opens
+ABOVE = 280  # pixels above the mask, and above the head beside it, on page load
 
 _component = canvas("mask")
 
 
 def drawable(begin: int, end: int, query: int) -> tuple[int, int]:
-    """Of positions begin up to, without, end those that can be drawn on, a cell each, the query among them where it is
-    one of these; says what is left out."""
+    """Return the positions of [begin, end) that can be drawn on, a cell each, with the query among them if it is in
+    there; a caption states what is left out."""
     if end - begin <= MAX_CELLS:
         return begin, end
-    before = (query - begin) // MAX_CELLS if begin <= query < end else 0  # whole parts: it stays while a query moves
+    before = (query - begin) // MAX_CELLS if begin <= query < end else 0  # whole parts: fixed while the query is in one
     begin = min(begin + before * MAX_CELLS, end - MAX_CELLS)
     words = N_(
         "Positions {first} to {last}: the screen has no room for more. Choose another part of the text above, or "
@@ -241,12 +240,12 @@ def drawable(begin: int, end: int, query: int) -> tuple[int, int]:
 def show_canvas(
     view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: str, query: int, *, in_scope: bool = True
 ) -> None:
-    """Draw these queries and keys of the mask, each from a position up to, without, another; strokes go to compose's
-    drawing, and what is chosen with the key q becomes the choice "query".
+    """Draw these queries and keys of the mask, each [begin, end). Strokes set compose's drawing, and what is chosen
+    with the key q becomes the choice "query".
 
-    text: what the drawing then belongs to, as text_key gives it. Of strokes it shows those of the page: a
-    user who is asked first draws before they hold. in_scope: whether the composed masks hold in the layer shown;
-    elsewhere a drawing changes nothing, so none is shown and nothing can be drawn.
+    text: what the drawing then belongs to, as text_key gives it. The page's strokes are shown even if they do not apply
+    yet, because a question is asked first. in_scope: whether the composed masks apply in the layer shown; elsewhere a
+    drawing changes nothing, so none is shown and nothing can be drawn.
     """
     strokes, below = (tuple(map(astuple, some)) for some in (drawing() if in_scope else ((), ())))
     drawn = replace(view, strokes=strokes)
@@ -269,7 +268,7 @@ def show_canvas(
 
 
 def take(key: str, text: str) -> None:
-    """What the component under this key sent goes to compose's drawing; anything that is no drawing changes nothing."""
+    """Set the drawing to what the component with this key sent; anything that is not a drawing is ignored."""
     drawing = component_value(key).get("drawn")
     if not isinstance(drawing, dict) or drawing.get("epoch") != st.session_state.mask_epoch:
         return  # of a drawing that the page has replaced since
@@ -277,7 +276,7 @@ def take(key: str, text: str) -> None:
         strokes = tuple(map(stroke_of, drawing["strokes"]))
         MaskSpec(drawn=strokes)
     except (KeyError, TypeError, ValueError):
-        return  # nothing that our own canvas sends
+        return  # not from Unmask's canvas
     number = whole(drawing.get("number"))
     if number is not None:
         take_drawing(strokes, text, number)

@@ -1,6 +1,5 @@
-"""What the Mask Lab shows of a text: a row of masks, the mask as a canvas, one head beside it, notes, and one section
-(what the composed masks do to a run, in a sentence and in numbers; reach; one head, step by step; …).
-"""
+"""The content of the Mask Lab: a row of masks, the mask as a canvas, one head beside it, notes, and one section (the
+effect of the composed masks on a run, in a sentence and in numbers; reach; one head, step by step; …)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,8 +32,7 @@ from viz.numbers import next_token_table, percent
 
 
 def show(reading: TokenizedText, row: int) -> None:
-    """Draw it, and the page's link in the sidebar; a part of the page that runs again alone. row: of the texts, that
-    which is looked at."""
+    """Draw the Mask Lab, and its link in the sidebar; runs as a fragment. row: the index of the text that is shown."""
     model, batch = controls.keep(), reading.batch
     compose.LabLink.keep()
     top = st.container(key="lab_top", gap="xsmall")
@@ -59,8 +57,8 @@ def show(reading: TokenizedText, row: int) -> None:
     asking = spec != composed
     with guarded(say("Running {model} …", model=explain.title_of(model))):
         now, standard = run_view.run_pair(model, batch, spec, row, attention)
-        view, _ = now.head(layer, head), standard.head(layer, head)  # both run while this is said
-    beside = None if asking else standard  # it may be the run that is asked about
+        view, _ = now.head(layer, head), standard.head(layer, head)  # both run under this spinner
+    beside = None if asking else standard  # the question may be about this run
     with query_slot:
         chosen = query.choose(now)
     part = controls.choose_positions(*view.weights.shape)
@@ -69,7 +67,7 @@ def show(reading: TokenizedText, row: int) -> None:
     rows, columns = head_picture.zoomed(part, part)
     with st.container(key="mask_and_head"):
         left, right = st.columns(2, gap="small", vertical_alignment="bottom")  # rows are level, whatever is above
-    with right, guarded():  # first: the canvas beside it has shown a stroke at once
+    with right, guarded():  # drawn first: the canvas itself shows a stroke at once
         show_head((now, beside), (layer, head), (rows, columns), query.moves(now, part))
     with left, guarded():
         mask, text = now.ask(mask_view, layer, head), compose.text_key(batch)
@@ -86,11 +84,11 @@ def show(reading: TokenizedText, row: int) -> None:
         ask_first.switch()
     with guarded(on_trouble=partial(share, model, composed)):
         show_section(now, beside, layer, head, chosen)
-    share(model, composed)  # the choices, also where the run before them is shown
+    share(model, composed)  # the chosen masks, even while the run before them is shown
 
 
 def share(model: Model, spec: MaskSpec) -> None:
-    off = compose.drawing()[1]  # in links a drawing that is switched off is, too
+    off = compose.drawing()[1]  # links also contain a drawing that is switched off
     spec = replace(spec, drawn=off or spec.drawn)
     linked = compose.for_link(spec, model.standard)
     controls.share(compose.LabLink, model, masks=linked, mask_drawn_on=not off, **dict.fromkeys(NATIVE))
@@ -122,7 +120,7 @@ def show_effect(now: RunView, standard: RunView, chosen: int) -> None:
 
 
 def effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | None:
-    """None for a model that predicts no next token; remembered."""
+    """Return the effect of the masks, cached; None for a model that predicts no next token."""
 
     def make() -> effects.Effect | None:
         predictions, others = _predictions(now, standard, chosen)
@@ -139,7 +137,7 @@ def effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | 
             last,
             (ends[0].candidates[0], ends[1].candidates[0]),
         )
-        # of an encoder-decoder's attentions that of the decoder to its own text, whichever is shown
+        # for an encoder-decoder, the decoder's self-attention, whichever attention is shown
         attention = "decoder" if "decoder" in now.model.attentions else now.run.attention
         text, before = (replace(view, run=replace(view.run, attention=attention)) for view in (now, standard))
         earlier = set(before.ask(answers_known))
@@ -281,13 +279,13 @@ SECTIONS = {
 
 
 def warn_of_a_changed_text(batch: TokenBatch) -> None:
-    """A drawing stays where it was drawn; the tokens under it may be others now."""
+    """Warn if the text under the drawing has changed, or if the link's masks are invalid. A drawing does not move."""
     if "mask_wrong" in st.session_state:
         problem = escaped(st.session_state.pop("mask_wrong"))
         st.warning(say("The link's masks could not be read ({problem}).", problem=problem))
     state, text = st.session_state, compose.text_key(batch)
     if state.mask_drawn and state.mask_text is None:
-        state.mask_text = text  # a drawing from a link or a file takes the first that it meets
+        state.mask_text = text  # a drawing from a link or a file belongs to the first text shown
     if not state.mask_drawn_on or state.mask_text == text:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -304,9 +302,9 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
 def show_head(
     both: tuple[RunView, RunView | None], head: tuple[int, int], part: Sequence[tuple[int, int]], moves: query.Moves
 ) -> None:
-    """The head under these masks, under the standard ones, or the change; above it, which, and what its tokens are
-    merged into. both: the run under these masks, and the standard run, if that may be shown. part: its rows and its
-    columns, each from a token up to, without, another; moves are among tokens."""
+    """Draw the head under these masks, under the standard ones, or the change; above it, the choices of that and of
+    merging. both: the run under these masks, and the standard run, if that may be shown. part: its rows and its
+    columns, each [begin, end), in tokens, as are moves."""
     shown = "now"
     with st.container(horizontal=True, gap="small"):
         if both[1] is not None:
@@ -334,7 +332,7 @@ def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
 
 
 def show_section(now: RunView, standard: RunView | None, layer: int, head: int, chosen: int) -> None:
-    """One section, the one chosen; the others are not computed. standard: None while a question is asked."""
+    """Draw the chosen section; the others are not computed. standard: None while a question is asked."""
     chosen_section = st.session_state.section if st.session_state.section in SECTIONS else "effect"
     section = one_of(say("Section"), SECTIONS, **bound("section", chosen_section), label_visibility="collapsed")
     if section == "effect":

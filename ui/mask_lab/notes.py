@@ -1,4 +1,4 @@
-"""Notes of the Mask Lab on what is easily missed: open later tokens, where masks hold, masks without effect."""
+"""Notes of the Mask Lab on what is easily missed: open later tokens, where masks apply, masks without effect."""
 
 from dataclasses import replace
 
@@ -14,9 +14,9 @@ from viz.mask_styles import mask_name
 
 
 def notes(now: RunView, layer: int, head: int, mask: MaskView, view: HeadView) -> list[str]:
-    """view: the whole head under this mask."""
+    """Return the notes on a head. view: the whole head under this mask."""
     spec = now.masks
-    found = [*cached_figure(_later, mask, view)]  # not anew with every choice: T × T cells
+    found = [*cached_figure(_later, mask, view)]  # cached: T × T cells
     if spec.layers and layer not in spec.layers:
         names = layer_names(now.model, now.run.attention)
         words = N_(
@@ -28,14 +28,14 @@ def notes(now: RunView, layer: int, head: int, mask: MaskView, view: HeadView) -
 
 
 def _idle(now: RunView, layer: int, head: int) -> list[str]:
-    """A note on the masks that the reader has turned on and that change nothing in this row, whatever their kind, the
-    drawing among them. Each is judged without those already found idle: of two that block the same cells, either is
-    idle, but not both."""
+    """Return a note on the masks that the user has turned on and that change nothing in this row, of any kind, the
+    drawing included. Each is judged without those already found idle: of two that block the same cells, one alone is
+    idle."""
     if not now.masks.holds_in(layer, head):
         return []
     chosen, found = now.masks.on(), []
     for name, value in chosen.items():
-        if value == getattr(now.model.standard, name) or KINDS[name].joins:  # padding's rows are not looked at
+        if value == getattr(now.model.standard, name) or KINDS[name].joins:  # rows of padding are not considered
             continue
         if not now.ask(mask_changes_cells, layer, head, name):
             found.append(say(KINDS[name].phrase, size=escaped(value) if isinstance(value, str) else value))
@@ -47,13 +47,13 @@ def _idle(now: RunView, layer: int, head: int) -> list[str]:
 
 
 def _later(mask: MaskView, view: HeadView) -> list[str]:
-    """Where a kind of mask opens what the causal mask blocks."""
+    """Return notes on the kinds of masks that open cells which the causal mask blocks."""
     words = N_(
         "The causal mask is on, but some later tokens are open because of {mask}: “{query}” ({at}) may attend to "
         "“{key}” ({key_at})."
     )
     found = []
-    for name, opened in mask.openers.items() if "causal" in mask.blockers else ():  # an encoder has none
+    for name, opened in mask.openers.items() if "causal" in mask.blockers else ():  # an encoder has no causal mask
         cells = np.argwhere(np.triu(opened & ~view.any_blocked(), 1))
         if len(cells) and not KINDS[name].own:
             at, key_at = (int(one) for one in cells[0])

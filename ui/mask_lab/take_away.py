@@ -1,4 +1,4 @@
-"""Masks from and for elsewhere: one to take away, as code and as files, a file to load back, and one that is named."""
+"""Masks from and for other programs: a mask exported as code and files, a file loaded, and a pasted mask named."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ui.run_view import RunView
 from ui.widgets import download, uploaded, uploader
 from viz.charts import mask_figure
 
-LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
+LONGEST_SHOWN = 60_000  # characters of code: highlighting more takes a browser seconds
 ABOUT = N_(
     "The mask of the layer and head shown, as Python code that needs only torch. True means “may attend”, except "
     "where PyTorch uses the opposite convention."
@@ -29,9 +29,9 @@ JSON_HELP = N_("All masks as composed, with the layers and heads that they apply
 
 
 def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) -> None:
-    """The mask of one head as PyTorch code, NPY and JSON; a file that the user uploads goes to load, once.
+    """Offer the mask of one head as PyTorch code, NPY and JSON; a file that the user uploads is passed to load, once.
 
-    load is called from a widget's callback, so that it may set the state of widgets.
+    load is called in a widget's callback, so that it can set the state of widgets.
     """
     code, files = st.columns([2.7, 1], gap="medium")
     with code:
@@ -59,7 +59,7 @@ def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) 
 
 
 def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
-    """An uploader keeps its file from run to run; its callback, and the file's id, say when there is a new one."""
+    """Draw an uploader. It keeps its file between runs; its callback, and the file's id, tell of a new one."""
 
     def taken() -> None:
         file = uploaded("take_file")
@@ -83,9 +83,9 @@ def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
 
 
 def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
-    """The masks in a file, and what they are, in a sentence.
+    """Return the masks in a file, and a sentence that describes them.
 
-    Raises ValueError, saying what was expected and what to do.
+    Raises ValueError, whose message states what was expected and what to do.
     """
     if name.lower().endswith(".npy") or data.startswith(np.lib.format.MAGIC_PREFIX):
         cells, keep = mask_files.read_npy(data), now.run.keys.keep[now.row].cpu()
@@ -121,7 +121,7 @@ NAME_ABOUT = N_(
 
 
 def show_named(now: RunView, load: Callable[[MaskSpec], None]) -> None:
-    """What the mask is made of, or what is wrong with it; a button gives it to load, which runs it."""
+    """Draw what the pasted mask is made of, or its error; a button passes it to load, which runs it."""
     left, right = st.columns([1, 1], gap="medium")
     with left:
         st.caption(say(NAME_ABOUT))

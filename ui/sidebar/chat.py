@@ -1,4 +1,4 @@
-"""Messages with roles, for models with a chat template: typed in the text box, rendered by the template, and shown."""
+"""Chat messages for models with a chat template: read from the text box, rendered by the template, and shown."""
 
 import streamlit as st
 from markupsafe import escape
@@ -18,14 +18,14 @@ HELP = N_(
     "The text is read as messages: a line that begins with system:, user: or assistant: begins one. The model's own "
     "chat template turns them into one text, with its special tokens and the beginning of the assistant's answer."
 )
-# the pages that read no messages
+# pages that read no messages
 AS_IT_IS = ("Generation", "Padding", "Bug clinic", "Mask check", "Head atlas", "Circuits")  # not shown
 NOTE = N_("This page reads the text as it is, without the chat template.")
 
 
 def tokenize(model: Model, text: str) -> tuple[TokenizedText, frozenset[int]]:
-    """The messages as the model reads them, one row; the ids of its special tokens. Raises ValueError for no message
-    or too many, and what a template raises that does not take them."""
+    """Tokenize the messages as one row. Returns it and the ids of its special tokens. Raises ValueError for no message
+    or too many, and what a template raises that rejects them."""
     messages = messages_of(text)
     key = ("chat", model.key, digest(messages))
     rendered = results.kept(key, lambda: models.inspected(render, model.name, messages))
@@ -34,7 +34,7 @@ def tokenize(model: Model, text: str) -> tuple[TokenizedText, frozenset[int]]:
 
 
 def open_messages(model: Model, text: str) -> TokenizedText:
-    """As `tokenize` for the page's text, shown in the sidebar. Ends the page if the template does not take it."""
+    """Tokenize the page's messages, and show them in the sidebar; ends the page if the template rejects them."""
     with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
         reading, special = tokenize(model, text)
     batch = reading.batch

@@ -1,4 +1,4 @@
-"""Models, shared by everybody in the process, read-only, a few at a time; and how a user gets one."""
+"""Access to models: read-only, shared by all sessions of the process, a few at a time; how a user loads one."""
 
 import shutil
 from collections.abc import Callable, Hashable, Sequence
@@ -47,7 +47,7 @@ EXAMPLES = {
 }
 FIRST = next(iter(EXAMPLES.values()))
 SPARE_BYTES = 10**9  # bytes of the disk that a download leaves free
-SMALL_FILES_SECONDS = 300.0  # for the files by which a download's size is known; the hub's PATIENCE ends a stalled one
+SMALL_FILES_SECONDS = 300.0  # to fetch the files that state a download's size; the hub's PATIENCE ends a stalled one
 Found = TypeVar("Found")
 NO_NAME = msg("Enter a model: its id on the Hugging Face Hub, or a folder")
 STOPPED = N_("Loading of {model} was stopped")
@@ -62,19 +62,19 @@ def loaded() -> LoadedModels:
 
 @once
 def _inspector() -> Scheduler:
-    """What inspects models, started when a user first chooses one that is not in the catalog."""
+    """Return the scheduler that inspects models, started when a user first chooses one that is not in the catalog."""
     return backends.inspector(Settings.from_environment())
 
 
 @once
 def _downloader() -> Scheduler:
-    """As `_inspector`, for what has to be downloaded: in its own process, so that nobody waits for a slow download."""
+    """Return the scheduler that inspects models to download, in its own process: slow downloads block no one."""
     return backends.inspector(Settings.from_environment(), SMALL_FILES_SECONDS)
 
 
 def inspected(function: Callable[..., Found], name: str, *more: Hashable) -> Found:
-    """function(name, settings, *more) of model/, which reads a model's configuration and tokenizer: a stranger's in a
-    process with limits. Raises what the function raises, CheckpointError at these limits."""
+    """Return function(name, settings, *more), of model/, which reads a model's configuration and tokenizer; outside the
+    catalog, in a process with limits. Raises what the function raises, CheckpointError at these limits."""
     given = settings()
     if name in catalog.ENTRIES:
         return function(name, given, *more)
@@ -96,7 +96,7 @@ def _one_download() -> Lock:
 
 
 def settings() -> Settings:
-    """The operator's settings. If others are served without UNMASK_MODELS, only models on this machine are offered."""
+    """Return the operator's settings. If others are served without UNMASK_MODELS, only local models are offered."""
     given = Settings.from_environment()
     if given.models or not (given.shared or _is_from_elsewhere()):
         return given
@@ -104,7 +104,7 @@ def settings() -> Settings:
 
 
 def not_offered(name: str, instead: Sequence[str] | None = None) -> str:
-    """A sentence for a link to a model that this server does not offer. instead: what it does; by default, all."""
+    """Return a sentence for a link to a model that is not offered. instead: models to choose from; default: all."""
     names = escaped(", ".join(catalog.offered(settings()) if instead is None else instead))
     if not names:
         return say("The link names the model {model}, which is not available here.", model=escaped(name))
@@ -113,7 +113,7 @@ def not_offered(name: str, instead: Sequence[str] | None = None) -> str:
 
 
 def get(name: str) -> Model:
-    """The model, loaded once; where its files have to be downloaded first, asks for that and ends the page there.
+    """Return the model, loaded once; if its files have to be downloaded first, ask the user and end the page.
 
     Raises what catalog.load raises.
     """
@@ -125,7 +125,7 @@ def get(name: str) -> Model:
 
 
 def _get(name: str) -> Model:
-    """The model whose files are here, or may be downloaded: `_to_download` was 0."""
+    """Return a model whose files are here, or may be downloaded: `_to_download` was 0."""
     found = loaded().find(name)
     if found is not None:
         return found
@@ -138,7 +138,7 @@ def _get(name: str) -> Model:
         line: DeltaGenerator | None = None
 
         def show(words: str) -> None:
-            """Show what is being done, and a stop button: any click ends this script's waiting."""
+            """Show what is being done, and a stop button: any click stops this script's waiting."""
             nonlocal line
             if line is None:
                 box = slot.container()
@@ -155,7 +155,7 @@ def _get(name: str) -> Model:
 
 
 def load_in_turn(name: str) -> Model:
-    """A model whose files are here, one of many that are looked at one after another. Raises as catalog.load."""
+    """Return a model whose files are here, one of many that are shown one after another. Raises as catalog.load."""
     found = loaded().find(name)
     if found is None:
         inspected(catalog.inspect, name)
@@ -164,7 +164,7 @@ def load_in_turn(name: str) -> Model:
 
 
 def get_or_keep(name: str) -> Model:
-    """The model; where it cannot be had, a sentence that says why, and the model that this reader had before."""
+    """Return the model; if it cannot be loaded, show the reason, and return the user's previous model."""
     problem = st.session_state.get("failure") if name else NO_NAME
     if problem is None:
         try:
@@ -188,16 +188,16 @@ def get_or_keep(name: str) -> Model:
 
 
 def forget_failure() -> None:
-    """Let the next rerun try to load the model that could not be had."""
+    """Let the next rerun try again to load the model that could not be loaded."""
     st.session_state.pop("failure", None)
 
 
 def _to_download(name: str) -> int:
-    """Bytes to ask the user about: 0 where the model's files are here, and where the user has agreed.
+    """Return the bytes to ask the user about: 0 if the model's files are here, or if the user has agreed.
 
-    Raises TooLarge where the disk has no room for them, and what asking the hub for their size raises.
+    Raises TooLarge if the disk has no room for them, and what asking the Hub for their size raises.
     """
-    asked, size = st.session_state.get("download_size", ("", 0))  # once for each name that this user chooses
+    asked, size = st.session_state.get("download_size", ("", 0))  # asked once for each name that this user chooses
     if loaded().find(name):
         size = 0
     elif asked != name or not size:
@@ -206,7 +206,7 @@ def _to_download(name: str) -> int:
         st.session_state.download_size = name, size
     if not size or st.session_state.get("agreed_download") == name:
         return 0
-    from huggingface_hub import constants  # where it keeps its files; slow to import, and only downloads need it
+    from huggingface_hub import constants  # for its cache folder; slow to import, and only downloads need it
 
     folder = Path(constants.HF_HUB_CACHE)
     while not folder.exists():
@@ -222,7 +222,7 @@ def _to_download(name: str) -> int:
 
 
 def _ask(name: str, size: int, meanwhile: str = "") -> None:
-    """Let the user decide about a download. meanwhile: what the page shows until then."""
+    """Ask the user to agree to a download. meanwhile: what the page shows until then."""
     words = N_(
         "{name} is not on this machine: {size:,.0f} MB would be downloaded once from the Hugging Face Hub and kept on "
         "disk."
@@ -239,7 +239,7 @@ def _agree(name: str | None) -> None:
 
 
 def _download(name: str) -> None:
-    """Download, one at a time in this process, with progress and a stop button: any click ends script and download."""
+    """Download a model, one per process at a time, showing progress; any click ends the script, and the download."""
     lock = _one_download()
     if not lock.acquire(blocking=False):
         raise TooLarge(say("Another download is in progress, and only one runs at a time. Try again when it is done"))
@@ -265,7 +265,7 @@ def _download(name: str) -> None:
 
 
 def kept() -> Model:
-    """The model that was shown last; where its files are gone, the one that ships."""
+    """Return the model that was shown last or, if its files are gone, the built-in one."""
     try:
         return _get(st.session_state.setdefault("kept_model", "story"))
     except TROUBLE:
@@ -274,9 +274,9 @@ def kept() -> Model:
 
 
 def _is_from_elsewhere() -> bool:
-    """Whether a user may sit at another machine: the server listens to such, or a proxy has sent this one."""
+    """Whether the user may be on another machine: the server accepts such requests, or a proxy sent this one."""
     headers = st.context.headers
-    asked_for = urlsplit(f"//{headers.get('Host') or 'localhost'}").hostname  # a proxy's own name, where it says it
+    asked_for = urlsplit(f"//{headers.get('Host') or 'localhost'}").hostname  # a proxy's own name, if it sends that
     here = all(map(_is_this_machine, (st.get_option("server.address"), asked_for)))
     return not here or any(name in headers for name in FORWARDED)
 
@@ -284,7 +284,7 @@ def _is_from_elsewhere() -> bool:
 def _is_this_machine(address: str | None) -> bool:
     try:
         return address == "localhost" or ip_address(address or "").is_loopback
-    except ValueError:  # a name, or no address: all of the machine's
+    except ValueError:  # a host name, or no address, which means all of the machine's
         return False
 
 
@@ -328,7 +328,7 @@ def model_found(model: Model) -> str:
 
 
 def _heads(found: Description) -> str:
-    """The numbers of heads in words: one if all attentions have as many, else one for each."""
+    """Return the numbers of heads in words: one if all attentions have as many, else one for each."""
     parts = found.heads_by_part or {"self": (found.heads, found.key_value_heads)}
     queries = {name: heads for name, (heads, _) in parts.items()}
     keys = {name: heads for name, (_, heads) in parts.items()}

@@ -1,4 +1,4 @@
-"""Choices that hold positions of a text's tokens: cells of a row, padding included, so they move when that changes."""
+"""Choices that are positions in a row, padding included, and so have to be moved when the padding changes."""
 
 import re
 from typing import Any, NamedTuple
@@ -9,13 +9,13 @@ from model.base import Model, TokenizedText
 from model.heads.merging import By
 
 MERGING = ("Explore", "Export", "Compare", "Across layers")  # not shown: pages whose positions count merged tokens
-BY_BACK = "back"  # whose link was written when a text that stays had other padding, perhaps
+BY_BACK = "back"  # positions from Back or Forward, perhaps written when the kept text had other padding
 POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")
 
 
 class RowTokens(NamedTuple):
-    """Which tokens the positions are of, and where in their row these are: from begin up to, without, end. source: of
-    an encoder-decoder, what its source holds, padding included. chat: whether the text is messages."""
+    """The tokens that positions are of, at [begin, end) of their row. source: an encoder-decoder's source tokens,
+    padding included. chat: whether the text is messages."""
 
     model: str
     chat: bool
@@ -28,20 +28,20 @@ class RowTokens(NamedTuple):
 
 
 def unit(by: By) -> By:
-    """What this page's positions count. by: what its tokens are merged into."""
+    """Return what this page's positions count. by: what its tokens are merged into."""
     return by if st.session_state.page in MERGING else "tokens"
 
 
 def of_this_page() -> None:
-    """Forget positions that count other units (tokens, words, sentences) than this page's."""
+    """Reset positions that count other units (tokens, words, sentences) than this page's."""
     state = st.session_state
     if state.positions_count != unit(state.by):
         state.update(dict.fromkeys(POSITIONS), positions_count=unit(state.by))
 
 
 def follow(model: Model, reading: TokenizedText, row: int) -> None:
-    """Move the positions with the row's real tokens. Forget those that are padding since the text, the row or the pad
-    side changed, and all of them where the tokens are others. A link that was read holds them as they are."""
+    """Move the positions with the row's real tokens. Reset those that are now padding because the text, the row or the
+    pad side changed, and all of them if the tokens are others. Positions from a link just read are kept as they are."""
     state, batch, real = st.session_state, reading.batch, reading.batch.real(row)
     source = batch.source.pieces[row] if batch.source else ()
     where = row, batch.pad_side, real.start, real.stop
@@ -57,7 +57,7 @@ def follow(model: Model, reading: TokenizedText, row: int) -> None:
 
 
 def _others(before: RowTokens, now: RowTokens, *, merged: bool) -> bool:
-    """Whether a position means another token now, which moving it cannot mend. merged: it counts words or sentences,
+    """Whether positions now mean other tokens, which moving them cannot correct. merged: they count words or sentences,
     among which all padding is one."""
     if merged and (before.row, before.side, before.begin > 0) != (now.row, now.side, now.begin > 0):
         return True
@@ -69,7 +69,7 @@ def _others(before: RowTokens, now: RowTokens, *, merged: bool) -> bool:
 
 
 def _moved(value: Any, by: int, real: slice, *, ends: bool) -> Any:
-    """A position, or a text of several, later by that many; None if one is not real then. ends: it ends a range."""
+    """Return a position, or a text of several, plus `by`; None if one is then not real. ends: it is a range's end."""
     numbers = [int(one) + by for one in re.findall(r"\d+", str(value))]
     if value is None or not all(real.start <= one < real.stop + ends for one in numbers):
         return None

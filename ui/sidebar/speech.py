@@ -1,4 +1,4 @@
-"""The language of a user's pages: the browser's, or the one that he chose, which his links then hold as well."""
+"""The language of a user's pages: the browser's, or the one that was chosen, which links then contain as well."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from ui.widgets import plain
 
 
 def restore() -> None:
-    """Call before anything is said: the link's choice, where it has one."""
+    """Set the language, from the link if it has one. Call before any text is drawn."""
     asked = st.query_params.get("lang", "")
     widgets.restore("kept_language", lambda: {"lang": asked if asked in LANGUAGES else None})
     speak(of_user() or ENGLISH)
@@ -27,7 +27,7 @@ def choose() -> None:
 
 
 def of_user() -> str | None:
-    """The user's choice, or the browser's where it is one of ours; None outside of a page."""
+    """Return the user's choice, or the browser's language if it is supported; None outside of a page."""
     if session_id() is None:
         return None
     browsers = (st.context.locale or "").split("-")[0]
@@ -35,7 +35,7 @@ def of_user() -> str | None:
 
 
 def in_links() -> dict[str, str]:
-    """What a link holds, so that its page speaks the language that was chosen."""
+    """Return the parameters of links that keep the chosen language; empty if none was chosen."""
     chosen = st.session_state.get("lang")
     return {"lang": chosen} if chosen else {}
 

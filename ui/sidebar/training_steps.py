@@ -1,4 +1,4 @@
-"""A folder of checkpoints: which training step is shown, and what is measured over all of them."""
+"""Folders of checkpoints: the choice of a training step, and measures over all steps."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from viz.heads.overview import steps_figure
 
 
 def choose(name: str) -> str:
-    """The name of the checkpoint at the chosen step of the folder `name`; of any other model its own."""
+    """Let the user choose a training step of the folder `name`. Returns its checkpoint; for any other model, `name`."""
     found, state = catalog.steps(name, models.settings()), st.session_state
     state.training = name, found
     if len(found) < 2:
@@ -35,8 +35,8 @@ def choose(name: str) -> str:
 
 
 def show(now: RunView, layer: int, head: int, name: str) -> None:
-    """The run's loss and a head's patterns over all steps, where a folder of checkpoints is chosen: its checkpoints are
-    loaded in turn, no more at once than models are kept in memory. name: the head's."""
+    """Draw the run's loss and a head's patterns over all steps, if a folder of checkpoints is chosen: its checkpoints
+    are loaded in turn, no more at once than models are kept in memory. name: the head's."""
     (folder, found), state = st.session_state.training, st.session_state
     if len(found) < 2 or now.model.name not in found:
         return
@@ -62,13 +62,13 @@ def show(now: RunView, layer: int, head: int, name: str) -> None:
 
 
 def _share(shares: np.ndarray, layer: int, head: int) -> float:
-    """One head's share of shares [L,H]; NaN if a checkpoint of another size has no such head."""
+    """Return one head's share of shares [L,H]; NaN if a checkpoint of another size has no such head."""
     layers, heads = shares.shape
     return float(shares[layer, head]) if layer < layers and head < heads else np.nan
 
 
 def _measured(now: RunView, checkpoint: str) -> StepMeasures:
-    """The measures of a checkpoint, cached by its files so that it need not be loaded again."""
+    """Return the measures of a checkpoint, cached by its files so that it need not be loaded again."""
     settings = models.settings()
     predicts = now.model.kind != "encoder" and now.model.predicts
     hardware = settings.device, settings.precision, settings.device_map

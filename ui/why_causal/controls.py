@@ -1,6 +1,4 @@
-"""The page Why causal: its controls and link; what it computes of a text: four runs, what they write, what a changed
-token changes.
-"""
+"""The Why causal page: its controls and link; four runs on a text, what they write, a changed token's effect."""
 
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,7 +26,7 @@ from viz.why_causal.charts import TwinCard
 
 @once
 def pair() -> TwinPair:
-    """Both models, loaded once for everybody. Raises CheckpointError."""
+    """Return both models, loaded once per process. Raises CheckpointError."""
     return twins.load()
 
 
@@ -38,7 +36,7 @@ def curves() -> Curves:
 
 
 def run_all(found: TwinPair, batch: TokenBatch) -> dict[Combination, RunView]:
-    """Both twins on the text, with the mask and without; nothing runs until it is asked for."""
+    """Return views of both models on the text, with the mask and without; nothing runs until it is needed."""
     look = lambda model, causal: run_view.run_pair(model, batch, MaskSpec(causal=causal), 0, "self")[0]  # noqa: E731
     return {one: look(found.models[one.trained], one.run) for one in COMBINATIONS}
 
@@ -48,7 +46,7 @@ def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, TwinOutcome
 
 
 def change(found: TwinPair, batch: TokenBatch, trained: bool, position: int, token: int) -> dict[bool, Change]:
-    """What changes with another token at a position, with the mask (True) and without."""
+    """Return what changes with another token at a position, with the mask (True) and without (False)."""
     ref = ModelRef.of(found.models[trained])
     return {run: results.ask(twins.change, ref, batch, position, token, causal=run) for run in (True, False)}
 
@@ -56,9 +54,9 @@ def change(found: TwinPair, batch: TokenBatch, trained: bool, position: int, tok
 def cards(
     found: TwinPair, batch: TokenBatch, outcomes: dict[Combination, TwinOutcome], seed: int | None
 ) -> list[TwinCard]:
-    """The four combinations: what they predict of the text, and what they write on after its beginning.
+    """Return a card for each of the four combinations: its loss on the text, and its continuation of the beginning.
 
-    seed: of what is drawn at random; None for the likeliest token each time.
+    seed: of the random sampling; None takes the likeliest token each time.
     """
     given = batch.ids[0, : twins.PROMPT].tolist()
     result = []
@@ -83,7 +81,7 @@ NAMES = {
 
 
 def choose_step() -> int:
-    """The step on the screen, from 1, as its tab or Previous and Next chose it."""
+    """Let the user choose a step by its tab, or by Previous and Next. Returns its number, from 1."""
     state, step = st.session_state, st.session_state.why_step
     look: dict[str, Any] = {"label_visibility": "collapsed", "width": "content", "required": True}
     look["format_func"] = lambda number: f"{number} {say(NAMES[number])}"
@@ -105,7 +103,7 @@ FIRST_TEXT = (
 TRAINED = {False: N_("trained without the mask"), True: N_("trained with it")}
 RUN = {False: N_("run without"), True: N_("run with the mask")}
 WRITING = {"drawn": N_("sampled at random"), "likeliest": N_("the most likely")}
-REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that differs from the text is used
+REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that differs from the token is used
 Head = Annotated[  # layer and head, "0.3" in the URL
     tuple[int, int],
     BeforeValidator(lambda head: tuple(head.split(".")) if isinstance(head, str) else head),
@@ -114,7 +112,7 @@ Head = Annotated[  # layer and head, "0.3" in the URL
 
 
 class WhyCausalLink(Link):
-    """This page's link, without the text to train on. None: the page's own first choice."""
+    """The link of the Why causal page, without the text to train on. None: the page's default."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("why_"))
     TEXT: ClassVar[str] = "why_text"
@@ -138,8 +136,8 @@ class WhyCausalLink(Link):
 
 
 def chosen_link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:
-    """The link, without what the page chooses itself: the head that copies most, a token in the last third, another in
-    its position."""
+    """Return the link, without the page's defaults: the head with the highest copy score, a position in the last third,
+    another token at that position."""
     state = st.session_state
     own = {
         "why_head": state.get("why_best_head"),
@@ -163,7 +161,7 @@ def choose_text() -> str:
 
     def take() -> None:
         state.why_place = state.why_token = None
-        if state.why_head == state.get("why_best_head"):  # the page's own choice, which may be another one now
+        if state.why_head == state.get("why_best_head"):  # the page's default, which may change with the text
             state.why_head = None
 
     st.text_area(say("Text"), key="why_text", height=180, on_change=take)
@@ -172,7 +170,7 @@ def choose_text() -> str:
 
 def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> tuple[int, int]:
     shown = outcomes[one].copies
-    free = outcomes[Combination(one.trained, False)].copies  # with the mask all are 0: the order stays that without
+    free = outcomes[Combination(one.trained, False)].copies  # ordered by the run without the mask: with it, all are 0
     order = sorted(np.ndindex(free.shape), key=lambda position: -free[position])
     best = st.session_state.why_best_head = twins.best_head(free)
     if st.session_state.why_head not in order:
@@ -196,7 +194,7 @@ def another_token(found: TwinPair, token: int) -> int:
 
 @once
 def _replacements() -> list[int]:
-    """The ids of those REPLACEMENTS that the twins know."""
+    """Return the ids of those REPLACEMENTS that are in the models' vocabulary."""
     found = pair()
     labels = {found.models[True].label(number): number for number in found.words()}
     return [labels[label] for label in REPLACEMENTS if label in labels]

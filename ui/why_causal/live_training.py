@@ -1,4 +1,4 @@
-"""Train it yourself: a small model that trains while the user watches. It belongs to this session alone."""
+"""The step “Train it yourself”: a small model that trains while the user watches. It belongs to one session."""
 
 from functools import cache, partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from viz.numbers import percent
 from viz.why_causal.charts import Curve, loss_curves, nats
 
 LOOK_EVERY = 0.7  # seconds between two polls of a training, which ends only after far longer without one
-MAX_KEPT = 4  # most curves of earlier trainings
+MAX_KEPT = 4  # maximum number of curves of earlier trainings
 STEPS = (200, 300, 400, training_job.MAX_STEPS)
 MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
@@ -38,13 +38,13 @@ STATES = {
 
 @cache
 def fables() -> str:
-    """A text to begin with: some of Aesop's fables (public domain)."""
+    """Return the default text: some of Aesop's fables (public domain)."""
     return (Path(__file__).parent / "fables.txt").read_text(encoding="utf-8")
 
 
 def show() -> None:
     if rooms.served.is_set():
-        choices.listen()  # the browser knows of the class that follows, after a reload or in another tab
+        choices.listen()  # after a reload or in another tab, the browser still has the class's room
     for name, nothing in (("live_training", None), ("live_kept", []), ("live_problem", "")):
         st.session_state.setdefault(name, nothing)
     training: Training | None = st.session_state.live_training
@@ -82,14 +82,14 @@ def show() -> None:
 
 
 def _phase(progress: TrainingProgress | None) -> str:
-    """The phase that the buttons depend on: waiting, going or over."""
+    """Return the phase that the buttons depend on: waiting, going or over."""
     if progress is None or progress.over:
         return "over"
     return "waiting" if progress.state == "waiting" else "going"
 
 
 def go_on_elsewhere() -> None:
-    """Call where `show` is not called, so that a training goes on while another step is shown."""
+    """Keep a training running while another step is shown. Call where `show` is not called."""
 
     def look(training: Training) -> None:
         now = training.watch()
@@ -188,7 +188,7 @@ def copying(now: TrainingProgress) -> str:
 
 
 def _start(steps: int | None = None, causal: bool | None = None) -> None:
-    """Train as is chosen; steps and causal, where given, are chosen first."""
+    """Start a training with the current choices. steps, causal: set these choices first, if given."""
     state = st.session_state
     before: Training | None = state.live_training
     state.live_training = None
@@ -212,6 +212,6 @@ def _tell(what: str) -> None:
 
 
 def _next_number() -> int:
-    """The number of the next curve: the oldest ones leave the chart, but their numbers are not used again."""
+    """Return the number of the next curve: the oldest ones leave the chart, but their numbers are not reused."""
     kept = st.session_state.live_kept
     return kept[-1][0] + 1 if kept else 1

@@ -1,6 +1,4 @@
-"""The steps of the page Why causal, but for the training: sentences, captions and curves of what was measured. What has
-choices of its own runs again alone.
-"""
+"""The steps of the Why causal page, except the training. Steps with choices of their own are fragments."""
 
 import math
 from dataclasses import dataclass
@@ -27,8 +25,8 @@ from viz.head import head_figure, head_range
 from viz.numbers import number, percent
 from viz.why_causal.charts import Curve, change_bars, copies, four, loss_curves, nats, token_losses
 
-ALIKE = 0.05  # nats a token; two losses closer than that are called alike
-OFTEN = 0.5  # of all positions: what is true of fewer explains no mean
+ALIKE = 0.05  # nats per token: two losses closer than that count as equal
+OFTEN = 0.5  # share of all positions: what is true of fewer does not explain a mean
 WHAT_THE_MASK_CHANGES = N_(
     "During generation the newest token is the last one: there is nothing to its right, masked or not. The mask only "
     "decides whether earlier tokens see later ones. A model that learned to copy its right neighbour has nothing to "
@@ -66,7 +64,7 @@ def trained_sentence(training: Curves) -> Markup:
 def sentence(
     training: Curves, outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, *, vocabulary: int
 ) -> Markup:
-    """What there is to see, in numbers. vocabulary: how many tokens there are to guess from."""
+    """Return the step's sentence, with the measured numbers. vocabulary: how many tokens there are to guess from."""
     copies = outcomes[Combination(False, False)].copies
     own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
     put_back = say(
@@ -83,7 +81,7 @@ def sentence(
 
 
 def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: int) -> list[str]:
-    """Why a text does not punish the model that copies; nothing where none of these is the reason."""
+    """Return why a text does not raise the copying model's loss; empty if none of these is the reason."""
     reasons = []
     if repeats >= OFTEN and own.echoes >= OFTEN:
         shares = {"own": percent(own.echoes), "other": percent(other.echoes), "repeats": percent(repeats)}
@@ -135,7 +133,7 @@ ROUNDS = {"free": Combination(False, False), "put_back": Combination(False, True
 
 
 def amount(difference: float) -> str:
-    """0 -> "exactly 0"; 3.2e-6 -> "3 × 10⁻⁶"; 7.312 -> "7.31"."""
+    """Format a difference: 0 -> "exactly 0"; 3.2e-6 -> "3 × 10⁻⁶"; 7.312 -> "7.31"."""
     return say("exactly 0") if difference == 0 else number(difference)
 
 
@@ -145,7 +143,7 @@ Outcomes = dict[Combination, TwinOutcome]
 
 @dataclass(frozen=True)
 class Beginning:
-    """The containers of the first step that wait for the text."""
+    """The containers of the first step that are filled once the text has been run."""
 
     sentence: DeltaGenerator
     caption: DeltaGenerator
@@ -187,7 +185,7 @@ def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenB
         page.chart(figure, "loss_figure", say(words, means=say("; ").join(means)))
     said = sentence(training, outcomes, batch, vocabulary=len(pair.words()))
     beginning.sentence.html(page.sentence(said))
-    # the mean over all but the last of the targets
+    # rest: the mean over all targets but each row's last, from the mean over all of them
     low, last, length = training.training[False][-1], training.last_token[False][-1], pair.context
     caption = say(
         "A token's loss is −ln of its predicted probability, in nats: 0 means certain. The ends of the curves are "
@@ -216,7 +214,7 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
         st.caption(say("Labels show a space as ·, a line end as ⏎; \\<start\\> precedes every text."))
     with beside:
         st.markdown(say("Copy score: a head's mean weight on the next token, t + 1"))
-        for other in sorted(COMBINATIONS, key=lambda one: one.run):  # under the mask all are 0
+        for other in sorted(COMBINATIONS, key=lambda one: one.run):  # with the mask, all are 0
             name = say(NAMES[other])
             if other.run:
                 st.caption(name + " · " + say("blocked: exactly 0 in every head"))
@@ -268,7 +266,7 @@ def proof(pair: TwinPair, batch: TokenBatch) -> None:
 
 def seen(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     with guarded(say("Changing a token …")):
-        # what the step before chooses, where it is not drawn; another id if the chosen one changes nothing
+        # the previous step's choices, which may not have been drawn; another token if the chosen one changes nothing
         position, token = controls.place(batch), st.session_state.why_token
         before = int(batch.ids[0, position])
         if token not in pair.words() or token == before:
