@@ -319,8 +319,8 @@ class RowSteps:
 
 @dataclass(frozen=True, eq=False)
 class HeadSteps:
-    """A head's steps. raw: float32 [Q,K], q·k. values: [K,D], of its key-value head. output: [Q,D]. row: of one
-    query."""
+    """One head's steps. raw: float32 [Q,K], q·k. values: [K,D], its key-value head's. output: [Q,D]. row: one
+    query's."""
 
     head: HeadView
     raw: np.ndarray
