@@ -175,7 +175,7 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         # files converted from OpenAI's weights omit the prefix
         name = theirs if theirs in stored else theirs.removeprefix("transformer.")
         if name == "wte.weight" and name not in stored and model.config.tied:
-            name = "lm_head.weight"  # safetensors' save_model writes the two as one
+            name = "lm_head.weight"  # safetensors' save_model stores tied weights once
         if name not in stored:
             words = N_("{path}: expected a tensor {name}, found none ({count} others)")
             raise CheckpointError(msg(words, path=path, name=theirs, count=len(stored)))

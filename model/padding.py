@@ -31,9 +31,9 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class PaddingChoice:
-    """How a batch is padded and what the model gets to know of it. mask "off": no mask; "keys": no token attends to
-    padding; "both": nor does padding attend to any token. positions "counted": over real tokens, as usually derived
-    from the mask; "cells": 0…T-1, padding counted too."""
+    """How a batch is padded, and which masks and positions the model gets. mask "off": no mask; "keys": no token
+    attends to padding; "both": nor does padding attend to any token. positions "counted": over real tokens, as usually
+    derived from the mask; "cells": 0…T-1, padding counted too."""
 
     side: Side
     mask: PaddingMask

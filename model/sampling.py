@@ -159,7 +159,7 @@ def logits_at(trace: Trace, row: int, position: int) -> Tensor:
 
 
 def next_tokens(trace: Trace, row: int, query: int | None, most: int) -> NextTokens:
-    """Return the `most` likeliest tokens, or all, after the position query (default: the row's last real one)."""
+    """Return at most `most` of the most likely tokens after the position query (default: the row's last real one)."""
     chances = trace.next_token(row, query)
     top = chances.topk(min(most, len(chances)))
     return NextTokens(top.indices.cpu().numpy(), top.values.cpu().numpy())

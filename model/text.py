@@ -279,7 +279,7 @@ def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
         return [], []
     encoded = tokenizer.encode("a")
     marks, ids = encoded.special_tokens_mask, encoded.ids
-    if 0 not in marks:  # this tokenizer drops "a": what is before and what is after it cannot be told apart
+    if 0 not in marks:  # this tokenizer drops "a": ids before and after it cannot be told apart
         return ids, []
     first, last = marks.index(0), len(marks) - marks[::-1].index(0)
     return ids[:first], ids[last:]

@@ -79,7 +79,7 @@ class AttentionCase:
         return replace(self._of_numbers(lambda numbers: numbers.to(dtype)), terms=terms)
 
     def text_alone(self, row: int) -> "AttentionCase":
-        """Return one row without its padding, in a batch of its own: without another mask to mix up with its own."""
+        """Return one row without its padding, in a batch of its own: there is no other mask to confuse with its own."""
         some, one = self.real(row), slice(row, row + 1)
         return replace(
             self._of_numbers(lambda numbers: numbers[one, :, some]),
@@ -331,7 +331,7 @@ FUNCTIONS: dict[str, Attention] = {  # none for a bug outside of attention
     "or": with_parts(lambda order, real: order | real),
     # each head gets the mask that `repeat` gives it; its own in a batch of one
     "repeat": lambda case: case.stages() if case.masks is None else replace(case, allowed=case.masks).stages(),
-    # tests the mask itself, not whether there is one: a RuntimeError for a mask of more than one cell
+    # tests the mask's cells, not whether there is a mask: a RuntimeError for more than one cell
     "if-mask": lambda case: case.stages() if ~case.allowed else case.unmasked().stages(),
 }
 

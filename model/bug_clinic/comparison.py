@@ -290,7 +290,7 @@ def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable
     yield x
     for layer, block in enumerate(_blocks(network)):
         attention, read = attention_of(layer), block.attention_norm(x)
-        heads = _on_cpu(block.attention.project(read, read, read))  # where the bugs run
+        heads = _on_cpu(block.attention.project(read, read, read))  # the bugs run on the CPU
         case = AttentionCase(*heads, trace.allowed(layer, row)[None, None], keep)
         if attention is not AttentionCase.stages:  # doubles the time, and only bugs need it
             others = _by_another(network, other_layer(layer, trace.num_layers), read)

@@ -21,7 +21,7 @@ TOKENS_AT_ONCE = 16
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """An attention tried on a case. Whatever it computes raises Crash if PyTorch refuses, except `verdicts`."""
+    """An attention tried on a case. Its properties and methods raise Crash if PyTorch refuses, except `verdicts`."""
 
     attention: Attention
     case: AttentionCase

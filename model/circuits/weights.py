@@ -148,7 +148,7 @@ class CircuitWeights:
                 for some, made in zip(weight.split(ROWS), table.split(ROWS), strict=True):
                     made.copy_(some + self.first_mlp(some + place))
             epsilon = float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
-            # of the token with a position of the usual size
+            # the deviation of the token plus a position of the usual size
             deviation = (self._variance(table) + self._beside + epsilon).sqrt()
             kept[later] = (table, deviation), self._moments(table, deviation)
         return kept[later]

@@ -44,7 +44,7 @@ class LayerMaps:
     merged: bool = False
 
     def view(self, layer: int) -> HeadView:
-        """Return one layer's map as a view without scores; cells that have a value all the same are not blocked."""
+        """Return one layer's map as a view without scores. Cells with a value above 0 do not count as blocked."""
         found, labels = self.maps[layer], self.labels
         closed = {name: mask & (found == 0) for name, mask in self.blocked[layer].items()}
         return HeadView(found, np.full_like(found, np.nan), closed, labels, labels, merged=self.merged)
@@ -187,7 +187,7 @@ class LogitLens:
     labels: dict[int, str]
 
     def settled(self, place: int) -> int:
-        """Return the first reading from which on all rank the model's own prediction first; place: of the P."""
+        """Return the first reading from which on all rank the model's own prediction first; place: an index below P."""
         same = self.ids[:, place, 0] == self.ids[-1, place, 0]
         return len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
 

@@ -216,7 +216,7 @@ def coarser(view: HeadView, most: int = MAX_CELLS, *, step: int = 0) -> HeadView
 
 
 def coarser_words(view: HeadView) -> str:
-    """Return a sentence: how many cells one of `coarser` stands for; "" for one."""
+    """Return a sentence on how many positions a row and column of `coarser` stands for; "" for one."""
     step, count = step_of(view), max(view.weights.shape)
     if step == 1:
         return ""

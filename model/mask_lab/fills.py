@@ -39,7 +39,8 @@ class ByHand:
 
 
 def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked: bool) -> ByHand:
-    """Compute the steps, from [T,D] each; masked: causal. Raises ValueError for other shapes and for larger entries."""
+    """Compute the steps, from [T,D] each; masked: with the causal mask. Raises ValueError for other shapes and entries
+    beyond ±MAX_ENTRY."""
     given = {"queries": queries, "keys": keys, "values": values}
     expected = (len(TOKENS), len(QUERIES[0]))
     for name, numbers in given.items():

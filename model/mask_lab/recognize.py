@@ -279,7 +279,7 @@ def _sizes(allowed: np.ndarray) -> list[int]:
         begins = seen[np.diff(seen, prepend=-2) > 1]
         ends = seen[np.diff(seen, append=keys + 1) > 1]
         lengths = [*(ends - begins + 1)[:2], ends[-1] - position + 1, ends[0] + 1, ends[-1] + 1]
-        lengths += [*(position - begins[:3] + 1), *(position - begins[-2:] + 1)]  # of a strided window the first ones
+        lengths += [*(position - begins[:3] + 1), *(position - begins[-2:] + 1)]  # the first ones show a strided window
         firsts[int(ends[0] - begins[0]) + 1] += 1
         ahead = max(ahead, int(ends[-1]) - position + 1)
         found.update({int(length) for length in lengths} | set(np.diff(seen)[:3].tolist()))
