@@ -87,7 +87,7 @@ def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | Non
 
 
 def extended(model: Model, trace: Trace, token: int) -> Trace:
-    """Return the trace extended by one position with a cached step: existing rows stay, one row is computed."""
+    """Return the trace with one more position, by a cached step: existing rows stay, one row is computed."""
     batch = batch_of(model, (*trace.batch.ids[0].tolist(), token))
     states, heads = step(model, cache_of(trace), token, trace.spec)
     layers = tuple(
@@ -258,7 +258,7 @@ def multiply_adds(config: TransformerConfig, queries: int, keys: int) -> int:
 
 def plan(tokens: int) -> list[int]:
     """Return the lengths to time, from 2 to all of a text's tokens: at most MAX_MEASURED, evenly spread, both ends
-    included; the list is repeated ROUNDS times, so that temporary load slows all lengths alike."""
+    included; the list is repeated ROUNDS times, so that temporary load slows all lengths equally."""
     count = max(min(MAX_MEASURED, tokens - 1), 0)
     return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)}) * ROUNDS
 
@@ -294,8 +294,8 @@ def costs(tries: Iterable[Try]) -> list[Cost]:
 
 
 def clear(found: list[Cost]) -> bool:
-    """Whether the measured times follow the counts: the fastest full step of the longest text is slower than the median
-    one of the shortest, and than any cached one."""
+    """Whether the measured times agree with the counts: the fastest full step of the longest text is slower than the
+    median one of the shortest, and than any cached one."""
     return len(found) > 1 and found[-1].full > max(found[0].usual, *(one.cached for one in found))
 
 
