@@ -166,6 +166,7 @@ def next_tokens(trace: Trace, row: int, query: int | None, most: int) -> NextTok
 
 
 def predictions(trace: Trace, row: int, query: int | None, most: int) -> Predictions:
-    """Return `next_tokens` and a row's losses, which take all positions' logits: as long as a small run."""
+    """Return `next_tokens` and the row's losses, which need the logits of every position: for a long text this takes as
+    long as a small run."""
     found = next_tokens(trace, row, query, most)
     return Predictions(found.tokens, found.probabilities, trace.losses(row).numpy())

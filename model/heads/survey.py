@@ -70,7 +70,8 @@ class AttentionShares:
         return frozenset(name for name, count in zip(HEAD_PATTERNS, counts, strict=False) if count < MIN_TO_MARK)
 
     def means(self) -> dict[str, np.ndarray]:
-        """Return float32 [L,H] each; NaN where no query counts; "future" also where tokens have no order."""
+        """Return each share's mean, float32 [L,H]; NaN where no query counts; "future" also where tokens have no
+        order."""
         means = self._sums / self._counts
         if self._across:
             means[[place for place, name in enumerate(HEAD_PATTERNS) if name != "first"]] = torch.nan

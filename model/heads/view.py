@@ -161,7 +161,7 @@ def head_part(
 
 
 def mask_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int) -> MaskView:
-    """Return the masks for hand-drawn strokes; of self-attention only."""
+    """Return the masks to draw strokes on; for self-attention only."""
     context = trace.layers[layer].context
     blockers, openers = (context.in_row(some, row) for some in context.undrawn(masks, head))
     keep = context.keep[row].cpu().numpy()

@@ -1,4 +1,4 @@
-"""Masks as NPY files, and back: a matrix becomes hand-drawn rectangles; and masks from other programs, read from an
+"""Masks as NPY files, and back: a matrix becomes rectangles of a drawing; and masks from other programs, read from an
 array, a printed tensor or an NPY file. Sizes: T positions, R real tokens."""
 
 import io
@@ -268,7 +268,8 @@ def _value(word: str) -> bool | int | float:
 
 
 def _allowed(array: np.ndarray) -> np.ndarray:
-    """Return True = may attend. Zeros alone block everything as integers, and nothing as floats, added to scores."""
+    """Return bool, True = may attend. Zeros alone block everything as integers, and nothing as floats added to
+    scores."""
     if array.dtype.kind == "b":
         return array
     values = np.unique(array)
