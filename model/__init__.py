@@ -1,1 +1,1 @@
-"""The mathematics: masks, attention, models and what a run leaves behind. Imports neither streamlit nor plotly."""
+"""Masks, attention, models and the traces of their runs. Imports neither streamlit nor plotly."""

@@ -1,4 +1,4 @@
-"""The attention core. Every model's attention goes through `attend`; a person looks at it through `attention_stages`.
+"""The attention core: `attend` computes every model's attention, `attention_stages` its single steps for display.
 
 Shapes: B batch rows, H heads, Q query positions, K key positions, D head width.
 A mask (`allowed`) is boolean and True means "may attend".
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class ScoreTerms:
-    """What some architectures add between the scaled scores and the softmax. All off by default. softcap: scores become
-    softcap·tanh(scores / softcap) (Gemma 2, arXiv:2408.00118). bias: [.., H, Q, K] added to the scores (T5's relative
-    positions, arXiv:1910.10683). sinks: one extra score a row, in the softmax's denominator only: rows then sum to less
-    than 1. [H] the same for all queries (gpt-oss), or [.., H, Q, 1]."""
+    """The terms that some architectures add between the scaled scores and the softmax. All off by default. softcap:
+    scores become softcap·tanh(scores / softcap) (Gemma 2, arXiv:2408.00118). bias: [.., H, Q, K] added to the scores
+    (T5's relative positions, arXiv:1910.10683). sinks: one extra score per row, in the softmax's denominator only: rows
+    then sum to less than 1. [H] the same for all queries (gpt-oss), or [.., H, Q, 1]."""
 
     softcap: float | None = None
     bias: Tensor | None = None
@@ -26,15 +26,15 @@ class ScoreTerms:
 
 
 NO_TERMS = ScoreTerms()
-BLOCK = 256  # queries at a time of a long text
+BLOCK = 256  # queries per block of a long text
 
 
 @dataclass(frozen=True)
 class AttentionStages:
-    """Every step of one attention. All are [.., H, Q, K] except output, which is [.., H, Q, D]."""
+    """The intermediate results of one attention. All are [.., H, Q, K] except output, which is [.., H, Q, D]."""
 
     raw: Tensor  # q·k
-    scaled: Tensor  # raw·scale, with the architecture's own soft-cap and position bias
+    scaled: Tensor  # raw·scale, then the architecture's own soft-cap and position bias
     masked: Tensor  # scaled, with `fill` (-inf) in blocked cells
     weights: Tensor  # softmax(masked) over keys; a row with no allowed key is all 0
     output: Tensor  # weights @ v
@@ -50,11 +50,11 @@ def attention_stages(
     fill: float = float("-inf"),
     terms: ScoreTerms = NO_TERMS,
 ) -> AttentionStages:
-    """Scaled dot-product attention step by step (Vaswani et al. 2017, eq. 1).
+    """Compute scaled dot-product attention step by step (Vaswani et al. 2017, eq. 1).
 
     q [.., H, Q, D]; k and v [.., H, K, D], or with fewer heads that divide H (grouped-query attention).
     allowed: bool, broadcastable to [.., H, Q, K], True = may attend; None allows everything.
-    scale: 1/sqrt(D) unless given. fill: what is written into blocked cells; with -inf their weight is exactly 0.
+    scale: 1/sqrt(D) unless given. fill: the value written into blocked cells; with -inf their weight is exactly 0.
     Raises ValueError when the mask is not boolean or the shapes do not fit.
     """
     _check(q, k, v, allowed)
@@ -73,7 +73,7 @@ def attention_stages(
 def attention_weights(
     q: Tensor, k: Tensor, allowed: Tensor | None, *, scale: float | None = None, terms: ScoreTerms = NO_TERMS
 ) -> Tensor:
-    """The weights of `attention_stages` [.., H, Q, K], bit for bit, in one tensor: for whoever surveys many heads."""
+    """Return the weights of `attention_stages` [.., H, Q, K], bitwise equal, in one tensor: to survey many heads."""
     _check(q, k, k, allowed)
     scores = attention_scores(q, k, scale=scale, terms=terms)
     if allowed is not None:
@@ -82,7 +82,7 @@ def attention_weights(
 
 
 def attention_scores(q: Tensor, k: Tensor, *, scale: float | None = None, terms: ScoreTerms = NO_TERMS) -> Tensor:
-    """The `scaled` of `attention_stages` [.., H, Q, K], in a tensor that may be written to."""
+    """Return the scaled scores of `attention_stages` [.., H, Q, K], in a tensor that may be modified in place."""
     scores = q @ _share_heads(q, k).transpose(-2, -1)  # [.., H, Q, D] @ [.., H, D, K] -> [.., H, Q, K]
     factor = _scale(q, scale)
     if factor != 1:
@@ -95,20 +95,20 @@ def attention_scores(q: Tensor, k: Tensor, *, scale: float | None = None, terms:
 def attend(
     q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, scale: float | None = None, terms: ScoreTerms = NO_TERMS
 ) -> Tensor:
-    """The output of `attention_stages` [.., H, Q, D], computed by PyTorch's fused kernels: same arguments, no fill."""
-    if terms.softcap is not None or terms.sinks is not None:  # no fused kernel knows these
+    """Return the output of `attention_stages` [.., H, Q, D], by PyTorch's fused kernels where they support terms."""
+    if terms.softcap is not None or terms.sinks is not None:  # no fused kernel supports these
         return attention_stages(q, k, v, allowed, scale=scale, terms=terms).output
     _check(q, k, v, allowed)
     grouped = k.shape[-3] != q.shape[-3]
     if terms.bias is None and _is_lower_triangle(allowed, q.shape[-2], k.shape[-2]):
-        # told that the mask is causal, the kernel skips the blocked half instead of reading a mask
+        # with is_causal the kernel skips the blocked half instead of reading a mask
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
     mask = allowed
     if terms.bias is not None:
         bias = terms.bias.to(q.dtype)
         mask = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
     output = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
-    # only a boolean mask, and only on the CPU, is sure to give 0 in an empty row
+    # only a boolean mask on the CPU is sure to give 0 in a row without an allowed key
     if allowed is not None and (terms.bias is not None or q.device.type != "cpu"):
         output = output.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
     return output
@@ -123,8 +123,8 @@ def attend_in_blocks(
     scale: float | None = None,
     terms: ScoreTerms = NO_TERMS,
 ) -> Tensor:
-    """The output of `attend`, some queries at a time, so that nothing takes Q·K numbers: for long texts. allowed: the
-    mask of some of the queries; None: the causal mask alone, of as many queries as keys."""
+    """Return the output of `attend`, computed in blocks of queries so that no tensor has Q·K elements: for long texts.
+    allowed: returns the mask of the given queries; None: the causal mask alone, with as many queries as keys."""
     if allowed is None and terms is NO_TERMS:
         grouped = k.shape[-3] != q.shape[-3]
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
@@ -163,7 +163,7 @@ def _share_heads(q: Tensor, k: Tensor) -> Tensor:
 
 
 def _is_lower_triangle(allowed: Tensor | None, queries: int, keys: int) -> bool:
-    if torch.compiler.is_compiling():  # a compiled graph cannot choose by a tensor's values
+    if torch.compiler.is_compiling():  # a compiled graph cannot branch on a tensor's values
         return False
     if allowed is None or queries != keys or allowed.shape[-2:] != (queries, keys) or allowed.numel() != queries * keys:
         return False
@@ -188,7 +188,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> None:
         raise ValueError(f"expected a boolean mask (True = may attend), got {allowed.dtype}")
     scores = (*q.shape[:-1], k.shape[-2])
     try:
-        fits = np.broadcast_shapes(allowed.shape, scores) == scores  # torch's own takes a second to import
+        fits = np.broadcast_shapes(allowed.shape, scores) == scores  # torch's broadcast_shapes takes a second to import
     except ValueError:
         fits = False
     if not fits:
@@ -206,11 +206,11 @@ class MultiHeadAttention(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
 
     def project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B,Q,W], [B,K,W], [B,K,W] -> q [B,H,Q,D], k [B,H,K,D], v [B,H,K,D]."""
+        """Project to heads: [B,Q,W], [B,K,W], [B,K,W] -> q [B,H,Q,D], k [B,H,K,D], v [B,H,K,D]."""
         return self.split(self.query(queries)), self.split(self.key(keys)), self.split(self.value(values))
 
     def merge(self, heads_output: Tensor) -> Tensor:
-        """The heads' outputs side by side, through the output projection: [B,H,Q,D] -> [B,Q,W]."""
+        """Concatenate the heads' outputs and apply the output projection: [B,H,Q,D] -> [B,Q,W]."""
         output: Tensor = self.output(heads_output.transpose(1, 2).flatten(2))
         return output
 
@@ -222,10 +222,10 @@ class MultiHeadAttention(nn.Module):
         past: tuple[Tensor, Tensor] | None = None,
         edit: Callable[[tuple[Tensor, Tensor, Tensor], Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """x [B,Q,W] looks at itself, or at source [B,K,W]. Returns the output [B,Q,W] and (q, k, v) for the trace.
+        """Attend from x [B,Q,W] to itself, or to source [B,K,W]. Return the output [B,Q,W] and (q, k, v) for the trace.
 
-        past: k and v [B,H,P,D] of the positions before x (a key-value cache); they stand first in what is returned.
-        edit: from (q, k, v) and the heads' outputs [B,H,Q,D] to the outputs that are projected instead.
+        past: k and v [B,H,P,D] of the positions before x (a key-value cache); they come first in the returned k and v.
+        edit: maps (q, k, v) and the heads' outputs [B,H,Q,D] to the outputs that are projected instead.
         """
         keys = x if source is None else source
         q, k, v = self.project(x, keys, keys)
@@ -235,7 +235,7 @@ class MultiHeadAttention(nn.Module):
         return self.merge(output if edit is None else edit((q, k, v), output)), (q, k, v)
 
     def split(self, x: Tensor) -> Tensor:
-        """[B,T,W] -> [B,H,T,D]."""
+        """Split into heads: [B,T,W] -> [B,H,T,D]."""
         by_head: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return by_head
 
@@ -247,7 +247,7 @@ class MaskedSelfAttention(MultiHeadAttention):
     def __init__(self, embed_size: int, heads: int) -> None:
         super().__init__(embed_size, heads)
 
-    def forward(  # type: ignore[override]  # another call than its base: the classroom's (values, keys, query, mask)
+    def forward(  # type: ignore[override]  # a common teaching signature, not the base's: (values, keys, query, mask)
         self, values: Tensor, keys: Tensor, query: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         q, k, v = self.project(query, keys, values)

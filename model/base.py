@@ -1,4 +1,4 @@
-"""What every model can do, what is said of it, and what of a text it reads. No model in it."""
+"""The interface of all models, their descriptions, and the tokenization of a text for a model. No model in it."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -20,9 +20,9 @@ from model.masks import MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"  # the models that ship, a folder each
+CHECKPOINTS = Path(__file__).parent / "checkpoints"  # the bundled models, one folder each
 MAX_ROWS = 16
-TRACE_BYTES = 256 * 2**20  # what one run may keep, but that one full row is always allowed
+TRACE_BYTES = 256 * 2**20  # most bytes that one run may keep; one full row is always allowed
 
 HeadEdit = Callable[[str, int, LayerRecord, Tensor], Tensor]
 """(which attention, layer, its record, its heads' outputs [B,H,Q,D]) -> what its output projection gets instead."""
@@ -32,9 +32,9 @@ StreamEdit = Callable[[int, Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """The residual stream of a run. streams: [B,T,W] each, what enters the first layer and what leaves each layer; of
-    an encoder-decoder the decoder's. final: from the last of them to the run's states, which `Model.readout` takes.
-    """
+    """The residual stream of a run. streams: [B,T,W] each, the input of the first layer and the output of each layer;
+    of an encoder-decoder, the decoder's. final: maps the last of them to the run's states, which `Model.readout`
+    takes."""
 
     streams: tuple[Tensor, ...]
     final: Callable[[Tensor], Tensor]
@@ -42,16 +42,16 @@ class Residuals:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What was found in a model. kind: "decoder", "encoder" or "encoder-decoder". layers: how many each attention has,
-    by its name. heads, key_value_heads: those of the attention that is shown first; as many as heads, too, where its
-    layers have different numbers of the second. heads_by_part: both of each attention, by its name; may be empty for a
-    model that has one attention. context: the positions it was made for. masks: those it has natively. sizes: of its
-    masks that have one, by name: how many positions in the first such layer, and how many layers.
+    """The properties of a model. kind: "decoder", "encoder" or "encoder-decoder". layers: the number of layers of each
+    attention, by its name. heads, key_value_heads: those of the attention that is shown first; key_value_heads equals
+    heads, too, if its layers differ in key-value heads. heads_by_part: both for each attention, by its name; may be
+    empty for a model that has one attention. context: the number of positions it was made for. masks: its native masks.
+    sizes: of native masks that have one, by name: the number of positions in the first such layer, and the number of
+    such layers.
 
-    layer_numbers: for an attention by its name, the number in the network of each of its layers, from 0; empty where
-    they are simply 0, 1, 2 … layer_kinds: of a network whose layers are not all attention alone, what each of them is,
-    to be said where they are shown; else empty. precision: in a few words, on which device and in which precision
-    it is computed.
+    layer_numbers: for an attention by its name, the number in the network of each of its layers, from 0; empty if they
+    are 0, 1, 2 … layer_kinds: for a network whose layers are not all plain attention, the kind of each, translated
+    where shown; else empty. precision: a short phrase on the device and precision of the computation.
     """
 
     architecture: str
@@ -69,17 +69,17 @@ class Description:
     layer_kinds: tuple[str, ...] = ()
 
     def shape(self, attention: str) -> tuple[int, int]:
-        """How many layers and heads an attention has."""
+        """Return the number of layers and heads of an attention."""
         return self.layers[attention], self.heads_by_part.get(attention, (self.heads, self.key_value_heads))[0]
 
     def layer_number(self, attention: str, layer: int) -> int:
-        """The number in the network of the layer that a trace of this attention counts as `layer`."""
+        """Return the number in the network of the layer with index `layer` in a trace of this attention."""
         numbers = self.layer_numbers.get(attention, ())
         return numbers[layer] if numbers else layer
 
     def other_layers(self) -> str:
-        """In a sentence: what besides attention reads other tokens, and what a lifted mask means for it; "" if nothing
-        does."""
+        """Return a sentence: which layers besides attention mix tokens, and what a lifted mask means for them; "" if
+        there are none."""
         others = [(number, kind) for number, kind in enumerate(self.layer_kinds) if kind != "attention"]
         if not others:
             return ""
@@ -90,7 +90,7 @@ class Description:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """[0, 1, 2, 4] -> "0-2, 4"."""
+    """Format increasing numbers as ranges: [0, 1, 2, 4] -> "0-2, 4"."""
     known = set(numbers)
     begins = [number for number in numbers if number - 1 not in known]
     ends = [number for number in numbers if number + 1 not in known]
@@ -99,8 +99,8 @@ def ranges(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CachedCall:
-    """What one call with a cache computed. states: [B,Q,W]. records: each layer's; their keys are all K positions'.
-    cache: for the next call; what it is, is the model's own affair."""
+    """The result of one call with a cache. states: [B,Q,W]. records: one per layer; their keys are those of all K
+    positions. cache: for the next call, in the model's private format."""
 
     states: Tensor
     records: tuple[LayerRecord, ...]
@@ -108,13 +108,13 @@ class CachedCall:
 
 
 class Model(ABC):
-    """A network with its tokenizer. Read-only: a run leaves nothing in it, so many threads may share one.
+    """A network with its tokenizer. Read-only: a run stores nothing in it, so threads may share one.
 
     kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes. predicts: whether it
-    has logits. num_layers and num_heads are those of the attention that a fresh trace shows; key_value_heads: for each
-    of its query heads, the key-value head it reads. context: the most positions of a row; most_cells: of a batch.
-    network: what holds its weights. hardware: what computes it. added_after: how many tokens it adds behind a text.
-    given: how many tokens every target of an encoder-decoder begins with, which it does not write itself.
+    has logits. num_layers and num_heads are those of the attention that a new trace shows; key_value_heads: for each of
+    its query heads, the key-value head that it uses. context: the maximum number of positions of a row; most_cells: of
+    a batch. network: holds its weights. hardware: what computes it. added_after: how many tokens it adds after a text.
+    given: how many tokens every target of an encoder-decoder begins with, which it does not generate itself.
     """
 
     network: nn.Module
@@ -122,7 +122,7 @@ class Model(ABC):
     kind = "decoder"
     attentions: tuple[str, ...] = ("self",)
     predicts = True
-    takes_positions = True  # whether it takes position ids; RoBERTa, say, computes its own
+    takes_positions = True  # whether it takes position ids; RoBERTa, for example, computes its own
     chats = False  # whether it is a decoder that has a chat template
     hardware: Hardware = CPU
     added_after = 0
@@ -139,8 +139,8 @@ class Model(ABC):
         key_value_heads: tuple[int, ...] | None = None,
         key: str | None = None,
     ) -> None:
-        """bytes_per_token: what a run keeps of each position. key: of these weights, what a cache of runs tells models
-        apart by; one of its own where none is given."""
+        """bytes_per_token: memory that a run keeps for each position. key: identifies these weights in a cache of runs;
+        unique to this instance unless given."""
         self.name = name
         self.key = key or uuid4().hex
         self.num_layers, self.num_heads, self.context = num_layers, num_heads, context
@@ -149,33 +149,33 @@ class Model(ABC):
 
     @abstractmethod
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        """One row a text, padded on pad_side; adds the tokens that the model was trained to see around every text. An
-        encoder-decoder's batch is its targets, one for each text, with the texts as its source; without targets the
-        model writes them itself. Raises ValueError for targets that are not one a text, or not taken."""
+        """Tokenize texts, one row each, padded on pad_side, with the tokens that the model was trained to see around
+        every text. An encoder-decoder's batch is its targets, one for each text, with the texts as its source; without
+        targets the model generates them. Raises ValueError for targets that are not one per text, or not supported."""
 
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
-        """A text that its chat template wrote, as one row, and the ids of special tokens, which count as such in it.
-        Raises NotSupported for a model that takes no messages."""
+        """Tokenize a text that the chat template rendered, as one row; also return the ids that count as special tokens
+        in it. Raises NotSupported for a model that takes no messages."""
         words = N_("{model} takes no messages: only a decoder with a chat template does. Type a text instead.")
         raise NotSupported(msg(words, model=self.name))
 
     @abstractmethod
     def label(self, token: int) -> str:
-        """What to show for an id."""
+        """Return the label to show for an id."""
 
     def ranked(self, values: Tensor, most: int, *, largest: bool = True) -> tuple[tuple[str, float], ...]:
-        """The ids with the largest or smallest of values [V], at most so many: each one's label and value."""
+        """Return up to `most` ids with the largest or smallest of values [V]: each one's label and value."""
         found = values.topk(min(most, len(values)), largest=largest)
         return tuple(zip(map(self.label, found.indices.tolist()), found.values.tolist(), strict=True))
 
     def extremes(self, values: Tensor, most: int) -> tuple[tuple[tuple[str, float], ...], ...]:
-        """ranked both ways: the largest values above 0, and the smallest below it."""
+        """Return `ranked` in both directions: the largest values above 0, and the smallest below 0."""
         largest, smallest = (self.ranked(values, most, largest=which) for which in (True, False))
         return tuple(one for one in largest if one[1] > 0), tuple(one for one in smallest if one[1] < 0)
 
     @cached_property
     def parameters(self) -> int:
-        """The number of its parameters."""
+        """The number of parameters."""
         return sum(weight.numel() for weight in self.network.parameters())
 
     @property
@@ -185,7 +185,7 @@ class Model(ABC):
 
     @property
     def num_ids(self) -> int:
-        """How many ids it takes and predicts, from 0 on: its embedding may have more than its tokenizer."""
+        """The number of ids it takes and predicts, from 0: its embedding may have more than its tokenizer."""
         return self.vocabulary
 
     @abstractmethod
@@ -193,70 +193,70 @@ class Model(ABC):
         """The model's description, for pages to show."""
 
     def described(self, **own: Any) -> Description:
-        """The description of a model whose query heads have keys of their own. own: the fields that are to be given."""
+        """Return the description of a model with one key-value head per query head. own: fields to set or override."""
         heads = {"heads": self.num_heads, "key_value_heads": self.num_heads}
         usual: dict[str, Any] = {"layers": {"self": self.num_layers}, "context": self.context, **heads}
         return Description(**usual | own, kind=self.kind, parameters=self.parameters)
 
     @abstractmethod
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
-        """One forward pass under the masks of spec, the standard ones unless given, with what edit makes of each
-        attention's heads. Raises ValueError for a spec of layers or heads that are not there, NotSupported where heads
-        cannot be edited."""
+        """Run one forward pass under the masks of spec (default: the standard ones), with each attention's heads
+        changed by edit. Raises ValueError for a spec of layers or heads that do not exist, NotSupported if heads cannot
+        be edited."""
 
     @abstractmethod
     def readout(self, states: Tensor) -> Tensor:
-        """Final states [.., W] -> logits [.., V]."""
+        """Map final states [.., W] to logits [.., V]."""
 
     def call(
         self, batch: TokenBatch, positions: Tensor, spec: MaskSpec, cache: Any, masking: Masking = MaskContext.allowed
     ) -> CachedCall:
-        """Read the last Q of a batch's K tokens, at positions [B,Q]; the keys and values of the others are in the cache
-        of the call before, which does not change. cache: of the call before, None for the first. masking: gives each
-        layer's mask, [Q,K]. Raises NotSupported where there is no cache."""
+        """Run the last Q of a batch's K tokens, at positions [B,Q]; the keys and values of the others come from the
+        cache. cache: returned by the previous call, and not modified; None for the first call. masking: returns each
+        layer's mask, [Q,K]. Raises NotSupported for a model without a cache."""
         raise NotSupported(msg("{model}: it cannot be run in several calls here. Choose a decoder", model=self.name))
 
     def keys_values(self, cache: Any) -> list[KeysValues]:
-        """The keys and values of each layer. Raises NotSupported for a cache that holds other states too."""
+        """Return the keys and values of each layer. Raises NotSupported for a cache that also holds other states."""
         pairs: list[KeysValues] = cache
         return pairs
 
     def cache_of(self, pairs: list[KeysValues]) -> Any:
-        """A cache of these keys and values."""
+        """Build a cache from keys and values."""
         return pairs
 
     def residuals(
         self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None = None, entering: StreamEdit | None = None
     ) -> Residuals:
-        """The residual stream of a run under spec, with what edit makes of heads and entering of each layer's input.
-        Raises NotSupported where it is not known."""
+        """Return the residual stream of a run under spec, with heads changed by edit and each layer's input by
+        entering. Raises NotSupported if it is not available."""
         words = N_("{model}: the states after each of its layers are not available here. Choose another model")
         raise NotSupported(msg(words, model=self.name))
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:
-        """One row of a run of this model with its norms frozen. Raises NotSupported where that is not known."""
+        """Return one row of a run of this model with frozen norms. Raises NotSupported if that is not available."""
         words = N_("{model}: what its parts add to the residual stream is not available here")
         raise NotSupported(msg(words, model=self.name))
 
 
 def check_finite(name: str, network: nn.Module) -> None:
-    """Raises CheckpointError for weights with a NaN or an infinity among them."""
+    """Raise CheckpointError if a weight contains NaN or infinity."""
     for part, weight in network.named_parameters():
-        if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):  # which makes no copy
+        if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):  # makes no copy
             words = N_("{model}: its weights contain numbers that are not finite ({part}). Choose another model.")
             raise CheckpointError(msg(words, model=name, part=part))
 
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """What of a text a model reads: the rows, their batch, and how many rows were left out for want of room."""
+    """A tokenized text: its rows, their batch, and the number of rows left out because they did not fit."""
 
     rows: list[str]
     batch: TokenBatch
     rows_left_out: int
 
     def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
+        """Return the approximate memory it takes, in bytes."""
         characters = sum(map(len, self.rows)) + sum(map(len, self.batch.cut))
         return 4 * characters + 100 * self.batch.ids.numel()
 
@@ -264,9 +264,9 @@ class TokenizedText:
 def tokenize(
     model: Model, text: str, pad_side: str, targets: Sequence[str] | None = None, *, most_rows: int = MAX_ROWS
 ) -> TokenizedText:
-    """A text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each row. At
-    most most_rows rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises ValueError
-    where no line holds anything."""
+    """Tokenize a text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each
+    row. At most most_rows rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises
+    ValueError if every line is blank."""
     rows, left_out = rows_of(text, most_rows)
     targets = None if targets is None else list(targets)
     batch = model.encode(rows, pad_side, targets and targets[: len(rows)])
@@ -279,9 +279,9 @@ def tokenize(
 
 
 def files_key(name: str, folder: Path) -> str:
-    """A key that is the same for the same files under the same name, in every process and after every load."""
+    """Return a key that is equal for the same files under the same name, in every process and after every load."""
     paths = [*folder.iterdir()]
-    if folder.name.startswith("checkpoint-"):  # of a training, whose tokenizer may be in the folder above
+    if folder.name.startswith("checkpoint-"):  # a training checkpoint, whose tokenizer may be in the folder above
         from model.huggingface.checkpoint_files import SMALL
 
         paths += [folder.parent / file for file in SMALL]

@@ -1,4 +1,4 @@
-"""The layers that our Transformers are stacks of, normalisation before each sub-layer, GELU in its tanh form.
+"""The layers of our own Transformers, with normalization before each sub-layer and GELU in its tanh form.
 
 Sizes: B rows, T tokens (S of a source), W width, H heads, D head width.
 """
@@ -14,7 +14,7 @@ from model.attention import MultiHeadAttention
 from model.spec import MaskSpec
 from model.text import TokenBatch
 
-FIRST_POSITIONS = (0, 1, 2)  # numbers a first token may have; 2 in RoBERTa's position embeddings, where 1 is padding
+FIRST_POSITIONS = (0, 1, 2)  # position ids that a first token may have; 2 in RoBERTa, where 1 is padding
 LONGEST_WAVE = 10_000.0
 
 
@@ -26,13 +26,13 @@ def counts_by_ids(module: nn.Module) -> bool:
 
 
 def positions_of(keep: Tensor) -> Tensor:
-    """keep bool [B,T] -> positions [B,T]: counted over real tokens, so that left padding shifts no position."""
+    """Return positions [B,T] counted over real tokens, keep bool [B,T], so that left padding shifts no position."""
     return (keep.long().cumsum(-1) - 1).clamp(min=0)
 
 
 def positions_under(spec: MaskSpec, batch: TokenBatch) -> Tensor:
-    """The positions [B,T] that a spec asks for: the batch's own or else counted over real tokens, over all cells, or
-    anew in each part of the text."""
+    """Return the positions [B,T] under a spec: the batch's own if it has any, else counted over real tokens; over all
+    positions ("cells"); or from 0 in each part of the text."""
     if spec.positions == "counted" and batch.positions is not None:
         return batch.positions
     counted = positions_of(batch.keep)
@@ -48,8 +48,8 @@ def positions_under(spec: MaskSpec, batch: TokenBatch) -> Tensor:
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
-    """[positions, width]: sines in the even columns, cosines in the odd ones (Vaswani et al. 2017, section 3.5), of
-    wavelengths from 2π to 10,000·2π. Raises ValueError for an odd width."""
+    """Return position encodings [positions, width]: sines in the even columns, cosines in the odd ones (Vaswani et al.
+    2017, section 3.5), of wavelengths from 2π to 10,000·2π. Raises ValueError for an odd width."""
     if width % 2:
         raise ValueError(f"expected an even width for sines and cosines, got {width}")
     frequencies = LONGEST_WAVE ** -(torch.arange(0, width, 2) / width)
@@ -58,12 +58,12 @@ def sinusoids(positions: int, width: int) -> Tensor:
 
 
 Heads = tuple[Tensor, Tensor, Tensor]  # q [B,H,Q,D], k and v [B,H,K,D] of one attention
-KeysValues = tuple[Tensor, Tensor]  # k and v [B,H,P,D] of P positions that were read before: one layer's cache
-Edit = Callable[[Heads, Tensor], Tensor]  # the heads' outputs [B,H,Q,D] to what is projected in their place
+KeysValues = tuple[Tensor, Tensor]  # k and v [B,H,P,D] of P earlier positions: one layer's cache
+Edit = Callable[[Heads, Tensor], Tensor]  # maps the heads' outputs [B,H,Q,D] to those that are projected instead
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): a layer of a decoder-only model, and of an encoder."""
+    """A layer of a decoder-only model or an encoder: x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(self, *, width: int, heads: int, mlp_width: int, epsilon: float) -> None:
         super().__init__()
@@ -76,29 +76,29 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, allowed: Tensor | None, past: KeysValues | None = None, edit: Edit | None = None
     ) -> tuple[Tensor, Heads]:
-        """x [B,T,W] -> [B,T,W]; q of its positions, k and v of those and, before them, of the past's."""
+        """Return the layer's output [B,T,W]; q of its positions, k and v of the past's followed by its own."""
         attended, qkv = self.attention(self.attention_norm(x), allowed, past=past, edit=edit)
         return self.feed_forward(x + attended), qkv
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """x + mlp(norm(x)): [B,T,W] -> [B,T,W]."""
+        """Return x + mlp(norm(x)): [B,T,W] -> [B,T,W]."""
         hidden = F.gelu(self.mlp_in(self.mlp_norm(x)), approximate="tanh")  # [B,T,4W]
         added: Tensor = self.mlp_out(hidden)
         return x + added
 
 
 class CrossBlock(Block):
-    """A layer of a decoder with a source: attention to itself, then to the source, then the mlp, each with x +."""
+    """A decoder layer with cross-attention: self-attention, cross-attention, then the mlp, each with a residual."""
 
     def __init__(self, *, width: int, heads: int, mlp_width: int, epsilon: float) -> None:
         super().__init__(width=width, heads=heads, mlp_width=mlp_width, epsilon=epsilon)
         self.context_norm = nn.LayerNorm(width, epsilon)
         self.context_attention = MultiHeadAttention(width, heads)
 
-    def forward(  # type: ignore[override]  # another call than its base: it has a source
+    def forward(  # type: ignore[override]  # differs from the base: it takes a source
         self, x: Tensor, source: Tensor, allowed: Tensor | None, context_allowed: Tensor | None
     ) -> tuple[Tensor, Heads, Heads]:
-        """x [B,T,W] looks at itself and at source [B,S,W]; (q, k, v) of the one and of the other."""
+        """Attend from x [B,T,W] to itself, then to source [B,S,W]; also return (q, k, v) of both attentions."""
         attended, qkv = self.attention(self.attention_norm(x), allowed)
         x = x + attended
         attended, context_qkv = self.context_attention(self.context_norm(x), context_allowed, source)
@@ -111,7 +111,7 @@ LayerMasks = Sequence[Tensor | None]
 
 
 class Stack(nn.Module):
-    """Token embedding plus positions, layers, and the norm at the end: what an encoder and the decoders share."""
+    """The base of the encoder and the decoders: token embedding plus positions, layers, and a final norm."""
 
     block: type[Block] = Block
 
@@ -128,8 +128,8 @@ class Stack(nn.Module):
         pad: int = PAD,
         epsilon: float = 1e-5,
     ) -> None:
-        """context: the most tokens of an input. width: a multiple of heads, and even where positions are "sinusoidal".
-        mlp_width: 4·width unless given. pad: the id of padding. epsilon: the norms'."""
+        """context: the maximum number of input tokens. width: a multiple of heads; an even one if positions are
+        "sinusoidal". mlp_width: 4·width unless given. pad: the id of padding. epsilon: of the norms."""
         super().__init__()
         if positions not in ("sinusoidal", "learned"):
             raise ValueError(f'expected positions "sinusoidal" or "learned", got {positions!r}')
@@ -141,7 +141,7 @@ class Stack(nn.Module):
         self.token_embedding = embedding(vocabulary, width)
         if positions == "learned":
             self.position_embedding = embedding(context, width)
-        else:  # fixed numbers: no parameters, and in no checkpoint
+        else:  # fixed values: no parameters, and not in checkpoints
             self.position_table: Tensor
             self.register_buffer("position_table", sinusoids(context, width), persistent=False)
         self.learned = positions == "learned"
@@ -152,16 +152,16 @@ class Stack(nn.Module):
         )
 
     def embed(self, ids: Tensor, positions: Tensor, before: int = 0) -> Tensor:
-        """ids [B,T], positions [B,T] or [T] -> what enters the first layer, [B,T,W]. before: how many positions were
-        read already. Embeddings [B,T,W] in the place of ids are taken as they are (transformers' inputs_embeds).
-        Raises ValueError for more positions than the context or ids outside the vocabulary."""
+        """Return the first layer's input [B,T,W] for ids [B,T] at positions [B,T] or [T]. before: the number of
+        positions that were read already. Embeddings [B,T,W] instead of ids are used as they are (transformers'
+        inputs_embeds). Raises ValueError for more positions than the context or ids outside the vocabulary."""
         if not ids.is_floating_point():
             check_ids(ids, self.vocabulary, self.context, before)
         places: Tensor = self.position_embedding(positions) if self.learned else self.position_table[positions]
         return (ids if ids.is_floating_point() else self.token_embedding(ids)) + places
 
     def positions(self, inputs: Tensor) -> Tensor:
-        """[B,T]: counted over the tokens that are no padding, so that the side of the padding shifts nothing."""
+        """Return positions [B,T] counted over non-padding tokens, so that the padding side shifts nothing."""
         return positions_of(inputs != self.pad)
 
     def states(
@@ -172,10 +172,10 @@ class Stack(nn.Module):
         past: Sequence[KeysValues] | None = None,
         edits: Sequence[Edit] | None = None,
     ) -> tuple[Tensor, list[Heads]]:
-        """ids [B,T], positions [B,T] or [T]; for each layer a mask that broadcasts to [B,H,T,T], or None. past: every
-        layer's keys and values of P positions read before, so that only those of ids are computed: a cached step, whose
-        masks are [B,H,T,P+T]. edits: for each layer, what becomes of its heads' outputs. Returns the output [B,T,W],
-        and for each layer q [B,H,T,D], and k, v [B,H,P+T,D]. Raises as embed."""
+        """Run all layers on ids [B,T] at positions [B,T] or [T]. allowed: for each layer a mask that broadcasts to
+        [B,H,T,T], or None. past: every layer's keys and values of P earlier positions, so that only those of ids are
+        computed: a cached step, whose masks are [B,H,T,P+T]. edits: for each layer, what changes its heads' outputs.
+        Returns the output [B,T,W], and for each layer q [B,H,T,D], and k, v [B,H,P+T,D]. Raises as embed."""
         x, qkvs = self.embed(ids, positions, past[0][0].shape[2] if past else 0), []
         every: Sequence[KeysValues | None] = past or [None] * len(self.blocks)
         edited: Sequence[Edit | None] = edits or [None] * len(self.blocks)
@@ -186,20 +186,20 @@ class Stack(nn.Module):
 
 
 def embedding(entries: int, width: int) -> nn.Embedding:
-    """An embedding of unit variance, but uniform: normal numbers on the meta device would import a compiler."""
+    """Return an embedding of unit variance, but uniform: normal numbers on the meta device would import a compiler."""
     entry = torch.empty(entries, width).uniform_(-(3**0.5), 3**0.5)
     made: nn.Embedding = nn.Embedding.from_pretrained(entry, freeze=False)
     return made
 
 
 def check_ids(ids: Tensor, vocabulary: int, context: int, before: int = 0) -> None:
-    """Raises ValueError for anything but ids [B,T], each from 0 up to the vocabulary, that fit the context. before: how
-    many positions were read already."""
+    """Raise ValueError for anything but ids [B,T], each from 0 up to the vocabulary, that fit the context. before: the
+    number of positions that were read already."""
     if ids.ndim != 2 or ids.shape[1] == 0:
         raise ValueError(f"expected ids [B,T] with at least one token, got {list(ids.shape)}")
     if before + ids.shape[1] > context:
         raise ValueError(f"expected at most {context} tokens (the context), got {before + ids.shape[1]}")
-    if torch.compiler.is_compiling():  # a compiled graph cannot choose by a tensor's values
+    if torch.compiler.is_compiling():  # a compiled graph cannot branch on a tensor's values
         return
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= vocabulary:

@@ -1,4 +1,4 @@
-"""Which models there are, loading them, what each can do, and its limits."""
+"""The catalog of models: their names, how to fetch and load them, and what each can do within which limits."""
 
 import json
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A model the catalog knows by name."""
+    """A model that the catalog lists by name."""
 
     name: str
-    title: str  # to be said where it is shown
-    repo: str | None = None  # on the Hugging Face hub; None for a model that ships
+    title: str  # translated where it is shown
+    repo: str | None = None  # on the Hugging Face Hub; None for a bundled model
     megabytes: int = 0  # to download
-    first_head: tuple[int, int] | None = None  # layer and head worth seeing first
+    first_head: tuple[int, int] | None = None  # layer and head to show first
 
 
 ENTRIES = {
@@ -47,39 +47,39 @@ ENTRIES = {
         Entry(name="gpt2-xl", title="GPT-2 XL", repo="openai-community/gpt2-xl", megabytes=6431),
     )
 }
-OF_A_PAGE = {"digits": N_("Pixels"), "captioner": N_("Images"), "twins": N_("Why causal")}  # they ship too
-INDUCTION_STEPS = 1500  # steps of its training
+OF_A_PAGE = {"digits": N_("Pixels"), "captioner": N_("Images"), "twins": N_("Why causal")}  # bundled too
+INDUCTION_STEPS = 1500  # training steps of the induction model
 MAX_CONFIG_BYTES = 10**6  # most bytes of a GPT-2's config.json
-CONFIGURATIONS = ("config.json", "modules.json")  # a folder's with sentence-transformers' modules is inside
+CONFIGURATIONS = ("config.json", "modules.json")  # sentence-transformers' folders have modules.json
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 
 def offered(settings: Settings | None = None) -> tuple[str, ...]:
-    """The names to choose from: the catalog's, or those that a hosted demo is set to."""
+    """Return the names to choose from: the catalog's, or those configured for a hosted demo."""
     return (settings or Settings.from_environment()).models or tuple(ENTRIES)
 
 
 def fetch(name: str, progress: "Progress | None" = None, settings: Settings | None = None) -> Path:
-    """The folder with the model's files, downloaded first where they are not on this machine. Raises NotAvailable when
-    they cannot be had; CheckpointError for a name that means nothing or is not offered here, or for files that make no
-    model; TooLarge, a kind of it, for more weights than allowed."""
+    """Return the folder with the model's files, downloading those that are not on this machine. Raises NotAvailable if
+    they cannot be downloaded; CheckpointError for a name that is invalid or not offered here, or for files that are no
+    model; its subclass TooLarge for more weights than allowed."""
     settings = settings or Settings.from_environment()
     entry = _entry(name)
     if ships(name):
         return CHECKPOINTS.joinpath(*name.split("-"))
     check_offered(name, settings)
-    # the hub's client takes a while to import, and the first page does without
+    # the hub's client takes a while to import, and the first page does not need it
     from model.huggingface import checkpoint_files, hub
 
     if entry is None or entry.repo is None:
         if checkpoint_files.is_path(name):
             return checkpoint_files.allowed_folder(name, settings)
-        from model.huggingface import fetching  # transformers with it: it judges a model before its weights come
+        from model.huggingface import fetching  # imports transformers: models are checked before a download
 
         return fetching.fetch(name, progress, settings)
-    # chosen here by name, so the limit for others is not theirs
+    # catalog models are exempt from the limit on others; "gpt2" was an id for years, so caches may have it by name
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)
-    return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
+    return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)
 
 
 def ships(name: str) -> bool:
@@ -89,12 +89,12 @@ def ships(name: str) -> bool:
 
 
 def on_this_machine() -> tuple[str, ...]:
-    """The catalog's names whose files ship or are in the local cache. Uses no network."""
+    """Return the catalog's names whose files are bundled or in the local cache. Uses no network."""
     return tuple(filter(is_here, ENTRIES))
 
 
 def is_here(name: str) -> bool:
-    """Whether the model's files ship or are on this machine. Uses no network."""
+    """Whether the model's files are bundled or on this machine. Uses no network."""
     entry = _entry(name)
     if ships(name):
         return True
@@ -108,12 +108,12 @@ def is_here(name: str) -> bool:
 
     try:
         return fetching.cached(name) is not None
-    except CheckpointError:  # no name that a model can have
+    except CheckpointError:  # a name that no model can have
         return False
 
 
 def reads_images(name: str, settings: Settings) -> bool:
-    """Whether the model's files on this machine have an image processor among them. Uses no network."""
+    """Whether the model's files on this machine include an image processor. Uses no network."""
     if _entry(name) is not None:
         return False
     from model.huggingface import checkpoint_files, fetching
@@ -126,7 +126,7 @@ def reads_images(name: str, settings: Settings) -> bool:
 
 
 def _holds_a_model(path: str) -> bool:
-    """Whether it is a GGUF file, or a folder with such a file or a configuration."""
+    """Whether path is a GGUF file, or a folder with such a file or a configuration."""
     place = Path(path)
     try:
         place = place.expanduser()
@@ -137,8 +137,8 @@ def _holds_a_model(path: str) -> bool:
 
 
 def download_size(name: str, settings: Settings | None = None, progress: "Progress | None" = None) -> int:
-    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises. progress: of the
-    small files by which that is known; what it raises stops it."""
+    """Return the number of bytes that `fetch` would download, 0 if all files are on this machine. Raises as fetch.
+    progress: called while the small files that tell the size are downloaded; an exception it raises stops that."""
     if ships(name):
         return 0
     entry = _entry(name)
@@ -157,8 +157,8 @@ def download_size(name: str, settings: Settings | None = None, progress: "Progre
 
 
 def inspect(name: str, settings: Settings) -> None:
-    """Raises what load would raise of a model that is on this machine, as far as its configuration and its tokenizer
-    show it. Those may be a stranger's: see serving.backends.inspector."""
+    """Raise what `load` would raise for a model that is on this machine, as far as its configuration and tokenizer
+    show. These files may be untrusted: see serving.backends.inspector."""
     check_offered(name, settings)
     from model.huggingface import checkpoint_files, fetching
 
@@ -173,12 +173,12 @@ def inspect(name: str, settings: Settings) -> None:
 def load(
     name: str, progress: "Progress | None" = None, settings: Settings | None = None, report: "Report" = lambda _: None
 ) -> Model:
-    """A model by its catalog name, by its id on the hub, or from a folder. progress: of a download; report: told what
-    is being done then. What they raise stops it. Raises what fetch raises, and CheckpointError when the files cannot be
-    used."""
+    """Load a model by its catalog name, its id on the Hub, or from a folder. progress: called during a download;
+    report: called with what is done after it. An exception from either stops the load. Raises as fetch, and
+    CheckpointError if the files cannot be used."""
     settings = settings or Settings.from_environment()
     folder = fetch(name, progress, settings)
-    key = files_key(name, folder)  # before they are read: a training may write new ones meanwhile
+    key = files_key(name, folder)  # before they are read: a training run may write new ones meanwhile
     model = _from_folder(name, folder, settings, report)
     model.key = f"{key} {model.hardware.key}"
     return model
@@ -190,8 +190,8 @@ def first_head(model: Model) -> tuple[int, int]:
 
 
 def steps(name: str, settings: Settings | None = None) -> dict[str, int | None]:
-    """The checkpoints of a training, by the names that `load` takes, with their steps, in order; None: the model after
-    it. Empty where a name is no folder of checkpoints."""
+    """Return the checkpoints of a training run, by the names that `load` takes, with their steps, in order; None: the
+    final model. Empty for a name that is no folder of checkpoints."""
     if _entry(name) is not None:
         return {**induction_steps()} if name == "induction" else {}
     from model.huggingface import checkpoint_files
@@ -199,13 +199,13 @@ def steps(name: str, settings: Settings | None = None) -> dict[str, int | None]:
     try:
         known = checkpoint_files.is_path(name)
         return checkpoint_files.steps(name, settings or Settings.from_environment()) if known else {}
-    except CheckpointError:  # said when it is loaded
+    except CheckpointError:  # raised again when it is loaded
         return {}
 
 
 def logged_losses(name: str, settings: Settings | None = None) -> dict[str, list[tuple[int, float]]]:
-    """The losses that Hugging Face's Trainer logged in a folder of checkpoints, (step, loss), by "loss" and
-    "eval_loss"; empty where there are none that can be read."""
+    """Return the losses that Hugging Face's Trainer logged in a folder of checkpoints, (step, loss), by "loss" and
+    "eval_loss"; empty if none can be read."""
     if _entry(name) is not None:
         return {}
     from model.huggingface import checkpoint_files
@@ -217,8 +217,8 @@ def logged_losses(name: str, settings: Settings | None = None) -> dict[str, list
 
 
 def at_step(name: str, step: int | None) -> str:
-    """The name of a checkpoint of the folder `name`, the last one's unless a step is given; of any other model its own.
-    Raises ValueError for a step that is not there."""
+    """Return the name of the checkpoint of folder `name` at a step (default: the last one's); any other model's own
+    name. Raises ValueError for a step that does not exist."""
     found = steps(name)
     if step is None:
         return list(found)[-1] if found else name
@@ -232,7 +232,7 @@ def at_step(name: str, step: int | None) -> str:
 
 
 def check_offered(name: str, settings: Settings) -> None:
-    """Raises CheckpointError for a name that the operator does not offer, and for a model of another page."""
+    """Raise CheckpointError for a name that the operator does not offer, and for a model of another page."""
     page = OF_A_PAGE.get(name.split("-")[0])
     if page and CHECKPOINTS.joinpath(*name.split("-")).is_dir():
         words = N_("{name} has a page of its own, {page}. Choose another model, such as {other}.")
@@ -244,7 +244,7 @@ def check_offered(name: str, settings: Settings) -> None:
 
 
 def check_name(name: str, settings: Settings) -> None:
-    """Raises CheckpointError for a name that is not offered here, and for one that no model can have. Uses no
+    """Raise CheckpointError for a name that is not offered here, and for one that no model can have. Uses no
     network."""
     check_offered(name, settings)
     if _entry(name) is None:
@@ -254,21 +254,21 @@ def check_name(name: str, settings: Settings) -> None:
 
 
 def induction_steps() -> dict[str, int]:
-    """The induction model's checkpoints with their training steps, in order: "induction-0", … and last "induction"."""
+    """Return the induction model's checkpoints with their steps, in order: "induction-0", … and last "induction"."""
     folder = CHECKPOINTS / "induction"
     steps = sorted(int(path.name) for path in folder.glob("[0-9]*"))
     return {f"induction-{step}": step for step in steps} | {"induction": INDUCTION_STEPS}
 
 
 def _entry(name: str) -> Entry | None:
-    """The catalog's entry under its name or its id on the hub; one of the induction model's steps."""
+    """Return the catalog's entry for a name or a Hub id, or an entry for one of the induction model's steps."""
     if name.startswith("induction-") and name in induction_steps():
         return Entry(name=name, title=name)
     return ENTRIES.get(name) or next((entry for entry in ENTRIES.values() if entry.repo == name), None)
 
 
 def _is_ours(name: str, folder: Path) -> bool:
-    """Whether it holds a GPT-2 that our own Transformer computes as it should be, and a tokenizer for it."""
+    """Whether the folder holds a GPT-2 that our own Transformer computes correctly, and a tokenizer for it."""
     from model.huggingface import checkpoint_files
 
     try:
@@ -284,7 +284,7 @@ def _is_ours(name: str, folder: Path) -> bool:
         and not config.get("quantization_config")
         and (folder / "model.safetensors").is_file()
         and not (folder / "adapter_config.json").exists()  # it would be shown without its adapter
-        and (not saved_as or (isinstance(saved_as, list) and "GPT2LMHeadModel" in saved_as))  # no body, no classifier
+        and (not saved_as or (isinstance(saved_as, list) and "GPT2LMHeadModel" in saved_as))  # LM head only
         and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
         and bool(_tokenizer_files(checkpoint_files.tokenizer_folder(name, folder)))
     )
@@ -292,7 +292,7 @@ def _is_ours(name: str, folder: Path) -> bool:
 
 def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") -> Model:
     if name == "dates":
-        from model.cross_attention import dates  # no other model needs it
+        from model.cross_attention import dates  # imported here: no other model needs it
 
         return dates.load(folder, name)
     if _entry(name) is None:
@@ -319,7 +319,7 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
     network = load_transformer(folder)
     check_finite(name, network)
     computes = hardware.CPU
-    if not ships(name):  # those that do are small
+    if not ships(name):  # bundled models are small
         computes = hardware.chosen(settings, "F32", sum(weight.numel() for weight in network.parameters()))
         network = network.to(computes.device, computes.dtype)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
@@ -330,7 +330,7 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
         raise CheckpointError(msg(words, folder=folder, known=known, entries=entries))
     pad, start, first = map(tokenizer.token_to_id, ("<pad>", "<start>", "!"))
     before, end = added_around(tokenizer)
-    if not before and (pad, start, first) == (PAD_ID, START_ID, FIRST_ID):  # training/ made it, "!" is the first byte
+    if not before and (pad, start, first) == (PAD_ID, START_ID, FIRST_ID):  # made by training/; "!" is the first byte
         before = [START_ID]
     most = min(network.config.context, settings.tokens)
     texts = BatchTokenizer(tokenizer, most, pad=known - 1 if pad is None else pad, start=before, end=end)
@@ -338,7 +338,7 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
 
 
 def _tokenizer_files(folder: Path) -> list[str]:
-    """tokenizer.json, or GPT-2's two files under either of their names; empty where there are none of these."""
+    """Return tokenizer.json, or GPT-2's two files under either of their names; empty if there are none of these."""
     known = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
     paths = ([folder / file for file in files] for files in known)
     return next(([str(path) for path in some] for some in paths if all(path.exists() for path in some)), [])
@@ -351,7 +351,7 @@ def _tokenizer(folder: Path) -> Tokenizer:
             return Tokenizer.from_str(ByteLevelBPETokenizer(whole, merges[0]).to_str())
         with panics_caught():
             found = Tokenizer.from_file(whole)
-            added_around(found)  # raises an error for one that cannot encode the letter that this takes
+            added_around(found)  # raises for a tokenizer that cannot encode the letter used there
             return found
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
         words = N_("{folder}: expected a tokenizer, found a damaged one ({error})")

@@ -1,4 +1,4 @@
-"""Our own decoder as a model: a Transformer with its tokenizer."""
+"""Our own decoder-only Transformer with its tokenizer, as a Model."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ class DecoderModel(Model):
             num_layers=config.layers,
             num_heads=config.heads,
             context=config.context if tokenizer is None else tokenizer.context,
-            bytes_per_token=4 * config.width * (3 * config.layers + 1),  # q, k, v of every layer, last states, float32
+            bytes_per_token=4 * config.width * (3 * config.layers + 1),  # float32: q, k, v of every layer, final states
             key=key,
         )
         self.network, self.hardware = network, hardware
@@ -45,13 +45,13 @@ class DecoderModel(Model):
 
     @property
     def tokenizer(self) -> BatchTokenizer:
-        """Raises ValueError for a model that reads no text."""
+        """The tokenizer. Raises ValueError for a model that reads no text."""
         if self._tokenizer is None:
             raise ValueError(f"{self.name} reads no text: it has no tokenizer")
         return self._tokenizer
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        """Raises ValueError for targets: only an encoder-decoder has them."""
+        """Tokenize texts. Raises ValueError for targets: only an encoder-decoder has them."""
         if targets is not None:
             raise ValueError(f"{self.name} is no encoder-decoder: it takes texts, no targets")
         return self.tokenizer.encode(texts, pad_side)
@@ -60,7 +60,7 @@ class DecoderModel(Model):
         return self.tokenizer.encode_rendered(text) if self.chats else super().encode_rendered(text)
 
     def inputs(self, batch: TokenBatch) -> Tensor:
-        """What the network reads: ids [B,T], or [B,T,W] in their place."""
+        """Return the network's input: ids [B,T], or embeddings [B,T,W] instead."""
         return batch.ids.to(self.hardware.device)
 
     def label(self, token: int) -> str:
@@ -75,7 +75,7 @@ class DecoderModel(Model):
         return self.network.config.vocabulary
 
     def describe(self) -> Description:
-        how = {"precision": said(self.hardware), "context": self.network.config.context}  # which may read more
+        how = {"precision": said(self.hardware), "context": self.network.config.context}  # may exceed self.context
         return self.described(architecture="GPT-2", masks=("causal", "padding"), **how)
 
     @torch.inference_mode()
@@ -90,7 +90,7 @@ class DecoderModel(Model):
     def call(
         self, batch: TokenBatch, positions: Tensor, spec: MaskSpec, cache: Any, masking: Masking = MaskContext.allowed
     ) -> CachedCall:
-        """As Model.call; its cache is each layer's keys and values."""
+        """Run as Model.call; the cache is each layer's keys and values."""
         queries, made = positions.shape[1], AllowedCache()
         contexts = [replace(context, queries=queries) for context in self._contexts(batch)]
         allowed = [masking(context, spec, made) for context in contexts]
@@ -117,7 +117,7 @@ class DecoderModel(Model):
         return self.network.logits(states)
 
     def _masks(self, batch: TokenBatch, spec: MaskSpec) -> tuple[list[MaskContext], list[Tensor | None]]:
-        """Each layer's mask context, and its mask under spec. Raises ValueError for a scope not there."""
+        """Return each layer's mask context, and its mask under spec. Raises ValueError for an invalid scope."""
         spec.check_scope(self.num_layers, self.num_heads)
         contexts = self._contexts(batch)
         return contexts, allowed_by_layer(contexts, spec)

@@ -1,4 +1,4 @@
-"""What can be wrong with a model that was asked for. Each message is a sentence for the reader, with a next step."""
+"""Errors about a requested model, and argument checks. Each message is a sentence for the user, with a next step."""
 
 import operator
 import pickle
@@ -15,19 +15,19 @@ class CheckpointError(ValueError):
 
 
 class NotSupported(CheckpointError):
-    """A model whose attention cannot be shown as it is; the message says why."""
+    """A model whose attention cannot be shown correctly; the message says why."""
 
 
 class TooLarge(CheckpointError):
-    """A model whose weights take more than is allowed, or than there is memory for."""
+    """A model whose weights exceed the limit, or the available memory."""
 
 
 class NotAvailable(OSError):
-    """A repository's files cannot be had; the message says why and what to do."""
+    """A repository whose files cannot be downloaded; the message says why and what to do."""
 
 
 class Stopped(Exception):
-    """Nobody waits any more for what was being done."""
+    """A stop of a computation whose result is no longer needed."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def panics_caught() -> Iterator[None]:
 
 
 def sendable(error: Exception, name: str) -> Exception:
-    """The error, or one with its type alone where it cannot be pickled and read again. name: of what raised it."""
+    """Return the error, or one with only its type's name if it cannot be pickled and unpickled. name: its origin's."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - what was pickled here
     except Exception:  # noqa: BLE001 - whatever its own code raises
@@ -51,7 +51,7 @@ def sendable(error: Exception, name: str) -> Exception:
 
 
 def first_line(error: BaseException) -> str:
-    """What a library's error says, cut short; one of ours as it is."""
+    """Return a library's error message, cut to its first line; a message of ours is returned unchanged."""
     words = str(error)
     if isinstance(words, Message):
         return words
@@ -60,10 +60,10 @@ def first_line(error: BaseException) -> str:
 
 
 def index(name: str, value: Any, count: int, *, first: int = 0, numbers: Sequence[int] = ()) -> int:
-    """A whole number from `first` to count - 1, numpy's too. Raises ValueError, saying so, for anything else. numbers:
-    of the layers to choose from, in the network, where they are not 0, 1, 2 …"""
+    """Return value if it is an integer from `first` to count - 1, NumPy's included. Raises ValueError, saying so, for
+    anything else. numbers: the layers' numbers in the network, if they are not 0, 1, 2 …"""
     try:
-        several = getattr(value, "ndim", None)  # a tensor [1] has an index too
+        several = getattr(value, "ndim", None)  # a tensor of shape [1] supports index, too
         found = first - 1 if several or isinstance(value, bool) else operator.index(value)
     except TypeError:
         found = first - 1
@@ -73,13 +73,13 @@ def index(name: str, value: Any, count: int, *, first: int = 0, numbers: Sequenc
 
 
 def last_of(layers: int, numbers: Sequence[int] = ()) -> int | str:
-    """The last of so many layers, to be said as what was expected. numbers: as of `index`."""
+    """Return the last of `layers` layers, for a message about what was expected. numbers: as in `index`."""
     named = ", ".join(map(str, numbers))
     return msg("{last} ({numbers} in the network)", last=layers - 1, numbers=named) if numbers else layers - 1
 
 
 def items(name: str, given: Any) -> list[Any]:
-    """The items of a list, a tuple, an array … Raises ValueError, saying what was expected, for anything else."""
+    """Return the items of a list, a tuple, an array … Raises ValueError, saying what was expected, otherwise."""
     if not isinstance(given, str | bytes | Mapping):
         with suppress(TypeError):
             return list(given)
@@ -87,7 +87,7 @@ def items(name: str, given: Any) -> list[Any]:
 
 
 def whole_numbers(name: str, given: Any) -> list[int]:
-    """The whole numbers in a list, a tuple, an array … Raises ValueError, saying what was expected, for others."""
+    """Return the integers in a list, a tuple, an array … Raises ValueError, saying what was expected, for others."""
     found = items(name, given)
     if not all(isinstance(one, Integral) and not isinstance(one, bool) for one in found):
         raise ValueError(f"expected {name}, got {given!r:.80}")

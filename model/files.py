@@ -1,4 +1,4 @@
-"""Files that are there whole, or not at all: whoever reads one never finds a half. And what a command prints."""
+"""Atomic writes, bounded reads of untrusted files and archives, and the output of commands."""
 
 import io
 import os
@@ -12,16 +12,16 @@ import numpy as np
 
 from i18n import msg
 
-MAX_ENTRIES = 1_000  # of an archive: its list alone takes memory
-CENTRAL_ENTRY = b"PK\x01\x02"  # what each entry of a ZIP's list begins with
+MAX_ENTRIES = 1_000  # of an archive: the list of entries itself takes memory
+CENTRAL_ENTRY = b"PK\x01\x02"  # the signature of each entry in a ZIP's central directory
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # bzip2 and LZMA expand a millionfold, without a limit
-NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # Windows has neither it nor FIFOs
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # Windows has neither O_NONBLOCK nor FIFOs
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def unzip(data: bytes, most: int) -> dict[str, bytes]:
-    """Every file of a ZIP archive by its name, `most` bytes unpacked at the most. Raises ValueError for more than that,
-    for too many files and for another compression than ZIP's own; and whatever zipfile raises for a damaged archive."""
+    """Return every file of a ZIP archive by its name, at most `most` bytes unpacked. Raises ValueError for more bytes,
+    too many files, or a compression other than Deflate or none; and whatever zipfile raises for a damaged archive."""
     entries = data.count(CENTRAL_ENTRY)
     if entries > MAX_ENTRIES:
         raise ValueError(msg("an archive of {count:,} files", count=entries))
@@ -40,8 +40,8 @@ def unzip(data: bytes, most: int) -> dict[str, bytes]:
 
 
 def npy_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """What an NPY file of version 1.0 or 2.0 says of its cells: their shape, whether they are in Fortran's order, their
-    dtype, and at which byte they begin. Raises KeyError for another version, and for damaged bytes whatever numpy's
+    """Return the header of an NPY file of version 1.0 or 2.0: the shape, whether cells are in Fortran order, their
+    dtype, and the byte at which they begin. Raises KeyError for another version, and for damaged bytes whatever numpy's
     parser raises."""
     file = io.BytesIO(data)
     shape, fortran, dtype = HEADERS[np.lib.format.read_magic(file)](file)
@@ -49,8 +49,8 @@ def npy_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Whatever happens meanwhile (a full disk, kill -9), path holds what it held before, or all of data. Raises OSError
-    with a sentence; nothing of data is left then."""
+    """Write data to path atomically: whatever happens (a full disk, kill -9), path holds its old content or all of
+    data. Raises OSError with a full sentence; no part of data is left then."""
     beside = path.with_name(path.name + ".tmp")
     try:
         beside.write_bytes(data)
@@ -63,14 +63,14 @@ def write(path: Path, data: bytes) -> None:
 
 
 def to_stdout(text: str) -> int:
-    """Print it, with "?" for what the encoding lacks. 0, or 2 where it cannot be printed, which stderr says. Whoever
-    reads it may stop before its end, as `head` does, which is no error."""
+    """Print text, with "?" for characters that the encoding lacks. Return 0, or 2 if it cannot be printed, with a
+    message on stderr. A consumer that stops before the end, as `head` does, is no error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     try:
         print(text, flush=True)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes at exit
         if not isinstance(error, BrokenPipeError):
             print(f"It was not printed ({error.strerror}).", file=sys.stderr)  # not shown
             return 2
@@ -78,8 +78,8 @@ def to_stdout(text: str) -> int:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes. Never waits, as opening a FIFO or a device would. Raises
-    OSError for what is no regular file, or is larger."""
+    """Return the content of a regular file of at most `most` bytes. Never blocks, as opening a FIFO or a device would.
+    Raises OSError for a file that is not regular, or is larger."""
     with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NO_WAIT)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(msg("{path} is not a regular file", path=path))

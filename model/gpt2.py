@@ -1,6 +1,6 @@
-"""GPT-2's checkpoint layout (config.json and model.safetensors), to and from our own Transformer.
+"""GPT-2's checkpoint layout (config.json and model.safetensors), converted to and from our own Transformer.
 
-The story model is stored in the same layout, so one reader serves both, and Hugging Face reads ours too.
+The story model is stored in the same layout, so one loader serves both, and Hugging Face can load ours too.
 GPT-2 keeps its linear layers as [in, out] and query, key and value side by side in one matrix.
 """
 
@@ -23,9 +23,9 @@ from model.spec import MaskSpec
 from model.text import BatchTokenizer
 from model.transformer import Network, Transformer, TransformerConfig
 
-MAX_IN_BROWSER = 30_000_000  # parameters: 60 MB of float16, 80 MB of text in the page
+MAX_IN_BROWSER = 30_000_000  # parameters: 60 MB of float16, 80 MB as text in the page
 MAX_TOKENS_IN_BROWSER = 256
-AS_WE_DO = {  # the ways of computing that our Transformer has; other values make other models
+AS_WE_DO = {  # how our Transformer computes; other values mean other models
     "model_type": "gpt2",
     "activation_function": "gelu_new",
     "scale_attn_weights": True,
@@ -33,7 +33,7 @@ AS_WE_DO = {  # the ways of computing that our Transformer has; other values mak
 }
 
 
-FIELDS = {  # of our own config, and what GPT-2 calls them
+FIELDS = {  # our own config's fields: GPT-2's
     "vocabulary": "vocab_size",
     "context": "n_positions",
     "layers": "n_layer",
@@ -65,7 +65,7 @@ class GPT2Config(BaseModel):
 
 
 def read_config(folder: Path) -> TransformerConfig:
-    """config.json as our own config. Raises CheckpointError for anything but a GPT-2 that computes as we do."""
+    """Read config.json as our own config. Raises CheckpointError for anything but a GPT-2 that computes as ours."""
     path = folder / "config.json"
     try:
         config = GPT2Config.model_validate_json(path.read_bytes())
@@ -91,14 +91,14 @@ def read_config(folder: Path) -> TransformerConfig:
 
 
 def load_transformer(folder: Path) -> Transformer:
-    """Our Transformer with the weights in folder: as load_network."""
+    """Load our Transformer with the weights in folder, as `load_network`."""
     return load_network(Transformer, folder)
 
 
 def load_network(network: type[Network], folder: Path) -> Network:
-    """A Transformer of this class with the weights in folder, float32, ready to run; as transformers does, its head is
-    not tied to its token embedding where the file has both and they differ. Raises CheckpointError naming the file when
-    it is missing, damaged, truncated, or of other shapes than config.json says."""
+    """Load a Transformer of this class with the weights in folder, float32, in evaluation mode; as in transformers, its
+    head is not tied to its token embedding if the file has both and they differ. Raises CheckpointError naming the file
+    if it is missing, damaged, truncated, or of other shapes than config.json says."""
     config = read_config(folder)
     path = folder / "model.safetensors"
     try:
@@ -119,7 +119,7 @@ def load_network(network: type[Network], folder: Path) -> Network:
         state["unembedding.weight"] = state["token_embedding.weight"]
     model.load_state_dict(state, assign=True)
     if config.tied:
-        model.unembedding.weight = model.token_embedding.weight  # one parameter again: assigning made it two
+        model.unembedding.weight = model.token_embedding.weight  # tie again: assigning made it two parameters
     return model.eval().requires_grad_(False)
 
 
@@ -135,14 +135,14 @@ def save_transformer(model: Transformer, folder: Path, dtype: torch.dtype = torc
         tensors[theirs] = tensor.to(dtype).contiguous()
     write(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
     sizes = {theirs: getattr(model.config, ours) for ours, theirs in FIELDS.items()}
-    # transformers would otherwise take GPT-2's own <|endoftext|>, 50256, and warn that there is no such token
+    # otherwise transformers would use GPT-2's <|endoftext|>, 50256, and warn that there is no such token
     fields = {"architectures": ["GPT2LMHeadModel"], "bos_token_id": None, "eos_token_id": None}
     fields |= GPT2Config(model_type="gpt2", **sizes).model_dump()
     write(folder / "config.json", (json.dumps(fields, indent=2) + "\n").encode())
 
 
 def _names(config: TransformerConfig, more: Sequence[str] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """GPT-2's name of each tensor, and ours: several where GPT-2 keeps them side by side. more: those it has not."""
+    """Yield GPT-2's name of each tensor, and ours: several where GPT-2 keeps them side by side. more: not in GPT-2."""
     yield from ((name, (name,)) for name in more)
     yield "transformer.wte.weight", ("token_embedding.weight",)
     yield "transformer.wpe.weight", ("position_embedding.weight",)
@@ -172,10 +172,10 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
     stored = set(file.keys())
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     for theirs, ours in _names(model.config, model.more):
-        # the files OpenAI's weights came in leave the prefix out
+        # files converted from OpenAI's weights omit the prefix
         name = theirs if theirs in stored else theirs.removeprefix("transformer.")
         if name == "wte.weight" and name not in stored and model.config.tied:
-            name = "lm_head.weight"  # safetensors' save_model writes the two as one
+            name = "lm_head.weight"  # safetensors' save_model stores tied weights once
         if name not in stored:
             words = N_("{path}: expected a tensor {name}, found none ({count} others)")
             raise CheckpointError(msg(words, path=path, name=theirs, count=len(stored)))
@@ -191,15 +191,15 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         tensor = file.get_tensor(name).to(torch.float32)
         if _transposed(theirs):
             tensor = tensor.T
-        # views of the file as it is mapped: processes that read the same one share its memory
+        # views of the memory-mapped file: processes that read the same one share its memory
         yield from zip(ours, tensor.chunk(len(ours)), strict=True)
 
 
 @dataclass(frozen=True, eq=False)
 class BrowserModel:
     """A model for a page that runs it in the browser (viz/saved/live.py). config: sizes, for components/gpt2.js.
-    parameters: float16, little-endian, in the order of `_names`. tokenizer: for components/bpe.js. labels: what to
-    show for each id. first_head: (layer, head) to show first. standard: the masks that it was trained with."""
+    parameters: float16, little-endian, in the order of `_names`. tokenizer: for components/bpe.js. labels: of each id.
+    first_head: (layer, head) to show first. standard: the masks that it was trained with."""
 
     name: str
     config: dict[str, Any]
@@ -211,8 +211,8 @@ class BrowserModel:
 
 
 def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
-    """Of a decoder (model/decoder.py). Raises CheckpointError for another model, another tokenizer than byte-level
-    BPE, too many parameters, and numbers that float16 cannot hold."""
+    """Convert a decoder (model/decoder.py). Raises CheckpointError for another model, a tokenizer other than byte-level
+    BPE, too many parameters, and numbers that float16 cannot represent."""
     name, network = model.name, getattr(model, "network", None)
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(network, Transformer) or not isinstance(tokenizer, BatchTokenizer):

@@ -1,5 +1,5 @@
-"""On which device a model is computed, and in which precision: what the settings ask for, and what there is. Devices
-have torch's names: "cpu", "cuda" (NVIDIA and ROCm), "cuda:1" …, "mps" (Apple)."""
+"""The device and precision that a model is computed in: what the settings ask for, and what there is. Devices have
+torch's names: "cpu", "cuda" (NVIDIA and ROCm), "cuda:1" …, "mps" (Apple)."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +12,7 @@ from i18n import N_, msg
 if TYPE_CHECKING:
     from serving.settings import Settings
 
-SPARE = 1.2  # of the weights' memory: room for a run's states beside them
+SPARE = 1.2  # times the weights' memory: leaves room for a run's states
 NO_DEVICE = N_("{device} was requested but is not available here, so it is computed on the CPU")
 NO_ROOM = N_("its weights need {size:.1f} GB and {device} has {free:.1f} GB free, so it is computed on the CPU")
 ROUNDINGS = 8  # times a 16-bit dtype's epsilon: random models of 13 families stay below 4.4, real changes are above 47
@@ -21,9 +21,9 @@ NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16
 
 @dataclass(frozen=True)
 class Hardware:
-    """device: as torch names it. dtype: of the weights in memory, and of what is computed from them. device_map: as
-    accelerate takes it, "auto" for one; "" for all on `device`. fallback: why it is not the device asked for, or "".
-    """
+    """A device and a precision. device: as torch names it. dtype: of the weights in memory and of the computation.
+    device_map: as accelerate takes it, for example "auto"; "" if all is on `device`. fallback: why it is not the
+    requested device, or ""."""
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
@@ -32,11 +32,11 @@ class Hardware:
 
     @property
     def key(self) -> str:
-        """A part of the keys of results: other hardware rounds otherwise."""
+        """A part of the keys of results: other hardware rounds differently."""
         return f"{self.device_map or self.device} {precision_name(self.dtype)}"
 
     def name(self) -> str:
-        """The device as a page shows it: "CPU", "cuda (NVIDIA H100)"."""
+        """Return the device as a page shows it: "CPU", "cuda (NVIDIA H100)"."""
         kind = torch.device(self.device).type
         if self.device_map:
             return msg("several devices ({how})", how=f"device_map={self.device_map}")
@@ -47,8 +47,8 @@ CPU = Hardware()
 
 
 def chosen(settings: "Settings", stored: str, numbers: int) -> Hardware:
-    """The hardware for so many weights, stored as safetensors calls it: what the settings ask for, else the CPU, with
-    the reason. Uses no memory for it."""
+    """Choose the hardware for `numbers` weights with the safetensors dtype `stored`: what the settings ask for, else
+    the CPU, with the reason. Allocates no memory."""
     device = settings.device if settings.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     on_cpu = held_in(stored, "cpu", settings.precision)
     if settings.device_map:
@@ -56,7 +56,7 @@ def chosen(settings: "Settings", stored: str, numbers: int) -> Hardware:
     if not available(device):
         return Hardware("cpu", on_cpu, fallback=msg(NO_DEVICE, device=device))
     dtype = held_in(stored, device, settings.precision)
-    # the machine's own free memory is checked for every model
+    # the machine's own free memory is checked elsewhere, for every model
     free = int(torch.cuda.mem_get_info(torch.device(device))[0]) if device.startswith("cuda") else None
     size = numbers * dtype.itemsize
     if free is not None and size * SPARE > free:
@@ -73,8 +73,8 @@ def available(device: str) -> bool:
 
 
 def held_in(stored: str, device: str, precision: str) -> torch.dtype:
-    """The type in memory of weights that are `stored`, in safetensors' names, as "BF16", "F32" … precision: "float32",
-    "bfloat16" or "float16"; "auto" keeps the stored one where the device computes it well."""
+    """Return the dtype in memory of weights that are `stored` with safetensors' dtype "BF16", "F32" … precision:
+    "float32", "bfloat16" or "float16"; "auto" keeps the stored one if the device computes it well."""
     if precision != "auto":
         found = getattr(torch, precision)
         assert isinstance(found, torch.dtype)  # the settings allow no other
@@ -85,14 +85,14 @@ def held_in(stored: str, device: str, precision: str) -> torch.dtype:
 
 
 def computes_bfloat16(device: str) -> bool:
-    """Whether bfloat16 is about as fast there as float32; without the instructions that oneDNN uses for it, a product
-    of 512 tokens takes over ten times as long."""
+    """Whether bfloat16 is about as fast on the device as float32; without the instructions that oneDNN uses for it, a
+    product of 512 tokens takes over ten times as long."""
     return device != "cpu" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def rounding(dtype: torch.dtype, single: float) -> float:
-    """How far two ways to compute the same logits may be apart, as a share of the largest. single: that in float32; in
-    16 bits the output of every layer is rounded."""
+    """Return how far two computations of the same logits may differ, relative to the largest. single: this tolerance in
+    float32; in 16 bits the output of every layer is rounded."""
     return max(single, ROUNDINGS * torch.finfo(dtype).eps)
 
 
@@ -102,7 +102,7 @@ def precision_name(dtype: torch.dtype) -> str:
 
 @cache
 def said(hardware: Hardware, stored: str = "") -> str:
-    """In a few words: device and precision, and the type that is stored, where it is another one and known."""
+    """Describe device and precision, and the stored dtype if it is known and differs, in a few words."""
     names = {"device": hardware.name(), "kind": precision_name(hardware.dtype), "stored": NAMES.get(stored, stored)}
     if names["kind"] == "float32" and names["stored"] not in ("", "float32", "float64"):
         words = msg("stored in {stored} and computed in float32 on {device}", **names)

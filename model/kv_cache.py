@@ -1,7 +1,7 @@
-"""The key-value cache: what a run keeps of earlier positions, a step that computes the newest position alone, and what
-that costs, with a cache and without: multiply-adds from the shapes, and seconds as measured.
+"""The key-value cache: the keys and values of earlier positions, steps that compute the newest position alone, and
+their cost, with a cache and without: multiply-adds from the shapes, and measured seconds.
 
-A step makes a new trace that is longer by one position; nothing is kept in the model. For our own Transformer alone.
+A step makes a new trace that is longer by one position; the model stores nothing. For our own Transformer alone.
 Sizes: L layers, H heads, K positions, D head width, W width, V vocabulary; one text, so B is 1.
 """
 
@@ -30,11 +30,11 @@ MAX_IN_FLOAT64 = 20_000_000  # parameters
 
 @dataclass(frozen=True, eq=False)
 class CacheComparison:
-    """Cached steps beside one full run of the whole text, T positions, of which the last N were cached steps. logits,
-    probabilities [N]: the largest difference in those of each cached position. rows [N,L,H]: that in each head's row.
-    size: the largest of those logits. guesses: the likeliest next token, cached and by the full run. cached, full
-    [L,H,T]: the newest row by the cached step and by the full run. allowed: bool [1,T], the last step's mask, and
-    square: bool [T,T], the full run's; both of layer 0. cache_bytes: of the cache before the last step."""
+    """Cached steps compared with one full run of the same text, T positions, the last N of which were cached steps.
+    logits, probabilities [N]: the largest difference at each cached position. rows [N,L,H]: that in each head's row.
+    size: the largest logit there in the full run. guesses: the most likely next token, cached and by the full run.
+    cached, full [L,H,T]: the newest row by the cached step and by the full run. allowed: bool [1,T], the last step's
+    mask, and square: bool [T,T], the full run's; both of layer 0. cache_bytes: of the cache before the last step."""
 
     logits: Tensor
     probabilities: Tensor
@@ -49,17 +49,17 @@ class CacheComparison:
 
 
 def network_of(model: Model) -> Transformer | None:
-    """The model's network where it is our own Transformer, which alone can take cached steps here."""
+    """Return the model's network if it is our own Transformer, which alone can take cached steps here; else None."""
     return model.network if isinstance(model, DecoderModel) else None
 
 
 def batch_of(model: Model, *rows: Sequence[int], pad_side: str = "right") -> TokenBatch:
-    """Rows of ids as a batch, padded on one side to the longest."""
+    """Return rows of ids as a batch, padded on one side to the longest."""
     return labelled_batch(rows, model.label, 0, pad_side)
 
 
 def cache_of(trace: Trace, length: int | None = None) -> list[KeysValues]:
-    """The keys and values [1,H,K,D] of each layer for a run's first `length` positions, all unless given."""
+    """Return the keys and values [1,H,K,D] of each layer for a run's first `length` positions, all unless given."""
     some = slice(0, length)
     return [(layer.k[:, :, some], layer.v[:, :, some]) for layer in trace.layers]
 
@@ -67,7 +67,7 @@ def cache_of(trace: Trace, length: int | None = None) -> list[KeysValues]:
 def read_after(
     model: Model, ids: Tensor, positions: Tensor, pairs: Sequence[KeysValues] = (), spec: MaskSpec | None = None
 ) -> CachedCall:
-    """Read tokens [B,Q] at positions [B,Q] after those whose keys and values these are. Raises as Model.call."""
+    """Run tokens [B,Q] at positions [B,Q] after those with the given keys and values. Raises as Model.call."""
     rows, before = len(ids), pairs[0][0].shape[2] if pairs else 0
     whole = torch.cat([ids.new_zeros(rows, before), ids], dim=1)
     batch = TokenBatch(whole, torch.ones_like(whole, dtype=torch.bool), ((),) * rows)
@@ -76,10 +76,10 @@ def read_after(
 
 @torch.inference_mode()
 def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | None = None) -> tuple[Tensor, list[Heads]]:
-    """The position after the cache's, computed alone: one query looks at the cached keys and at its own. Returns its
+    """Compute the position after the cache's alone: one query attends to the cached keys and to its own. Returns its
     states [1,1,W], and for each layer q [1,H,1,D], and k, v [1,H,K,D] with those of the cache. spec: the model's
-    standard masks unless given. Raises ValueError for a model that is none of ours, a full context or an id outside the
-    vocabulary."""
+    standard masks unless given. Raises ValueError for a model without our Transformer, a full context or an id outside
+    the vocabulary."""
     if network_of(model) is None:
         raise ValueError(f"expected a model that runs on Unmask's Transformer, got {model.name}")
     done = read_after(model, torch.tensor([[token]]), torch.tensor([[cache[0][0].shape[2]]]), cache, spec)
@@ -87,7 +87,7 @@ def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | Non
 
 
 def extended(model: Model, trace: Trace, token: int) -> Trace:
-    """The trace with one position more, by a cached step: what was there stays, one row is computed."""
+    """Return the trace with one more position, by a cached step: existing rows stay, one row is computed."""
     batch = batch_of(model, (*trace.batch.ids[0].tolist(), token))
     states, heads = step(model, cache_of(trace), token, trace.spec)
     layers = tuple(
@@ -98,7 +98,7 @@ def extended(model: Model, trace: Trace, token: int) -> Trace:
 
 
 def cut(model: Model, trace: Trace, length: int) -> Trace:
-    """The trace of the first `length` positions alone. Right only where later positions change nothing before them."""
+    """Return the trace of the first `length` positions. Correct only if later positions change nothing before them."""
     batch, some = batch_of(model, tuple(trace.batch.ids[0, :length].tolist())), slice(0, length)
     layers = tuple(
         LayerRecord(old.q[:, :, some], old.k[:, :, some], old.v[:, :, some], _context(old, batch))
@@ -108,14 +108,14 @@ def cut(model: Model, trace: Trace, length: int) -> Trace:
 
 
 def alike(trace: Trace, ids: tuple[int, ...]) -> int:
-    """How many tokens the trace's text and ids have in common at their beginning."""
+    """Return the length in tokens of the common beginning of the trace's text and ids."""
     pairs = zip(trace.batch.ids[0].tolist(), ids, strict=False)
     return next((n for n, (one, other) in enumerate(pairs) if one != other), min(trace.batch.ids.shape[1], len(ids)))
 
 
 def follow(model: Model, trace: Trace, ids: tuple[int, ...]) -> Trace:
-    """The trace of ids out of that of another text: what both begin with is kept, the rest are cached steps. Raises
-    ValueError where they begin differently."""
+    """Derive the trace of ids from that of another text: their common beginning is kept, the rest are cached steps.
+    Raises ValueError if they begin differently."""
     same = alike(trace, ids)
     if same == 0:
         raise ValueError("expected texts that begin with the same token")
@@ -127,8 +127,8 @@ def follow(model: Model, trace: Trace, ids: tuple[int, ...]) -> Trace:
 
 
 def grown(model: Model, ids: tuple[int, ...], old: Trace | None, prompt: int) -> Trace:
-    """The trace of a text under the standard masks: one cached step after the old one where that will do, else after a
-    full run. prompt: how many of the ids were not written one by one."""
+    """Return the trace of a text under the standard masks: one cached step after the old one if that is enough, else
+    after a full run. prompt: how many of the ids were not generated one by one."""
     if old is None or alike(old, ids) < max(len(ids) - 1, 1):
         old = model.run(batch_of(model, ids[: max(len(ids) - 1, prompt)]), model.standard)
     return follow(model, old, ids)
@@ -136,8 +136,8 @@ def grown(model: Model, ids: tuple[int, ...], old: Trace | None, prompt: int) ->
 
 @torch.inference_mode()
 def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | None = None) -> CacheComparison:
-    """A full run of ids[:start], then a cached step for each id after it, beside a full run of all of them. Raises
-    ValueError unless 0 < start < T, and what step raises."""
+    """Compare a full run of ids[:start], then a cached step for each id after it, with a full run of all ids. Raises
+    ValueError unless 0 < start < T, and as step."""
     if not 0 < start < len(ids):
         raise ValueError(f"expected a start from 1 to {len(ids) - 1}, got {start}")
     full, trace = (model.run(batch_of(model, some), spec) for some in (ids, ids[:start]))
@@ -170,7 +170,7 @@ def fits_float64(model: Model) -> bool:
 
 
 def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheComparison:
-    """As compare under the standard masks, with a copy of the model in float64, to tell rounding from error."""
+    """Run `compare` under the standard masks with a copy of the model in float64, to tell rounding from error."""
     if not isinstance(model, DecoderModel):
         raise ValueError(f"expected a model that runs on Unmask's Transformer, got {model.name}")
     network = deepcopy(model.network).cpu().double()  # some devices have no float64
@@ -178,25 +178,25 @@ def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheC
 
 
 def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
-    """What the layer's masks are made of, for a text of another length."""
+    """Return the layer's mask context for a text of another length."""
     keep = batch.keep.to(old.context.keep.device)
     return replace(old.context, keep=keep, queries=batch.ids.shape[1], split=batch.split)
 
 
 def _row(trace: Trace, position: int) -> Tensor:
-    """[L,H,T]: one row of every head."""
+    """Return one row of every head: [L,H,T]."""
     some = slice(position, position + 1)
     return torch.stack([layer.weights(trace.spec, 0, some)[:, 0].cpu() for layer in trace.layers])
 
 
-# What a step costs
+# The cost of a step
 
 
 @dataclass(frozen=True, eq=False)
 class OldRows:
-    """The T-1 old rows of a text, in a run without its newest token and in one with it: the largest differences. rows
-    [T-1]: in any head's weights of that row, the newest token's column included. weights [L]: that by layer. kept [L]:
-    in the keys and values, which a cache holds. logits [T-1]: of each old position."""
+    """The largest differences in the T-1 old rows of a text between a run without its newest token and one with it.
+    rows [T-1]: in any head's weights of that row, including the newest token's column. weights [L]: the same by layer.
+    kept [L]: in the keys and values, which a cache holds. logits [T-1]: at each old position."""
 
     rows: Tensor
     weights: Tensor
@@ -223,13 +223,13 @@ def old_rows(model: Model, ids: tuple[int, ...], spec: MaskSpec) -> OldRows:
     return OldRows(by_layer.amax(0), by_layer.amax(1), torch.tensor(kept), logits.float().abs().amax(-1).cpu())
 
 
-MAX_MEASURED = 12  # steps of one text
+MAX_MEASURED = 12  # steps timed per text
 ROUNDS = 7
 
 
 @dataclass(frozen=True)
 class Try:
-    """The step that reads `length` tokens and predicts the next, done once in full and once cached: seconds."""
+    """The seconds of the step that reads `length` tokens and predicts the next, done once in full and once cached."""
 
     length: int
     full: float
@@ -238,8 +238,8 @@ class Try:
 
 @dataclass(frozen=True)
 class Cost:
-    """What tries of one step come to, in seconds: the quickest, which is the step itself, for whatever else the machine
-    does can only add to it; and the median of those in full, which is what it usually added."""
+    """The cost of one step over several tries, in seconds. full, cached: the fastest, which is the step itself, since
+    other load can only add to it; usual: the median of those in full, which shows what load usually added."""
 
     length: int
     full: float
@@ -248,24 +248,24 @@ class Cost:
 
 
 def multiply_adds(config: TransformerConfig, queries: int, keys: int) -> int:
-    """Of one run that computes `queries` positions over `keys` positions, and the last one's logits: in each layer the
-    projections to q, k, v and back, 4·Q·W², the two products with the queries' scores, 2·Q·K·W, whatever the mask
-    blocks of them, and the two of the MLP, 2·Q·W·M; at the end W·V."""
+    """Count the multiply-adds of one run that computes `queries` positions over `keys` positions, and the last one's
+    logits: in each layer the projections to q, k, v and back, 4·Q·W², the two products of attention, 2·Q·K·W, including
+    blocked cells, and the two of the MLP, 2·Q·W·M; at the end W·V."""
     width, mlp_width = config.width, config.mlp_width or 4 * config.width
     layer = 4 * queries * width**2 + 2 * queries * keys * width + 2 * queries * width * mlp_width
     return config.layers * layer + width * config.vocabulary
 
 
 def plan(tokens: int) -> list[int]:
-    """The lengths to try, from 2 to all of a text's tokens, MAX_MEASURED at most, evenly spread, the first and the
-    last always: all of them ROUNDS times over, so that a machine that is busy for a while slows all alike."""
+    """Return the lengths to time, from 2 to all of a text's tokens: at most MAX_MEASURED, evenly spread, both ends
+    included; the list is repeated ROUNDS times, so that temporary load slows all lengths equally."""
     count = max(min(MAX_MEASURED, tokens - 1), 0)
     return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)}) * ROUNDS
 
 
 def measure(model: Model, whole: Trace, length: int) -> Try:
-    """Try the step that reads so many of a text's tokens. whole: a run of all of them under the standard masks. Raises
-    ValueError for a model that is not ours."""
+    """Time the step that reads the first `length` tokens of a text. whole: a run of all of them under the standard
+    masks. Raises ValueError for a model without our Transformer."""
     network = network_of(model)
     if network is None:
         raise ValueError(f"expected a model that runs on Unmask's Transformer, got {model.name}")  # not shown
@@ -276,7 +276,7 @@ def measure(model: Model, whole: Trace, length: int) -> Try:
 
     def full() -> None:
         states, _ = network(*inputs)
-        network.logits(states[0, -1]).cpu()  # a GPU works on until they are read
+        network.logits(states[0, -1]).cpu()  # waits for a GPU to finish
 
     def one() -> None:
         network.logits(step(model, cache, ids[-1])[0][0, 0]).cpu()
@@ -285,7 +285,7 @@ def measure(model: Model, whole: Trace, length: int) -> Try:
 
 
 def costs(tries: Iterable[Try]) -> list[Cost]:
-    """A cost for each length, the shortest first."""
+    """Return a cost for each length, the shortest first."""
     found, by_length = [], attrgetter("length")
     for length, group in groupby(sorted(tries, key=by_length), by_length):
         full, cached = zip(*((one.full, one.cached) for one in group), strict=True)
@@ -294,8 +294,8 @@ def costs(tries: Iterable[Try]) -> list[Cost]:
 
 
 def clear(found: list[Cost]) -> bool:
-    """Whether times tell what the counts do: the quickest full step of the longest text is slower than one of the
-    shortest usually was, and than any cached one."""
+    """Whether the measured times agree with the counts: the fastest full step of the longest text is slower than the
+    median one of the shortest, and than any cached one."""
     return len(found) > 1 and found[-1].full > max(found[0].usual, *(one.cached for one in found))
 
 

@@ -1,7 +1,7 @@
-"""The kinds of masks, one entry each: MaskSpec's fields, the masks of a run and the code to take away come from it.
+"""The kinds of masks, one entry each: the source of MaskSpec's fields, a run's masks, and the exported code.
 
 A new kind is one entry here and one in viz/mask_styles.py; nothing else names the kinds. Their order is that of
-MaskSpec's fields and of every list of masks. Imports no torch: a page's style is made from it before torch is there.
+MaskSpec's fields and of every list of masks. Imports no torch: a page's style is built from it before torch is loaded.
 Sizes: B batch rows, Q queries, K keys.
 """
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class Cells:
     """The cells of one attention, as tensors that broadcast to [B,1,Q,K].
 
-    query, key: positions, padding counted: int64 [1,1,Q,1] and [1,1,1,K]. query_token, key_token: which of the row's
-    real tokens stands there, from 0, -1 at padding: [B,1,Q,1] and [B,1,1,K]. span: positions from 0 to the last.
-    split: from a separator to the part of the text that each position is in, int64 [B,K]; None where there is no text.
-    groups: of tokens that a network lets see each other, those of an image: int64 [B,K], -1 outside; None for none.
+    query, key: positions, padding counted: int64 [1,1,Q,1] and [1,1,1,K]. query_token, key_token: the index among the
+    row's real tokens, from 0, -1 at padding: [B,1,Q,1] and [B,1,1,K]. span: the number of positions from 0 to the last.
+    split: maps a separator to the part of the text that each position is in, int64 [B,K]; None without a text. groups:
+    of tokens that a network lets attend to each other, those of an image: int64 [B,K], -1 outside; None if none.
     """
 
     query: "Tensor"
@@ -36,8 +36,8 @@ class Cells:
 
 @dataclass(frozen=True)
 class Names:
-    """What a program calls the parts of a cell. padded: whether some tokens are padding. query, key: which of the real
-    tokens it is, -1 at padding. apart: how many positions are between them."""
+    """The names of a cell's parts in exported code. padded: whether some tokens are padding. query, key: the index
+    among the real tokens, -1 at padding. apart: how many positions are between them."""
 
     padded: bool
     query: str
@@ -49,18 +49,18 @@ class Names:
 class Kind:
     """A kind of mask. Its parameter is a whole number from `least` (less is off), a text ("" is off), or None for none.
 
-    cells: which cells it leaves allowed, or, where it opens, which it opens: from the cells and the parameter, bool,
-    broadcastable to [B,1,Q,K]; None where it changes nothing. code: the same as a condition in PyTorch on q_idx and
-    k_idx, for whole tensors of indices (SDPA) and for single ones (FlexAttention); "" where it changes nothing.
-    comment: what stands beside that. phrase: it as an answer to a question, with a place for {size}; marked.
-    first: the parameter to begin with. opens: it opens cells that other masks block, instead of blocking any.
+    cells: maps the cells and the parameter to the cells that it leaves allowed, or, if it opens cells, those that it
+    opens: bool, broadcastable to [B,1,Q,K]; None if it changes nothing. code: the same as a condition in PyTorch on
+    q_idx and k_idx, for whole tensors of indices (SDPA) and for single ones (FlexAttention); "" if it changes nothing.
+    comment: the comment next to that. phrase: its name in an answer, with a placeholder {size}; marked for translation.
+    first: the initial parameter. opens: it opens cells that other masks block, instead of blocking any.
     own: models are trained with it; sized: with a size of the model's own in positions, which is then the parameter.
-    joins: the kind that it is part of: it holds where that one does, and its cells count as that one's.
-    borders: from the parameter and the number of positions T, where it changes along the queries or the keys of a text
-    without padding: positions from 0 to T, in any order; None where only the distance from query to key counts. once:
-    along each query and each key it changes at one of them at the most.
-    arguments: of the fused kernels, those that have an argument for it: "is_causal" of SDPA, "varlen" of
-    FlashAttention (causal, a window, sequences packed into one row).
+    joins: the kind that it is part of: it applies where that one does, and its cells count as that one's.
+    borders: maps the parameter and the number of positions T to the positions, from 0 to T, in any order, where it
+    changes along the queries or the keys of a text without padding; None if only the distance from query to key counts.
+    once: along each query and each key it changes at one of them at most.
+    arguments: of the fused kernels, those that have an argument for it: "is_causal" of SDPA, "varlen" of FlashAttention
+    (causal, a window, sequences packed into one row).
     """
 
     cells: Callable[[Cells, Any], "Tensor | None"]
@@ -79,16 +79,16 @@ class Kind:
 
     @property
     def off(self) -> bool | int | str:
-        """The value of MaskSpec's field that switches it off."""
+        """The value of MaskSpec's field that turns it off."""
         return False if self.first is None else type(self.first)()
 
     @property
     def splits(self) -> bool:
-        """Whether its parameter is a separator that splits the text: positions may then begin anew in each part."""
+        """Whether its parameter is a separator that splits the text: positions may then restart at 0 in each part."""
         return isinstance(self.first, str)
 
     def is_on(self, value: bool | int | str) -> bool:
-        """Whether this value of MaskSpec's field switches it on."""
+        """Whether this value of MaskSpec's field turns it on."""
         return bool(value) and (type(value) is not int or value >= self.least)
 
 
@@ -118,7 +118,7 @@ def _same_group(cells: Cells, size: int) -> "Tensor | None":
         return None
     query, key = cells.groups[:, None, cells.query[0, 0, :, 0], None], cells.groups[:, None, None, :]
     same = (query == key) & (query >= 0)
-    return same if size >= cells.span else same & (cells.query - cells.key < size)  # a window looks back
+    return same if size >= cells.span else same & (cells.query - cells.key < size)  # a window limits distances back
 
 
 def _first(token: "Tensor", size: int) -> "Tensor":
@@ -166,7 +166,7 @@ KINDS: dict[str, Kind] = {
         lambda names, _: "keep[q_idx]" if names.padded else "", "and it looks at nobody",
         N_("padding attends to nothing"), joins="padding",
     ),
-    "sliding": Kind(  # a window of the reader's
+    "sliding": Kind(  # a window chosen by the user
         _near, lambda names, size: f"{names.apart} < {size}", "sliding window: near tokens only",
         N_("window of {size}"), first=4, borders=None, arguments=("varlen",),
     ),
@@ -181,7 +181,7 @@ KINDS: dict[str, Kind] = {
         "block-causal: a token sees its own block and the blocks before it",
         N_("block-causal mask of {size}"), first=4, borders=_multiples, once=True,
     ),
-    "prefix_lm": Kind(  # in the place of the causal mask: PaliGemma, arXiv:2407.07726; with a window, Gemma 3's images
+    "prefix_lm": Kind(  # replaces the causal mask: PaliGemma, arXiv:2407.07726; with a window, Gemma 3's images
         lambda cells, size: (cells.key <= cells.query)
         | (_first(cells.query_token, size) & _first(cells.key_token, size)),
         lambda names, size: f"(k_idx <= q_idx) | ({_prefix_code(names, size)})",
@@ -202,6 +202,6 @@ KINDS: dict[str, Kind] = {
         N_("sinks of {size}"), first=1, opens=True, borders=_once, once=True,
     ),
 }  # fmt: skip
-OF_IMAGES = "image_block"  # a network's own: the tokens of an image see each other
-LOCAL = tuple(name for name, kind in KINDS.items() if kind.own and kind.sized and not kind.opens)  # a network's own
-NEAR = "sliding"  # a kind of the reader's by which a token sees itself and what is near
+OF_IMAGES = "image_block"  # native: the tokens of an image attend to each other
+LOCAL = tuple(name for name, kind in KINDS.items() if kind.own and kind.sized and not kind.opens)  # native, with a size
+NEAR = "sliding"  # chosen by the user: a token attends to itself and to nearby tokens

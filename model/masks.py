@@ -1,8 +1,8 @@
 """Boolean masks and how they combine. True means "may attend".
 
-A cell is allowed when every mask that is on allows it, or where one that opens cells opens it again; what was drawn by
-hand has the last word. mask_kinds.py says which kinds there are, MaskSpec (spec.py) which are on, a MaskContext what
-they are made of.
+A cell is allowed when every mask that is on allows it, or where one that opens cells opens it; hand-drawn strokes
+override both. mask_kinds.py defines the kinds, MaskSpec (spec.py) selects those that are on, a MaskContext holds the
+data that they are computed from.
 Sizes: B batch rows, H heads, Q queries, K keys; the queries are the last Q of the K positions.
 """
 
@@ -19,34 +19,34 @@ from model.spec import STANDARD, MaskSpec, Stroke
 
 __all__ = ["MaskContext", "MaskSpec", "Stroke", "combine"]
 
-LONG = 4096  # queries from which on no mask is built as a whole: 16 MB
+LONG = 4096  # with more queries no mask is built as a whole: 16 MB
 MASK_NAMES = (*KINDS, "drawn")
 NATIVE = tuple(name for name, kind in KINDS.items() if kind.own)  # those that models are trained with
 ZERO = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-ON_TEXT = tuple(  # those that change something on any text, without padding, a split or a network's own sizes
+ON_TEXT = tuple(  # those that change any text, without padding, a split or native sizes
     name
     for name, kind in KINDS.items()
     if not kind.sized
     and not kind.joins
     and kind.cells(Cells(ZERO, ZERO, ZERO, ZERO, LONG), kind.first or True) is not None
 )
-AllowedCache = dict[tuple[Hashable, ...], Tensor | None]  # what MaskContext.allowed gave, for layers that share it
+AllowedCache = dict[tuple[Hashable, ...], Tensor | None]  # results of MaskContext.allowed, for layers that share them
 Masking = Callable[["MaskContext", MaskSpec, "AllowedCache | None"], Tensor | None]
-TextSplit = Callable[[str], Tensor]  # from a separator to the part of the text that each position is in, int64 [B,K]
+TextSplit = Callable[[str], Tensor]  # maps a separator to the part of the text that each position is in, int64 [B,K]
 
 
 def causal(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """The causal mask [Q,K]: a query sees itself and earlier keys. If K > Q, queries are the last Q of K positions."""
+    """Return the causal mask [Q,K]: each query attends to itself and earlier keys. If K > Q, queries are the last Q."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril_(keys - queries)
 
 
 def places(keep: Tensor) -> Tensor:
-    """keep [B,K] -> int64 [B,K]: the number of real tokens before each position; -1 at padding."""
+    """Return each position's index among the row's real tokens, -1 at padding: keep [B,K] -> int64 [B,K]."""
     return (keep.long().cumsum(-1) - 1).masked_fill(~keep, -1)
 
 
 def drawn(strokes: tuple[Stroke, ...], place: Tensor, queries: slice) -> tuple[Tensor, Tensor]:
-    """The cells blocked and the cells opened by hand, each bool [B,1,Q,K]; never one of padding."""
+    """Return the cells that strokes block and those that they open, each bool [B,1,Q,K]; never one of padding."""
     q, k = place[:, queries, None], place[:, None, :]
     first, last = max(int(q.min()), 0), int(q.max())
     blocked, opened = (plane.to(place.device) for plane in _canvas(strokes, place.shape[-1], first, last))
@@ -56,23 +56,23 @@ def drawn(strokes: tuple[Stroke, ...], place: Tensor, queries: slice) -> tuple[T
 
 
 def cells_of(keep: Tensor, queries: slice, split: TextSplit | None = None, groups: Tensor | None = None) -> Cells:
-    """What a mask is made of, where `queries` of K positions look. keep: bool [B,K], True = a real token."""
+    """Return the cells that masks are computed from, for queries among K positions. keep: bool [B,K], True = real."""
     position, token = torch.arange(keep.shape[-1], device=keep.device), places(keep)[:, None, None]
     query, query_token = position[None, None, queries, None], token[..., queries].transpose(-1, -2)
     return Cells(query, position[None, None, None], query_token, token, len(position), split, groups)
 
 
 def combine(masks: dict[str, Tensor]) -> Tensor | None:
-    """A cell is allowed when every mask allows it. None when there is no mask."""
+    """Combine masks: a cell is allowed when every mask allows it. Returns None when there is no mask."""
     return reduce(torch.logical_and, masks.values()) if masks else None
 
 
 @dataclass(frozen=True, eq=False)
 class MaskContext:
-    """One attention of a model during one run: what its masks are made of. keep bool [B,K], True = a real key. sizes:
-    of the masks of its own, in positions, by kind. available: the masks it can have. standard: the masks that hold
-    outside a spec's layers and heads. split, groups: see Cells. end: the position after the last query, the last of all
-    unless given."""
+    """The data that the masks of one attention are computed from, during one run of a model. keep bool [B,K], True = a
+    real key. sizes: of its native masks, in positions, by kind. available: the masks it can have. standard: the masks
+    that apply outside a spec's layers and heads. split, groups: see Cells. end: the position after the last query, the
+    last of all unless given."""
 
     keep: Tensor
     queries: int
@@ -93,16 +93,16 @@ class MaskContext:
 
     @property
     def is_long(self) -> bool:
-        """Whether its masks are built for a part of its queries at a time: a whole one takes Q·K bytes."""
+        """Whether its masks are built for blocks of queries: a whole mask takes Q·K bytes."""
         return self.queries > LONG
 
     def of(self, queries: slice) -> "MaskContext":
-        """The context of these queries alone, counted from its first."""
+        """Return the context of these queries alone, counted from its first."""
         begin, end, _ = queries.indices(self.queries)
         return replace(self, queries=end - begin, end=self.rows.start + end)
 
     def only_causal(self, spec: MaskSpec) -> bool:
-        """Whether under spec only the causal mask changes anything, for all heads; builds none to know it."""
+        """Whether under spec only the causal mask changes anything, for all heads. Builds no mask."""
         here = spec.at(self.layer, next(iter(spec.heads), 0), self.standard)
         whole = bool(self.keep.all())
         others = {
@@ -114,15 +114,15 @@ class MaskContext:
         return others == {"causal"} and not here.drawn and not spec.heads and self.queries == self.keep.shape[-1]
 
     def on(self, spec: MaskSpec, head: int = 0) -> dict[str, Any]:
-        """The kinds that are on under spec and that this attention can have, each with its parameter."""
+        """Return the kinds that are on under spec and that this attention can have, each with its parameter."""
         on = spec.at(self.layer, head, self.standard).on()
         return {name: self.sizes.get(name, value) for name, value in on.items()
                 if name in self.available and (name in self.sizes or not KINDS[name].sized)}  # fmt: skip
 
     def undrawn(self, spec: MaskSpec, head: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What each kind that blocks leaves allowed, whatever opens it again, and what each that opens opens: by name,
-        bool, broadcastable to [B,1,Q,K], without the drawing. A mask that changes nothing is left out, so that a text
-        on its own takes the fast path."""
+        """Return the masks without hand-drawn strokes, by name: what each blocking kind leaves allowed, ignoring what
+        opens cells, and what each opening kind opens. Each bool, broadcastable to [B,1,Q,K]. A mask that changes
+        nothing is left out, so that a single text takes the fast path."""
         cells = cells_of(self.keep, self.rows, self.split, self.groups)
         blocking: dict[str, Tensor] = {}
         opening: dict[str, Tensor] = {}
@@ -134,8 +134,8 @@ class MaskContext:
         return blocking, opening
 
     def masks(self, spec: MaskSpec, head: int = 0) -> dict[str, Tensor]:
-        """The masks of one head under spec, by name, each broadcastable to [B,1,Q,K]: what blocks, with the cells that
-        other masks or the drawing open again, and the drawing."""
+        """Return the masks of one head under spec, by name, each broadcastable to [B,1,Q,K]: the blocking ones, with
+        the cells that other masks or strokes open, and the strokes."""
         masks, openings = self.undrawn(spec, head)
         strokes = self._strokes(spec, head)
         if strokes:
@@ -145,7 +145,7 @@ class MaskContext:
         return masks | {"drawn": ~blocked} if strokes else masks
 
     def names(self, spec: MaskSpec, head: int = 0) -> list[str]:
-        """The names of one head's masks under spec, with those that open cells."""
+        """Return the names of one head's masks under spec, including those that open cells."""
         blocking, opening = self.undrawn(spec, head)
         return [*blocking, *opening, *(["drawn"] if self._strokes(spec, head) else [])]
 
@@ -153,18 +153,18 @@ class MaskContext:
         return spec.at(self.layer, head, self.standard).drawn if "drawn" in self.available else ()
 
     def allowed_in_row(self, spec: MaskSpec, row: int, head: int = 0) -> Tensor:
-        """What one head may attend to in one row of the batch: bool [Q,K], on the CPU."""
+        """Return the cells that one head may attend to in one row of the batch: bool [Q,K], on the CPU."""
         allowed = combine(self.in_row(self.masks(spec, head), row))
         return torch.ones(self.queries, self.keep.shape[-1], dtype=torch.bool) if allowed is None else allowed
 
     def in_row(self, masks: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
-        """These masks in one row of the batch, bool [Q,K] each, on the CPU."""
+        """Return these masks in one row of the batch, bool [Q,K] each, on the CPU."""
         shape = (len(self.keep), 1, self.queries, self.keep.shape[-1])
         return {name: mask.expand(shape)[row, 0].cpu() for name, mask in masks.items()}
 
     def allowed(self, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
-        """All masks together, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask. made:
-        what this gave for other layers of the same run, looked up and added to."""
+        """Combine all masks, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask. made:
+        results for other layers of the same run, reused and added to."""
         here = spec.at(self.layer, next(iter(spec.heads), 0), self.standard)
         rulings: tuple[MaskSpec, ...] = (here,)
         if spec.heads:
@@ -177,7 +177,7 @@ class MaskContext:
         return made[key]
 
     def allowed_at_top_left(self, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
-        """As allowed, of a kernel that takes the first of the queries for position 0: wrong unless Q = K."""
+        """Return `allowed` as applied by a kernel that aligns the first query with position 0: wrong unless Q = K."""
         square = replace(self, queries=self.keep.shape[-1]).allowed(spec, made)
         return None if square is None else square[..., : self.queries, :]
 
@@ -192,15 +192,15 @@ class MaskContext:
 
 
 def allowed_by_layer(contexts: list[MaskContext], spec: MaskSpec) -> list[Tensor | None]:
-    """For each layer its mask, [B or 1, H or 1, Q or 1, K], or None; layers under the same masks share it."""
+    """Return each layer's mask, [B or 1, H or 1, Q or 1, K], or None; layers under the same masks share it."""
     made: AllowedCache = {}
     return [context.allowed(spec, made) for context in contexts]
 
 
 @lru_cache(maxsize=2)  # two planes of Q x K bytes each
 def _canvas(strokes: tuple[Stroke, ...], size: int, first: int, last: int) -> tuple[Tensor, Tensor]:
-    """The drawing on the queries from first to last and `size` keys: blocked, opened, both bool. Read-only, for it is
-    kept."""
+    """Return the strokes on the queries from first to last and `size` keys: blocked, opened, both bool. Cached, so
+    never modify them."""
     canvas = torch.zeros(max(last - first + 1, 1), size, dtype=torch.uint8)
     value = {"erase": 0, "block": 1, "open": 2}
     for stroke in strokes:

@@ -1,4 +1,4 @@
-"""Whether a network in memory is as it was, which whatever was computed from its weights asks before it is used."""
+"""Detection of changes to a network in memory: results computed from its weights are checked with it before use."""
 
 import math
 from collections.abc import Callable, Hashable
@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CAPTURING = "transformers.utils.output_capturing"  # its hooks stay after a call with output_attentions, without effect
-SAMPLES = 1024  # how many numbers of each weight are compared
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
+CAPTURING = "transformers.utils.output_capturing"  # its hooks remain after output_attentions, without effect
+SAMPLES = 1024  # numbers of each weight that are compared
+HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # a module's hooks, by their numbers
 
 
 class NetworkState:
-    """What `of` tells of a network, None if there is none, for comparison later. A copy is that of the copied network,
-    whose parameters are others."""
+    """A snapshot of a network (None if there is none), taken by the function `of`, for comparison later. A copy holds a
+    new snapshot, of the copied network, whose parameters are other objects."""
 
     def __init__(self, network: Any, of: Callable[[Any], Hashable], changed: bool = False) -> None:
         self._network, self._of = network, of
@@ -30,25 +30,25 @@ class NetworkState:
 
 
 def weights_in(network: Any) -> Hashable:
-    """A value that changes with the weights, also in place, and with their device and type. Fused optimizers and writes
-    through `.data` change no version of a tensor, so some numbers of each are compared as well."""
+    """Return a value that changes with the weights, also in place, and with their device and dtype. Fused optimizers
+    and writes through `.data` do not change a tensor's version, so some numbers of each are compared as well."""
     if network is None:
         return ()
     buffers = (
         one
         for part in network.modules()
         for name, one in part._buffers.items()
-        if one is not None and name not in part._non_persistent_buffers_set  # what is computed from the configuration
+        if one is not None and name not in part._non_persistent_buffers_set  # computed from the configuration
     )
     return tuple(map(_told, (*network.parameters(), *buffers)))
 
 
 def _told(weight: Tensor) -> Hashable:
     found = id(weight), weight.dtype, weight.device, 0 if weight.is_inference() else weight._version
-    with suppress(NotImplementedError, RuntimeError):  # on no device, or of a quantized kind without plain numbers
+    with suppress(NotImplementedError, RuntimeError):  # on the meta device, or quantized, without plain numbers
         numbers = weight.detach()
         step, row = max(numbers.numel() // SAMPLES, 1), numbers.shape[-1] if numbers.ndim else 1
-        while math.gcd(step, row) > 1:  # of every column
+        while math.gcd(step, row) > 1:  # until the step samples every column
             step += 1
         some = numbers.flatten()[::step].cpu().contiguous()
         return *found, some.view(torch.uint8).numpy().tobytes()
@@ -56,7 +56,7 @@ def _told(weight: Tensor) -> Hashable:
 
 
 def hooks_and_parameters(network: Any) -> Hashable:
-    """A value that changes when the network gets a hook, or when a parameter is replaced."""
+    """Return a value that changes when the network gets a hook, or when a parameter is replaced."""
     if network is None:
         return frozenset()
     hooks = {

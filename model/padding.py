@@ -1,4 +1,4 @@
-"""A padded batch against the same texts alone: which padding leaves a text's logits as they are.
+"""Comparison of a padded batch with the same texts alone: which padding leaves a text's logits unchanged.
 
 Sizes: B texts, T cells of a row, n real tokens of one text, W width, V vocabulary.
 """
@@ -22,25 +22,25 @@ PaddingMask = Literal["off", "keys", "both"]
 PositionIds = Literal["counted", "cells"]
 
 MAX_TEXTS = 8
-MAX_TOKENS = 128  # of a text: twelve runs of the batch should still come while somebody waits
-BLOCK = 128  # tokens whose logits are held at once: a large vocabulary's take 25 MB
-# Of the largest logit. Float32 keeps 7 digits, and a dozen layers whose sums run in another order cost one to three of
-# them; what padding really does to a text is a hundred times this and more.
+MAX_TOKENS = 128  # of a text: twelve runs of the batch should finish while the user waits
+BLOCK = 128  # tokens whose logits are in memory at once: with a large vocabulary 25 MB
+# Relative to the largest logit. Float32 has 7 digits, and a dozen layers that sum in another order lose one to three of
+# them; real effects of padding on a text are a hundred times larger or more.
 ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
 class PaddingChoice:
-    """How a batch is padded and what the model is told of it. mask "off": nothing; "keys": nobody looks at padding;
-    "both": nor does padding look at anybody. positions "counted": over real tokens, as one takes them from the mask;
-    "cells": 0…T-1, padding counted too."""
+    """How a batch is padded, and which masks and positions the model gets. mask "off": no mask; "keys": no token
+    attends to padding; "both": nor does padding attend to any token. positions "counted": over real tokens, as usually
+    derived from the mask; "cells": 0…T-1, padding counted too."""
 
     side: Side
     mask: PaddingMask
     positions: PositionIds
 
     def spec(self, causal: bool) -> MaskSpec:
-        """The choice as the masks of a run."""
+        """Return the mask spec of this choice."""
         return MaskSpec(
             causal=causal, padding=self.mask != "off", padding_queries=self.mask == "both", positions=self.positions
         )
@@ -56,7 +56,7 @@ CHOICES = tuple(
 
 @dataclass(frozen=True)
 class Guess:
-    """The likeliest next token: its id and its probability, 0 to 1."""
+    """The most likely next token: its id and its probability, 0 to 1."""
 
     token: int
     probability: float
@@ -64,8 +64,8 @@ class Guess:
 
 @dataclass(frozen=True, eq=False)
 class Alone:
-    """Each text by itself. tolerance: the largest difference of a logit that is rounding and nothing else; guesses:
-    what follows each, None for a model that predicts no next token."""
+    """The results of each text by itself. tolerance: the largest difference of a logit that is mere rounding; guesses:
+    the most likely next tokens, None for a model that predicts no next token."""
 
     tolerance: float
     guesses: tuple[Guess | None, ...]
@@ -73,9 +73,9 @@ class Alone:
 
 @dataclass(frozen=True, eq=False)
 class PaddingComparison:
-    """One padded run of the texts, beside each of them alone. apart: [B,T], the largest |logit - logit alone| of each
-    real token, NaN at padding. positions: int64 [B,T], those that were asked for. guesses: read at each row's last real
-    token; at_end: at its last cell, whatever stands there."""
+    """A padded run of the texts, compared with each of them alone. apart: [B,T], the largest |logit - logit alone| of
+    each real token, NaN at padding. positions: int64 [B,T], those requested. guesses: at each row's last real token;
+    at_end: at its last cell, padding or not."""
 
     batch: TokenBatch
     positions: Tensor
@@ -89,7 +89,7 @@ class PaddingComparison:
 
 @torch.inference_mode()
 def alone(model: Model, *runs: Trace) -> Alone:
-    """The results of running each text by itself under the causal mask or none, unpadded, at positions 0…n-1."""
+    """Return the results of each text by itself under the causal mask or none, unpadded, at positions 0…n-1."""
     states = tuple(run.states[0] for run in runs)
     values = (_values(model, some) for some in torch.cat(states).split(BLOCK))
     largest = max(float(some[some.isfinite()].abs().max()) for some in values)
@@ -99,8 +99,8 @@ def alone(model: Model, *runs: Trace) -> Alone:
 
 @torch.inference_mode()
 def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: bool, *runs: Trace) -> PaddingComparison:
-    """Run the texts as one batch padded by choice; runs: of each by itself, as `alone` takes them. Raises ValueError
-    for position ids "cells" where the model works its positions out by itself."""
+    """Run the texts as one batch padded by choice, and compare it with runs of each by itself, as `alone` takes them.
+    Raises ValueError for position ids "cells" if the model computes positions itself."""
     batch, spec = model.encode(list(texts), choice.side), choice.spec(causal)
     states = model.run(batch, spec).states
     here, expected = states[batch.keep.to(states.device)], torch.cat([run.states[0] for run in runs])  # [all n,W]
@@ -115,12 +115,12 @@ def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: b
 
 
 def predicts_next(model: Model) -> bool:
-    """Whether it predicts what follows a text: an encoder's logits are about the token at their own position."""
+    """Whether the model predicts what follows a text: an encoder's logits are about the token at their own position."""
     return model.kind != "encoder" and model.predicts
 
 
 def fitting(model: Model, texts: list[str]) -> list[str]:
-    """The first MAX_TEXTS texts, each cut behind MAX_TOKENS tokens; fewer where a run would keep too much. Raises
+    """Return the first MAX_TEXTS texts, each cut after MAX_TOKENS tokens; fewer if a run would keep too much. Raises
     ValueError for a text without a token."""
     if not texts:
         return []
@@ -130,12 +130,12 @@ def fitting(model: Model, texts: list[str]) -> list[str]:
 
 
 def _values(model: Model, states: Tensor) -> Tensor:
-    """What is compared: the logits [.., V], or the last states [.., W] of a model that has none."""
+    """Return the values to compare: the logits [.., V], or the last states [.., W] of a model without logits."""
     return model.readout(states).float() if model.predicts else states.float()
 
 
 def _guesses(model: Model, states: Tensor) -> tuple[Guess | None, ...]:
-    """The next tokens predicted from states [B,W]."""
+    """Return the most likely next tokens after states [B,W]."""
     if not predicts_next(model):
         return (None,) * len(states)
     probabilities, tokens = model.readout(states).float().softmax(-1).max(-1)
@@ -143,6 +143,6 @@ def _guesses(model: Model, states: Tensor) -> tuple[Guess | None, ...]:
 
 
 def _apart(found: Tensor, expected: Tensor) -> Tensor:
-    """[n,V] twice -> [n], the largest difference; infinite where a number is none, 0 where both are the same -inf."""
+    """Return the largest difference, [n,V] twice -> [n]; infinite where one is not finite, 0 where both are -inf."""
     difference = (found - expected).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
     return difference.masked_fill(found == expected, 0.0).amax(-1)

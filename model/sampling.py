@@ -1,8 +1,8 @@
-"""Writing one token at a time: which tokens may come next, which one is drawn, and the text so far.
+"""Sampling of one token at a time: which tokens may come next, which one is drawn, and the text so far.
 
-The logits are divided by the temperature; then the filters: top-k, and top-p on what top-k left (its mass made 1
-again), as in Hugging Face's generate. Top-p is nucleus sampling (Holtzman et al. 2020, arXiv:1904.09751). V is the
-vocabulary. Everything that writes in this project draws its tokens here.
+The logits are divided by the temperature; then come the filters: top-k, and top-p on the renormalized result of top-k,
+as in Hugging Face's generate. Top-p is nucleus sampling (Holtzman et al. 2020, arXiv:1904.09751). V is the vocabulary.
+Everything that generates text in this project draws its tokens here.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from torch import Tensor
 
 from model.trace import Trace
 
-MAX_WRITTEN = 200  # most tokens written in one text
-ROUNDING = 1e-6  # a mass so little short of top-p reaches it: float32 logits tell no more
+MAX_WRITTEN = 200  # tokens generated in one text
+ROUNDING = 1e-6  # a mass this little below top-p counts as reaching it: float32 logits are no more exact
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn. temperature: 0 always takes the likeliest token, 1 the model's own probabilities. top_k:
-    only so many are left; 0 = all. top_p: only the fewest likeliest that hold this share; 1 = all. seed: another one,
-    another text. Raises ValueError for numbers that mean nothing."""
+    """How a token is drawn. temperature: 0 always takes the most likely token, 1 the model's own probabilities. top_k:
+    the number of tokens to draw from; 0 = all. top_p: only the fewest most likely that hold this share; 1 = all. seed:
+    of the random numbers. Raises ValueError for invalid numbers."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -43,7 +43,7 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class SampledToken:
-    """A drawn token. before, after: float64 [V], each token's probability by the model, and that it is drawn with."""
+    """A sampled token. before, after: float64 [V], the model's probabilities, and those it is drawn with."""
 
     token: int
     before: Tensor
@@ -56,16 +56,16 @@ class SampledToken:
 
 
 def draw(logits: Tensor, sampling: Sampling, position: int) -> SampledToken:
-    """The token that sampling puts at a position of the text, from the logits [V] of the position before. Depends on
-    seed and position alone: the same however often the text was written up to there."""
+    """Sample the token at a position of the text, from the logits [V] of the position before. The random number depends
+    on seed and position alone, however often the text was generated up to there."""
     digest = hashlib.blake2b(f"{sampling.seed} {position}".encode(), digest_size=8).digest()
     return choose(logits, sampling, torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1))
 
 
 def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator | None = None) -> SampledToken:
-    """Draw a token from logits [V]. Of tokens that are equally likely the one with the lower id comes first. generator:
-    where the one random number comes from, whatever sampling's seed. Raises ValueError for logits that are no numbers.
-    """
+    """Sample a token from logits [V]. Of equally likely tokens the one with the lower id comes first. generator: the
+    source of the one random number, whatever sampling's seed. Raises ValueError for logits with NaN or without a finite
+    maximum."""
     if logits.ndim != 1:
         raise ValueError(f"expected logits [V], got {list(logits.shape)}")
     after = distribution(logits, sampling)
@@ -74,24 +74,24 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator | None
 
 
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
-    """logits [..,V] -> float64 [..,V]: the chances a token is drawn with; 0 where top-k or top-p leave it out.
-    Temperature 0 leaves the likeliest token alone. Raises what choose raises."""
+    """Return the probabilities a token is drawn with, logits [..,V] -> float64 [..,V]; 0 where top-k or top-p exclude
+    it. Temperature 0 keeps the most likely token alone. Raises as choose."""
     scores = _ready(logits)
     ranked, order = scores.sort(descending=True, stable=True)
     kept = 1 if sampling.temperature == 0 else min(sampling.top_k or ranked.shape[-1], ranked.shape[-1])
     ranked, order = ranked[..., :kept] - ranked[..., :1], order[..., :kept]
     probabilities = (ranked / (sampling.temperature or 1)).softmax(-1)
     if sampling.top_p < 1:
-        short = probabilities.cumsum(-1) - probabilities < sampling.top_p - ROUNDING  # of the mass, before this token
-        short[..., 0] = True  # the likeliest stays, whatever the mass
+        short = probabilities.cumsum(-1) - probabilities < sampling.top_p - ROUNDING  # the mass before this token
+        short[..., 0] = True  # the most likely stays, whatever the mass
         probabilities = torch.where(short, probabilities, 0.0)
         probabilities = probabilities / probabilities.sum(-1, keepdim=True)
     return torch.zeros_like(scores).scatter(-1, order, probabilities)
 
 
 def pick(probabilities: Tensor, numbers: Tensor) -> Tensor:
-    """probabilities [..,V], numbers [..] from 0 to 1 -> tokens [..]: where the summed probability, the likeliest token
-    first, passes the number. A token without probability is never picked."""
+    """Return tokens [..] for probabilities [..,V] and numbers [..] from 0 to 1: where the cumulative probability, the
+    most likely token first, passes the number. A token with probability 0 is never picked."""
     ranked, order = probabilities.sort(descending=True, stable=True)
     upto = ranked.cumsum(-1)
     place = torch.searchsorted(upto, numbers[..., None].to(upto) * upto[..., -1:], right=True)
@@ -101,8 +101,8 @@ def pick(probabilities: Tensor, numbers: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Continuation:
-    """A text in the making: the prompt's ids, those written after it, and for each of them whether a person chose it.
-    Made anew at every change."""
+    """A text being generated: the prompt's ids, the generated ids, and for each of these whether a user chose it.
+    Immutable: a change makes a new one."""
 
     prompt: tuple[int, ...]
     written: tuple[int, ...] = ()
@@ -119,16 +119,16 @@ class Continuation:
         return replace(self, written=self.written[:written], by_hand=self.by_hand[:written])
 
     def instead(self, place: int, token: int) -> "Continuation":
-        """The path that has this token, chosen by hand, as its written token number `place` (from 0) and ends there."""
+        """Return the continuation that ends with this token, chosen by the user, as generated token `place` from 0."""
         return self.cut(place).plus(token, by_hand=True)
 
     def room(self, context: int) -> int:
-        """The number of tokens that a model with this context may still write."""
+        """Return the number of tokens that a model with this context may still generate."""
         return max(min(context - len(self.ids), MAX_WRITTEN - len(self.written)), 0)
 
 
 def _ready(logits: Tensor) -> Tensor:
-    """float64 [..,V], with one number at least in every row that is finite."""
+    """Return logits as float64 [..,V]. Raises ValueError for NaN, and for a row without a finite maximum."""
     if not logits.numel():
         raise ValueError(f"expected logits [..,V], got {list(logits.shape)}")
     scores = logits.detach().to("cpu", torch.float64)
@@ -139,7 +139,7 @@ def _ready(logits: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class NextTokens:
-    """The likeliest next tokens, the likeliest first: tokens int64 [N], probabilities float32 [N], 0 to 1."""
+    """The most likely next tokens, in descending order: tokens int64 [N], probabilities float32 [N], 0 to 1."""
 
     tokens: np.ndarray
     probabilities: np.ndarray
@@ -147,25 +147,26 @@ class NextTokens:
 
 @dataclass(frozen=True, eq=False)
 class Predictions(NextTokens):
-    """losses: float32 [T], nats, NaN where there is none."""
+    """The most likely next tokens, and a row's losses: float32 [T], nats, NaN where there is none."""
 
     losses: np.ndarray
 
 
 def logits_at(trace: Trace, row: int, position: int) -> Tensor:
-    """The logits [V] of what follows the token at a position, float32."""
+    """Return the float32 logits [V] of what follows the token at a position."""
     with torch.inference_mode():
         return trace.readout(trace.states[row, position]).float().cpu()
 
 
 def next_tokens(trace: Trace, row: int, query: int | None, most: int) -> NextTokens:
-    """The likeliest tokens, `most` or all, after the position query (the row's last real one)."""
+    """Return at most `most` of the most likely tokens after the position query (default: the row's last real one)."""
     chances = trace.next_token(row, query)
     top = chances.topk(min(most, len(chances)))
     return NextTokens(top.indices.cpu().numpy(), top.values.cpu().numpy())
 
 
 def predictions(trace: Trace, row: int, query: int | None, most: int) -> Predictions:
-    """The same, and the row's losses, which take every position's logits: of a long text as long as a small run."""
+    """Return `next_tokens` and the row's losses, which need the logits of every position: for a long text this takes as
+    long as a small run."""
     found = next_tokens(trace, row, query, most)
     return Predictions(found.tokens, found.probabilities, trace.losses(row).numpy())

@@ -1,4 +1,4 @@
-"""MaskSpec: which masks a reader asked for, where, and at which positions. Plain data, strictly typed."""
+"""MaskSpec: which masks are requested, in which layers and heads, at which positions. Plain data, strictly typed."""
 
 import json
 import operator
@@ -22,8 +22,8 @@ POSITIONS = ("counted", "cells", *(name for name, kind in KINDS.items() if kind.
 
 @dataclass(frozen=True)
 class Stroke:
-    """A rectangle drawn by hand, its first and its last query and key included, in positions that count a row's real
-    tokens. "block" blocks its cells, "open" opens them whatever blocks them, "erase" leaves them to the other masks."""
+    """A hand-drawn rectangle, first and last query and key inclusive, in positions that count a row's real tokens.
+    "block" blocks its cells, "open" opens them whatever blocks them, "erase" leaves them to the other masks."""
 
     kind: StrokeKind
     query: int
@@ -43,7 +43,7 @@ Setting = bool | int | str  # a kind's setting: whether it is on, or its paramet
 if TYPE_CHECKING:
 
     class _Kinds:
-        """For type checkers, which cannot run the table: any name may be a kind's field."""
+        """A stand-in for type checkers, which cannot run the table: any name may be a kind's field."""
 
         def __getattr__(self, name: str) -> Setting: ...
 
@@ -55,12 +55,12 @@ else:
 
 @dataclass(frozen=True)
 class MaskSpec(_Kinds):
-    """Which masks are on. A mask that a model does not have (a window of its own, say) stays off whatever this says.
+    """The masks that are on. A mask that a model does not have (such as a native window) stays off in any case.
 
-    causal, padding, window … (docs/masks.md): whether each is on, or its size, 0 or "" for off. drawn: rectangles, of
+    causal, padding, window … (docs/masks.md): whether each is on, or its size, 0 or "" for off. drawn: strokes, of
     which the last one on a cell counts. positions: "counted" over real tokens, "cells": padding is counted too, or the
-    name of a kind that splits the text: from 0 in each part. layers, heads: where all these masks hold; () =
-    everywhere. Elsewhere the model's standard masks do. Raises ValueError for other values.
+    name of a kind that splits the text: from 0 in each part. layers, heads: where all these masks apply; () =
+    everywhere. Elsewhere the model's standard masks apply. Raises ValueError for other values.
     """
 
     drawn: tuple[Stroke, ...] = ()
@@ -68,7 +68,7 @@ class MaskSpec(_Kinds):
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
 
-    if TYPE_CHECKING:  # the generated one takes the kinds' fields too
+    if TYPE_CHECKING:  # the generated __init__ takes the kinds' fields too
 
         def __init__(
             self,
@@ -103,19 +103,19 @@ class MaskSpec(_Kinds):
             _expect(numbers, name, scope, some, MAX_IN_SCOPE)
 
     def replace(self, **changes: Any) -> "MaskSpec":
-        """A copy with these fields changed. Raises ValueError as the constructor does."""
+        """Return a copy with these fields changed. Raises ValueError as the constructor does."""
         return replace(self, **changes)
 
     def on(self) -> dict[str, Setting]:
-        """The kinds that are on, in the order of KINDS, each with its field's value."""
+        """Return the kinds that are on, in the order of KINDS, each with its field's value."""
         values = {name: getattr(self, name) for name in KINDS}
         return {name: values[name] for name, kind in KINDS.items()
                 if kind.is_on(values[name]) and values.get(kind.joins, True)}  # fmt: skip
 
     def at(self, layer: int, head: int, standard: "MaskSpec") -> "MaskSpec":
-        """The masks that hold in a layer and head: these, or outside their scope the standard ones."""
+        """Return the masks that apply in a layer and head: these, or outside their scope the standard ones."""
         if not self.layers and not self.heads:
-            return self  # asked of every head: a copy is checked anew
+            return self  # called for every head, and a copy would be checked again
         here = self.holds_in(layer, head)
         return replace(self, layers=(), heads=()) if here else replace(standard, positions=self.positions)
 
@@ -124,21 +124,21 @@ class MaskSpec(_Kinds):
         return (not self.layers or layer in self.layers) and (not self.heads or head in self.heads)
 
     def check_scope(self, layers: int, heads: int, numbers: Sequence[int] = ()) -> None:
-        """Raises ValueError for a layer or head that a model of so many does not have. numbers: of the layers in the
-        network, where they are not 0, 1, 2 …"""
+        """Raise ValueError for a layer or head that a model of this size does not have. numbers: the layers' numbers in
+        the network, if they are not 0, 1, 2 …"""
         for name, some, count in (("layers", self.layers, layers), ("heads", self.heads, heads)):
             most = last_of(count, numbers if name == "layers" else ())
             _expect(all(one < count for one in some), name, N_("numbers from 0 to {most}"), some, most)
 
     def to_json(self) -> str:
-        """Every field by its name; a stroke is a list [kind, query, key, last_query, last_key]."""
+        """Return every field by its name as JSON; a stroke is a list [kind, query, key, last_query, last_key]."""
         data = {field.name: getattr(self, field.name) for field in fields(self)}
         return json.dumps(data | {"drawn": [tuple(vars(stroke).values()) for stroke in self.drawn]}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "MaskSpec":
-        """What to_json wrote; fields that are not there get their defaults. Raises ValueError, saying what was
-        expected, for anything else and for more than MAX_BYTES of it."""
+        """Create a spec from the result of to_json; missing fields get their defaults. Raises ValueError, saying what
+        was expected, for anything else and for more than MAX_BYTES of it."""
         _expect(isinstance(text, str | bytes), N_("a mask"), "JSON", text)
         _expect(len(text) <= MAX_BYTES, N_("a mask"), N_("at most {most:,} bytes of JSON"), len(text), MAX_BYTES)
         try:
@@ -161,10 +161,10 @@ class MaskSpec(_Kinds):
 
     @classmethod
     def from_fields(cls, given: Mapping[str, Any]) -> "MaskSpec":
-        """Fields by their names, as JSON has them; numpy's numbers, a range … too. Raises ValueError as from_json."""
+        """Create a spec from fields by name, as in JSON; NumPy numbers, ranges … work too. Raises as from_json."""
         try:
             text = json.dumps(dict(given), default=_plain)
-        except TypeError as error:  # a value that JSON has no way to write
+        except TypeError as error:  # a value that JSON cannot represent
             raise ValueError(f"expected masks as plain numbers, texts and lists ({error})") from None  # not shown
         return cls.from_json(text)
 
@@ -175,7 +175,7 @@ def stroke_of(data: Any) -> Stroke:
 
 
 def _plain(value: Any) -> Any:
-    """A whole number, a scalar of numpy's or torch's, or several, for JSON. Raises TypeError for anything else."""
+    """Convert an integer, a NumPy or torch scalar, or an iterable, for JSON. Raises TypeError for anything else."""
     if getattr(value, "shape", None) == ():
         return value.item()
     try:
@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 def _is_separator(value: Any) -> bool:
     if not isinstance(value, str) or len(value) > LONGEST_SEPARATOR:
         return False
-    return not any("\ud800" <= character <= "\udfff" for character in value)  # half a character: no file can hold it
+    return not any("\ud800" <= character <= "\udfff" for character in value)  # a lone surrogate: no file can hold it
 
 
 def _is_count(value: Any) -> bool:
@@ -195,15 +195,15 @@ def _is_count(value: Any) -> bool:
 
 
 def _expect(right: bool, name: str, expected: str, got: Any, most: int | str = "") -> None:
-    """name: a field's, or marked to be said. expected: marked, with a place for `most`."""
+    """Raise ValueError unless right. name: a field's, or marked for translation. expected: marked, may name {most}."""
     if right:
         return
     try:
         shown = repr(got)
         shown = shown if len(shown) <= 80 else shown[:80] + "…"
-    except (ValueError, RecursionError):  # a number or a nesting that Python will not write
+    except (ValueError, RecursionError):  # a number or nesting that Python refuses to write
         shown = msg("a {kind} too large to show", kind=type(got).__name__)
-    name = name if name.isidentifier() else msg(name)  # a field is called as in JSON
+    name = name if name.isidentifier() else msg(name)  # field names are not translated
     wanted = msg(expected, most=most)
     raise ValueError(msg("{name}: expected {wanted}, got {got}", name=name, wanted=wanted, got=shown))
 

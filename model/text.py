@@ -1,4 +1,4 @@
-"""Text to tokens: ids, padded batches, and the pieces to show for them. Sizes: B rows, T tokens."""
+"""Tokenization: ids, padded batches, and the pieces to show for them. Sizes: B rows, T tokens."""
 
 import json
 import re
@@ -21,10 +21,10 @@ from i18n import N_, msg, msg_count
 from model.errors import CheckpointError, panics_caught
 
 PAD_PIECE = "<pad>"
-PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # in tokenizers that training/ makes: padding, start, first ordinary token
-CHARACTERS_TRIED = 64  # a token's worth of text, at the most, that encode reads for each position of the context
-MAX_LABELS = 20_000  # most labels that each tokenizer caches
-TOKENS_SPARE = 16  # read beyond the context: in a text cut within a word, that word's tokens are others
+PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # in tokenizers made by training/: padding, start, first ordinary token
+CHARACTERS_TRIED = 64  # most characters that encode reads for each position of the context
+MAX_LABELS = 20_000  # labels that each tokenizer caches
+TOKENS_SPARE = 16  # read beyond the context: a text cut within a word ends in other tokens than that word has
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +32,13 @@ class TokenBatch:
     """Several texts as one padded batch.
 
     ids: int64 [B,T]. keep: bool [B,T], True = a real token, False = padding.
-    pieces: [B][T] what to show for each token. cut: [B] the end of each text that did not fit ("" = all of it did).
-    source: for an encoder-decoder's target texts, the texts they were written from; None everywhere else.
-    texts: [B] what the tokens were read from, or say, and ends: [B][T] where each token ends in it, in characters; both
-    empty where there is no text. rendered: whether a chat template wrote them.
-    positions: int64 [B,T], where the tokens stand, in place of those counted over real tokens.
+    pieces: [B][T] the label of each token. cut: [B] the end of each text that did not fit ("" = all of it did).
+    source: for an encoder-decoder's target texts, the texts that they are targets of; None otherwise.
+    texts: [B] what the tokens were read from, or decode to, and ends: [B][T] where each token ends in it, in
+    characters; both empty if there is no text. rendered: whether a chat template rendered them.
+    positions: int64 [B,T], positions to use instead of those counted over real tokens.
     patches: float32 [B,T,N], for a model that reads images: what each image token is made from.
-    goes_on: [B] whether the model that wrote a text would write more of it; empty where no model wrote them.
+    goes_on: [B] whether the model that generated a text would continue it; empty if no model generated them.
     """
 
     ids: Tensor
@@ -56,30 +56,30 @@ class TokenBatch:
 
     @cached_property
     def kept(self) -> np.ndarray:
-        """keep as NumPy, bool [B,T]: a thread's first call of torch takes a fifth of a millisecond, and each run of a
-        page is a thread."""
+        """keep as a NumPy array, bool [B,T]: a thread's first call of torch takes a fifth of a millisecond, and each
+        run of a page is a thread."""
         return self.keep.numpy()
 
     def real(self, row: int) -> slice:
-        """Where the row's real tokens are, among its T positions."""
+        """Return the slice of the row's real tokens, among its T positions."""
         where = np.flatnonzero(self.kept[row])
         return slice(int(where[0]), int(where[-1]) + 1)
 
     def distinct_ids(self, row: int) -> Tensor:
-        """int64 [T] on the CPU: alike where the tokens are alike; negative where one is no text's, as padding is, and
-        image tokens, which share an id, but not what they hold."""
+        """Return ids that are equal for equal tokens: int64 [T] on the CPU; negative for tokens of no text: padding,
+        and image tokens, which share an id but differ in content."""
         ids = self.ids[row].where(self.keep[row], -1).cpu()
         return ids if self.patches is None else ids.where(~self.patches[row].any(-1), -1 - torch.arange(len(ids)))
 
     def read(self, row: int) -> str:
-        """The row's text as far as it fitted; its pieces where no text was read."""
+        """Return the row's text as far as it fitted; its pieces if no text was read."""
         if not self.texts:
             return "".join(self.pieces[row])
         text = self.texts[row]
         return text[: len(text) - len(self.cut[row])]
 
     def rows(self, rows: Sequence[int]) -> Self:
-        """These rows alone, as long as they are here; one may come several times."""
+        """Return a batch of these rows alone, as long as here; a row may be repeated."""
         some = list(rows)
         each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends", "goes_on")}
         picked: dict[str, Any] = {name: tuple(values[row] for row in some) for name, values in each.items() if values}
@@ -87,11 +87,11 @@ class TokenBatch:
         return replace(self, **self._tensors(some), **picked, source=source)
 
     def without_padding(self, row: int) -> "TokenBatch":
-        """One row alone, with its real tokens only."""
+        """Return one row alone, with its real tokens only."""
         return self.rows([row]).columns(self.real(row))
 
     def columns(self, some: slice) -> "TokenBatch":
-        """Some positions of every row; the texts stay whole."""
+        """Return some positions of every row; the texts stay whole."""
         texts = {"pieces": tuple(row[some] for row in self.pieces), "ends": tuple(row[some] for row in self.ends)}
         return replace(self, **self._tensors((slice(None), some)) | texts)
 
@@ -100,8 +100,8 @@ class TokenBatch:
         return {name: tensor[where] for name, tensor in each.items() if tensor is not None}
 
     def split(self, separator: str) -> Tensor:
-        """int64 [B,T]: how many separators came before each token, looked for in the texts; a token that holds more
-        than one's end is after it. All 0 where it is not found, or where no text was read."""
+        """Return the number of separators before each token: int64 [B,T]. Searched in the texts; a token that extends
+        beyond a separator's end is after it. All 0 if there is none, or if no text was read."""
         numbers = torch.zeros_like(self.ids, device="cpu")
         for row, (text, ends) in enumerate(zip(self.texts, self.ends, strict=True)):
             after = [found.end() for found in re.finditer(re.escape(separator), text)] if separator else []
@@ -110,14 +110,14 @@ class TokenBatch:
 
 
 def beginning(text: str) -> str:
-    """A text in one line of 40 characters at most."""
+    """Return a text in one line of at most 40 characters."""
     line = " ".join(text.split())
     return line if len(line) <= 40 else line[:40] + "…"
 
 
 def cut_words(cut: str, most: int) -> str:
-    """In a sentence: what of a text did not fit into `most` tokens; "" where nothing was cut. "Here", for it is not
-    always the model that takes no more: `Settings.tokens` or what a run may keep may be less."""
+    """Return a sentence on what part of a text did not fit into `most` tokens; "" if nothing was cut. It says "here",
+    since the limit may be `Settings.tokens` or what a run may keep, and not the model's own."""
     if not cut:
         return ""
     return msg_count(
@@ -129,7 +129,7 @@ def cut_words(cut: str, most: int) -> str:
 
 
 def padded(rows: Sequence[Sequence[int]], pad: int, pad_side: str = "right") -> tuple[Tensor, Tensor]:
-    """Rows of ids, filled up to the longest on one side: ids int64 and keep bool [B,T], as TokenBatch has them."""
+    """Pad rows of ids to the longest on one side: ids int64 and keep bool [B,T], as in TokenBatch."""
     ids = [torch.tensor(row) for row in rows]
     keep = pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], True, False, pad_side)
     return pad_sequence(ids, True, pad, pad_side), keep
@@ -138,7 +138,7 @@ def padded(rows: Sequence[Sequence[int]], pad: int, pad_side: str = "right") -> 
 def labelled_batch(
     rows: Sequence[Sequence[int]], label: Callable[[int], str], pad: int, pad_side: str, cut: tuple[str, ...] = ()
 ) -> TokenBatch:
-    """Rows of ids, padded on one side to the longest, with what to show for each."""
+    """Make a batch of rows of ids, padded on one side to the longest, with each one's label."""
     ids, keep = padded(rows, pad, pad_side)
     pieces = [
         tuple(label(token) if real else PAD_PIECE for token, real in zip(*row, strict=True))
@@ -148,13 +148,13 @@ def labelled_batch(
 
 
 class BatchTokenizer:
-    """A tokenizer with a model's limits. Holds nothing of any text; safe to share between threads."""
+    """A tokenizer with a model's limits. Stores nothing of any text; safe to share between threads."""
 
     def __init__(
         self, tokenizer: Tokenizer, context: int, *, pad: int, start: Sequence[int] = (), end: Sequence[int] = ()
     ) -> None:
-        """pad: the id that fills short rows. start, end: what the model was trained to see around every text. Raises
-        CheckpointError for a context without room for any other token."""
+        """pad: the id that fills short rows. start, end: the ids that the model was trained to see around every text.
+        Raises CheckpointError for a context without room for any other token."""
         if context <= len(start) + len(end):
             no_room = N_(
                 "No text fits into the model's context of {context}: what its tokenizer puts around every text takes "
@@ -165,7 +165,7 @@ class BatchTokenizer:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         tokenizer.encode_special_tokens = True  # a typed <|endoftext|> is text
-        # where the vocabulary itself has it as a word (T5's </s>), it is cut in two
+        # special tokens that the vocabulary itself has as words (T5's </s>) are split in two
         specials = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         words = [re.escape(special[0]) + f"(?={re.escape(special[1:])})" for special in specials if len(special) > 1]
         if words and isinstance(tokenizer.model, Unigram | WordLevel):
@@ -176,8 +176,8 @@ class BatchTokenizer:
         self.start, self.end = list(start), list(end)
 
     def encode(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
-        """One row for each text, as long as the longest, at most the context. Raises ValueError for no text, a text
-        without a token, or a pad side that is neither "left" nor "right"."""
+        """Tokenize texts, one row each, padded to the longest, at most the context. Raises ValueError for no text, a
+        text without a token, or a pad side that is neither "left" nor "right"."""
         if pad_side not in ("left", "right"):
             raise ValueError(f'expected pad_side "left" or "right", got {pad_side!r}')
         if not texts:
@@ -191,16 +191,16 @@ class BatchTokenizer:
         return self._with_texts(batch, texts, [ends for _, ends, _ in encoded])
 
     def written(self, rows: list[list[int]], pad_side: str) -> TokenBatch:
-        """As encode, of what a model wrote behind the start of every text: rows of ids, and the texts that they say."""
+        """Make a batch of texts that a model generated after the start tokens: rows of ids, and what they decode to."""
         decode: Callable[[list[int]], str] = partial(self._tokenizer.decode, skip_special_tokens=True)
         lengths = [[len(decode(row[:last])) for last in range(1, len(row) + 1)] for row in rows]
-        # of a character of several tokens, or before a full stop, a beginning may be longer than what goes on with it
+        # within a multi-token character, or before a full stop, a prefix may decode to more than its continuation
         ends = [np.minimum.accumulate(some[::-1])[::-1].tolist() for some in lengths]
         batch = labelled_batch([[*self.start, *row] for row in rows], self.label, self.pad, pad_side)
         return self._with_texts(batch, [decode(row) for row in rows], ends)
 
     def _with_texts(self, batch: TokenBatch, texts: list[str], ends: list[list[int]]) -> TokenBatch:
-        """ends: of each text's own tokens; 0 before them, its end behind them."""
+        """Add texts to a batch. ends: of each text's own tokens; 0 before them, its end after them."""
         every = []
         for row, own in enumerate(ends):
             before = [0] * (batch.real(row).start + len(self.start))
@@ -209,9 +209,9 @@ class BatchTokenizer:
         return replace(batch, texts=tuple(texts), ends=tuple(every))
 
     def byte_level_tables(self) -> dict[str, Any] | None:
-        """For components/bpe.js: the vocabulary, "" where an id has no token; the merges, "a b", the first one first;
-        the ids before every text, and that of padding. None for anything but GPT-2's byte-level BPE, and for one with
-        tokens that were added to it."""
+        """Return the tables for components/bpe.js: the vocabulary, "" for an id without a token; the merges, "a b", in
+        order of priority; the ids before every text, and that of padding. None for anything but GPT-2's byte-level BPE,
+        and for a tokenizer with added tokens."""
         found = json.loads(self._tokenizer.to_str())
         bpe, before = found["model"], found["pre_tokenizer"] or {}
         plain = before.get("type") == "ByteLevel" and before.get("use_regex") and not before.get("add_prefix_space")
@@ -233,24 +233,24 @@ class BatchTokenizer:
 
     @cached_property
     def of_templates(self) -> "BatchTokenizer":
-        """The tokenizer for a text that a chat template wrote: special tokens in it are tokens, and none is added."""
+        """The tokenizer for text rendered by a chat template: special tokens in it are tokens, and none is added."""
         tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
         made = BatchTokenizer(tokenizer, self.context, pad=self.pad)
         tokenizer.encode_special_tokens = False
         return made
 
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
-        """A text that a chat template wrote, as one row, and the ids of special tokens."""
+        """Tokenize a text rendered by a chat template, as one row; also return the ids of special tokens."""
         return replace(self.of_templates.encode([text]), rendered=True), self.special
 
     @property
     def vocabulary(self) -> int:
-        """How many ids there are, from 0 on."""
+        """The number of ids, from 0."""
         return self._tokenizer.get_vocab_size()
 
     def _ids(self, text: str) -> tuple[list[int], list[int], str]:
-        """The ids that fit into the context beside the start and the end, where each ends, and the text behind them.
-        Reads no more of a long text than it takes to fill the context."""
+        """Return the ids that fit into the context besides start and end, where each ends, and the text after them.
+        Reads no more of a long text than is needed to fill the context."""
         room = self.context - len(self.start) - len(self.end)
         size = 8 * room
         encoding = self._encoding(text[:size])
@@ -262,11 +262,11 @@ class BatchTokenizer:
         return ids, [end for _, end in encoding.offsets[:room]], text[read:]
 
     def _encoding(self, text: str) -> Encoding:
-        """Raises ValueError for a text that the tokenizer has no tokens for."""
-        # a lone surrogate cannot be encoded; nothing a keyboard types, but a URL can hold one
+        """Tokenize a text. Raises ValueError for one that the tokenizer cannot encode."""
+        # a lone surrogate cannot be encoded; it cannot be typed, but a URL can contain one
         clean = text.encode("utf-8", "replace").decode("utf-8")
         try:
-            with panics_caught():  # a regular expression may give up
+            with panics_caught():  # a regular expression may fail
                 return self._tokenizer.encode_batch([clean], add_special_tokens=False)[0]  # encode holds Python's lock
         except Exception as error:  # noqa: BLE001 - the library raises plain Exception
             words = N_("expected a text of tokens that the tokenizer knows, got one that it refuses ({error})")
@@ -274,44 +274,44 @@ class BatchTokenizer:
 
 
 def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """The ids that a tokenizer's own post-processor puts before and after a text: <s>, or [CLS] and [SEP], or </s> …"""
+    """Return the ids that a tokenizer's post-processor adds before and after a text: <s>, or [CLS] and [SEP] …"""
     if not tokenizer.num_special_tokens_to_add(False):
         return [], []
     encoded = tokenizer.encode("a")
     marks, ids = encoded.special_tokens_mask, encoded.ids
-    if 0 not in marks:  # "a" is nothing to this tokenizer: then what stands around it cannot be told apart
+    if 0 not in marks:  # this tokenizer drops "a": ids before and after it cannot be told apart
         return ids, []
     first, last = marks.index(0), len(marks) - marks[::-1].index(0)
     return ids[:first], ids[last:]
 
 
 def rows_of(text: str, most: int) -> tuple[list[str], int]:
-    """One row for each line that is not blank, at most `most`, and how many more there were."""
+    """Return one row for each line that is not blank, at most `most`, and the number of further ones."""
     lines = [line for line in lines_of(text) if line.strip()]
     return lines[:most], max(len(lines) - most, 0)
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text. str.splitlines splits at more than text boxes do: a form feed, U+2028 …"""
+    """Return the lines of a text. str.splitlines splits at more than text boxes do: a form feed, U+2028 …"""
     return re.split(r"\r\n|\n|\r", text)
 
 
 def first_line(text: str) -> str:
-    """The first line that is not blank, "" where there is none."""
+    """Return the first line that is not blank, "" if there is none."""
     return "".join(rows_of(text, 1)[0])
 
 
 def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
-    """Raises ValueError for targets that are not one a text."""
+    """Raise ValueError unless there is one target for each text."""
     if len(targets) != len(texts):
         words = N_("expected one target for each text, got {targets} for {texts}: write one for each, or none")
         raise ValueError(msg(words, targets=len(targets), texts=len(texts)))
 
 
 def shortened(text: str, most: int, encode: Callable[[list[str]], TokenBatch]) -> str:
-    """The text up to the end of a token, so that it takes at most `most` tokens, those that a model adds among them.
-    encode: a model's. The whole text where it is short enough, where not one character fits, and where a tokenizer does
-    not say where its tokens end. Raises what encode raises."""
+    """Cut a text after a token, so that it takes at most `most` tokens, including those that a model adds. encode: a
+    model's. Returns the whole text if it is short enough, if not one character fits, or if the tokenizer does not tell
+    where its tokens end. Raises as encode."""
 
     def fits(batch: TokenBatch) -> bool:
         return batch.ids.shape[1] <= most and not any(batch.cut)
@@ -327,7 +327,7 @@ def shortened(text: str, most: int, encode: Callable[[list[str]], TokenBatch]) -
 
 
 def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
-    """A function from id to label, for byte-level, SentencePiece and WordPiece alphabets."""
+    """Return a function from id to label, for byte-level, SentencePiece and WordPiece alphabets."""
     added = tokenizer.get_added_tokens_decoder()
     byte_level = "ByteLevel" in repr(tokenizer.decoder)
 
@@ -335,7 +335,7 @@ def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
         text = tokenizer.id_to_token(token)
         if text is None:
             return f"⟨id {token}⟩"
-        one_byte = re.fullmatch(r"<0x([0-9A-F]{2})>", text)  # SentencePiece's way to write what it has no token for
+        one_byte = re.fullmatch(r"<0x([0-9A-F]{2})>", text)  # SentencePiece's notation of bytes without a token
         if token in added and not one_byte:
             return readable(text.encode())
         if byte_level:
@@ -346,10 +346,10 @@ def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
 
 
 def readable(token: bytes) -> str:
-    """A label for a token's bytes: every character visible, and bytes that are no whole character as ⟨F0 9F⟩. Spaces
-    become ·, line ends ⏎, tabs ⇥; control characters their Unicode pictures (␀); characters that draw nothing or turn
-    the direction of the text around them, their code points."""
-    text = token.decode("utf-8", "surrogateescape")  # a byte that fits nowhere becomes U+DC00 + byte
+    """Return a label for a token's bytes: every character visible, and incomplete characters as ⟨F0 9F⟩. Spaces become
+    ·, line ends ⏎, tabs ⇥; control characters their Unicode pictures (␀); invisible characters and those that change
+    the direction of the text, their code points."""
+    text = token.decode("utf-8", "surrogateescape")  # an undecodable byte becomes U+DC00 + byte
     shown = []
     for run in re.findall("[\udc80-\udcff]+|[^\udc80-\udcff]", text):
         if "\udc80" <= run[0] <= "\udcff":
@@ -368,7 +368,7 @@ def readable(token: bytes) -> str:
 WHITESPACE = {" ": "·", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}
 
 
-# GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and on
+# GPT-2's byte alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and up
 PLAIN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 BYTE_OF = {chr(byte): byte for byte in PLAIN}
 BYTE_OF |= {chr(256 + place): byte for place, byte in enumerate(byte for byte in range(256) if byte not in PLAIN)}

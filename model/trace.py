@@ -1,5 +1,5 @@
-"""q, k, v and final states of a run; weights recomputed on demand. A trace keeps each layer's q, k, v and what its
-masks were made of, never the L·H·Q·K weights: memory grows with T. Nothing here is changed after it was made."""
+"""Traces: q, k, v and final states of a run; weights are recomputed on demand. A trace stores each layer's q, k, v and
+the data its masks are computed from, never the L·H·Q·K weights: memory grows with T. Traces are immutable."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,15 +14,15 @@ from model.errors import index
 from model.masks import AllowedCache, MaskContext, MaskSpec
 from model.text import TokenBatch
 
-NEVER = -1e30  # the score of a cell that a network itself never looks at: its weight is 0
-MIN_ROWS = 64  # least rows of a block: with fewer, the keys of a long text would be copied too often
-BLOCK_BYTES = 8 * 2**20  # bytes of a block of weights while a layer is reduced; a few are in memory at once
+NEVER = -1e30  # the score of a cell that a network itself never attends to: its weight is 0
+MIN_ROWS = 64  # of a block: with fewer, the keys of a long text would be copied too often
+BLOCK_BYTES = 8 * 2**20  # of a block of weights while a layer is reduced; a few are in memory at once
 
 
 @dataclass(frozen=True, eq=False)
 class LayerRecord:
-    """One attention of one run: H query heads over Hkv key-value heads. q [B,H,Q,D]; k and v [B,Hkv,K,D]; context: what
-    its masks are made of; scale None means 1/sqrt(D)."""
+    """One attention of one run: H query heads over Hkv key-value heads. q [B,H,Q,D]; k and v [B,Hkv,K,D]; context: the
+    data its masks are computed from; scale None means 1/sqrt(D)."""
 
     q: Tensor
     k: Tensor
@@ -32,7 +32,7 @@ class LayerRecord:
     terms: ScoreTerms = NO_TERMS
 
     def weights(self, spec: MaskSpec, row: int, queries: slice, made: AllowedCache | None = None) -> Tensor:
-        """The weights [H, queries, K] of every head, float32. made: as MaskContext.allowed's."""
+        """Return the weights [H, queries, K] of every head, float32. made: as in MaskContext.allowed."""
         q, allowed = self._queries(spec, row, slice(None), queries, made)
         terms, keys = self.terms_in(row, slice(None), queries), self.k.shape[-2]
         seen = keys
@@ -42,23 +42,23 @@ class LayerRecord:
         k = self._of_heads(self.k, row, slice(None), seen)
         if seen == keys:
             return attention_weights(q, k, allowed, scale=self.scale, terms=terms)
-        # under a causal mask the first queries of a text see little of it: what no query of these sees is not computed
+        # under a causal mask the first queries see few keys: those that none of them sees are not computed
         if terms.bias is not None:
             terms = replace(terms, bias=terms.bias[..., :seen])
         allowed = None if allowed is None else allowed[..., :seen]
         return F.pad(attention_weights(q, k, allowed, scale=self.scale, terms=terms), (0, keys - seen))
 
     def batch_scores(self, queries: slice, seen: int, *, times: float) -> tuple[Tensor, Tensor | None]:
-        """The scores [B, H, queries, seen] of every row on the first keys before any mask, and the sinks, [H] or
-        [B, H, queries, 1]; both `times` a number, float32. The scores may be written to."""
+        """Return the scores [B, H, queries, seen] of every row on the first keys, before any mask, and the sinks, [H]
+        or [B, H, queries, 1]; both multiplied by `times`, float32. The scores may be modified in place."""
         terms = self.terms_in(slice(None), slice(None), queries)
-        scale = self.factor * times  # on q, which is small
+        scale = self.factor * times  # applied to q, which is small
         capped = ScoreTerms(
             None if terms.softcap is None else terms.softcap * times,
             None if terms.bias is None else terms.bias[..., :seen].clamp(min=NEVER) * times,
         )
         q = self.q[:, :, queries].float() * scale
-        k = self.k[:, :, :seen].float().contiguous()  # transposed and in no order, the product would copy it slowly
+        k = self.k[:, :, :seen].float().contiguous()  # otherwise the product would slowly copy the transposed keys
         sinks = None if terms.sinks is None else terms.sinks * times
         return attention_scores(q, k, scale=1.0, terms=capped), sinks
 
@@ -68,28 +68,28 @@ class LayerRecord:
         return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
 
     def key_value_head(self, head: int) -> int:
-        """The head of k and v that a query head reads."""
+        """Return the key-value head that a query head uses."""
         return head * self.k.shape[1] // self.q.shape[1]
 
     def stages(self, spec: MaskSpec, row: int, heads: slice, queries: slice) -> AttentionStages:
-        """Part of this attention step by step: [heads, queries, K], in float32."""
+        """Compute part of this attention step by step: [heads, queries, K], in float32."""
         return self.stages_under(self._queries(spec, row, heads, queries)[1], row, heads, queries)
 
     def stages_under(self, allowed: Tensor | None, row: int, heads: slice, queries: slice) -> AttentionStages:
-        """As `stages`, under a mask, bool, broadcastable to [heads, queries, K]."""
+        """Compute `stages` under a given mask, bool, broadcastable to [heads, queries, K]."""
         k, v = (self._of_heads(some, row, heads, self.k.shape[-2]) for some in (self.k, self.v))
         terms, q = self.terms_in(row, heads, queries), self.q[row, heads, queries].float()
         return attention_stages(q, k, v, allowed, scale=self.scale, terms=terms)
 
     def _of_heads(self, some: Tensor, row: int, heads: slice, seen: int) -> Tensor:
-        """The k or v that these query heads read, up to a key: float32 [heads, seen, D]."""
+        """Return the k or v that these query heads use, up to a key: float32 [heads, seen, D]."""
         shared = torch.arange(self.q.shape[1])[heads] // (self.q.shape[1] // self.k.shape[1])
         return some[row, :, :seen][shared].float()
 
     def _queries(
         self, spec: MaskSpec, row: int, heads: slice, queries: slice, made: AllowedCache | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """q [heads, queries, D], float32; the allowed cells, bool [1 or heads, queries, K]."""
+        """Return q [heads, queries, D], float32, and the allowed cells, bool [1 or heads, queries, K]."""
         long, context = self.context.is_long, self.context.of(queries) if self.context.is_long else self.context
         allowed = context.allowed(spec, None if long else made)
         if allowed is not None:
@@ -98,7 +98,7 @@ class LayerRecord:
         return self.q[row, heads, queries].float(), allowed
 
     def terms_in(self, row: int | slice, heads: slice, queries: slice) -> ScoreTerms:
-        """The terms of part of this attention, float32; a bias is [heads, queries, K]."""
+        """Return the terms of part of this attention, float32; a bias is [heads, queries, K]."""
         bias, sinks = self.terms.bias, self.terms.sinks
         if bias is not None:
             full = (self.q.shape[0], self.q.shape[1], self.q.shape[2], self.k.shape[2])
@@ -113,13 +113,13 @@ def records_of(qkvs: list[Heads], contexts: list[MaskContext]) -> tuple[LayerRec
 
 
 def target_losses(logits: Tensor, targets: Tensor) -> Tensor:
-    """−ln of the probability of each target, in nats; as in F.cross_entropy, V is the logits' second dimension."""
-    return F.cross_entropy(logits, targets, reduction="none") + 0.0  # −0.0, of a certain target, becomes 0.0
+    """Return −ln of each target's probability, in nats; as in F.cross_entropy, V is the logits' second dimension."""
+    return F.cross_entropy(logits, targets, reduction="none") + 0.0  # −0.0, of probability 1, becomes 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """One of a run's attentions, for a model that has several: the tokens of queries look at those of keys."""
+    """One of a run's attentions, for a model that has several: queries attend to keys."""
 
     layers: tuple[LayerRecord, ...]
     queries: TokenBatch
@@ -130,9 +130,9 @@ class Attention:
 class Trace:
     """One run of a model on a batch under `spec`, showing one of its attentions: `name`.
 
-    states [B,T,..] and readout turn into logits when asked for; for a model that gives its logits at once, readout
-    hands them through. Logits and losses are about batch, whichever attention is shown.
-    parts: all attentions by name; empty for a model whose only attention is that of batch to itself.
+    states [B,T,..] are converted to logits by readout on demand; for a model that returns logits at once, readout
+    passes them through. Logits and losses are about batch, whichever attention is shown.
+    parts: all attentions by name; empty for a model whose only attention is self-attention on batch.
     """
 
     batch: TokenBatch
@@ -145,11 +145,11 @@ class Trace:
 
     @property
     def attentions(self) -> tuple[str, ...]:
-        """The attentions that `select` takes: ("self",), or an encoder-decoder's ("encoder", "decoder", "cross")."""
+        """The names that `select` takes: ("self",), or an encoder-decoder's ("encoder", "decoder", "cross")."""
         return tuple(self.parts) or (self.name,)
 
     def select(self, name: str) -> "Trace":
-        """The same run, showing another of its attentions. Raises ValueError for one that it does not have."""
+        """Return the same run, showing another of its attentions. Raises ValueError for one that it does not have."""
         if name not in self.attentions:
             raise ValueError(f"expected an attention out of {', '.join(self.attentions)}, got {name!r}")
         return replace(self, name=name, layers=self.parts[name].layers) if self.parts else self
@@ -174,20 +174,20 @@ class Trace:
 
     @property
     def logits(self) -> Tensor:
-        """[B,T,V] float32, computed anew at each call: V is large."""
+        """The logits [B,T,V], float32, recomputed at each access: V is large."""
         with torch.inference_mode():
             return self.readout(self.states).float()
 
     @torch.inference_mode()
     def next_token(self, row: int = 0, query: int | None = None) -> Tensor:
-        """Probabilities [V] of what follows the token at position `query`, the row's last real one unless given."""
+        """Return the probabilities [V] of the token after position `query` (default: the row's last real one)."""
         here = self.batch.real(row).stop - 1 if query is None else query
         return self.readout(self.states[row, here]).float().softmax(-1)
 
     @torch.inference_mode()
     def losses(self, row: int = 0) -> Tensor:
-        """-log p(token | what the model saw), in nats, [T]; NaN at padding, at the row's first token, at image tokens,
-        which nothing predicts, and of our own captioners up to the prompt after the image."""
+        """Return -log p(token | what the model saw), in nats, [T]; NaN at padding, at the row's first token, at image
+        tokens, which nothing predicts, and for our own captioners up to the prompt after the image."""
         here = self.batch.real(row)
         ids = self.batch.ids[row, here].to(self.states.device)
         result = torch.full((self.batch.ids.shape[1],), float("nan"))
@@ -204,33 +204,33 @@ class Trace:
         return result
 
     def allowed(self, layer: int, row: int = 0, masks: MaskSpec | None = None, *, head: int = 0) -> Tensor:
-        """bool [Q,K], True = may attend; under the run's masks unless others are given. head matters only under a spec
-        whose masks hold for some heads."""
+        """Return bool [Q,K], True = may attend; under the run's masks unless others are given. head matters only under
+        a spec whose masks apply to some heads."""
         self._check(layer, head, row)
         return self.layers[layer].context.allowed_in_row(masks or self.spec, row, head)
 
     def blocked_by(
         self, layer: int, row: int = 0, masks: MaskSpec | None = None, *, head: int = 0
     ) -> dict[str, Tensor]:
-        """For each mask that is on: bool [Q,K], True = this mask blocks the cell. A cell may have several."""
+        """Return for each mask that is on: bool [Q,K], True = this mask blocks the cell. Several may block one cell."""
         self._check(layer, head, row)
         context = self.layers[layer].context
         return {name: ~mask for name, mask in context.in_row(context.masks(masks or self.spec, head), row).items()}
 
     def weights(self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None) -> Tensor:
-        """[Q,K] float32, blocked cells exactly 0, under the run's masks or (this layer alone) others."""
+        """Return [Q,K] float32, blocked cells exactly 0, under the run's masks or (this layer alone) others."""
         return self.stages(layer, head, row, masks).weights
 
     def stages(self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None) -> AttentionStages:
-        """One head step by step: raw, scaled, masked and weights [Q,K], output [Q,D], float32."""
+        """Compute one head step by step: raw, scaled, masked and weights [Q,K], output [Q,D], float32."""
         return self.stages_and_masks(layer, head, row, masks)[0]
 
     @torch.inference_mode()
     def stages_and_masks(
         self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None, queries: slice | None = None
     ) -> tuple[AttentionStages, dict[str, Tensor]]:
-        """`stages` and `blocked_by`, whose masks are built once. queries: [queries, K] of these alone, of a text too
-        long for all of them."""
+        """Return `stages` and `blocked_by`, whose masks are built once. queries: [queries, K] of these alone, for a
+        text too long for all of them."""
         self._check(layer, head, row)
         record, some = self.layers[layer], queries or slice(0, self.layers[layer].q.shape[2])
         context = record.context.of(some)
@@ -241,7 +241,7 @@ class Trace:
 
     @torch.inference_mode()
     def blocks(self, row: int = 0, masks: MaskSpec | None = None) -> Iterator[tuple[int, slice, Tensor]]:
-        """Every weight of the row, a block of queries at a time: (layer, queries, weights [H, queries, K])."""
+        """Yield every weight of the row, a block of queries at a time: (layer, queries, weights [H, queries, K])."""
         made: AllowedCache = {}  # masks shared between layers
         for layer, record in enumerate(self.layers):
             self._check(layer, 0, row)
@@ -253,15 +253,15 @@ class Trace:
 
     @torch.inference_mode()
     def overview(self, row: int = 0, size: int = 64, masks: MaskSpec | None = None) -> Tensor:
-        """Thumbnails [L,H,S,S], S = min(T, size): the largest weight of each patch, a patch being about T/S squared.
-        For a rectangular attention S is cut to each side: [L,H,min(Q,size),min(K,size)]."""
+        """Return thumbnails [L,H,S,S], S = min(T, size): the largest weight of each patch of about T/S squared. For a
+        rectangular attention S is limited by each side: [L,H,min(Q,size),min(K,size)]."""
         thumbnails = Thumbnails(self, size)
         for layer, some, weights in self.blocks(row, masks):
             thumbnails.add(layer, some, weights)
         return thumbnails.result
 
     def nbytes(self) -> int:
-        """The memory this trace holds, in bytes: whole storages, however little of them a view shows."""
+        """Return the memory this trace holds, in bytes: whole storages, even if a view uses little of them."""
         layers = [part.layers for part in self.parts.values()] or [self.layers]
         records = [record for some in layers for record in some]
         tensors = [tensor for record in records for tensor in (record.q, record.k, record.v, record.terms.bias)]
@@ -275,9 +275,8 @@ class Trace:
 
 
 class Thumbnails:
-    """The largest weight of each patch of every head, gathered block by block from `Trace.blocks`. sides: Q and K,
-    where they are not the trace's own. result: float32 [L,H,min(Q,size),min(K,size)], whole once every block was added.
-    """
+    """The largest weight of each patch of every head, collected block by block from `Trace.blocks`. sides: Q and K, if
+    they are not the trace's own. result: float32 [L,H,min(Q,size),min(K,size)], complete once every block was added."""
 
     def __init__(self, trace: Trace, size: int, sides: tuple[int, int] | None = None) -> None:
         self._queries, keys = sides or (trace.layers[0].q.shape[2], trace.layers[0].k.shape[2])
@@ -286,7 +285,7 @@ class Thumbnails:
         self._narrow = torch.empty(trace.num_heads, self._queries, self._wide)
 
     def add(self, layer: int, queries: slice, weights: Tensor) -> None:
-        """weights [H, queries, K]; a layer's blocks in order."""
+        """Add weights [H, queries, K]; a layer's blocks must come in order."""
         if queries.start == queries.stop:
             return
         self._narrow[:, queries] = F.adaptive_max_pool1d(weights, self._wide)  # keys first: [H,Q,K] -> [H,Q,S']

@@ -1,5 +1,5 @@
-"""Our own Transformers: the decoder-only one, compatible with GPT-2 (Radford et al. 2019), learned positions, tied or
-untied output; an encoder, and a decoder that looks at what the encoder read (Vaswani et al. 2017). Normalisation before
+"""Our own Transformers: a decoder-only one, compatible with GPT-2 (Radford et al. 2019), with learned positions and
+tied or untied output; an encoder, and a decoder with cross-attention to it (Vaswani et al. 2017). Normalization before
 each sub-layer, GELU in its tanh form; blocks.py has their layers.
 
 Sizes: B rows, S source tokens, T tokens (of a target), W width, H heads, D head width, V vocabulary, L layers.
@@ -20,7 +20,7 @@ from model.blocks import PAD, CrossBlock, Edit, Heads, KeysValues, LayerMasks, P
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """Sizes of a decoder. context is the most positions it can read; mlp_width is 4·width unless given."""
+    """Sizes of a decoder. context: the maximum number of positions; mlp_width: 4·width unless given."""
 
     vocabulary: int
     context: int
@@ -33,7 +33,7 @@ class TransformerConfig:
 
 
 def config_of(recipe: Any, **more: int) -> TransformerConfig:
-    """The config with the sizes among a recipe's fields, and more fields."""
+    """Return a config with the sizes among a recipe's fields, and more fields."""
     names = [field.name for field in fields(TransformerConfig) if hasattr(recipe, field.name)]
     return TransformerConfig(**{name: getattr(recipe, name) for name in names} | more)
 
@@ -42,8 +42,8 @@ Network = TypeVar("Network", bound="Transformer")
 
 
 class Transformer(Stack):
-    """ids in; the last layer's states and every layer's (q, k, v) out. more: the parameters, by name, that a subclass
-    has beyond GPT-2's."""
+    """A decoder-only Transformer: maps ids to the last layer's states and every layer's (q, k, v). more: names of the
+    parameters that a subclass has beyond GPT-2's."""
 
     more: tuple[str, ...] = ()
 
@@ -64,18 +64,18 @@ class Transformer(Stack):
         past: Sequence[KeysValues] | None = None,
         edits: Sequence[Edit] | None = None,
     ) -> tuple[Tensor, list[Heads]]:
-        """As `states`, but allowed may also be one mask, or None, for all layers."""
+        """Run as `states`, but allowed may also be one mask, or None, for all layers."""
         masks = [allowed] * len(self.blocks) if allowed is None or isinstance(allowed, Tensor) else allowed
         return self.states(ids, positions, masks, past, edits)
 
     def logits(self, states: Tensor) -> Tensor:
-        """[.., W] -> [.., V]."""
+        """Map states [.., W] to logits [.., V]."""
         logits: Tensor = self.unembedding(states)
         return logits
 
 
 def sequence_mask(seq: Tensor) -> Tensor:
-    """seq [B,T] ids, or states [B,T,..] -> the causal mask, bool [B,T,T]: a token sees itself and what came before."""
+    """Return the causal mask, bool [B,T,T], for a sequence seq: ids [B,T], or states [B,T,..]."""
     if seq.ndim < 2:
         raise ValueError(f"expected a sequence [B,T] or [B,T,..], got {list(seq.shape)}")
     rows, length = seq.shape[:2]
@@ -83,7 +83,7 @@ def sequence_mask(seq: Tensor) -> Tensor:
 
 
 def padding_mask(seq_k: Tensor, seq_q: Tensor, *, pad: int = PAD) -> Tensor:
-    """seq_k ids [B,K], seq_q [B,Q] or [B,Q,..] -> bool [B,Q,K]: nobody looks at a key whose id is `pad`."""
+    """Return the mask that blocks keys with the id `pad`: seq_k ids [B,K], seq_q [B,Q] or [B,Q,..] -> bool [B,Q,K]."""
     if seq_k.ndim != 2 or seq_k.is_floating_point() or seq_k.is_complex() or seq_k.dtype == torch.bool:
         raise ValueError(f"expected the keys' ids [B,K], whole numbers, got {list(seq_k.shape)} of {seq_k.dtype}")
     if seq_q.ndim < 2 or len(seq_q) != len(seq_k):
@@ -92,11 +92,11 @@ def padding_mask(seq_k: Tensor, seq_q: Tensor, *, pad: int = PAD) -> Tensor:
 
 
 class Encoder(Stack):
-    """Reads a source as a whole: called (inputs) -> (output, self_attentions)."""
+    """An encoder, which reads a whole source: called (inputs) -> (output, self_attentions)."""
 
     def forward(self, inputs: Tensor, self_mask: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-        """inputs ids [B,S] -> output [B,S,W], and each layer's attention [B,H,S,S]. self_mask: bool [B,S,S] or with the
-        heads' axis; None: nobody looks at padding. Raises ValueError for shapes and ids that do not fit."""
+        """Encode ids [B,S] -> output [B,S,W], and each layer's attention [B,H,S,S]. self_mask: bool [B,S,S] or with the
+        heads' axis; None: padding keys are blocked. Raises ValueError for shapes and ids that do not fit."""
         check_ids(inputs, self.vocabulary, self.context)
         if self_mask is None:
             self_mask = padding_mask(inputs, inputs, pad=self.pad)
@@ -106,7 +106,7 @@ class Encoder(Stack):
 
 
 class Decoder(Stack):
-    """Writes a target while looking at a source:
+    """A decoder of a target with cross-attention to a source:
     called (inputs, enc_output, context_mask) -> (output, self_attentions, context_attentions)."""
 
     block = CrossBlock
@@ -114,11 +114,11 @@ class Decoder(Stack):
     def forward(
         self, inputs: Tensor, enc_output: Tensor, context_mask: Tensor | None = None, self_mask: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """inputs ids [B,T], enc_output [B,S,W] -> output [B,T,W], and for each layer the attention of the target to
-        itself [B,H,T,T] and to the source [B,H,T,S].
+        """Decode inputs ids [B,T], enc_output [B,S,W] -> output [B,T,W], and for each layer the target's self-attention
+        [B,H,T,T] and its cross-attention [B,H,T,S].
 
         context_mask: bool [B,T,S] or with the heads' axis: padding_mask(source, inputs). None: all of the source is
-        seen, its padding too. self_mask: bool [B,T,T] or with the heads' axis; None: padding_mask(inputs, inputs) &
+        visible, its padding too. self_mask: bool [B,T,T] or with the heads' axis; None: padding_mask(inputs, inputs) &
         sequence_mask(inputs). Raises ValueError, saying what was expected, for shapes, ids and masks that do not fit.
         """
         check_ids(inputs, self.vocabulary, self.context)
@@ -140,11 +140,12 @@ class Decoder(Stack):
         self_attentions = [_weights(qkv, allowed) for qkv in qkvs]
         return output, self_attentions, [_weights(qkv, seen) for qkv in context_qkvs]
 
-    def states(  # type: ignore[override]  # another call than its base: it has a source
+    def states(  # type: ignore[override]  # differs from the base: it takes a source
         self, inputs: Tensor, positions: Tensor, enc_output: Tensor, allowed: LayerMasks, context_allowed: LayerMasks
     ) -> tuple[Tensor, list[Heads], list[Heads]]:
-        """ids and positions [B,T], enc_output [B,S,W]; for each layer masks that broadcast to [B,H,T,T] and [B,H,T,S].
-        Returns the output [B,T,W] and each layer's (q, k, v), of the attention to itself and to the source."""
+        """Run all layers on ids and positions [B,T], enc_output [B,S,W]; for each layer masks that broadcast to
+        [B,H,T,T] and [B,H,T,S]. Returns the output [B,T,W] and each layer's (q, k, v) of self- and of
+        cross-attention."""
         x, qkvs, context_qkvs = self.embed(inputs, positions), [], []
         for block, mask, context_mask in zip(self.blocks, allowed, context_allowed, strict=True):
             x, qkv, context_qkv = block(x, enc_output, mask, context_mask)
@@ -155,7 +156,7 @@ class Decoder(Stack):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig:
-    """Sizes of both stacks, which share a vocabulary of characters or tokens. context: the most tokens of each."""
+    """Sizes of both stacks, which share a vocabulary of characters or tokens. context: the maximum tokens of each."""
 
     vocabulary: int
     context: int
@@ -170,7 +171,7 @@ class EncoderDecoderConfig:
 
 
 class EncoderDecoder(nn.Module):
-    """An encoder, a decoder, and the layer that turns the decoder's output into logits (untied)."""
+    """An encoder, a decoder, and an untied projection from the decoder's output to logits."""
 
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
@@ -182,7 +183,7 @@ class EncoderDecoder(nn.Module):
         self.unembedding = nn.Linear(config.width, config.vocabulary, bias=False)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Source ids [B,S] and target ids [B,T], from a start token on -> logits [B,T,V], under the usual masks."""
+        """Map source ids [B,S] and target ids [B,T], with a start token, to logits [B,T,V], under the usual masks."""
         pad, encoder, decoder = self.config.pad, self.encoder, self.decoder
         seen = padding_mask(source, source[:, :1], pad=pad)[:, None]  # [B,1,1,S]
         own = (padding_mask(target, target, pad=pad) & sequence_mask(target))[:, None]  # [B,1,T,T]
@@ -192,13 +193,13 @@ class EncoderDecoder(nn.Module):
         return self.logits(states)
 
     def logits(self, states: Tensor) -> Tensor:
-        """[.., W] -> [.., V]."""
+        """Map states [.., W] to logits [.., V]."""
         logits: Tensor = self.unembedding(states)
         return logits
 
 
 def _over_heads(mask: Tensor, rows: int, queries: int, keys: int, name: str) -> Tensor:
-    """[B,Q,K] -> [B,1,Q,K]; [B,H or 1,Q,K] as it is."""
+    """Add a heads' axis: [B,Q,K] -> [B,1,Q,K]; [B,H or 1,Q,K] is unchanged. Raises ValueError for another mask."""
     fits = mask.ndim in (3, 4) and mask.shape[0] == rows and mask.shape[-2:] == (queries, keys)
     if mask.dtype != torch.bool or not fits:
         raise ValueError(
@@ -209,5 +210,5 @@ def _over_heads(mask: Tensor, rows: int, queries: int, keys: int, name: str) -> 
 
 
 def _weights(qkv: Heads, allowed: Tensor | None) -> Tensor:
-    """[B,H,Q,K]; blocked cells exactly 0."""
+    """Return the attention weights [B,H,Q,K]; blocked cells are exactly 0."""
     return attention_stages(*qkv, allowed).weights

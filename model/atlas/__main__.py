@@ -1,10 +1,9 @@
-"""An atlas of a model's heads over texts of any size, without the page:
+"""The command that measures a model's heads over texts of any size, without the page:
 
     python -m model.atlas MODEL FILE.txt FILE.csv … -o atlas.parquet
 
-writes a row for each head to atlas.parquet, and examples by decile to atlas.examples.parquet. It reads the files as
-it goes, and its memory does not grow with them. Ctrl-C stops it after the texts in hand; the same command goes on from
-there.
+writes a row for each head to atlas.parquet, and examples by decile to atlas.examples.parquet. Files are read as needed,
+so memory does not grow with them. Ctrl-C stops it after the current texts; the same command continues from there.
 """
 
 import argparse
@@ -27,12 +26,12 @@ from model.files import to_stdout, write
 from model.masks import NATIVE
 from serving import machine
 
-SAVE_EVERY = 30.0  # seconds between two savings of what there is so far
-STOPPED = 130  # the exit status of a program that Ctrl-C ended
+SAVE_EVERY = 30.0  # seconds between two saves of the progress
+STOPPED = 130  # the exit status of a program ended by Ctrl-C
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command. Returns its exit status: 0 done, 130 stopped, 2 with a sentence on why it could not."""
+    """Run the command. Return its exit status: 0 done, 130 stopped, 2 with an error message."""
     parser = argparse.ArgumentParser(
         prog="python -m model.atlas",
         description="Measure every head of a model over texts, and write what was found as Parquet tables.",
@@ -97,7 +96,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _follow(done: Iterator[Unit], progress: AtlasProgress, keep: Callable[[], None], asked: list[int]) -> bool:
-    """Measure to the end, saving now and then; False where somebody asked it to stop."""
+    """Measure to the end, saving regularly. Return False if it was asked to stop."""
     began = saved = time.monotonic()
     read_before = progress.tally.read  # by earlier runs
     for _ in done:
@@ -116,7 +115,7 @@ def _follow(done: Iterator[Unit], progress: AtlasProgress, keep: Callable[[], No
 
 @contextmanager
 def _stop_asked_for() -> Iterator[list[int]]:
-    """A list that Ctrl-C, or being told to end, puts something into; a second Ctrl-C ends the program at once."""
+    """Yield a list that gets an item on Ctrl-C or SIGTERM; a second Ctrl-C ends the program at once."""
     asked: list[int] = []
 
     def ask(number: int, _: object) -> None:

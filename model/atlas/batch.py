@@ -1,4 +1,4 @@
-"""One batch of rows on its way into a tally: a forward pass, and every head's weights a block of queries at a time.
+"""The measures of one batch of rows: a forward pass, and every head's weights a block of queries at a time.
 
 Sizes: M measures, B rows, L layers, H heads, T positions, Q queries of a block, K keys up to the last that any of them
 sees, C the longest row of the atlas, N different tokens of the batch, S sampled queries.
@@ -17,17 +17,17 @@ from model.heads import measures
 from model.masks import AllowedCache, MaskSpec
 from model.text import TokenBatch
 
-BITS = math.log2(math.e)  # what scores are multiplied with for that
+BITS = math.log2(math.e)  # times the scores: exp2 then gives weights, and entropies are in bits
 Known = dict[str, Tensor]  # measures by their names, [B,H,Q] each
-BLOCKED = -1e30  # a score whose weight is 0, and that times a weight of 0 is 0
-KEY_BITS = 32  # bits of an integer that holds a weight and its key
-BLOCK_BYTES = 4 * 2**20  # of weights: they pass through several sums, and should not leave the cache in between
+BLOCKED = -1e30  # a score whose weight is 0, and whose product with a weight of 0 is 0
+KEY_BITS = 32  # of the 64 bits of an integer that holds a weight and its key, those of the key
+BLOCK_BYTES = 4 * 2**20  # of weights: several sums pass over them, so a block should stay in the cache
 
 
 def softmax2(scores: Tensor, mask: Tensor | None, choice: Tensor, sinks: Tensor | None) -> tuple[Tensor, Known]:
-    """The weights [B,H,Q,K], and the peak and the entropy of each row; scores [B,H,Q,K], in BITS, are written over.
-    mask: broadcastable to them, 0 where a cell is open and BLOCKED elsewhere. choice: bool [B,Q]; the weights of all
-    other queries are 0. sinks: [H] or [B,H,Q,1], one more score a row, whose weight is left out."""
+    """Return the weights [B,H,Q,K], and the peak and the entropy of each row; overwrites scores [B,H,Q,K], in BITS.
+    mask: broadcastable to them, 0 where a cell is allowed and BLOCKED elsewhere. choice: bool [B,Q]; the weights of all
+    other queries are 0. sinks: [H] or [B,H,Q,1], one more score per row, whose weight is left out."""
     if mask is not None:
         scores.add_(mask)
     first, others = scores[..., :1], scores[..., 1:]
@@ -44,31 +44,31 @@ def softmax2(scores: Tensor, mask: Tensor | None, choice: Tensor, sinks: Tensor 
     weights.mul_(part)
     left = total.clamp(min=measures.EPSILON)
     entropy = choice[:, None, :, None] * left.log2() - torch.linalg.vecdot(weights, scores)[..., None] * whole / left
-    entropy.clamp_(min=0)  # of a row that a sink takes all of
+    entropy.clamp_(min=0)  # for a row whose weight a sink takes entirely
     peak = (second - largest).exp2() * part
     return weights, {"peak": peak[..., 0], "entropy": entropy[..., 0]}
 
 
 class BatchFacts:
-    """The facts of a batch that measures need, the same for every head."""
+    """The facts about a batch that measures need, the same for every head."""
 
     def __init__(self, batch: TokenBatch, punctuation: Tensor) -> None:
-        """punctuation: bool [B,T], True where a token is nothing else."""
+        """punctuation: bool [B,T], True where a token is punctuation only."""
         self.keep = batch.keep
         self.position = torch.arange(batch.ids.shape[1])
-        ids = batch.ids.where(batch.keep, -1)  # whatever padding is filled with
+        ids = batch.ids.where(batch.keep, -1)  # independent of the padding id
         self.followers = measures.followers(ids)  # [B,T]
         self.same_before = measures.same_before(ids) & batch.keep[:, :, None]
         self.punctuation = punctuation & batch.keep
-        near = [self.position - 1, self.position, self.followers]  # what previous, same and induction ask about
+        near = [self.position - 1, self.position, self.followers]  # the keys of previous, same and induction
         self._near = torch.stack(torch.broadcast_tensors(*near), -1).clamp(min=0)  # [B,T,3]
         self._earlier = self.same_before[:, None].float()  # [B,1,T,T]
         at = self.position.expand_as(batch.ids)
         self._of_keys = torch.stack([torch.ones_like(at), at, self.punctuation], 1).float()  # [B,3,T]
 
     def values(self, weights: Tensor, queries: slice, known: Known | None = None, *, ahead: bool) -> Tensor:
-        """Every measure at every query: weights [B,H,Q,K] -> [M,B,H,Q]; where it does not count, any number. known:
-        peak and entropy, where they are. ahead: whether any query may look at a later token."""
+        """Compute every measure at every query, weights [B,H,Q,K] -> [M,B,H,Q]; any number where it does not count.
+        known: peak and entropy, if computed already. ahead: whether any query may attend to a later token."""
         rows, heads, many, seen = weights.shape
         here = self.position[queries]  # [Q]
         near = self._near[:, None, queries].clamp(max=seen - 1).expand(-1, heads, -1, -1)
@@ -96,7 +96,7 @@ class BatchFacts:
         return torch.stack([found[name] for name in NAMES])
 
     def counts(self, allowed: Tensor, queries: slice) -> Tensor:
-        """Where each measure counts: allowed bool [1 or B, 1, T, T] -> bool [M,B,Q]."""
+        """Return where each measure counts: allowed bool [1 or B, 1, T, T] -> bool [M,B,Q]."""
         rows = len(self.keep)
         cells = allowed[:, 0, queries] & self.keep[:, None, :]  # [B,Q,T]
         choice = self.keep[:, queries] & (cells.sum(-1) > 1)
@@ -113,14 +113,14 @@ class BatchFacts:
 
     @staticmethod
     def _is_open(cells: Tensor, key: Tensor) -> Tensor:
-        """Whether each query may look at one key: cells [B,Q,K], key [B,Q] -> bool [B,Q]."""
+        """Return whether each query may attend to one key: cells [B,Q,K], key [B,Q] -> bool [B,Q]."""
         seen = cells.shape[-1]
         found = cells.gather(-1, key.clamp(0, seen - 1)[..., None])[..., 0]
         return found & (key >= 0) & (key < seen)
 
 
 class SampledQueries:
-    """chosen int64 [S,2]: the row and the position of each."""
+    """The measures and heaviest keys of sampled queries. chosen: int64 [S,2], the row and the position of each."""
 
     def __init__(self, chosen: Tensor, layers: int, heads: int) -> None:
         self._row, self._at = chosen.unbind(-1)
@@ -130,14 +130,14 @@ class SampledQueries:
         self._heaviest = torch.zeros(len(chosen), layers, heads, TOP_KEYS, dtype=torch.long)
 
     def add(self, layer: int, queries: slice, weights: Tensor, values: Tensor, counted: Tensor) -> None:
-        """A block of a layer: weights [B,H,Q,K], their measures [M,B,H,Q], and where those count, bool [M,B,Q]."""
+        """Add a block of a layer: weights [B,H,Q,K], their measures [M,B,H,Q], and where those count, bool [M,B,Q]."""
         block = queries.start, queries.stop
-        if block not in self._blocks:  # kept: the next layer has the same blocks
+        if block not in self._blocks:  # cached: the next layer has the same blocks
             here = ((self._at >= queries.start) & (self._at < queries.stop)).nonzero()[:, 0]
             row, at = self._row[here], self._at[here] - queries.start
             places = (row[:, None] * len(self._heads) + self._heads) * (queries.stop - queries.start) + at[:, None]
             self._blocks[block] = here, row, at, places.flatten()
-        here, row, at, places = self._blocks[block]  # [s] each; where each of their heads is among B·H·Q, [s·H]
+        here, row, at, places = self._blocks[block]  # [s] each; the index of each of their heads among B·H·Q, [s·H]
         if not len(here):
             return
         measured = values.flatten(1).index_select(1, places).view(len(values), len(here), -1)  # [M,s,H]
@@ -147,7 +147,7 @@ class SampledQueries:
         self._heaviest[:, layer, :, : heaviest.shape[-1]].index_copy_(0, here, heaviest)
 
     def sample(self) -> Sample:
-        """In their order. Their priorities, places and texts are for the caller to write."""
+        """Return the sample, in order. The caller sets its priorities, places and texts."""
         many = len(self._row)
         weights = (self._heaviest >> KEY_BITS).int()
         keys = self._heaviest.bitwise_not().int().masked_fill_(weights == 0, -1)
@@ -163,9 +163,9 @@ class SampledQueries:
 
 
 def _heaviest(weights: Tensor) -> Tensor:
-    """The TOP_KEYS keys of most weight, of equals the first, the heaviest first: [n,K] -> [n,TOP_KEYS at most], each as
-    one integer, a weight's bits above those of ~key: numpy sorts those several times faster than anybody here finds
-    maxima."""
+    """Return the TOP_KEYS keys of largest weight, of equals the first, in descending order: [n,K] -> [n,TOP_KEYS at
+    most], each as one integer, a weight's bits above those of ~key: NumPy sorts those several times faster than any
+    maximum search that was tried."""
     falling = torch.arange(weights.shape[-1]).bitwise_not_() & (1 << KEY_BITS) - 1
     both = weights.view(torch.int32).long().bitwise_left_shift_(KEY_BITS).add_(falling).numpy()
     both.sort()
@@ -175,8 +175,8 @@ def _heaviest(weights: Tensor) -> Tensor:
 def measure_batch(
     model: Model, batch: TokenBatch, punctuation: Tensor, masks: MaskSpec, length: int, chosen: Tensor
 ) -> tuple[Tally, Sample]:
-    """punctuation bool [B,T]; length: C; chosen int64 [S,2]: row and position of the sampled queries. The tally's
-    sample is empty; the sample's priorities, places and texts are for the caller to write."""
+    """Measure a batch. punctuation bool [B,T]; length: C; chosen int64 [S,2]: row and position of the sampled queries.
+    The tally's sample is empty; the caller sets the sample's priorities, places and texts."""
     trace = model.run(batch, masks)
     facts = BatchFacts(batch, punctuation)
     made: AllowedCache = {}  # layers under the same masks share them
@@ -184,7 +184,7 @@ def measure_batch(
     grounds: dict[int, _Ground] = {}
     for layer, record in enumerate(trace.layers):
         allowed = record.context.allowed(masks, made)
-        ground = grounds.get(id(allowed))  # `made` holds it, so its id stays its own
+        ground = grounds.get(id(allowed))  # `made` holds it, so its id stays unique
         if ground is None:
             here = None if allowed is None else allowed.cpu()
             ground = grounds[id(allowed)] = _Ground(facts, here, batch, length, trace.num_heads)
@@ -197,7 +197,7 @@ def measure_batch(
 
 
 class _Ground:
-    """What holds for every head under one mask: where each measure counts, and what a head gets that looks evenly."""
+    """The data shared by all heads under one mask: where each measure counts, and its values for uniform weights."""
 
     def __init__(self, facts: BatchFacts, allowed: Tensor | None, batch: TokenBatch, length: int, heads: int) -> None:
         rows, size = batch.ids.shape
@@ -206,7 +206,7 @@ class _Ground:
         step = max(BLOCK_BYTES // (4 * rows * heads * size), 1)
         self.blocks = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
         self._mask = None if allowed is None else torch.zeros(allowed.shape).masked_fill_(~allowed, BLOCKED)
-        self._last = free.any(0).any(0).int().flip(-1).argmax(-1).neg() + size - 1  # [T], the last key a query sees
+        self._last = free.any(0).any(0).int().flip(-1).argmax(-1).neg() + size - 1  # [T], the last visible key
         self.counted = torch.cat([facts.counts(free, queries) for queries in self.blocks], -1)  # [M,B,T]
         self.counts = self.counted.sum((1, 2))  # [M]
         self.ahead = bool(free.triu(1).any())
@@ -226,7 +226,7 @@ class _Ground:
         return int(self._last[queries].max()) + 1
 
     def masks(self, queries: slice) -> tuple[Tensor | None, Tensor]:
-        """What is added to their scores on the keys up to there, and which of them have a choice."""
+        """Return what is added to the queries' scores on the visible keys, and which of the queries have a choice."""
         choice = self.choice[:, queries]
         if self._mask is None:
             return None, choice
@@ -248,12 +248,12 @@ class _Sums:
         self._by_token = torch.zeros(layers, 2, heads, len(tokens))  # the weight that keys get, the peaks of queries
         self._query_count = torch.zeros(layers, len(tokens), dtype=torch.long)
         rows, size = batch.ids.shape
-        self._by_place = torch.zeros(2, heads, rows, size)  # the same of the layer that is going on
+        self._by_place = torch.zeros(2, heads, rows, size)  # the same for the current layer, by position
         self._offsets = torch.zeros(layers, heads, 2 * length - 1)
         self._sums = torch.zeros(len(NAMES), layers, heads)
 
     def add(self, layer: int, queries: slice, weights: Tensor, known: Known, ground: _Ground) -> None:
-        """weights [B,H,Q,K] and what is known of them, all of the layer's blocks in turn."""
+        """Add weights [B,H,Q,K] and their known measures; all blocks of a layer must come in order."""
         values = self._facts.values(weights, queries, known, ahead=ground.ahead)
         counted = ground.counted[..., queries]
         self._sums[:, layer] += (values * counted[:, :, None]).sum((1, 3))
@@ -283,7 +283,7 @@ class _Sums:
 
 
 def _add_by_offset(total: Tensor, weights: Tensor, queries: slice) -> None:
-    """total [H,2C-1] += weights [H,Q,K], each at its key - query + C - 1."""
+    """Add weights [H,Q,K] to total [H,2C-1], each at its key - query + C - 1."""
     middle = total.shape[-1] // 2
     keys = torch.arange(weights.shape[-1])
     offset = keys - torch.arange(queries.start, queries.stop)[:, None] + middle  # [Q,K]

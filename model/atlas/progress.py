@@ -1,4 +1,4 @@
-"""An atlas as it grows: unit after unit, saved and gone on with. The page and the command both make theirs so."""
+"""The progress of an atlas: units are measured one by one, saved and resumed. Used by the page and the command."""
 
 import json
 from collections import deque
@@ -21,13 +21,13 @@ from model.files import write
 from model.masks import MaskSpec
 from serving import machine
 
-Measure = Callable[[Unit, int], Tally]  # of a unit, and the bar of the sample: measure_unit with all else given
+Measure = Callable[[Unit, int], Tally]  # of a unit and the sample's bar: measure_unit with its other arguments
 STATE = b"unmask atlas 1\n"  # the first bytes of a saved state
 
 
 @dataclass
 class AtlasProgress:
-    """What was measured so far. next_unit: for each source, the first unit that is not in the tally."""
+    """The tally so far. next_unit: for each source, the first unit that is not in the tally."""
 
     tally: Tally
     next_unit: dict[int, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class AtlasProgress:
         return unit.number < self.next_unit.get(unit.source, 0)
 
     def add(self, unit: Unit, tally: Tally) -> None:
-        """Units of a source come in order. Raises ValueError where one was left out."""
+        """Add a unit's tally; units of a source must come in order. Raises ValueError where one was left out."""
         expected = self.next_unit.get(unit.source, 0)
         if unit.number != expected:
             raise ValueError(f"expected unit {expected} of source {unit.source}, got {unit.number}")  # not shown
@@ -45,7 +45,7 @@ class AtlasProgress:
 
 
 def measured(units: Iterable[Unit], progress: AtlasProgress, measure: Measure) -> Iterator[Unit]:
-    """Measure the units that progress does not have yet, one after the other; each is given back once it is in."""
+    """Measure the units that progress does not have yet, one after the other; yield each once it was added."""
     for unit in units:
         if not progress.has(unit):
             progress.add(unit, measure(unit, progress.tally.sample.bar))
@@ -57,24 +57,24 @@ def begun(model: Model, length: int) -> AtlasProgress:
 
 
 def made_of(progress: AtlasProgress, model: Model) -> Atlas:
-    """The atlas of what was measured so far."""
+    """Return the atlas of what was measured so far."""
     return atlas_of(progress.tally, model.label, model.describe().layer_numbers.get(model.attentions[0], ()))
 
 
 def about(model: Model, masks: MaskSpec, length: int, atlas: Atlas | None = None) -> dict[str, object]:
-    """The content of the tables' metadata."""
+    """Return the content of the tables' metadata."""
     counted = {} if atlas is None else {"texts": atlas.texts, "rows": atlas.rows, "tokens": atlas.read}
     return {"model": model.name, "masks": json.loads(masks.to_json()), "longest_row": length, **counted}
 
 
 def save(path: Path, settings: dict[str, object], progress: AtlasProgress) -> None:
-    """Write the file in one step, or not at all."""
+    """Write the progress to a file atomically."""
     header = json.dumps({"settings": settings, "next_unit": list(progress.next_unit.items())}).encode()
     write(path, STATE + header + b"\n" + progress.tally.to_bytes())
 
 
 def load(path: Path, settings: dict[str, object]) -> AtlasProgress:
-    """Load what was saved. Raises ValueError for a damaged file, and for one of other settings."""
+    """Load saved progress. Raises ValueError for a damaged file, and for one of other settings."""
     data = path.read_bytes()
     try:
         if not data.startswith(STATE):
@@ -96,8 +96,8 @@ def load(path: Path, settings: dict[str, object]) -> AtlasProgress:
 def measured_in_threads(
     model: Model, units: Iterable[Unit], masks: MaskSpec, length: int, progress: AtlasProgress
 ) -> Iterator[Unit]:
-    """`measured`; of a small model several units in hand, and a thread for each. On tensors this small the threads of
-    one unit mostly wait for each other: with a unit each, they do not."""
+    """Run `measured`; for a small model with several units at a time, and a thread for each. On tensors this small, the
+    threads of one unit mostly wait for each other."""
 
     def measure(unit: Unit, bar: int) -> Tally:
         return measure_unit(model, unit, masks, length, bar)
@@ -117,7 +117,7 @@ def _side_by_side(units: Iterable[Unit], progress: AtlasProgress, measure: Measu
     pool = ThreadPoolExecutor(many)
     try:
         while True:
-            for unit in islice(left, many + 1 - len(in_hand)):  # one more, so that a worker that is done has the next
+            for unit in islice(left, many + 1 - len(in_hand)):  # one more, so that no worker waits
                 in_hand.append((unit, pool.submit(alone, unit, progress.tally.sample.bar)))
             if not in_hand:
                 return
@@ -125,18 +125,18 @@ def _side_by_side(units: Iterable[Unit], progress: AtlasProgress, measure: Measu
             progress.add(unit, tally.result())
             yield unit
     finally:
-        pool.shutdown(cancel_futures=True)  # cancel those that nobody waits for any more
+        pool.shutdown(cancel_futures=True)  # drops the units that are no longer needed
 
 
-AT_ONCE = 256  # units handed to the cluster together: what there is of texts in memory
+AT_ONCE = 256  # units sent to the cluster together: limits the texts in memory
 
 
 def measured_on_ray(
     name: str, units: Iterable[Unit], masks: MaskSpec, length: int, progress: AtlasProgress, address: str
 ) -> Iterator[Unit]:
-    """`measured` on a Ray cluster: Ray Data measures the units, this process adds them up in their order. name: the
-    model's, whose files must be where every worker finds them. address: the cluster's, "" for one on this machine.
-    Raises ValueError where Ray is not installed (requirements-ray.txt)."""
+    """Run `measured` on a Ray cluster: Ray Data measures the units, this process adds them up in order. name: the
+    model's; its files must be available to every worker. address: the cluster's, "" for one on this machine. Raises
+    ValueError if Ray is not installed (requirements-ray.txt)."""
     if not address:
         machine.keep_ray_on_loopback()
     try:

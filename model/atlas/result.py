@@ -1,4 +1,4 @@
-"""What an atlas says of every head: plain arrays made of a tally, and the questions a reader asks of them.
+"""The results of an atlas for every head: plain arrays computed from a tally, and lookups in them.
 
 Sizes: M measures, L layers, H heads, C the longest row, S sampled queries, N the most tokens that are named for a head.
 """
@@ -15,9 +15,9 @@ from model.heads.view import head_name
 
 @dataclass(frozen=True)
 class Measure:
-    """words: what a query's number is, a sentence. unit: "share" (0 to 1), "tokens", "bits" or "", a plain number.
-    names_heads: whether a head is called by the title that does it with more than half of its attention. All are to be
-    said where they are shown."""
+    """A measure of queries. words: a sentence on what a query's number is. unit: "share" (0 to 1), "tokens", "bits" or
+    "", a plain number. names_heads: whether a head with more than half of its attention there is called by the title.
+    All texts are translated where shown."""
 
     title: str
     words: str
@@ -66,23 +66,23 @@ COPYING = N_("From weights: near 1, the head raises the logits of the tokens it 
 READS = N_(
     "From weights: the largest K-composition with an earlier head, minus that of random matrices (Elhage et al. 2021)."
 )
-OF_WEIGHTS = {  # no text is needed for them; by the names of the functions in model/circuits/
+OF_WEIGHTS = {  # computed without text; by the names of the functions in model/circuits/
     "copying_scores": Measure(N_("OV copying score"), COPYING, ""),
     "strongest_reads": Measure(N_("K-composition"), READS, ""),
 }
 EVERY_MEASURE = MEASURES | OF_WEIGHTS
-NAMED, TIMES_EVEN = 0.5, 2.0  # a head is named for a measure of at least this, and this many times an even head's
-MIN_QUERIES = 20  # queries that a name needs
-MAX_TOKENS = 15  # named for each head
-MIN_SEEN = 3  # times that a query token must have come up
+NAMED, TIMES_EVEN = 0.5, 2.0  # a name needs at least this mean, and this many times that of uniform weights
+MIN_QUERIES = 20  # required for a name
+MAX_TOKENS = 15  # listed for each head
+MIN_SEEN = 3  # occurrences that a query token needs
 FARTHEST = 10**9
 BINS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 128), (129, FARTHEST))  # tokens back
 
 
 @dataclass(frozen=True)
 class TokenShare:
-    """A token and a number: of keys the share of all the head's attention, of queries the mean sharpness. count: how
-    often it came up."""
+    """A token and a number: for keys the share of all the head's attention, for queries the mean sharpness. count: how
+    often it occurred."""
 
     token: str
     share: float
@@ -91,8 +91,8 @@ class TokenShare:
 
 @dataclass(frozen=True)
 class Example:
-    """One sampled query: what the measure was, its row as labels, where the query stands in it, and its heaviest keys
-    as (position, weight), the heaviest first. source, number: of its text, both from 0."""
+    """One sampled query: the measure's value, its row as labels, the query's position in it, and its heaviest keys as
+    (position, weight), the heaviest first. source, number: of its text, both from 0."""
 
     value: float
     text: str
@@ -116,13 +116,12 @@ class Decile:
 
 @dataclass(frozen=True, eq=False)
 class Atlas:
-    """means [M,L,H], NaN where a measure counts nowhere; counts int64 [M,L]: the queries where it does; even [M,L]: the
-    mean of a head that looks evenly at all it may see.
+    """The measures of all heads. means [M,L,H], NaN where a measure counts nowhere; counts int64 [M,L]: the queries
+    where it does; even [M,L]: the mean of a head with uniform weights on all allowed keys.
 
-    at_offset [L,H,2C-1]: the mean weight of the cells at each key - query, from -(C-1) on, NaN where none is open.
-    spread [L,H,2+bins], even_spread [L,2+bins]: shares of attention on later tokens,
-    on itself, and BINS back.
-    top_keys, top_queries int64 [L,H,N], ids, -1 where there are fewer; their numbers float [L,H,N] and counts.
+    at_offset [L,H,2C-1]: the mean weight of the cells at each key - query, from -(C-1) on, NaN where none is allowed.
+    spread [L,H,2+bins], even_spread [L,2+bins]: shares of attention on later tokens, on itself, and BINS back.
+    top_keys, top_queries int64 [L,H,N], ids, -1 if there are fewer; their numbers float [L,H,N] and counts.
     labels: of every id that is named. numbers: of each layer in the network. sample: see Sample. of_weights: those of
     OF_WEIGHTS that were computed, [L,H].
     """
@@ -156,15 +155,15 @@ class Atlas:
         return int(self.means.shape[2])
 
     def name(self, place: tuple[int, ...]) -> str:
-        """The name of a layer and head: "L3 H2", the layer numbered as in the network."""
+        """Return the name of a layer and head: "L3 H2", the layer numbered as in the network."""
         return head_name(self.numbers[place[0]], place[1])
 
     def measure(self, name: str) -> np.ndarray:
-        """[L,H]."""
+        """Return the values of a measure, [L,H]."""
         return self.of_weights[name] if name in OF_WEIGHTS else self.means[NAMES.index(name)]
 
     def named(self, layer: int, head: int) -> tuple[str, ...]:
-        """What the head is called, the clearest first: see NAMED, TIMES_EVEN and MIN_QUERIES; () for most heads."""
+        """Return the head's names, the clearest first: see NAMED, TIMES_EVEN and MIN_QUERIES; () for most heads."""
         found = []
         for place, (name, measure) in enumerate(MEASURES.items()):
             mean, even = self.means[place, layer, head], self.even[place, layer]
@@ -174,24 +173,24 @@ class Atlas:
         return tuple(name for _, name in sorted(found, reverse=True))
 
     def back(self, distance: int) -> np.ndarray:
-        """[L,H]: the mean weight on the token so many places back; negative: ahead. NaN where no such cell is open.
-        Raises ValueError for more than the longest row has."""
+        """Return the mean weight on the token at this distance back (negative: ahead), [L,H]. NaN where no such cell is
+        allowed. Raises ValueError for more than the longest row has."""
         middle = self.at_offset.shape[-1] // 2
         if abs(distance) > middle:
             raise ValueError(f"expected at most {middle} tokens back, got {distance}")  # not shown
         return self.at_offset[..., middle - distance]
 
     def key_tokens(self, layer: int, head: int) -> list[TokenShare]:
-        """The tokens that got most of the head's attention."""
+        """Return the tokens that got most of the head's attention."""
         return self._tokens(self.top_keys, self.key_shares, self.key_counts, layer, head)
 
     def query_tokens(self, layer: int, head: int) -> list[TokenShare]:
-        """The tokens, of those that came up MIN_SEEN times, as which the head looks most sharply at one token."""
+        """Return the tokens, of those that occurred MIN_SEEN times, whose queries put most weight on one token."""
         return self._tokens(self.top_queries, self.query_peaks, self.query_counts, layer, head)
 
     def deciles(self, name: str, layer: int, head: int, each: int = 3) -> list[Decile]:
-        """The sampled queries where the measure counts, in tenths, the strongest first; `each` of a tenth, by chance. A
-        tenth without a query is left out."""
+        """Return the sampled queries where the measure counts, in tenths, the strongest first; `each` of a tenth as
+        random examples. A tenth without a query is left out."""
         values = self.sample.values[:, NAMES.index(name), layer, head]
         measured = np.flatnonzero(~np.isnan(values))
         order = measured[np.argsort(values[measured], kind="stable")]
@@ -220,7 +219,7 @@ class Atlas:
 
 
 def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...] = ()) -> Atlas:
-    """label: a model's, for its tokens. numbers: of its layers in the network, where they are not 0, 1, 2 …"""
+    """Compute an atlas. label: a model's, for its tokens. numbers: of its layers in the network, if not 0, 1, 2 …"""
     with np.errstate(divide="ignore", invalid="ignore"):
         means = tally.sums / tally.counts[..., None]
         even = tally.uniform / tally.counts
@@ -229,7 +228,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
         shares = tally.key_weight / tally.key_weight.sum(-1, keepdims=True)
         peaks = tally.query_peak / tally.query_count[:, None]
     peaks = np.where(tally.query_count[:, None] >= MIN_SEEN, peaks, -1.0)
-    # the first of equals
+    # stable: the first of equals
     keys, queries = (np.argsort(-one, -1, "stable")[..., :MAX_TOKENS] for one in (np.nan_to_num(shares), peaks))
     top_keys, key_shares = _taken(tally.tokens, keys), np.take_along_axis(np.nan_to_num(shares), keys, -1)
     top_queries, query_peaks = _taken(tally.tokens, queries), np.take_along_axis(peaks, queries, -1)
@@ -260,7 +259,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
 
 
 def _spread(offsets: np.ndarray) -> np.ndarray:
-    """offsets [..,2C-1], sums -> shares [..,2+bins]: later tokens, itself, and each of BINS."""
+    """Convert sums, offsets [..,2C-1], to shares [..,2+bins]: later tokens, itself, and each of BINS."""
     middle = offsets.shape[-1] // 2
     back = offsets[..., :middle][..., ::-1]  # back[0]: one token back
     parts = [offsets[..., middle + 1 :].sum(-1), offsets[..., middle]]
@@ -269,5 +268,5 @@ def _spread(offsets: np.ndarray) -> np.ndarray:
 
 
 def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """values [n] at places [.., N]."""
+    """Return values [n] at places [.., N]."""
     return values[places] if len(values) else np.zeros(places.shape, np.int64)

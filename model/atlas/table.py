@@ -1,4 +1,4 @@
-"""An atlas as tables: a row for each head, and a row for each example. What the page and the command both give."""
+"""The tables of an atlas: a row for each head, and a row for each example. Used by the page and the command."""
 
 import json
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from model.trace import Trace
 
 @torch.inference_mode()
 def weight_there(trace: Trace, row: int, masks: MaskSpec, queries: Sequence[int], keys: Sequence[int]) -> np.ndarray:
-    """float64 [L,H], 0 to 1: what the queries put on all the keys together, their mean; of those that may look at one
-    of them, NaN in a layer where none may. Raises ValueError for no query, no key, and positions that are not there."""
+    """Return the queries' mean weight on all the keys together, float64 [L,H], 0 to 1. Counts queries that may attend
+    to one of the keys; NaN in a layer without any. Raises ValueError for no or invalid queries and keys."""
     sizes = len(trace.queries.pieces[row]), len(trace.keys.pieces[row])
     for name, some, size in (("queries", queries, sizes[0]), ("keys", keys, sizes[1])):
         if not some or not all(0 <= one < size for one in some):
@@ -32,11 +32,11 @@ def weight_there(trace: Trace, row: int, masks: MaskSpec, queries: Sequence[int]
     return result
 
 
-EXAMPLES = 3  # examples of each head, measure and decile
+EXAMPLES = 3  # of each head, measure and decile
 
 
 def measures_table(atlas: Atlas) -> pd.DataFrame:
-    """A row a head: its layer, numbered as in the network, its head, what it is called, every measure."""
+    """Return a row per head: its layer, numbered as in the network, its head, its names ("called"), every measure."""
     places = list(np.ndindex(atlas.layers, atlas.heads))
     called = [", ".join(MEASURES[name].title for name in atlas.named(*place)) for place in places]
     layers, heads = zip(*places, strict=True)
@@ -45,9 +45,9 @@ def measures_table(atlas: Atlas) -> pd.DataFrame:
 
 
 def heads_table(atlas: Atlas) -> pd.DataFrame:
-    """The same with all that is known of a head: even_…, what an even head would measure in its layer; queries_…, over
-    how many; spread [{from, to, share}] by distance back, 0 is itself, negative ahead; key_tokens, query_tokens
-    [{token, share, count}]."""
+    """Return `measures_table` with all else that is known of a head: even_…, what a head with uniform weights would
+    measure in its layer; queries_…, over how many; spread [{from, to, share}] by distance back, 0 is itself, negative
+    ahead; key_tokens, query_tokens [{token, share, count}]."""
     table = measures_table(atlas)
     places = list(np.ndindex(atlas.layers, atlas.heads))
     for number, name in enumerate(NAMES):
@@ -68,8 +68,8 @@ def heads_table(atlas: Atlas) -> pd.DataFrame:
 
 
 def examples_table(atlas: Atlas) -> pd.DataFrame:
-    """A row an example: of each head and measure, EXAMPLES of every tenth of the sampled queries. source and text
-    number the files and the texts of each from 0; keys: [{position, token, weight}]."""
+    """Return a row per example: of each head and measure, EXAMPLES of every tenth of the sampled queries. source and
+    text number the files and the texts of each from 0; keys: [{position, token, weight}]."""
     rows = []
     for name in MEASURES:
         for layer, head in np.ndindex(atlas.layers, atlas.heads):
@@ -85,7 +85,7 @@ def examples_table(atlas: Atlas) -> pd.DataFrame:
 
 
 def as_parquet(table: pd.DataFrame, about: dict[str, object]) -> bytes:
-    """A Parquet file; about: what stands in its metadata under "unmask", as JSON."""
+    """Convert a table to a Parquet file; about: its metadata under "unmask", as JSON."""
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     arrow = arrow.replace_schema_metadata({**(arrow.schema.metadata or {}), b"unmask": json.dumps(about).encode()})
     sink = pa.BufferOutputStream()
@@ -94,5 +94,5 @@ def as_parquet(table: pd.DataFrame, about: dict[str, object]) -> bytes:
 
 
 def examples_path(out: Path) -> Path:
-    """Where the examples go beside the heads: atlas.parquet, atlas.examples.parquet."""
+    """Return the path of the examples beside the heads': atlas.parquet, atlas.examples.parquet."""
     return out.with_suffix(".examples" + out.suffix)

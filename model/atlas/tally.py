@@ -1,7 +1,7 @@
-"""What an atlas adds up over the texts: sums, counts, and a sample of bounded size. Two tallies add up to one.
+"""The tally of an atlas over texts: sums, counts, and a sample of bounded size. Two tallies add up to one.
 
-The sample is of the S queries with the smallest priorities, hashes of the queries' places (bottom-k sampling; Cohen and
-Kaplan 2007): every query is as likely as any other to be in it, and that of a whole is made of those of its parts.
+The sample has the S queries with the smallest priorities, hashes of the queries' places (bottom-k sampling; Cohen and
+Kaplan 2007): every query is equally likely to be in it, and the sample of a whole follows from those of its parts.
 Sizes: M measures, L layers, H heads, C the longest row, N different tokens seen, S sampled queries.
 """
 
@@ -14,15 +14,14 @@ from typing import Self
 import numpy as np
 
 SAMPLED = 400  # queries
-TOP_KEYS = 5  # heaviest keys kept of each sampled query
+TOP_KEYS = 5  # heaviest keys kept for each sampled query
 
 
 @dataclass(eq=False)
 class Sample:
-    """S queries, in the order of their priorities; the same ones for every head. priority uint64 [S]. place int64
-    [S,3]: source, text in it, position in its row. texts [S], ids [S]: its row. values float32 [S,M,L,H], NaN where a
-    measure does not count. keys int32, weights float32 [S,L,H,TOP_KEYS]: the heaviest first; key -1 where there are
-    fewer."""
+    """A sample of S queries in order of priority; the same ones for every head. priority uint64 [S]. place int64 [S,3]:
+    source, text in it, position in its row. texts [S], ids [S]: its row. values float32 [S,M,L,H], NaN where a measure
+    does not count. keys int32, weights float32 [S,L,H,TOP_KEYS]: the heaviest first; key -1 if there are fewer."""
 
     priority: np.ndarray
     place: np.ndarray
@@ -48,12 +47,12 @@ class Sample:
         return len(self.priority)
 
     def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
+        """Return the approximate memory it takes, in bytes."""
         own = sum(array.nbytes for array in (self.priority, self.place, self.values, self.keys, self.weights))
         return own + sum(4 * len(text) for text in self.texts) + sum(8 * len(ids) for ids in self.ids)
 
     def with_others(self, other: "Sample") -> "Sample":
-        """The SAMPLED smallest priorities of both."""
+        """Return the queries with the SAMPLED smallest priorities of both."""
         if not len(other) or not len(self):
             return other if len(other) else self
         priority = np.concatenate([self.priority, other.priority])
@@ -64,18 +63,18 @@ class Sample:
 
     @property
     def bar(self) -> int:
-        """No query of a priority above this one can enter any more."""
+        """The largest priority with which a query can still enter."""
         return int(self.priority[-1]) if len(self) == SAMPLED else 2**64 - 1
 
 
 @dataclass(eq=False)
 class Tally:
     """Sums over queries in double precision. sums [M,L,H], counts int64 [M,L]: of each measure, and the queries where
-    it counts. uniform [M,L]: the sums of a head that looks evenly at all it may see. offsets [L,H,2C-1]: the weight at
-    each key - query, from -(C-1) on; cells int64 [L,2C-1]: the open cells there; even [L,2C-1]: an even head's weight.
-    tokens int64 [N]: the ids seen, rising; key_weight float32 [L,H,N], key_count int64 [N]: the weight they got and how
-    often they stood there; query_peak float32 [L,H,N], query_count int64 [L,N]: the sums of their sharpness, and how
-    often it counts."""
+    it counts. uniform [M,L]: the sums of a head with uniform weights on all allowed keys. offsets [L,H,2C-1]: the
+    weight at each key - query, from -(C-1) on; cells int64 [L,2C-1]: the allowed cells there; even [L,2C-1]: a uniform
+    head's weight. tokens int64 [N]: the ids seen, ascending; key_weight float32 [L,H,N], key_count int64 [N]: their
+    weight as keys, and how often they occurred; query_peak float32 [L,H,N], query_count int64 [L,N]: the sums of their
+    sharpness as queries, and how often it counts."""
 
     sums: np.ndarray
     counts: np.ndarray
@@ -95,7 +94,7 @@ class Tally:
 
     @classmethod
     def empty(cls, measures: int, layers: int, heads: int, length: int) -> Self:
-        """A tally of no text yet, for rows of at most `length` tokens."""
+        """Return a tally of no text, for rows of at most `length` tokens."""
         offsets = 2 * length - 1
         return cls(
             np.zeros((measures, layers, heads)),
@@ -116,7 +115,7 @@ class Tally:
         for name in ("sums", "counts", "uniform", "offsets", "cells", "even"):
             getattr(self, name)[...] += getattr(other, name)
         every = np.union1d(self.tokens, other.tokens)
-        if len(every) > len(self.tokens):  # make room for tokens that were not seen before
+        if len(every) > len(self.tokens):  # make room for tokens not seen before
             where = np.searchsorted(every, self.tokens)
             for name in ("key_weight", "key_count", "query_peak", "query_count"):
                 old = getattr(self, name)
@@ -141,7 +140,7 @@ class Tally:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The tally from what `to_bytes` returned. Raises ValueError for anything else."""
+        """Load the tally from the result of `to_bytes`. Raises ValueError for anything else."""
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 plain = json.loads(arrays["plain"].tobytes())

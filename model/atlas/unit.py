@@ -1,9 +1,9 @@
-"""The texts of an atlas in units of a few, from .txt and .csv files, a text in memory, or random repeated tokens; and
-one unit measured: batches of rows of like length, and which of their queries enter the sample.
+"""The units of an atlas, a few texts each, from .txt and .csv files, a text in memory, or random repeated tokens; and
+the measurement of one unit: batches of rows of similar length, and which of their queries enter the sample.
 
-A text is a line of a .txt file, or a cell of a .csv file's column "text" (its first line names its columns). Everything
-is read as it is needed, so a file may be larger than memory. The same model, unit and masks give the same tally, so
-units may be measured anywhere and in any order.
+A text is a line of a .txt file, or a cell of a .csv file's column "text" (its first line names its columns). Files are
+read as needed, so one may be larger than memory. The same model, unit and masks give the same tally, so units may be
+measured anywhere and in any order.
 """
 
 import csv
@@ -28,19 +28,19 @@ from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.text import TokenBatch, padded, shortened
 
-UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that one takes seconds, not minutes
-LONGEST = UNIT_CHARACTERS  # characters of a text; what is longer counts as several, cut behind a space
-MAX_UPLOAD = 2_000_000  # bytes of a file that a page takes
-csv.field_size_limit(max(csv.field_size_limit(), MAX_UPLOAD))  # of Python's module: else 131,072 characters a cell
+UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that a unit takes seconds, not minutes
+LONGEST = UNIT_CHARACTERS  # characters of a text; a longer one counts as several, cut after a space
+MAX_UPLOAD = 2_000_000  # bytes of an uploaded file
+csv.field_size_limit(max(csv.field_size_limit(), MAX_UPLOAD))  # of Python's module: default 131,072 characters a cell
 SUFFIXES = (".txt", ".csv")
-RANDOM_ROWS, RANDOM_SPAN, RANDOM_SEED = 16, 50, 0  # as the story model's card has them
+RANDOM_ROWS, RANDOM_SPAN, RANDOM_SEED = 16, 50, 0  # as in the story model's card
 SAMPLE = Path(__file__).with_name("sample.txt")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Some consecutive texts of one source. source, number: which, and which of its units; first: the number of the
-    first text. All count from 0. rows: ids instead of texts, for what was never a text."""
+    """Some consecutive texts of one source. source, number: which one, and which of its units; first: the number of the
+    first text. All count from 0. rows: ids instead of texts, for data that was never text."""
 
     source: int
     number: int
@@ -53,7 +53,8 @@ class Unit:
 
 
 def units_of_files(paths: list[Path]) -> Iterator[Unit]:
-    """All their texts, in order. Raises ValueError for a file that holds none, OSError for one that is not there."""
+    """Yield all their texts, in order. Raises ValueError for a file that is no readable text, OSError for a missing
+    one."""
     for source, path in enumerate(paths):
         kind = suffix_of(path.name)
         with path.open("r", encoding="utf-8-sig", newline="") as file:
@@ -61,7 +62,7 @@ def units_of_files(paths: list[Path]) -> Iterator[Unit]:
 
 
 def units_of_upload(name: str, data: bytes) -> list[Unit]:
-    """A file that somebody sent. Raises ValueError for one that is too large, is no text or has none."""
+    """Return the units of an uploaded file. Raises ValueError for one that is too large, is not text or has none."""
     if len(data) > MAX_UPLOAD:
         words = N_("{file}: expected a file of at most {most:.0f} MB, got {size:.1f} MB")
         raise ValueError(msg(words, file=name, most=MAX_UPLOAD / 1e6, size=len(data) / 1e6))
@@ -74,7 +75,7 @@ def units_of_upload(name: str, data: bytes) -> list[Unit]:
 
 
 def units_of_text(text: str) -> list[Unit]:
-    """A text that was typed, one row a line. Raises ValueError where there is nothing in it."""
+    """Return the units of a typed text, one row a line. Raises ValueError for a blank text."""
     units = list(in_units(_lines(io.StringIO(text), msg("the text"))))
     if not units:
         raise ValueError(msg("expected a text, got none"))
@@ -82,13 +83,13 @@ def units_of_text(text: str) -> list[Unit]:
 
 
 def units_of_sample() -> list[Unit]:
-    """The sample that ships: short texts of many kinds."""
+    """Return the units of the bundled sample: short texts of many kinds."""
     return list(units_of_files([SAMPLE]))
 
 
 def units_of_random(model: Model) -> list[Unit]:
-    """Rows of random tokens, all different, that come twice, behind what the model begins every text with: what an
-    induction head is known by (Olsson et al. 2022)."""
+    """Return rows of different random tokens, repeated once, after the tokens that the model begins every text with:
+    the test for induction heads (Olsson et al. 2022)."""
     encoded = [tuple(model.encode([text]).ids[0].tolist()) for unit in units_of_sample() for text in unit.texts]
     begin = _common(encoded)
     special = {*encoded[0][:begin], *encoded[0][len(encoded[0]) - _common([ids[::-1] for ids in encoded]) :]}
@@ -100,7 +101,7 @@ def units_of_random(model: Model) -> list[Unit]:
 
 
 def in_units(texts: Iterator[str], source: int = 0) -> Iterator[Unit]:
-    """The texts in order, UNIT_TEXTS and UNIT_CHARACTERS a unit at most."""
+    """Group texts in order into units of at most UNIT_TEXTS texts and UNIT_CHARACTERS characters."""
     number = first = characters = 0
     some: list[str] = []
     for text in texts:
@@ -115,7 +116,7 @@ def in_units(texts: Iterator[str], source: int = 0) -> Iterator[Unit]:
 
 
 def suffix_of(name: str) -> str:
-    """ ".txt" or ".csv". Raises ValueError for another kind of file."""
+    """Return ".txt" or ".csv". Raises ValueError for another kind of file."""
     kind = Path(name).suffix.lower()
     if kind not in SUFFIXES:
         endings = msg_all(SUFFIXES, last="or")
@@ -125,7 +126,7 @@ def suffix_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class TokenRow:
-    """What a model reads at once: its ids, the part of a text that they are, and where in that each ends. number: of
+    """One row that a model reads: its ids, the part of a text that they cover, and where in that each ends. number: of
     its text in the unit."""
 
     number: int
@@ -135,7 +136,7 @@ class TokenRow:
 
 
 def rows_of_unit(model: Model, unit: Unit, length: int) -> Iterator[TokenRow]:
-    """Its texts as rows of at most `length` tokens, each as the model reads a text; a long one is several."""
+    """Yield the unit's texts as rows of at most `length` tokens, as the model reads texts; a long one is several."""
     for number, ids in enumerate(unit.rows):
         yield TokenRow(number, ids[:length], "", (0,) * min(len(ids), length))
     for number, rest in enumerate(unit.texts):
@@ -150,7 +151,7 @@ def rows_of_unit(model: Model, unit: Unit, length: int) -> Iterator[TokenRow]:
 
 
 def batch_of(rows: list[TokenRow]) -> TokenBatch:
-    """Rows padded on the right. Padding is id 0, which no mask lets anybody see."""
+    """Pad rows on the right. Padding is id 0, which every mask blocks."""
     ids, keep = padded([row.ids for row in rows], 0)
     ends = tuple((*row.ends, *row.ends[-1:] * (ids.shape[1] - len(row.ends))) for row in rows)
     return TokenBatch(ids, keep, tuple(() for _ in rows), texts=tuple(row.text for row in rows), ends=ends)
@@ -168,7 +169,7 @@ def _texts(file: TextIO, kind: str, name: str) -> Iterator[str]:
 
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:
-    rest = ""  # of a line that is too long
+    rest = ""  # the rest of a line that is too long
     while line := rest + file.readline(LONGEST + 1 - len(rest)):
         if "\0" in line:
             raise ValueError(msg("{file}: expected text, got a file with zero bytes in it", file=name))
@@ -195,20 +196,20 @@ def _cells(file: TextIO, name: str) -> Iterator[str]:
 
 
 def _end(text: str) -> int:
-    """How many of its characters are one text: at most LONGEST, up to a space if that leaves some out."""
+    """Return the length of the first text in it: at most LONGEST, up to a space if that leaves some out."""
     return len(text) if len(text) <= LONGEST else text.rfind(" ", 0, LONGEST) + 1 or LONGEST
 
 
 def _common(encoded: list[tuple[int, ...]]) -> int:
-    """How many ids all of them begin with."""
+    """Return how many ids all of them begin with."""
     shortest = min(map(len, encoded))
     return next((place for place in range(shortest) if len({ids[place] for ids in encoded}) > 1), shortest)
 
 
-LONGEST_ROW = 256  # tokens, unless told otherwise
+LONGEST_ROW = 256  # tokens, by default
 BATCH_TOKENS = 2048
 NO_BAR = 2**64 - 1
-SHOWN_SPACES = "·⏎⇥␡▁"  # what a label has for white space
+SHOWN_SPACES = "·⏎⇥␡▁"  # what labels show for white space
 
 
 def empty_tally(model: Model, length: int) -> Tally:
@@ -216,12 +217,12 @@ def empty_tally(model: Model, length: int) -> Tally:
 
 
 def row_length(model: Model, length: int = LONGEST_ROW) -> int:
-    """The longest row that is read of a text."""
+    """Return the maximum length of a row."""
     return min(length, model.context)
 
 
 def check(model: Model, masks: MaskSpec) -> None:
-    """Check that an atlas can be made. Raises ValueError if not."""
+    """Raise ValueError if no atlas can be made."""
     if model.kind == "encoder-decoder":
         words = N_(
             "{model} is an encoder-decoder, and an atlas is for models whose tokens attend to one text: choose a "
@@ -234,9 +235,9 @@ def check(model: Model, masks: MaskSpec) -> None:
 
 @torch.inference_mode()
 def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: int = NO_BAR) -> Tally:
-    """bar: the sample needs no query of a higher priority. Raises what `check` and running the model raise."""
+    """Measure a unit. bar: the largest priority that the sample needs. Raises as `check` and running the model."""
     check(model, masks)
-    rows = [row for row in rows_of_unit(model, unit, length) if len(row.ids) > 1]  # one token has nowhere to look
+    rows = [row for row in rows_of_unit(model, unit, length) if len(row.ids) > 1]  # one token has no choice
     tally = empty_tally(model, length)
     opened = masks.drawn or any(KINDS[name].opens for name in masks.on() if not KINDS[name].sized)
     first = int(masks.causal and not opened)  # under a causal mask that nothing opens, the first token has no choice
@@ -265,7 +266,7 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
 
 
 def sampled(rows: list[TokenRow], unit: Unit, first: int = 1, bar: int = NO_BAR) -> np.ndarray:
-    """The unit's queries of the smallest priorities, as records of row, at (its position, from `first` on) and
+    """Return the unit's queries of the smallest priorities, as records of row, at (its position, from `first` on) and
     priority."""
     records = np.zeros(sum(len(row.ids) - first for row in rows), [("row", "i8"), ("at", "i8"), ("priority", "u8")])
     begin = 0
@@ -279,7 +280,7 @@ def sampled(rows: list[TokenRow], unit: Unit, first: int = 1, bar: int = NO_BAR)
 
 
 def priorities(unit: Unit, row: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """uint64, as if drawn by chance, of positions `at` in rows `row` of the unit: a hash of the place."""
+    """Return pseudorandom uint64 priorities of positions `at` in rows `row` of the unit: a hash of the place."""
     state = np.full(len(row), 0, np.uint64)
     for part in (np.full(len(row), unit.source), np.full(len(row), unit.number), row, at):
         state = state ^ part.astype(np.uint64)
@@ -293,13 +294,13 @@ def priorities(unit: Unit, row: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=2**16)
 def only_punctuation(label: str) -> bool:
-    """Whether a token is punctuation and nothing else, white space aside."""
+    """Whether a token is only punctuation, white space aside."""
     bare = label.strip(SHOWN_SPACES).strip()
     return bool(bare) and all(unicodedata.category(character).startswith("P") for character in bare)
 
 
 def batches(rows: list[TokenRow]) -> Iterator[list[int]]:
-    """The rows' numbers by rising length, as many at a time as BATCH_TOKENS allow."""
+    """Yield the rows' indices by increasing length, as many at a time as BATCH_TOKENS allow."""
     some: list[int] = []
     for number in sorted(range(len(rows)), key=lambda number: len(rows[number].ids)):
         if some and (len(some) + 1) * len(rows[number].ids) > BATCH_TOKENS:

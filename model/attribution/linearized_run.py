@@ -1,8 +1,8 @@
-"""A run with its norms frozen: each divides by the deviation that it had in the run, whatever it is given.
+"""A run with frozen norms: each norm divides by the deviation that it had in the run, whatever its input.
 
-Then all that lies between the residual stream and what a head reads, between what a head gives and the stream, and
-between the last stream and the logits is linear, and what is there is a sum over what wrote it (Elhage et al. 2021, "A
-Mathematical Framework for Transformer Circuits").
+Then everything between the residual stream and the inputs of a head, between a head's output and the stream, and
+between the final stream and the logits is linear, so each value is a sum over what wrote to the stream (Elhage et al.
+2021, "A Mathematical Framework for Transformer Circuits").
 Sizes: N parts, S sources, P positions, W width, H heads, Hkv key-value heads, D head width, V vocabulary.
 """
 
@@ -21,29 +21,28 @@ from model.heads.view import head_name
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer
 
-TOKEN, POSITION, EMBEDDING, BIASES = N_("token"), N_("position"), N_("embedding"), N_("biases")  # said where shown
+TOKEN, POSITION, EMBEDDING, BIASES = N_("token"), N_("position"), N_("embedding"), N_("biases")  # translated on display
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """What wrote into the residual stream. names: "token", "position" (or "embedding", where both are one), "L2 H5",
-    "L2 MLP" … and "biases", those of the output projections, together. parts: float64 [S,P,W], which sum to the stream.
-    """
+    """The residual stream, split by what wrote to it. names: "token", "position" (or "embedding", if both are one), "L2
+    H5", "L2 MLP" … and "biases", those of the output projections, together. parts: float64 [S,P,W], which sum to the
+    stream."""
 
     names: tuple[str, ...]
     parts: Tensor
 
     @property
     def total(self) -> Tensor:
-        """The stream itself, [P,W]."""
+        """The stream itself, the sum of the parts: [P,W]."""
         return self.parts.sum(0)
 
 
 @dataclass(frozen=True, eq=False)
 class QKContributions:
-    """What the heads of a layer make of parts of the stream that enters it: q [N,H,D] and k [N,Hkv,D]. q_bias [H,D] and
-    k_bias [Hkv,D]: what they have besides, whatever the stream is. All float64.
-    """
+    """The contributions of parts of a layer's input stream to the heads' q [N,H,D] and k [N,Hkv,D]. q_bias [H,D] and
+    k_bias [Hkv,D]: constant terms, whatever the stream is. All float64."""
 
     q: Tensor
     k: Tensor
@@ -52,24 +51,24 @@ class QKContributions:
 
 
 class LinearizedRun(ABC):
-    """One row of a run. Layers are counted as the run's trace counts them, positions as the row's cells. All raise
-    NotSupported, saying why, where the network does something else than this."""
+    """One row of a run with frozen norms. Layers are counted as in the run's trace, positions as in the row. All
+    methods raise NotSupported, with the reason, if the network computes something else."""
 
     @abstractmethod
     def stream(self, positions: Sequence[int], layer: int | None) -> Stream:
-        """The stream that enters a layer; None: the stream that leaves the last."""
+        """Return the stream that enters a layer; None: the stream that leaves the last."""
 
     @abstractmethod
     def q_and_k(self, layer: int, position: int, parts: Tensor) -> QKContributions:
-        """What heads make of parts [N,W] of the stream that enters a layer at a position."""
+        """Return what parts [N,W] of the stream that enters a layer contribute to its heads' q and k at a position."""
 
     @abstractmethod
     def write(self, layer: int, position: int, outputs: Tensor) -> Tensor:
-        """What heads' outputs [N,H,D] add to the stream at a position, float64 [N,W], without biases."""
+        """Return what heads' outputs [N,H,D] add to the stream at a position, float64 [N,W], without biases."""
 
     @abstractmethod
     def logits(self, position: int, parts: Tensor) -> Tensor:
-        """What parts [N,W] of the stream that leaves the last layer add to the logits at a position: float64 [N,V].
+        """Return what parts [N,W] of the last layer's output stream add to the logits at a position: float64 [N,V].
 
         Before the cap of a network that caps its logits (`caps_logits`).
         """
@@ -78,13 +77,13 @@ class LinearizedRun(ABC):
 
 
 def head_outputs(record: LayerRecord, trace: Trace, row: int, positions: Sequence[int]) -> Tensor:
-    """What every head gives at some positions, before the output projection, under the run's masks: [P,H,D]."""
+    """Return every head's output at some positions, before the output projection, under the run's masks: [P,H,D]."""
     each = [record.stages(trace.spec, row, slice(None), slice(place, place + 1)).output[:, 0] for place in positions]
     return torch.stack(each).double()
 
 
 class FrozenDecoder(LinearizedRun):
-    """One row of a trace of our own Transformer, under the trace's masks."""
+    """One row of a trace of our own Transformer with frozen norms, under the trace's masks."""
 
     def __init__(self, network: Transformer, trace: Trace, row: int) -> None:
         self._network, self._trace, self._row = network, trace, row
@@ -113,7 +112,7 @@ class FrozenDecoder(LinearizedRun):
         return Stream((*names, BIASES), torch.stack([part.double() for part in (*parts, biases)]).cpu())
 
     def _here(self, some: Tensor) -> Tensor:
-        """Move it to the network's device."""
+        """Move a tensor to the network's device."""
         return some.to(self._trace.states.device)
 
     @torch.inference_mode()
@@ -136,7 +135,7 @@ class FrozenDecoder(LinearizedRun):
         return self._network.logits(through.to(self._trace.states.dtype)).double().cpu()
 
     def _projected(self, block: Block, projection: nn.Linear, parts: Tensor) -> tuple[Tensor, Tensor]:
-        """[N,W] -> [N,H,D], and the bias [H,D], the norm's own through the projection included."""
+        """Project [N,W] -> [N,H,D]; also return the bias [H,D], including the norm's own through the projection."""
         heads = (block.attention.heads, -1)
         bias = _linear(projection, block.attention_norm.bias.double())
         return (parts @ projection.weight.double().T).unflatten(-1, heads), bias.unflatten(-1, heads)
@@ -147,6 +146,6 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
 
 
 def _frozen(norm: nn.LayerNorm, parts: Tensor, total: Tensor) -> Tensor:
-    """Parts [N,W] through a norm whose deviation is that of the whole stream [W], without the norm's bias."""
+    """Apply a norm to parts [N,W] with the deviation of the whole stream [W], without the norm's bias."""
     deviation = (total.var(-1, unbiased=False) + norm.eps).sqrt()
     return (parts - parts.mean(-1, keepdim=True)) / deviation * norm.weight.double()

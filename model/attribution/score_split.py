@@ -1,6 +1,6 @@
-"""Why a head's score is what it is: q·k split exactly, by dimension, and by what wrote the query and the key. With the
-norms frozen q and k are linear in the residual stream, and the score is a sum over pairs of sources. What an
-architecture adds to the scores (ALiBi's slopes, Doge's mask) stands beside them; a soft-cap is applied to their sum.
+"""The split of a head's score q·k, by dimension, and by what wrote the query and the key. With frozen norms q and k are
+linear in the residual stream, and the score is a sum over pairs of sources. What an architecture adds to the scores
+(ALiBi's slopes, Doge's mask) is kept apart; a soft-cap is applied to their sum.
 
 Sizes: D head width, S sources.
 """
@@ -18,13 +18,13 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
 
-TOP = 8  # tokens that are pushed up, and down
-TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
+TOP = 8  # tokens with the largest positive, and negative, effects
+TOLERANCE = 1e-5  # relative to the sum of the terms' sizes, which counts as at least 1
 
 
 @torch.inference_mode()
 def carried(model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> Carried:
-    """One query's keys, under the run's masks or others in this layer."""
+    """Return the value-weighted attention of one query, under the run's masks or others in this layer."""
     weights, values = _row(trace, row, masks, layer, head, query)
     norms = values.norm(dim=-1)
     plain = (weights.float().numpy(), norms.float().numpy(), (weights * norms).float().numpy())
@@ -37,8 +37,8 @@ def carried(model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, h
 
 @torch.inference_mode()
 def additions(run: LinearizedRun, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> Tensor:
-    """What each key adds to the query's residual stream through a head: float64 [K,W]. Over all heads, with the output
-    projection's bias, it is the attention layer's output. Raises NotSupported as run."""
+    """Return what each key adds to the query's residual stream through a head: float64 [K,W]. Over all heads, with the
+    output projection's bias, it sums to the attention layer's output. Raises NotSupported as run."""
     weights, values = _row(trace, row, masks, layer, head, query)
     outputs = torch.zeros(len(values), trace.layers[layer].q.shape[1], values.shape[-1], dtype=torch.double)
     outputs[:, head] = weights[:, None] * values
@@ -49,8 +49,8 @@ def additions(run: LinearizedRun, trace: Trace, row: int, masks: MaskSpec, layer
 def effect_on_logits(
     run: LinearizedRun, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int
 ) -> Tensor:
-    """What a head adds to each token's logit after the query: float64 [V]. With what all else adds, and the final
-    norm's bias, it makes the logits. Raises NotSupported as run."""
+    """Return what a head adds to each logit after the query: float64 [V]. With everything else that adds to them, and
+    the final norm's bias, it sums to the logits. Raises NotSupported as run."""
     part = additions(run, trace, row, masks, layer, head, query).sum(0, keepdim=True)
     return run.logits(query, part)[0]
 
@@ -58,7 +58,7 @@ def effect_on_logits(
 def direct_effect(
     model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int
 ) -> DirectEffect:
-    """The tokens that a head pushes most. Raises NotSupported where what it adds is not known."""
+    """Return the tokens whose logits a head changes most. Raises NotSupported if what it adds is not available."""
     run = model.frozen(trace, row)
     effect = effect_on_logits(run, trace, row, masks, layer, head, query)
     mean = float(effect.mean())
@@ -67,7 +67,7 @@ def direct_effect(
 
 
 def _row(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> tuple[Tensor, Tensor]:
-    """One query's weights float64 [K], and its head's values float64 [K,D]."""
+    """Return one query's weights, float64 [K], and its head's values, float64 [K,D]."""
     record = trace.layers[layer]
     stages = record.stages(masks, row, slice(head, head + 1), slice(query, query + 1))
     return stages.weights[0, 0].double().cpu(), record.v[row, record.key_value_head(head)].double().cpu()
@@ -75,7 +75,7 @@ def _row(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: 
 
 @torch.inference_mode()
 def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, query: int, key: int) -> ScoreSplit:
-    """The score of one cell of a run."""
+    """Split the score of one cell of a run by dimension and by source."""
     record = trace.layers[layer]
     shared = record.key_value_head(head)
     q, k = record.q[row, head, query].double().cpu(), record.k[row, shared, key].double().cpu()
@@ -99,7 +99,7 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
             "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear in their "
             "sources"
         )
-        if not model.takes_positions or type(trace.batch) is not TokenBatch:  # RoFormer's, and those of an image
+        if not model.takes_positions or type(trace.batch) is not TokenBatch:  # RoFormer, and batches with an image
             words = N_("The model counts positions itself, so its layers cannot be called on one position alone")
         if trace.states.dtype != torch.float32:
             words = N_("The split of a score by source is lost in the rounding of {dtype}: choose float32")

@@ -1,1 +1,1 @@
-"""Attention as people get it wrong, and the laws that catch it."""
+"""Common bugs of attention, and the laws that detect them."""

@@ -1,9 +1,9 @@
-"""Attention with a bug in it, what it is tried on, and all bugs: what is said of each is in bugs.toml.
+"""Attention with a bug, the cases that it is tried on, and all bugs; bugs.toml describes each of them.
 
-Bugs of the mask (read the other way round, of another shape or sentence, left out) get the combined mask, bool, True =
-may attend. Others lie between q·k and the weights: the scale, the softmax, what is written into blocked cells; or
-around them: how heads are cut, what is projected, which module does it, what the loss asks for. Sizes: B rows, H heads,
-Q = K = T positions, D head width, W = H·D.
+Bugs of the mask (inverted, of another shape or text, missing) get the combined mask, bool, True = may attend. Others
+are between q·k and the weights: the scale, the softmax, what is written into blocked cells; or around them: how heads
+are split, what is projected, by which module, what the loss compares with. Sizes: B rows, H heads, Q = K = T positions,
+D head width, W = H·D.
 """
 
 import math
@@ -23,20 +23,20 @@ from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_sta
 Attention = Callable[["AttentionCase"], AttentionStages]
 
 
-OVERFLOWING = -1e20  # the number that many write for "minus infinity"; float16 ends at -65504
+OVERFLOWING = -1e20  # a common substitute for minus infinity; float16 ends at -65504
 
 
 class Crash(Exception):
-    """An attention that PyTorch refuses to compute, in PyTorch's words."""
+    """An attention that PyTorch refuses to compute, with PyTorch's message."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionCase:
-    """One layer of one run, every position looking at every position.
+    """One layer of one run, in which the queries are all positions, and the keys too.
 
-    q [B,H,T,D]; k and v [B,Hkv,T,D]; allowed bool [B,1,T,T]; keep bool [B,T], True = a real token. scale, terms: as the
-    core takes them. ahead: how far after a position the token stands that it is to predict. For bugs, None where it is
-    not known: inputs [B,H,T,D]: what the layer read before its projections, cut into heads. others: q, k and v of
+    q [B,H,T,D]; k and v [B,Hkv,T,D]; allowed bool [B,1,T,T]; keep bool [B,T], True = a real token. scale, terms: as for
+    attention_stages. ahead: how far after a position the token is that it must predict. For bugs, None if not
+    available: inputs [B,H,T,D]: the layer's inputs before its projections, split into heads. others: q, k and v of
     another attention's projections. masks: bool [B,H,T,T], what each head gets of a mask that `repeat` laid out for all
     heads. order: bool [B,1,T,T], the mask without padding's.
     """
@@ -56,14 +56,14 @@ class AttentionCase:
 
     @property
     def has_usual_scale(self) -> bool:
-        """Whether scores are divided by √D: some models have a scale of their own."""
+        """Whether scores are divided by √D: some models have another scale."""
         return self.scale is None or math.isclose(self.scale, self.q.shape[-1] ** -0.5, rel_tol=1e-6)
 
     def stages(self, fill: float = -torch.inf) -> AttentionStages:
         return attention_stages(self.q, self.k, self.v, self.allowed, scale=self.scale, fill=fill, terms=self.terms)
 
     def run(self, attention: Attention) -> AttentionStages:
-        """The attention on this case. Raises Crash where PyTorch refuses to compute it."""
+        """Run the attention on this case. Raises Crash if PyTorch refuses to compute it."""
         try:
             return attention(self)
         except (RuntimeError, TypeError) as error:  # TypeError: a size that is no whole number
@@ -73,13 +73,13 @@ class AttentionCase:
         return replace(self, allowed=torch.ones_like(self.allowed))
 
     def to(self, dtype: torch.dtype) -> "AttentionCase":
-        """The case with its numbers in another precision."""
+        """Return the case with its numbers in another precision."""
         bias, sinks = (None if term is None else term.to(dtype) for term in (self.terms.bias, self.terms.sinks))
         terms = ScoreTerms(self.terms.softcap, bias, sinks)
         return replace(self._of_numbers(lambda numbers: numbers.to(dtype)), terms=terms)
 
     def text_alone(self, row: int) -> "AttentionCase":
-        """One row without its padding, in a batch of its own: nothing to mix its mask up with."""
+        """Return one row without its padding, in a batch of its own: there is no other mask to confuse with its own."""
         some, one = self.real(row), slice(row, row + 1)
         return replace(
             self._of_numbers(lambda numbers: numbers[one, :, some]),
@@ -91,7 +91,7 @@ class AttentionCase:
         )
 
     def copies(self, row: int, count: int) -> "AttentionCase":
-        """The case with its row repeated."""
+        """Return the case with one row repeated."""
 
         def repeated(tensor: Tensor) -> Tensor:
             return tensor[row : row + 1].expand(count, *tensor.shape[1:])
@@ -106,7 +106,7 @@ class AttentionCase:
         )
 
     def turned(self, where: tuple[Tensor | slice | int, ...]) -> "AttentionCase":
-        """Other numbers at an index into [B,H,T,D]: all of them there with their signs reversed."""
+        """Return the case with other numbers at an index into [B,H,T,D]: those there with their signs reversed."""
 
         def negated(numbers: Tensor) -> Tensor:
             result = numbers.clone()
@@ -116,7 +116,7 @@ class AttentionCase:
         return self._of_numbers(negated)
 
     def real(self, row: int) -> slice:
-        """Where the row's real tokens are."""
+        """Return the slice of the row's real tokens."""
         where = self.keep[row].nonzero()
         return slice(int(where[0]), int(where[-1]) + 1)
 
@@ -127,7 +127,7 @@ class AttentionCase:
 
 
 def terms_of(terms: ScoreTerms, rows: slice, some: slice = slice(None)) -> ScoreTerms:
-    """The terms of some rows of the batch, which may share a bias, and of some of their positions."""
+    """Return the terms of some rows of the batch, which may share a bias, and of some of their positions."""
     bias, sinks = terms.bias, terms.sinks
     if bias is not None:
         bias = (bias if len(bias) == 1 else bias[rows])[:, :, some, some]
@@ -138,15 +138,15 @@ def terms_of(terms: ScoreTerms, rows: slice, some: slice = slice(None)) -> Score
 
 @dataclass(frozen=True, kw_only=True)
 class Bug:
-    """A bug, its mend, and what to say of it. Bugs of one title are variants of each other.
+    """A bug, its fix, and its description. Bugs of one title are variants of each other.
 
-    function: attention with the bug; the right one where the bug lies outside of attention.
-    wrong, right: the lines of code, as many of the one as of the other. signs: what gives it away.
-    hint: a nudge for who looks at its heatmap alone; empty where its heatmap shows nothing.
-    law: the one of laws.LAWS that tells it best. blames: the mask that the cells it blocks wrongly are put down to.
-    needs: what a text or model must have for the bug to do anything. dtype: the precision in which it shows.
+    function: attention with the bug; the right one if the bug is outside of attention.
+    wrong, right: lines of code, as many of the one as of the other. signs: its symptoms.
+    hint: a hint for users who see only its heatmap; empty if its heatmap shows nothing.
+    law: the one of laws.LAWS that detects it best. blames: the mask that wrongly blocked cells are attributed to.
+    needs: what a text or model must have for the bug to have an effect. dtype: the precision in which it shows.
     first_layer: the first layer that has it. ahead: how far ahead of a position its loss takes the target.
-    tells: the one of evidence.FEATURES that its heatmap shows best; empty where none does.
+    tells: the one of spot.FEATURES that its heatmap shows best; empty if none does.
     """
 
     key: str
@@ -171,51 +171,51 @@ class Bug:
         return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 
     def on(self, case: AttentionCase) -> AttentionStages:
-        """The attention with the bug in the precision in which it shows, float32 in and out."""
+        """Run the attention with the bug in the precision in which it shows, float32 in and out."""
         if self.dtype == torch.float32:
             return self.function(case)
         stages = self.function(case.to(self.dtype))
         return AttentionStages(**{name: part.float() for name, part in vars(stages).items()})
 
     def stages(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> AttentionStages:
-        """`on` these alone: q [B,H,T,D], k and v [B,Hkv,T,D], allowed bool, broadcastable to [B,1,T,T]."""
+        """Run `on` these alone: q [B,H,T,D], k and v [B,Hkv,T,D], allowed bool, broadcastable to [B,1,T,T]."""
         mask = allowed.expand(len(q), 1, q.shape[2], k.shape[2])
         return self.on(AttentionCase(q, k, v, mask, torch.ones(len(q), k.shape[2], dtype=torch.bool)))
 
 
 def with_mask(change: Callable[[Tensor], Tensor]) -> Attention:
-    """Attention under a wrong mask. change: from the right mask to the wrong one."""
+    """Return attention under a wrong mask. change: maps the right mask to the wrong one."""
     return lambda case: replace(case, allowed=change(case.allowed)).stages()
 
 
 def with_parts(join: Callable[[Tensor, Tensor], Tensor]) -> Attention:
-    """Attention under a mask joined wrongly, of the order of tokens [.., T, T] and the real ones [.., 1, T]."""
+    """Return attention under a mask joined wrongly from the tokens' order [.., T, T] and the real ones [.., 1, T]."""
 
     def attention(case: AttentionCase) -> AttentionStages:
-        real, order = case.allowed.any(-2, keepdim=True), case.order  # a key that no query may see is padding
+        real, order = case.allowed.any(-2, keepdim=True), case.order  # a key blocked for every query is padding
         if order is None:
             order = torch.ones_like(case.allowed)
             if not (case.allowed | ~real).all():
-                order = torch.where(real, case.allowed, order.tril())  # in padding's columns the order cannot be seen
+                order = torch.where(real, case.allowed, order.tril())  # padding's columns do not show the order
         return replace(case, allowed=join(order, real)).stages()
 
     return attention
 
 
 def repeated(masks: Tensor, heads: int) -> Tensor:
-    """The wrong result of `repeat` on [B,1,T,T] masks, in PyTorch's order, head after head: bool [B,H,T,T]."""
+    """Return the wrong result of `repeat` on [B,1,T,T] masks, in PyTorch's order, head after head: bool [B,H,T,T]."""
     rows, _, queries, keys = masks.shape
     return masks[:, 0].repeat(heads, 1, 1).view(rows, heads, queries, keys)
 
 
 def row_repeated(row: int, head: int, rows: int, heads: int) -> int:
-    """Whose mask a head of a row gets from `repeat`."""
+    """Return the row whose mask a head of a row gets from `repeat`."""
     return (row * heads + head) % rows
 
 
 def with_scale(scale_of: Callable[[int, int], float]) -> Attention:
-    """Attention with a wrong scale in place of the usual one; another scale stays. scale_of: from the number of heads
-    and a head's width to the factor of q·k."""
+    """Return attention with a wrong scale instead of the usual one; another scale stays. scale_of: maps the number of
+    heads and a head's width to the factor of q·k."""
 
     def scale(case: AttentionCase) -> float | None:
         return scale_of(case.q.shape[-3], case.q.shape[-1]) if case.has_usual_scale else case.scale
@@ -224,13 +224,13 @@ def with_scale(scale_of: Callable[[int, int], float]) -> Attention:
 
 
 def masked_in_place(case: AttentionCase) -> AttentionStages:
-    """-inf written into the scores themselves: the weights are right, and the scores gone for the next user."""
+    """Write -inf into the scores themselves: the weights are right, but the scores are lost for further use."""
     stages = case.stages()
     return replace(stages, scaled=stages.scaled.masked_fill_(~case.allowed, -torch.inf))
 
 
 def softmax_over_queries(case: AttentionCase) -> AttentionStages:
-    stages = case.stages()  # a column that is blocked throughout gives 0, so that no NaN hides the rest
+    stages = case.stages()  # a fully blocked column gives 0, so that no NaN hides the rest
     return _with_weights(stages, stages.masked.softmax(-2).nan_to_num(0.0), case)
 
 
@@ -240,8 +240,8 @@ def masked_after_softmax(case: AttentionCase) -> AttentionStages:
 
 
 def added_too_much(case: AttentionCase) -> AttentionStages:
-    """-1e20 added in blocked cells: -inf in float16, and a row of nothing else becomes NaN."""
-    if case.terms.sinks is not None:  # never blocked: beside one no row is empty
+    """Add -1e20 in blocked cells: -inf in float16, so a fully blocked row becomes NaN."""
+    if case.terms.sinks is not None:  # never blocked: with a sink no row is empty
         return case.stages()
     stages = case.unmasked().stages()
     masked = stages.scaled + (1 - case.allowed.to(case.q.dtype)) * OVERFLOWING
@@ -253,45 +253,45 @@ def _with_weights(stages: AttentionStages, weights: Tensor, case: AttentionCase)
     return replace(stages, weights=weights, output=weights @ values)
 
 
-# Around the core: the bugs run on what a trace holds. Where the wrong line stands before the core, its function undoes
+# Bugs around the core run on what a trace holds. If the wrong line comes before the core, the function first undoes
 # what came in between: it lays the heads side by side again.
 
 
 def split_without_transpose(case: AttentionCase) -> AttentionStages:
-    """Heads cut and merged by view alone: what counts as one head's tokens are parts of few tokens."""
-    q, k, v = (_side_by_side(part).reshape(part.shape) for part in (case.q, case.k, case.v))  # cut wrongly
+    """Split and merge heads by view alone: what counts as one head's tokens are parts of few tokens."""
+    q, k, v = (_side_by_side(part).reshape(part.shape) for part in (case.q, case.k, case.v))  # split wrongly
     stages = replace(case, q=q, k=k, v=v).stages()
-    *rows, heads, length, width = stages.output.shape  # as it is cut rightly for the output projection:
+    *rows, heads, length, width = stages.output.shape  # as it is split rightly for the output projection:
     return replace(stages, output=stages.output.reshape(*rows, length, heads, width).transpose(-3, -2))
 
 
 def part_at(head: int, place: int, heads: int, length: int) -> tuple[int, int]:
-    """The token, and which part of it, in row or column `place` of a head that was cut by view alone. heads: of the
+    """Return the token, and which part of it, in row or column `place` of a head split by view alone. heads: of the
     queries for a row; of the keys, which several heads may share, for a column."""
     return divmod(head * length + place, heads)
 
 
 def stretch(head: int, heads: int, length: int) -> tuple[int, int]:
-    """The first and the last token that a head cut by view alone sees. head, heads: of the keys."""
+    """Return the first and the last token that a head split by view alone sees. head, heads: of the keys."""
     return part_at(head, 0, heads, length)[0], part_at(head, length - 1, heads, length)[0]
 
 
 def unprojected(case: AttentionCase) -> AttentionStages:
-    """The layer's inputs are queries, keys and values at once; where they are not known, q stands in for them."""
+    """Use the layer's inputs as queries, keys and values; if they are not available, q stands in for them."""
     x = case.q if case.inputs is None else case.inputs
-    v = F.pad(x, (0, case.v.shape[-1] - x.shape[-1]))  # cut where values are narrower, in multi-head latent attention
+    v = F.pad(x, (0, case.v.shape[-1] - x.shape[-1]))  # cropped where values are narrower (multi-head latent attention)
     return replace(case, q=x, k=x, v=v).stages()
 
 
 def fractional_width(case: AttentionCase) -> AttentionStages:
-    """A head's width as a quotient: no size for a view. Raises TypeError."""
+    """Use a quotient as a head's width, which is no size for a view. Raises TypeError."""
     x, heads = _side_by_side(case.q), case.q.shape[-3]
     d: Any = x.shape[-1] / heads
     return replace(case, q=x.view(*x.shape[:-1], heads, d).transpose(-3, -2)).stages()
 
 
 def output_of_one_head(case: AttentionCase) -> AttentionStages:
-    """An output layer that reads one head's width. Raises RuntimeError where there are several heads."""
+    """Apply an output layer with one head's width as its input. Raises RuntimeError if there are several heads."""
     stages = case.stages()
     context = _side_by_side(stages.output)  # [B,T,W]
     F.linear(context, context.new_zeros(context.shape[-1], case.v.shape[-1]))
@@ -299,13 +299,13 @@ def output_of_one_head(case: AttentionCase) -> AttentionStages:
 
 
 def one_module(case: AttentionCase) -> AttentionStages:
-    """Another attention's module does this one's work too: its own q, k and v are nowhere."""
+    """Use another attention's module for this one too: its own q, k and v are never computed."""
     q, k, v = case.others or (case.q, case.k, case.v)
     return replace(case, q=q, k=k, v=v).stages()
 
 
 def _side_by_side(x: Tensor) -> Tensor:
-    """[B,H,T,D] -> [B,T,W], as the projection gives it."""
+    """Concatenate heads as the projection gives them: [B,H,T,D] -> [B,T,W]."""
     return x.transpose(-3, -2).flatten(-2)
 
 
@@ -329,9 +329,9 @@ FUNCTIONS: dict[str, Attention] = {  # none for a bug outside of attention
     "first-layer": with_parts(lambda order, real: real),
     "wrong-axis": with_parts(lambda order, real: order & real.mT),
     "or": with_parts(lambda order, real: order | real),
-    # each head under the mask that `repeat` gives it; under its own in a batch of one
+    # each head gets the mask that `repeat` gives it; its own in a batch of one
     "repeat": lambda case: case.stages() if case.masks is None else replace(case, allowed=case.masks).stages(),
-    # whether there is a mask asked of its cells: a RuntimeError for a mask of more than one
+    # tests the mask's cells, not whether there is a mask: a RuntimeError for more than one cell
     "if-mask": lambda case: case.stages() if ~case.allowed else case.unmasked().stages(),
 }
 

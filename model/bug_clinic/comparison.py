@@ -1,4 +1,4 @@
-"""A bug beside its right version, in one layer of a run, and what it breaks: every law measured on both, and the loss.
+"""Comparison of a bug with the right version, in one layer of a run: every law measured on both, and the loss.
 
 Sizes: H heads, T positions, D head width.
 """
@@ -29,13 +29,13 @@ from model.transformer import Transformer
 
 MAX_ROWS = 8
 MAX_TOKENS = 48  # of a row; all of them, and what is added, have room for a label
-# Makes a row longer than the reader's, so that theirs gets padding.
+# Makes a row longer than the user's, so that theirs gets padding.
 ADDED = "and then they all went home again."  # not shown but as a text that models read
 
 
 @dataclass(frozen=True)
 class Text:
-    """What the page reads of a text: its lines; how many were cut to MAX_TOKENS; whether the last line was added.
+    """What the page uses of a text: its lines; how many were cut to MAX_TOKENS; whether the last line was added.
     left_out: lines beyond MAX_ROWS."""
 
     lines: tuple[str, ...]
@@ -45,13 +45,13 @@ class Text:
 
 
 def prepared(model: Model, text: str) -> Text:
-    """Lines of at most MAX_TOKENS, and one more where all are equally long: bugs with padding need some. Raises
-    ValueError for a text that the model has no tokens for."""
+    """Cut lines to MAX_TOKENS, and add one if all are equally long: bugs with padding need some. A line that the model
+    cannot tokenize stays as it is."""
     lines, left_out = rows_of(text, MAX_ROWS)
     most = min(MAX_TOKENS, model.context - 1)
     short = []
     for line in lines:
-        with suppress(ValueError):  # a line that the model has no tokens for stays
+        with suppress(ValueError):  # a line that the model cannot tokenize stays
             line = shortened(line, most, lambda some: _read(model, some))
         short.append(line)
     added = len({_length(model, line) for line in short}) < 2
@@ -60,24 +60,24 @@ def prepared(model: Model, text: str) -> Text:
 
 
 def targets_for(model: Model, text: Text) -> list[str] | None:
-    """An encoder-decoder's targets: its decoder, which has both masks, reads the same lines."""
+    """Return an encoder-decoder's targets: its decoder, which has both masks, reads the same lines."""
     return list(text.lines) if model.kind == "encoder-decoder" else None
 
 
 def attention_for(model: Model) -> str:
-    """The one of the model's attentions that can have a causal and a padding mask: a decoder's, where it has one."""
+    """Return the model's attention that can have a causal and a padding mask: a decoder's, if it has one."""
     return "decoder" if "decoder" in model.attentions else model.attentions[0]
 
 
 def masks_for(model: Model) -> MaskSpec:
-    """The model's own masks, and the causal one: most bugs are about it."""
+    """Return the model's own masks plus the causal one, which most bugs are about."""
     return model.standard.replace(causal=True, padding=True)
 
 
 def _length(model: Model, line: str) -> int:
     with suppress(ValueError):
         return _read(model, [line]).ids.shape[1]
-    return 0  # the model has no tokens for it
+    return 0  # the model cannot tokenize it
 
 
 def _read(model: Model, lines: list[str]) -> TokenBatch:
@@ -89,8 +89,8 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, eq=False)
 class BugComparison:
-    """One row [H,T,..] of one layer, float32, with the bug and right. wrong is None where PyTorch refused to compute
-    it, with the words in `error`. exact: False where something stands in for what the layer reads."""
+    """One row [H,T,..] of one layer, float32, with the bug and right. wrong is None if PyTorch refused to compute it,
+    with its message in `error`. exact: False if something stands in for the layer's inputs."""
 
     wrong: AttentionStages | None
     right: AttentionStages
@@ -98,7 +98,7 @@ class BugComparison:
     exact: bool
 
     def change(self, part: Literal["output", "weights"] = "output") -> Tensor:
-        """|wrong - right| of the output [H,T,D] or weights [H,T,T], infinite where only one of them is finite."""
+        """Return |wrong - right| of the output [H,T,D] or weights [H,T,T], infinite where only one is finite."""
         right: Tensor = getattr(self.right, part)
         if self.wrong is None:
             return torch.full_like(right, math.inf)
@@ -111,7 +111,7 @@ class BugComparison:
         return self.wrong is not None and bool((self.change("weights") > 0).any())
 
     def sees_target(self, real: slice) -> Tensor:
-        """bool [n - 1]: whether each of n real tokens but the last gives the next one any weight, in any head."""
+        """Return for each of n real tokens but the last whether any head gives the next one weight: bool [n - 1]."""
         if self.wrong is None:
             return torch.zeros(0, dtype=torch.bool)
         ahead: Tensor = self.wrong.weights[:, real, real].diagonal(1, -2, -1)
@@ -120,7 +120,7 @@ class BugComparison:
 
 @dataclass(frozen=True, eq=False)
 class BugTrial:
-    """A bug tried, and the right version. buggy: the whole run with it, where it lies in other layers too."""
+    """A trial of a bug, and of the right version. buggy: the whole run with it, if it is in other layers too."""
 
     tried: Tried
     right: Tried
@@ -128,14 +128,14 @@ class BugTrial:
 
 
 READ_INPUTS = ("unprojected", "one-module")  # bugs that need more than a layer's queries, keys and values
-# of a run what was asked for last; it goes with the run
+# the latest result of each run; freed with the run
 Newest = WeakKeyDictionary[Trace, tuple[tuple[Hashable, ...], Any]]
 _right_of: Newest = WeakKeyDictionary()
 _trial_of: Newest = WeakKeyDictionary()
 
 
 def right_of(model: Model, trace: Trace, dtype: torch.dtype, layer: int, row: int) -> Tried:
-    """What bugs of this number type are held against in one layer and row of a run; made once for all of them."""
+    """Return what bugs of this dtype are compared with in one layer and row of a run; computed once for all of them."""
 
     def make() -> Tried:
         return Tried(AttentionCase.stages, plain_case_of(trace, layer, row).to(dtype))
@@ -144,8 +144,8 @@ def right_of(model: Model, trace: Trace, dtype: torch.dtype, layer: int, row: in
 
 
 def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugTrial:
-    """Made once for all that is asked of the bug in one layer and row of a run under masks_for(model). All layers
-    before are right, but for a bug that lies in them: then its queries and keys are those of a run with it."""
+    """Return the trial of a bug in one layer and row of a run under masks_for(model); computed once. All earlier layers
+    are right, except for a bug that is in them: then its queries and keys are those of a run with it."""
 
     def make() -> BugTrial:
         right, buggy = right_of(model, trace, bug.dtype, layer, row), None
@@ -163,11 +163,11 @@ def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugT
 
 @torch.inference_mode()
 def compare(model: Model, trace: Trace, row: int, key: str, layer: int) -> BugComparison:
-    """The bug of this key beside the right version in one row and layer of a run under masks_for(model)."""
+    """Compare the bug of this key with the right version in one row and layer of a run under masks_for(model)."""
     bug = BY_KEY[key]
     trial, wrong, error = trial_of(model, trace, bug, layer, row), None, ""
     special = {"one-module": False, "unprojected": network_of(model) is not None}
-    # layer < 2: layer 1 reads what the right layer 0 made
+    # layer < 2: layer 1's input comes from the right layer 0
     exact = special.get(bug.key, not bug.first_layer or layer < 2 or bool(model.standard.causal))
     try:
         wrong = row_of(trial.tried.stages)
@@ -184,14 +184,14 @@ def _once(newest: Newest, trace: Trace, key: tuple[Hashable, ...], make: Callabl
 
 
 def row_of(stages: AttentionStages) -> AttentionStages:
-    """The only row of a batch, [1,H,..] -> [H,..], float32."""
+    """Return the only row of a batch, [1,H,..] -> [H,..], float32."""
     return AttentionStages(**{name: part[0].float() for name, part in vars(stages).items()})
 
 
 @dataclass(frozen=True)
 class Examination:
-    """verdicts: for each law by its key the bug's and the right version's. loss: the mean in nats with the bug and
-    without, NaN where that is not known."""
+    """The examination of a bug. verdicts: for each law by its key the bug's and the right version's. loss: the mean in
+    nats with the bug and without, NaN if not available."""
 
     verdicts: dict[str, tuple[Verdict, Verdict]]
     loss: tuple[float, float]
@@ -202,19 +202,19 @@ class Examination:
 
 @torch.inference_mode()
 def examine(model: Model, trace: Trace, row: int, key: str, layer: int) -> Examination:
-    """The bug of this key on one row of a run under masks_for(model), its laws in one layer."""
+    """Examine the bug of this key on one row of a run under masks_for(model), its laws in one layer."""
     trial = trial_of(model, trace, BY_KEY[key], layer, row)
     verdicts = {law: (trial.tried.verdicts[law], trial.right.verdicts[law]) for law in LAWS}
     return Examination(verdicts, _losses(model, trace, BY_KEY[key], row, trial.buggy))
 
 
 def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None) -> tuple[float, float]:
-    """The mean loss of the row with the bug in every layer that has it, and without, in nats."""
+    """Return the mean loss of the row with the bug in every layer that has it, and without, in nats."""
     nothing = (math.nan, math.nan)
     if model.kind == "encoder" or not model.predicts or not model.standard.causal:
         return nothing
     right, real = trace.losses(row).nanmean().item(), trace.batch.real(row)
-    if not bug.ahead:  # the loss of the token that stands at each position, which the model has seen
+    if not bug.ahead:  # the loss of each position's own token, which the model has seen
         logits = trace.readout(trace.states[row, real]).float()
         return F.cross_entropy(logits.cpu(), trace.batch.ids[row, real]).item(), right
     if buggy is not None:
@@ -229,12 +229,12 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
     states = trace.states.clone()
     states[row] = with_it[0]
     losses = replace(trace, states=states).losses(row)
-    return losses[real][1:].mean().item(), right  # NaN stays NaN here: a run without a number has no loss
+    return losses[real][1:].mean().item(), right  # mean() keeps NaN: a run with NaN has no loss
 
 
 @torch.inference_mode()
 def plain_case_of(trace: Trace, layer: int, row: int) -> AttentionCase:
-    """One row of one layer of a run as a case for the laws, float32, without what the layer read."""
+    """Return one row of one layer of a run as a case for the laws, float32, without the layer's inputs."""
     record, one = trace.layers[layer], slice(row, row + 1)
     terms = record.terms_in(one, slice(None), slice(None))
     bias, sinks = (None if term is None else term.cpu() for term in (terms.bias, terms.sinks))
@@ -251,7 +251,7 @@ def plain_case_of(trace: Trace, layer: int, row: int) -> AttentionCase:
 
 @torch.inference_mode()
 def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
-    """The same with what the layer read, for which our own Transformer runs again up to the layer."""
+    """Return `plain_case_of` with the layer's inputs, for which our own Transformer runs again up to the layer."""
     case, one = plain_case_of(trace, layer, row), slice(row, row + 1)
     network, other = network_of(model), other_layer(layer, trace.num_layers)
     if network is not None:
@@ -267,7 +267,7 @@ def _projected(record: LayerRecord, rows: slice) -> tuple[Tensor, Tensor, Tensor
 
 
 def other_layer(layer: int, layers: int) -> int | None:
-    """The layer whose module stands in for one that two attentions share: the next, of the last the one before."""
+    """Return the layer whose module stands in for a shared one: the next layer, for the last the one before."""
     if layers == 1:
         return None
     return layer + 1 if layer + 1 < layers else layer - 1
@@ -275,24 +275,24 @@ def other_layer(layer: int, layers: int) -> int | None:
 
 @torch.inference_mode()
 def rerun(network: Transformer, trace: Trace, row: int, attention_of: Callable[[int], Attention]) -> Tensor:
-    """[1,T,W], the states before the logits of the traced run of one row once more, each layer with the attention that
-    attention_of(layer) gives."""
+    """Run one row of the trace once more, each layer with attention_of(layer), and return its states before the logits,
+    [1,T,W]."""
     *_, last = streams(network, trace, row, attention_of)
     states: Tensor = network.norm(last)
     return states
 
 
 def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable[[int], Attention]) -> Iterator[Tensor]:
-    """[1,T,W]: what that run adds to, before each layer and after the last. Call in inference mode."""
+    """Yield the residual stream of `rerun`, before each layer and after the last: [1,T,W]. Call in inference mode."""
     ids, keep = trace.batch.ids[row : row + 1], trace.batch.keep[row : row + 1]
     device = trace.states.device
     x = network.token_embedding(ids.to(device)) + network.position_embedding(positions_of(keep).to(device))
     yield x
     for layer, block in enumerate(_blocks(network)):
         attention, read = attention_of(layer), block.attention_norm(x)
-        heads = _on_cpu(block.attention.project(read, read, read))  # where the bugs are
+        heads = _on_cpu(block.attention.project(read, read, read))  # the bugs run on the CPU
         case = AttentionCase(*heads, trace.allowed(layer, row)[None, None], keep)
-        if attention is not AttentionCase.stages:  # the rest takes as long again, and only bugs need it
+        if attention is not AttentionCase.stages:  # doubles the time, and only bugs need it
             others = _by_another(network, other_layer(layer, trace.num_layers), read)
             masks = _repeated(trace, layer, row)
             case = replace(case, inputs=block.attention.split(read).cpu(), others=others, masks=masks)
@@ -301,7 +301,7 @@ def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable
 
 
 def _by_another(network: Transformer, layer: int | None, read: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """q, k and v that another layer's module makes of what is read."""
+    """Return q, k and v that another layer's module makes of the same inputs."""
     return None if layer is None else _on_cpu(_blocks(network)[layer].attention.project(read, read, read))
 
 
@@ -311,7 +311,7 @@ def _on_cpu(parts: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tenso
 
 
 def _repeated(trace: Trace, layer: int, row: int) -> Tensor:
-    """The masks of the row's heads, bool [1,H,T,T], where the batch's are repeated in the wrong order."""
+    """Return the masks of the row's heads, bool [1,H,T,T], if the batch's are repeated in the wrong order."""
     masks = torch.stack([trace.allowed(layer, other) for other in range(len(trace.keys.keep))])[:, None]
     return repeated(masks, trace.num_heads)[row : row + 1]
 

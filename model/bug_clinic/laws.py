@@ -1,5 +1,5 @@
-"""What every attention must do, whoever wrote it. A law measures by how much an attention, tried on a case (`Tried`),
-breaks it: 0 where it is kept, infinity where a number is not finite, NaN where the case cannot tell.
+"""The laws that every attention must obey. A law measures by how much an attention, tried on a case (`Tried`), breaks
+it: 0 if it is obeyed, infinity if a number is not finite, NaN if the case cannot tell.
 
 Sizes: B rows, H heads, T positions, D head width.
 """
@@ -21,14 +21,14 @@ TOKENS_AT_ONCE = 16
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """The pair. Whatever it computes raises Crash where PyTorch refuses, but for `verdicts`."""
+    """An attention tried on a case. Its properties and methods raise Crash if PyTorch refuses, except `verdicts`."""
 
     attention: Attention
     case: AttentionCase
 
     @cached_property
     def stages(self) -> AttentionStages:
-        """The attention on the case as it is."""
+        """The stages of the attention on the case as it is."""
         return self.case.run(self.attention)
 
     @cached_property
@@ -36,13 +36,13 @@ class Tried:
         return {name: judge(law, self) for name, law in LAWS.items()}
 
     def output(self, case: AttentionCase) -> Tensor:
-        """[B,H,T,D]: the attention on another case."""
+        """Return the output of the attention on another case: [B,H,T,D]."""
         return case.run(self.attention).output
 
     @cached_property
     def moved(self) -> Tensor:
-        """[B,T,T]: how far the output of the last axis' position moves when the real token of the middle one's is
-        changed, at most over its heads; infinite where it is no finite number, 0 for what is no real token."""
+        """How far each output moves when one real token is changed: [B,T,T], the changed token by the output's
+        position, at most over its heads; infinite if it is no finite number, 0 if the token is padding."""
         size = self.case.allowed.shape[-1]
         moved = torch.zeros(len(self.case.keep), size, size)
         for row, keep in enumerate(self.case.keep):
@@ -61,8 +61,8 @@ Measure = Callable[[Tried], float]
 
 @dataclass(frozen=True)
 class Law:
-    """A law in words, and how much of a violation is rounding. of: what the violation is a number of. most: in float32;
-    where `of` is "output", for values of size 1. needs: what a case must have for the law to say anything."""
+    """A law in words, and how much of a violation is rounding. of: the quantity of the violation. most: the tolerance
+    in float32; if `of` is "output", for values of size 1. needs: what a case must have for the law to apply."""
 
     words: str
     measure: Measure
@@ -75,7 +75,7 @@ LAWS: dict[str, Law] = {}
 
 
 def law(words: str, of: str, most: float = 0.0, needs: str = "") -> Callable[[Measure], Measure]:
-    """Makes a measure a law, under its name; the rest as Law's."""
+    """Register a measure as a law, under its name; the arguments are Law's."""
 
     def add(measure: Measure) -> Measure:
         LAWS[measure.__name__] = Law(words, measure, of, most, needs)
@@ -84,12 +84,12 @@ def law(words: str, of: str, most: float = 0.0, needs: str = "") -> Callable[[Me
     return add
 
 
-HALF_ROUNDS = 1000.0  # float16 rounds about so much coarser than what the laws allow float32
+HALF_ROUNDS = 1000.0  # how much coarser float16 rounds than the laws allow float32
 
 
 @law(N_("The code runs."), N_("errors"))
 def runs(tried: Tried) -> float:
-    """0: who gets here was computed. Raises Crash where PyTorch refuses."""
+    """Return 0 if the attention could be computed. Raises Crash if PyTorch refuses."""
     _ = tried.stages
     return 0.0
 
@@ -106,7 +106,7 @@ def blocked(tried: Tried) -> float:
     1e-5,
 )
 def rows(tried: Tried) -> float:
-    """The furthest that a row's sum is from 1 (beside a sink, from what that leaves), where it has a key to look at."""
+    """Return how far a row's sum is from 1 (with a sink, from what that leaves), at most, if it has an allowed key."""
     case, sums = tried.case, tried.stages.weights.sum(-1)
     expected = torch.ones_like(sums)
     if (sinks := case.terms.sinks) is not None:
@@ -118,7 +118,7 @@ def rows(tried: Tried) -> float:
 
 @law(N_("A token with no allowed key gets output 0, never NaN."), N_("output"), needs=N_("a token with no allowed key"))
 def empty(tried: Tried) -> float:
-    """The largest weight or output of a row that is blocked throughout."""
+    """Return the largest weight or output of a fully blocked row."""
     nothing = ~tried.case.allowed.any(-1)  # [B,1,T]
     stages = tried.stages
     parts = [tensor[nothing.expand(tensor.shape[:-1])] for tensor in (stages.weights, stages.output)]
@@ -132,13 +132,13 @@ def empty(tried: Tried) -> float:
     N_("a causal mask and two tokens"),
 )
 def causal(tried: Tried) -> float:
-    """How far an output moves when a real token that comes later is changed, each of them in turn."""
+    """Return how far an output moves when a later real token is changed, each of them in turn."""
     return _moved(tried, lambda changed, position: position < changed)
 
 
 @law(N_("No output depends on the token that it must predict."), N_("output"), 1e-4, N_("a causal mask and two tokens"))
 def target(tried: Tried) -> float:
-    """How far an output moves when the token that it is to predict is changed, each of them in turn."""
+    """Return how far an output moves when the token that it must predict is changed, each of them in turn."""
     return _moved(tried, lambda changed, position: position == changed - tried.case.ahead)
 
 
@@ -164,7 +164,7 @@ def same(tried: Tried) -> float:
 
 @law(N_("The inputs of one head do not affect the others."), N_("output"), 1e-4, N_("two key-value heads"))
 def heads(tried: Tried) -> float:
-    """How far the other heads' output moves when head 0, and who shares its keys, are given other numbers."""
+    """Return how far the other heads' output moves when head 0, and those that share its keys, get other numbers."""
     case = tried.case
     group = case.q.shape[1] // case.k.shape[1]
     if case.k.shape[1] == 1:
@@ -179,10 +179,10 @@ def heads(tried: Tried) -> float:
     needs=N_("a token with two allowed keys"),
 )
 def projected(tried: Tried) -> float:
-    """How many of q, k and v may be given other numbers without any effect on the output."""
+    """Return how many of q, k and v can get other numbers without any effect on the output."""
     case = tried.case
     if (case.allowed.sum(-1) < 2).all():
-        return math.nan  # who has one key to look at gives it all weight, whatever q and k
+        return math.nan  # a query with one allowed key gives it all weight, whatever q and k
     before = tried.stages.output
     changed = [replace(case, **{name: -getattr(case, name)}) for name in ("q", "k", "v")]
     return float(sum(_largest(before - tried.output(other)) == 0 for other in changed))
@@ -195,8 +195,8 @@ def projected(tried: Tried) -> float:
     N_("a model that divides its scores by √d"),
 )
 def scaled(tried: Tried) -> float:
-    """How far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance, in the case's
-    sizes and precision, on 128 positions."""
+    """Return how far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance, in the
+    case's sizes and precision, on 128 positions."""
     case, random = tried.case, torch.Generator().manual_seed(0)
     if not case.has_usual_scale:
         return math.nan
@@ -208,16 +208,16 @@ def scaled(tried: Tried) -> float:
 
 @law(N_("Scores that are still needed are not overwritten."), N_("scores"))
 def kept(tried: Tried) -> float:
-    """How many of the scores, which others may still use, the attention has overwritten with -inf."""
+    """Return how many of the scores, which may still be needed, the attention has overwritten with -inf."""
     stages, bias = tried.stages, tried.case.terms.bias
     gone = stages.raw.isfinite() & (stages.scaled == -torch.inf)
-    return float((gone if bias is None else gone & (bias != -torch.inf)).sum())  # -inf of the model's own is none of it
+    return float((gone if bias is None else gone & (bias != -torch.inf)).sum())  # the model's own -inf does not count
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a law says of an attention. amount: the violation, NaN where the case cannot tell. error: what PyTorch said
-    when the attention could not be computed at all, which breaks the law "runs" and leaves the others unmeasured."""
+    """A law's verdict on an attention. amount: the violation, NaN if the case cannot tell. error: PyTorch's message if
+    the attention could not be computed at all, which breaks the law "runs" and leaves the others unmeasured."""
 
     amount: float
     broken: bool
@@ -236,18 +236,18 @@ def judge(law: Law, tried: Tried) -> Verdict:
 
 
 def _moved(tried: Tried, asked: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """How far an output moves when a real token is changed, each in turn. asked: (the changed positions [T,1], all
-    positions [T]) -> bool [T,T], which outputs are asked about."""
+    """Return how far an output moves when a real token is changed, each in turn. asked: maps (the changed positions
+    [T,1], all positions [T]) to bool [T,T], the outputs that count."""
     allowed = tried.case.allowed
     positions = torch.arange(allowed.shape[-1])
     later = positions > positions[:, None]
     if (allowed & later).any() or len(positions) == 1:
-        return math.nan  # here nothing forbids to look ahead, or nobody comes earlier
+        return math.nan  # no mask forbids attending ahead, or no position is earlier
     return _largest(tried.moved[:, asked(positions[:, None], positions)])
 
 
 def _largest(values: Tensor) -> float:
-    """The largest size, infinite where one is no finite number, 0 of nothing."""
+    """Return the largest size, infinite if one is no finite number, 0 without numbers."""
     if values.numel() == 0:
         return 0.0
     return float(values.float().abs().nan_to_num(math.inf, math.inf).max())

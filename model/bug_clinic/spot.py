@@ -1,4 +1,4 @@
-"""The game: a heatmap with a bug in it, and four names to choose from. Which one it is follows from a number."""
+"""The game "spot the bug": a heatmap with a bug, and four names to choose from. A number sets the puzzle."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ from model.bug_clinic.bugs import BUGS, BY_KEY, AttentionCase, Bug
 from model.bug_clinic.comparison import case_of, row_of
 from model.trace import Trace
 
-PLAIN = 0.05  # a difference of a feature that a person can see
+PLAIN = 0.05  # a difference of a feature that is visible
 
 
 FEATURES: dict[str, Callable[[Tensor, Tensor], float]] = {  # of one head's weights [T,T] and keep [T]
-    # the share of real tokens' weight that goes to later tokens, of all that goes to real ones; and to padding
+    # the share of real tokens' weight on real keys that goes to later tokens; and the share that goes to padding
     "later": lambda weights, keep: _share(weights[keep][:, keep].triu(1), weights[keep][:, keep]),
     "padding": lambda weights, keep: _share(weights[keep][:, ~keep], weights[keep]),
-    # of real tokens' rows the smallest sum, the mean weight on the token itself, and the mean of the largest weights
+    # over real tokens' rows: the smallest sum, the mean weight on the token itself, and the mean of the largest weights
     "sum": lambda weights, keep: float(weights[keep].sum(-1).min()),
     "itself": lambda weights, keep: float(weights.diagonal()[keep].mean()),
     "largest": lambda weights, keep: float(weights[keep].amax(-1).mean()),
@@ -29,7 +29,7 @@ FEATURES: dict[str, Callable[[Tensor, Tensor], float]] = {  # of one head's weig
 
 @dataclass(frozen=True)
 class HeatmapDifference:
-    """Where one heatmap differs from another: a feature, or else a cell (query, key), and both heatmaps' numbers."""
+    """A difference between two heatmaps: a feature, or else a cell (query, key), and the number of each."""
 
     feature: str
     cell: tuple[int, int]
@@ -38,7 +38,7 @@ class HeatmapDifference:
 
 
 def difference(one: Tensor, other: Tensor, keep: Tensor, features: tuple[str, ...]) -> HeatmapDifference:
-    """The first of these features in which they differ plainly; where none does, the cell in which they differ most."""
+    """Return the first of these features in which they clearly differ; if none, the cell in which they differ most."""
     for name in features:
         first, second = (FEATURES[name](weights, keep) for weights in (one, other))
         if abs(first - second) >= PLAIN:
@@ -53,7 +53,7 @@ def _share(part: Tensor, whole: Tensor) -> float:
     return float(part.sum()) / total if total else 0.0
 
 
-VISIBLE = 0.15  # the change of a weight that nobody misses
+VISIBLE = 0.15  # a change of a weight that is obvious
 CANDIDATES = 4
 NOT_TO_SEE = {bug.key for bug in BUGS if not bug.hint or bug.dtype == torch.float16}
 
@@ -71,8 +71,8 @@ class Puzzle:
 
 @torch.inference_mode()
 def puzzle(model: Model, trace: Trace, row: int, number: int) -> Puzzle | None:
-    """Puzzle `number` on a row of a run: its heatmap differs visibly from the right one and from those of the other
-    candidates, none of which are variants of one bug. None where the text shows too few bugs apart."""
+    """Return puzzle `number` on a row of a run: its heatmap differs visibly from the right one and from those of the
+    other candidates, no two of which are variants of one bug. None if the text shows too few bugs apart."""
     chance = random.Random(number)
     layers = list(range(trace.num_layers))
     chance.shuffle(layers)
@@ -94,7 +94,7 @@ def puzzle(model: Model, trace: Trace, row: int, number: int) -> Puzzle | None:
 
 
 def following(model: Model, trace: Trace, row: int, last: Puzzle) -> Puzzle | None:
-    """The next puzzle whose bug is another than the last one's, whatever its variant; the next where all are alike."""
+    """Return the next puzzle with a bug of another title than the last one's; if there is none in 19, the 19th."""
     title = BY_KEY[last.bug].title
     found = None
     for number in range(last.number + 1, last.number + 20):
@@ -106,14 +106,15 @@ def following(model: Model, trace: Trace, row: int, last: Puzzle) -> Puzzle | No
 
 @torch.inference_mode()
 def stages_of(model: Model, trace: Trace, row: int, asked: Puzzle) -> dict[str, AttentionStages]:
-    """The puzzle's layer, [H,T,..], with each candidate by its key and right by "": all layers before it are right."""
+    """Compute the puzzle's layer, [H,T,..], with each candidate by its key and right by "": earlier layers are
+    right."""
     case = case_of(model, trace, asked.layer, row)
     functions = {"": AttentionCase.stages} | {key: BY_KEY[key].function for key in asked.candidates}
     return {key: row_of(case.run(function)) for key, function in functions.items()}
 
 
 def _in_some_order(chance: random.Random, weights: dict[str, Tensor], heads: int) -> Iterator[tuple[str, int]]:
-    """Every bug with every head; the bugs first, so that one with many visible heads comes up no more than others."""
+    """Yield every bug with every head; bugs first, so that one with many visible heads comes up no more than others."""
     keys = list(weights)
     chance.shuffle(keys)
     for key in keys:

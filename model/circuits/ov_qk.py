@@ -1,6 +1,6 @@
-"""What a head does on any token, from its weights alone (Elhage et al. 2021): its OV circuit, from a token that is
+"""The effect of a head on any token, from its weights alone (Elhage et al. 2021): its OV circuit, from a token that is
 attended to, to the logits of each next token; its QK circuit, from a query token to the score of each key token. Both
-are V × V, and kept as two factors V × D. Of a token they know what weights.py says; what heads move is left out.
+are V × V, stored as two factors V × D. weights.py defines what they read of a token; what heads move is left out.
 
 And how strongly it reads what an earlier head wrote: Q-, K- and V-composition (section "Composition of heads"), ‖A·B‖
 over ‖A‖·‖B‖ in Frobenius norms, where B is the earlier head's OV matrix and A the later one's QK matrix, from the key's
@@ -20,16 +20,16 @@ from model.base import Model
 from model.circuits.weights import CircuitWeights, LayerWeights, Moments, weights_of
 from model.errors import index
 
-SHOWN, BESIDE = 8, 6  # tokens, and how many are named for each
+SHOWN, BESIDE = 8, 6  # tokens, and how many are listed for each
 LONGEST = 64  # distances of a profile
-NOTHING = 1e-5  # of what a head could change the logits by
+NOTHING = 1e-5  # share of the largest possible effect on the logits that counts as none
 KINDS = ("q", "k", "v")
 
 
 @dataclass(frozen=True, eq=False)
 class TokenEffects:
-    """One token of a circuit: the standard deviation of its row, and the tokens with the largest values above 0 in it
-    and the smallest below, as labels with those values."""
+    """One token of a circuit: the standard deviation of its row, and the tokens with its largest values above 0 and its
+    smallest below, as labels with those values."""
 
     token: str
     spread: float
@@ -39,10 +39,10 @@ class TokenEffects:
 
 @dataclass(frozen=True, eq=False)
 class OVCircuit:
-    """tokens: those asked for, else those that the head changes the logits most for. effects: float32 [N,V], what
-    attending to each adds to every token's logit, less the mean, before the last norm divides it. copying: of the
-    circuit's eigenvalues, the sum of their real parts over the sum of their sizes, -1 to 1; NaN where all are 0.
-    silent: whether it changes no logit by more than rounding."""
+    """The OV circuit of a head. tokens: those requested, else those for which the head changes the logits most.
+    effects: float32 [N,V], what attending to each adds to every token's logit, minus the mean, before the final norm
+    divides it. copying: the sum of the real parts of the circuit's eigenvalues over the sum of their sizes, -1 to 1;
+    NaN if all are 0. silent: whether it changes no logit by more than rounding."""
 
     tokens: tuple[TokenEffects, ...]
     effects: np.ndarray
@@ -52,10 +52,10 @@ class OVCircuit:
 
 @dataclass(frozen=True, eq=False)
 class QKCircuit:
-    """tokens: the queries asked for, else those with the strongest preferences. effects: float32 [N,V], each key
-    token's score, less the mean over keys; with rotary positions, at the distance asked for. profile: float32 [P], the
-    score of a key 0, 1, 2 … tokens back from positions alone, less the mean of those that a query sees: of learned
-    positions the mean over the first 2·P queries, of rotary ones that of the mean token."""
+    """The QK circuit of a head. tokens: the queries requested, else those with the strongest preferences. effects:
+    float32 [N,V], each key token's score, minus the mean over keys; with rotary positions, at the requested distance.
+    profile: float32 [P], the score of a key 0, 1, 2 … tokens back from positions alone, minus the mean over a query's
+    keys: for learned positions the mean over the first 2·P queries, for rotary ones that of the mean token."""
 
     tokens: tuple[TokenEffects, ...]
     effects: np.ndarray
@@ -64,8 +64,8 @@ class QKCircuit:
 
 @torch.inference_mode()
 def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCircuit:
-    """The OV circuit of a head, for these ids or for those it acts on most. Raises NotSupported as weights_of, and
-    ValueError for a head or id that is not there."""
+    """Compute the OV circuit of a head, for these ids or for those it affects most. Raises NotSupported as weights_of,
+    and ValueError for a head or id that does not exist."""
     weights, own, head = _head(model, layer, head)
     v, o, moments = own.v[own.shared(head)], own.o[head], weights.moments(layer)
     values = weights.read_by(v, layer)  # [V,D]
@@ -82,8 +82,8 @@ def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCir
 
 @torch.inference_mode()
 def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = (), distance: int = 0) -> QKCircuit:
-    """A head's QK circuit. distance: how many tokens before the query the keys are, for rotary positions; raises
-    ValueError for any but 0 with learned positions, which add a score of their own: the profile."""
+    """Compute a head's QK circuit. distance: how many tokens before the query the keys are, for rotary positions;
+    raises ValueError for any but 0 with learned positions, which add a score of their own: the profile."""
     weights, own, head = _head(model, layer, head)
     k, moments = own.k[own.shared(head)], weights.moments(layer)
     queries = (weights.read_by(own.q[head], layer) + own.q_bias[head]) * own.scale  # [V,D]
@@ -103,7 +103,7 @@ def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = (), distance
 
 @torch.inference_mode()
 def copying_scores(model: Model) -> np.ndarray:
-    """Every head's OVCircuit.copying: float32 [L,H]. Raises NotSupported as weights_of."""
+    """Return every head's OVCircuit.copying: float32 [L,H]. Raises NotSupported as weights_of."""
     weights = weights_of(model)
     found = []
     for layer in range(model.num_layers):
@@ -114,8 +114,8 @@ def copying_scores(model: Model) -> np.ndarray:
 
 
 def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
-    """The copying scores of v [..,D,W] and o [..,W,D] -> [..]; NaN where no eigenvalue is more than rounding, and where
-    weights are so large that products overflow."""
+    """Return the copying scores of v [..,D,W] and o [..,W,D] -> [..]; NaN if no eigenvalue is more than rounding, and
+    if weights are so large that products overflow."""
     product = v @ moments.copied @ o
     finite = product.isfinite().all((-2, -1))
     eigenvalues = torch.linalg.eigvals(product.where(finite[..., None, None], 0))  # LAPACK may crash on NaN
@@ -124,7 +124,7 @@ def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
 
 
 def _rounding(moments: Moments, v: Tensor, o: Tensor) -> Tensor:
-    """[..]: of what v [..,D,W] and o [..,W,D] could change all logits by after one token, what counts as nothing."""
+    """Return the effect that counts as none, [..]: a share of what v [..,D,W] and o [..,W,D] could do to all logits."""
     nothing: Tensor = NOTHING * moments.logits.trace().sqrt() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
     return nothing
 
@@ -136,8 +136,8 @@ def _head(model: Model, layer: int, head: int) -> tuple[CircuitWeights, LayerWei
 
 
 def _ids(left: Tensor, gram: Tensor, tokens: Sequence[int]) -> list[int]:
-    """These tokens, or those with the largest rows in the circuit of left [V,D] and another factor with this Gram
-    matrix [D,D], without the V × V numbers."""
+    """Return these tokens, or those with the largest rows in the circuit of left [V,D] and another factor with this
+    Gram matrix [D,D], without computing the V × V numbers."""
     for token in tokens:
         if not 0 <= token < len(left):
             raise ValueError(msg("expected ids from 0 to {last}, got {token}", last=len(left) - 1, token=token))
@@ -154,7 +154,7 @@ def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffe
 
 
 def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, query: Tensor, key: Tensor) -> Tensor:
-    """[P]; query, key [D]: of the mean token, biases included, the query scaled."""
+    """Return the profile [P]; query, key [D]: of the mean token, biases included, the query scaled."""
     if weights.turned is not None:
         turned = weights.turned(query.expand(min(LONGEST, own.reach or LONGEST, weights.model.context), -1))
         scores = turned @ key
@@ -169,14 +169,14 @@ def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, 
 
 @torch.inference_mode()
 def composition_of_layer(model: Model, layer: int) -> np.ndarray:
-    """A layer's heads composed with each earlier head: float32 [3,H,L,H], for q, k and v, NaN where the other is not
-    earlier; less 1/√W, the root mean square for random directions. With rotary positions q and k are those at
-    distance 0. Raises NotSupported as weights_of."""
+    """Compose a layer's heads with each earlier head: float32 [3,H,L,H], for q, k and v, NaN where the other is not
+    earlier; minus 1/√W, the root mean square for random directions. With rotary positions q and k are those at distance
+    0. Raises NotSupported as weights_of."""
     weights = weights_of(model)
     later = weights.layer(index("layer", layer, model.num_layers))
     found = np.full((len(KINDS), model.num_heads, model.num_layers, model.num_heads), np.nan, np.float32)
     k, v = later.of_heads(later.k), later.of_heads(later.v)
-    sides = ((k, later.q), (later.q, k), (later.o.transpose(1, 2), v))  # what is read is the second of each two
+    sides = ((k, later.q), (later.q, k), (later.o.transpose(1, 2), v))  # of each pair, the second reads from the stream
     whole = [_size(_root(first), second) for first, second in sides]
     for number in range(layer):
         earlier = weights.layer(number)
@@ -191,13 +191,13 @@ def composition_of_layer(model: Model, layer: int) -> np.ndarray:
 
 
 def composition(model: Model) -> np.ndarray:
-    """How strongly each head reads what an earlier one wrote: float32 [3,L,H,L,H], the later head first."""
+    """Return how strongly each head reads what an earlier one wrote: float32 [3,L,H,L,H], the later head first."""
     layers = model.num_layers
     return np.stack([composition_of_layer(model, layer) for layer in range(layers)], 1)
 
 
 def strongest_reads(model: Model) -> np.ndarray:
-    """Each head's strongest K-composition with an earlier head: float32 [L,H], NaN in the first layer."""
+    """Return each head's strongest K-composition with an earlier head: float32 [L,H], NaN in the first layer."""
     found = composition(model)[KINDS.index("k")]
     strongest = np.full(found.shape[:2], np.nan, np.float32)
     strongest[1:] = np.nanmax(found[1:], (2, 3))
@@ -205,7 +205,7 @@ def strongest_reads(model: Model) -> np.ndarray:
 
 
 def _root(some: Tensor) -> Tensor:
-    """[H,D,W] -> R [H,D,D] with RᵀR the Gram matrix of the rows: ‖R·M‖ = ‖someᵀ·M‖; NaN where it overflows."""
+    """Return R [H,D,D], from some [H,D,W], with RᵀR the Gram matrix of its rows: ‖R·M‖ = ‖someᵀ·M‖; NaN on overflow."""
     gram = some.double() @ some.double().transpose(1, 2)
     finite = gram.isfinite().all((-2, -1))[:, None, None]
     values, vectors = torch.linalg.eigh(gram.where(finite, 0))  # LAPACK may crash on NaN
@@ -214,6 +214,6 @@ def _root(some: Tensor) -> Tensor:
 
 
 def _size(root: Tensor, read: Tensor) -> Tensor:
-    """‖someᵀ·read‖ of each head, from some's root [H,D,D] and read [H,D,W]: [H]."""
+    """Return ‖someᵀ·read‖ of each head, from some's root [H,D,D] and read [H,D,W]: [H]."""
     found: Tensor = torch.linalg.vector_norm(root @ read.double(), dim=(1, 2))
     return found

@@ -1,9 +1,9 @@
-"""Activation patching: run B with some activations taken from run A, and what that changes in one prediction of B.
+"""Activation patching: run B with some activations taken from run A, and measure the change in one prediction of B.
 
 Heads are patched before the output projection (a gate between the two, as in Qwen3-Next, stays B's), positions in the
-residual stream that enters a layer; every later layer sees what comes of it (Wang et al. 2022, "Interpretability in the
-Wild"; Heimersheim and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of their
-own. Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head width, V vocabulary.
+residual stream that enters a layer; every later layer is computed from the result (Wang et al. 2022, "Interpretability
+in the Wild"; Heimersheim and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of
+their own. Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head width, V vocabulary.
 """
 
 import csv
@@ -25,7 +25,7 @@ from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 
 Input = Literal["q", "k", "v"]
-BLOCK = 128  # queries of which the heads' outputs are computed at a time
+BLOCK = 128  # queries whose head outputs are computed at a time
 LENGTHS = N_(
     "Activation patching needs the same number of tokens in A and B: A has {a}, B has {b}. Change one of the two "
     "texts until they agree"
@@ -43,20 +43,20 @@ PAIRS = N_(
 
 @dataclass(frozen=True)
 class PatchMetric:
-    """What is measured after the token at position query of B, or at the same place of A: the logit of answer less that
-    of instead_of or, without one, the log-probability of answer, which is its loss with the other sign (nats)."""
+    """What is measured after position query of B, or the corresponding position of A: the logit of answer minus that of
+    instead_of or, without one, the log-probability of answer, which is its loss with the other sign (nats)."""
 
     query: int
     answer: int
     instead_of: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for the same token twice: their difference is 0 whatever is patched."""
+        """Raise ValueError for the same token twice: their difference is 0 whatever is patched."""
         if self.instead_of == self.answer:
             raise ValueError(msg("expected two answers whose first tokens differ, got the same twice"))
 
     def of(self, logits: Tensor) -> Tensor:
-        """[..,V] -> [..]"""
+        """Compute the metric: logits [..,V] -> [..]."""
         if self.instead_of is None:
             return logits.log_softmax(-1)[..., self.answer]
         return logits[..., self.answer] - logits[..., self.instead_of]
@@ -64,8 +64,8 @@ class PatchMetric:
 
 @dataclass(frozen=True)
 class Patch:
-    """What is taken from A: a head, a layer's attention output ("layer"), or the residual stream that enters a layer at
-    a position of B. number: of the head or position."""
+    """What is taken from A: a head's output, a layer's attention output ("layer"), or the residual stream that enters a
+    layer at a position of B. number: of the head or position."""
 
     kind: Literal["head", "layer", "position"]
     layer: int
@@ -78,7 +78,7 @@ Edits = tuple[HeadEdit, StreamEdit | None]
 @dataclass(frozen=True, eq=False)
 class PatchPair:
     """A row of run A and one of run B, which is patched. Raises ValueError for texts of different lengths, NotSupported
-    for a model without next tokens."""
+    for a model that does not predict next tokens."""
 
     model: Model
     a: Trace
@@ -97,34 +97,34 @@ class PatchPair:
             raise ValueError(msg(LENGTHS, a=lengths[0], b=lengths[1]))
 
     def likeliest(self, query: int) -> tuple[int, int]:
-        """What A says after the place of the query of B, and what B says there, or would next if that is the same."""
+        """Return A's most likely token after the position of query, and B's, or B's second if that is the same."""
         answer = int(self._logits_of_a(query).argmax())
         others = logits_at(self.b, self.row_b, query).topk(2).indices.tolist()
         return answer, others[1] if others[0] == answer else others[0]
 
     def measured(self, metric: PatchMetric) -> tuple[float, float]:
-        """The metric in A and in B, unpatched."""
+        """Return the metric in A and in B, unpatched."""
         in_a, in_b = self._logits_of_a(metric.query), logits_at(self.b, self.row_b, metric.query)
         return float(metric.of(in_a)), float(metric.of(in_b))
 
     @torch.inference_mode()
     def effects(self, metric: PatchMetric, each: Sequence[Sequence[Patch]]) -> np.ndarray:
-        """By how much the measured value of B rises in each of N runs, with these patches together: float32 [N]. Raises
-        ValueError for a patch that is not there."""
+        """Return by how much the metric of B rises in each of N runs with these patches together: float32 [N]. Raises
+        ValueError for a patch that does not exist."""
         return self._rises(metric, self._patched(metric.query, each))
 
     @torch.inference_mode()
     def patched(self, metric: PatchMetric, patches: Sequence[Patch]) -> tuple[float, tuple[tuple[str, float], ...]]:
-        """What is measured in one run of B with all of these patches, and the likeliest next tokens then: label and
+        """Return the metric in one run of B with all of these patches, and its most likely next tokens: label and
         probability, 0 to 1."""
         logits = self._patched(metric.query, [patches])[0]
         return float(metric.of(logits)), self.model.ranked(logits.softmax(-1), TOP)
 
     @torch.inference_mode()
     def path_effects(self, metric: PatchMetric, receiver: Head, into: Input, layer: int) -> np.ndarray:
-        """By how much the measured value of B rises with what each head of a layer gives in A on the paths from it into
-        q, k or v of one head (`receiver`) of a later layer, over the residual stream and MLPs, all other heads as in B:
-        float32 [H]. k and v that several heads share change for the receiver alone."""
+        """Return by how much the metric of B rises if each head of a layer gives its output from A on the paths from it
+        into q, k or v of one head (`receiver`) of a later layer, over the residual stream and MLPs, all other heads as
+        in B: float32 [H]. k and v that several heads share change for the receiver alone."""
         (later, head), real = receiver, self._real
         given = self._heads_given(self.a, self.row_a, {layer})[layer]
         frozen = self._heads_given(self.b, self.row_b, range(layer + 1, later))
@@ -148,7 +148,7 @@ class PatchPair:
                 for row in range(len(output)):
                     one, whole = slice(head, head + 1), slice(0, output.shape[2])
                     now, before = (_outputs(of, self.b, row, one, whole)[0] for of in (changed, record))
-                    output[row, head] += (now - before).to(output)  # nothing where nothing changed, in 16 bits too
+                    output[row, head] += (now - before).to(output)  # exactly 0 if nothing changed, in 16 bits too
                 return output
 
             return receive, None
@@ -160,15 +160,15 @@ class PatchPair:
         return self.b.batch.real(self.row_b)
 
     def _logits_of_a(self, query: int) -> Tensor:
-        """[V], at the place in A of a query of B."""
+        """Return A's logits [V] at the position of a query of B."""
         return logits_at(self.a, self.row_a, query - self._real.start + self.a.batch.real(self.row_a).start)
 
     def _rises(self, metric: PatchMetric, logits: Tensor) -> np.ndarray:
-        """logits [N,V] -> [N]"""
+        """Return by how much the metric rises: logits [N,V] -> [N]."""
         return (metric.of(logits) - metric.of(logits_at(self.b, self.row_b, metric.query))).numpy()
 
     def _patched(self, query: int, each: Sequence[Sequence[Patch]]) -> Tensor:
-        """The logits [N,V] after the query in each of N runs of B."""
+        """Return the logits [N,V] after the query in each of N runs of B."""
         real, every = self._real, {one for patches in each for one in patches}
         for one in every:
             index("layer", one.layer, self.b.num_layers)
@@ -177,7 +177,7 @@ class PatchPair:
             else:
                 index("head", one.number, self.b.num_heads)
         given = self._heads_given(self.a, self.row_a, {one.layer for one in every if one.kind != "position"})
-        number_of = self.model.describe().layer_number  # in the network, whose other layers have no attention
+        number_of = self.model.describe().layer_number  # in the network, which may have layers without attention
         numbers = {one.layer: number_of("self", one.layer) for one in every if one.kind == "position"}
         alone = self.a.batch.rows([self.row_a])
         streams = self.model.residuals(alone, self.a.spec).streams if numbers else ()
@@ -206,8 +206,8 @@ class PatchPair:
         return self._runs(query, len(each), edits)
 
     def _heads_given(self, trace: Trace, row: int, layers: Collection[int]) -> dict[int, Tensor]:
-        """What each head of these layers gives at the row's real tokens, before the output projection, as the run
-        itself computes it: by layer [H,P,D]."""
+        """Return the outputs of these layers' heads at the row's real tokens, before the output projection, as the run
+        itself computes them: by layer [H,P,D]."""
         given, real = {}, trace.batch.real(row)
 
         def keep(_: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
@@ -220,11 +220,11 @@ class PatchPair:
         return given
 
     def _batch(self, rows: slice) -> TokenBatch:
-        """B's row, once for each run."""
+        """Return a batch of B's row, once for each run."""
         return self.b.batch.rows([self.row_b] * (rows.stop - rows.start))
 
     def _runs(self, query: int, runs: int, edits: Callable[[slice], Edits]) -> Tensor:
-        """The logits [N,V] after the query in each of so many runs of B, as many at a time as the model takes."""
+        """Return the logits [N,V] after the query in each of `runs` runs of B, as many at a time as the model takes."""
         step, found = max(self.model.most_cells // self.b.batch.ids.shape[1], 1), []
         for begin in range(0, runs, step):
             some = slice(begin, min(begin + step, runs))
@@ -239,7 +239,7 @@ class PatchPair:
 
 
 def of_pair(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, method: str, *arguments: Any) -> Any:
-    """Call a method of PatchPair, as a job."""
+    """Call a method of PatchPair: a job's entry point."""
     return getattr(PatchPair(model, a, row_a, b, row_b), method)(*arguments)
 
 
@@ -249,8 +249,8 @@ def _outputs(record: LayerRecord, trace: Trace, row: int, heads: slice, queries:
 
 
 def read_pairs(data: bytes) -> list[dict[str, str]]:
-    """A CSV file: two texts of as many tokens, a and b, the answer that A should give, and instead_of, that of B.
-    Raises ValueError for what is none, or too large."""
+    """Read pairs from a CSV file: two texts of as many tokens, a and b, the answer expected from A, and instead_of,
+    that of B. Raises ValueError for anything else, and for a file that is too large."""
     try:
         rows = list(csv.DictReader(io.StringIO(data[:MAX_PAIRS_BYTES].decode("utf-8-sig"))))
     except (UnicodeDecodeError, csv.Error):

@@ -1,10 +1,9 @@
-"""The weights of a decoder's attention as circuits are made of them: what each head reads of the residual stream and
-what it writes, with the norms' gains and centring folded in (Elhage et al. 2021, "A Mathematical Framework for
-Transformer Circuits"), and the tokens that it reads. Heads of the first layer read a token's embedding, those of later
-layers the embedding with what the first layer's MLP makes of it, as most models use both together (Wang et al. 2022,
-section 3.1; McDougall et al. 2023, "effective embedding").
-Sizes: H heads, Hkv key-value heads, D head width, W width, V ids that are compared, P positions, N vectors.
-"""
+"""The weights of a decoder's attention for circuits: what each head reads of the residual stream and what it writes,
+with the norms' gains and centring folded in (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"),
+and the vectors of the tokens that it reads. Heads of the first layer read a token's embedding, those of later layers
+the embedding plus the first layer's MLP output, as most models use both together (Wang et al. 2022, section 3.1;
+McDougall et al. 2023, "effective embedding").
+Sizes: H heads, Hkv key-value heads, D head width, W width, V ids that are compared, P positions, N vectors."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from model.network_state import weights_in
 
 GPT2, LLAMA = ("gpt2",), ("llama", "mistral", "mixtral", "qwen2")  # model types of transformers
 ROWS = 4096  # rows of a vocabulary in one product
-WORK, MIN_IDS = 3 * 10**10, 4096  # V·W² at most, all of GPT-2 small's vocabulary; but so many ids at least
+WORK, MIN_IDS = 3 * 10**10, 4096  # at most V·W², all of GPT-2 small's vocabulary; but at least this many ids
 REFUSED = N_(
     "{model}: circuits are computed from the weights of GPT-2 and of decoders built like Llama (Llama, Mistral, "
     "Mixtral, Qwen2) with their language-model heads; choose one of these instead of this {architecture}"
@@ -40,9 +39,9 @@ ADAPTED = N_(
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """What a layer's heads make of a stream divided by its norm's deviation: q [H,D,W] with q_bias [H,D]; k [Hkv,D,W]
-    with k_bias [Hkv,D]; v [Hkv,D,W]; and what they write: o [H,W,D]. scale: of the scores. All float32.
-    reach: how many tokens a query sees, itself among them; None where all before it."""
+    """The projections of a layer's heads, of a stream divided by its norm's deviation: q [H,D,W] with q_bias [H,D]; k
+    [Hkv,D,W] with k_bias [Hkv,D]; v [Hkv,D,W]; and what writes their outputs: o [H,W,D]. scale: of the scores. All
+    float32. reach: how many tokens a query sees, itself among them; None: all before it."""
 
     q: Tensor
     k: Tensor
@@ -54,18 +53,18 @@ class LayerWeights:
     reach: int | None = None
 
     def shared(self, head: int) -> int:
-        """The key-value head that a head reads."""
+        """Return the key-value head that a head uses."""
         return head * len(self.k) // len(self.q)
 
     def of_heads(self, some: Tensor) -> Tensor:
-        """[Hkv,..] -> [H,..], each head's own."""
+        """Repeat for the heads that share it: [Hkv,..] -> [H,..]."""
         return some.repeat_interleave(len(self.q) // len(some), 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of tokens x, divided by their deviations, and of their unembeddings u, less the mean, behind the last norm: the
-    mean of x [W], and over all V the sums of x·x, less the mean, x·u and u·u, [W,W] each."""
+    """The moments of tokens x, divided by their deviations, and of their unembeddings u, minus the mean, after the
+    final norm: the mean of x [W], and over all V the sums of x·x, minus the mean, x·u and u·u, [W,W] each."""
 
     mean: Tensor
     keys: Tensor
@@ -73,8 +72,9 @@ class Moments:
     logits: Tensor
 
 
-TableAndDeviation = tuple[Tensor, Tensor]  # what heads read of tokens [V,W], the deviation [V] that a norm divides by
-# of heads of the first layer, and of later ones, by the network's weights: seconds of work, forgotten with the network
+TableAndDeviation = tuple[Tensor, Tensor]  # tokens' vectors [V,W], the deviation [V] that a norm divides by
+# cached for heads of the first layer, and of later ones, by the network's weights: seconds of work, freed with the
+# network
 _READ = WeakKeyDictionary[nn.Module, tuple[Hashable, dict[bool, tuple[TableAndDeviation, Moments]]]]()
 Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
 Projections = tuple[list[Projection], Tensor, Any, float, int | None]
@@ -82,11 +82,10 @@ Projections = tuple[list[Projection], Tensor, Any, float, int | None]
 
 @dataclass(frozen=True, eq=False)
 class CircuitWeights:
-    """projections: of a layer, its q, k and v, what writes its heads' outputs [W,H·D], the norm before it, what q·k
-    is multiplied with, and its reach.
-    first_mlp: what the first layer's MLP adds to a stream [N,W]. embedding, unembedding, positions: modules; positions
-    None where they are not learned. turned: of rotary positions, vectors [N,D] at positions 0 to N-1. norm: the last.
-    """
+    """The parts of a decoder from which its weights are read. projections: of a layer, its q, k and v, the output
+    projection [W,H·D], the norm before it, the factor of q·k, and its reach. first_mlp: what the first layer's MLP adds
+    to a stream [N,W]. embedding, unembedding, positions: modules; positions None if they are not learned. turned:
+    applies rotary positions 0 to N-1 to vectors [N,D]. norm: the final one."""
 
     model: Model
     projections: Callable[[int], Projections]
@@ -108,27 +107,27 @@ class CircuitWeights:
 
     @property
     def count(self) -> int:
-        """How many ids are compared, V: the first ones of a vocabulary that is large for the model's width."""
+        """The number of ids compared, V: the first ones of a vocabulary that is large for the model's width."""
         width = int(self.embedding.weight.shape[1])
         return min(self.model.vocabulary, max(WORK // width**2, MIN_IDS))
 
     def read_by(self, weight: Tensor, layer: int) -> Tensor:
-        """What a weight [D,W] of a layer makes of every token: [V,D]."""
+        """Project every token with a weight [D,W] of a layer: [V,D]."""
         return self._read(self._kept(layer)[0], weight)
 
     def moments(self, layer: int) -> Moments:
         return self._kept(layer)[1]
 
     def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
-        """As `read_by`, for the first learned positions, each beside a token of the usual size: [count,D]."""
+        """Project the first learned positions as `read_by`, each beside a token of the usual size: [count,D]."""
         some = _plain(self.positions.weight)[:count]
         (_, deviation), _ = self._kept(layer)
         usual = deviation.square().mean() - self._beside
         return self._read((some, (self._variance(some) + usual).sqrt()), weight)
 
     def to_logits(self, weight: Tensor) -> Tensor:
-        """What each column of a weight [W,D] that writes into the stream adds to each token's logit, before the last
-        norm divides it, less the mean over the tokens, which changes no probability: [V,D]."""
+        """Return what each column of a weight [W,D] that writes to the stream adds to each token's logit, before the
+        final norm divides it, minus the mean over the tokens, which changes no probability: [V,D]."""
         weight = self._behind_norm(weight)
         made = torch.cat([some.float() @ weight for some in self._unembedded()])
         return made - made.mean(0)
@@ -149,14 +148,14 @@ class CircuitWeights:
                 for some, made in zip(weight.split(ROWS), table.split(ROWS), strict=True):
                     made.copy_(some + self.first_mlp(some + place))
             epsilon = float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
-            # the deviation of the token with a position of the usual size
+            # the deviation of the token plus a position of the usual size
             deviation = (self._variance(table) + self._beside + epsilon).sqrt()
             kept[later] = (table, deviation), self._moments(table, deviation)
         return kept[later]
 
     @cached_property
     def _made(self) -> dict[bool, tuple[TableAndDeviation, Moments]]:
-        """What was computed from the current weights: a network may be trained in place."""
+        """Results computed from the current weights: a network may be trained in place."""
         network = self.model.network
         now = weights_in(network)
         if _READ.get(network, ((), {}))[0] != now:
@@ -175,13 +174,13 @@ class CircuitWeights:
         return Moments(x / count, keys - x.outer(x) / count, copied @ behind, behind.T @ logits @ behind)
 
     def _behind_norm(self, weight: Tensor) -> Tensor:
-        """What the last norm makes of a weight [W,D] that writes into the stream, without its deviation."""
+        """Apply the final norm, without its deviation, to a weight [W,D] that writes to the stream."""
         weight = weight - weight.mean(0) if isinstance(self.norm, nn.LayerNorm) else weight
         behind: Tensor = weight * _plain(self.norm.weight).float()[:, None]
         return behind
 
     def _unembedded(self) -> tuple[Tensor, ...]:
-        """The unembedding [V,W], some rows at a time."""
+        """Return the unembedding [V,W] in blocks of rows."""
         return tuple(_plain(_weight(self.unembedding))[: self.count].split(ROWS))
 
     @property
@@ -190,18 +189,18 @@ class CircuitWeights:
         return 0.0 if self.positions is None else float(self._variance(_plain(self.positions.weight)).mean())
 
     def _variance(self, x: Tensor) -> Tensor:
-        """[N,W] -> [N]: what norms divide by the root of."""
+        """Return the variance or mean square whose root norms divide by: [N,W] -> [N]."""
         parts, centred = (some.float() for some in x.split(ROWS)), isinstance(self.norm, nn.LayerNorm)
         return torch.cat([part.var(-1, unbiased=False) if centred else part.square().mean(-1) for part in parts])
 
 
 def _plain(parameter: Tensor) -> Tensor:
-    """On the CPU, wherever the network is: layers can be on several devices, and not every device has float64."""
+    """Copy to the CPU, wherever the network is: layers can be on several devices, and not every device has float64."""
     return parameter.detach().cpu()
 
 
 def _folded(weight: Tensor, bias: Tensor | None, norm: Any, heads: int) -> tuple[Tensor, Tensor]:
-    """A projection [heads·D,W] with the norm before it: its weight [heads,D,W] and bias [heads,D]."""
+    """Fold the norm before a projection [heads·D,W] into it: its weight [heads,D,W] and bias [heads,D]."""
     weight = _plain(weight).float()
     added = weight.new_zeros(len(weight)) if bias is None else _plain(bias).float()
     if getattr(norm, "bias", None) is not None:
@@ -212,7 +211,7 @@ def _folded(weight: Tensor, bias: Tensor | None, norm: Any, heads: int) -> tuple
 
 
 def weights_of(model: Model) -> CircuitWeights:
-    """Raises NotSupported for other architectures than GPT-2's and Llama's, and for quantized weights."""
+    """Return a model's weights. Raises NotSupported unless it is built like GPT-2 or Llama and not quantized."""
     network: Any = model.network
     kind = getattr(getattr(network, "config", None), "model_type", "")
     if isinstance(model, DecoderModel) and model.vocabulary and not network.more:
@@ -226,7 +225,7 @@ def weights_of(model: Model) -> CircuitWeights:
 
 
 def tokens_compared(model: Model) -> int:
-    """CircuitWeights.count. Raises as weights_of."""
+    """Return CircuitWeights.count. Raises as weights_of."""
     return weights_of(model).count
 
 
@@ -261,7 +260,7 @@ def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
 
     def first_mlp(x: Tensor) -> Tensor:
         added = first.mlp(first.post_attention_layernorm(x[None]))
-        found: Tensor = added[0] if isinstance(added, tuple) else added  # a mixture of experts gives router logits too
+        found: Tensor = added[0] if isinstance(added, tuple) else added  # mixtures of experts return router logits too
         return found[0]
 
     def turned(x: Tensor) -> Tensor:
@@ -280,9 +279,9 @@ def _pairs(*projections: Any) -> list[Projection]:
 
 
 def _weight(module: Any) -> Tensor:
-    """Raises NotSupported for a module that computes with other weights too, as one with a LoRA adapter does."""
-    if not isinstance(module, nn.Linear | nn.Embedding) and type(module).__name__ != "Conv1D":  # transformers' own
-        kind = f"{type(module).__module__}.{type(module).__name__}"  # an adapter's Linear is called so too
+    """Return a module's weight. Raises NotSupported if it computes with others too, as with a LoRA adapter."""
+    if not isinstance(module, nn.Linear | nn.Embedding) and type(module).__name__ != "Conv1D":  # transformers' class
+        kind = f"{type(module).__module__}.{type(module).__name__}"  # an adapter's Linear has this name too
         raise NotSupported(msg(ADAPTED, kind=kind))
     weight: Tensor = module.weight
     return weight

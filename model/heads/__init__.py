@@ -1,1 +1,1 @@
-"""What a head does: measures of its weights, how far it reaches, one row step by step."""
+"""Single heads: views, measures of their weights, reach, ablation, and views over all layers."""

@@ -1,4 +1,4 @@
-"""Heads turned off, before the output projection: they give nothing, always the same, or look under another mask.
+"""Ablation of heads before the output projection: their outputs become zero, a mean, or those under another mask.
 
 Losses and log-probabilities are natural (nats). Sizes: B rows, T tokens, H heads, Q queries, D head width.
 """
@@ -27,9 +27,9 @@ TOP = 10
 
 @dataclass(frozen=True)
 class HeadsOff:
-    """heads: (layer, head) each, of one of a model's attentions. way: "zero": they give nothing; "mean": at every real
-    token the mean of what they give over the row's real tokens, later ones too; "mask": what they give under `mask`.
-    """
+    """The heads to ablate, and how. heads: (layer, head) each, of one of a model's attentions. way: "zero": output 0;
+    "mean": at every position the mean of their outputs over the row's real tokens, later ones too; "mask": their
+    outputs under `mask`."""
 
     heads: tuple[Head, ...]
     way: Way = "zero"
@@ -47,7 +47,7 @@ class HeadsOff:
 
 @dataclass(frozen=True, eq=False)
 class TargetPrediction:
-    """The token asked about after one query, its label, and the log_probability that a run gives it there."""
+    """The target token after one query, its label, and the log_probability that a run gives it there."""
 
     target: int
     label: str
@@ -56,16 +56,15 @@ class TargetPrediction:
 
 @dataclass(frozen=True, eq=False)
 class AblationOutcome(TargetPrediction):
-    """What a run predicts for one row. losses: [T] nats, NaN at padding and the row's first token. candidates: the
-    likeliest next tokens after the query, label and probability (0 to 1).
-    """
+    """The predictions of a run with ablated heads for one row. losses: [T] nats, NaN at padding and the row's first
+    token. candidates: the most likely next tokens after the query, label and probability (0 to 1)."""
 
     losses: np.ndarray
     candidates: tuple[tuple[str, float], ...]
 
 
 def following(batch: TokenBatch, row: int, query: int) -> int | None:
-    """The id that follows the query in the row; None where the row ends there, at padding, and before an image's."""
+    """Return the id that follows the query in the row; None at the row's end, at padding, and before an image token."""
     real = batch.real(row)
     if not real.start <= query < real.stop - 1 or batch.distinct_ids(row)[query + 1] < 0:
         return None
@@ -74,7 +73,7 @@ def following(batch: TokenBatch, row: int, query: int) -> int | None:
 
 @torch.inference_mode()
 def answer(model: Model, trace: Trace, row: int, query: int, target: int | None = None) -> TargetPrediction:
-    """The predictions of a run with all heads on. target: the token asked about, the likeliest unless given."""
+    """Return the prediction of a run without ablation. target: the target token, the most likely unless given."""
     return _answer(model, logits_at(trace, row, query).log_softmax(-1), target)
 
 
@@ -82,8 +81,8 @@ def answer(model: Model, trace: Trace, row: int, query: int, target: int | None 
 def outcome(
     model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, off: HeadsOff, target: int | None = None
 ) -> AblationOutcome:
-    """One row under spec, run with these heads off (none: as it is). target: the token asked about after the query, the
-    likeliest of this run unless given. Raises ValueError for a head that is not there."""
+    """Run one row under spec with these heads ablated (none: unchanged). target: the target token after the query, the
+    most likely of this run unless given. Raises ValueError for a head that does not exist."""
     alone, found = batch.rows([row]), model.describe()
     layers, heads = found.shape(off.attention) if off.attention in found.layers else (0, 0)
     for layer, head in off.heads:
@@ -106,8 +105,8 @@ def _answer(model: Model, logs: Tensor, target: int | None) -> TargetPrediction:
 def layer_effects(
     model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, target: int, layer: int, way: HeadsOff
 ) -> np.ndarray:
-    """By how many nats the loss of target after the query rises with each head of a layer off, alone: float32 [H]. way:
-    how they are off. The heads are rows of one batch, as many at a time as the model takes."""
+    """Return by how many nats the loss of target after the query rises with each head of a layer ablated alone: float32
+    [H]. way: how they are ablated. The heads are rows of one batch, as many at a time as the model takes."""
     alone, (_, heads) = batch.rows([row]), model.describe().shape(way.attention)
     before = _log_probability(model, model.run(alone, spec).states[:, query], target)  # [1]
     step = max(model.most_cells // alone.ids.shape[1], 1)
@@ -124,7 +123,7 @@ def _log_probability(model: Model, states: Tensor, target: int) -> Tensor:
 
 
 def _edit(off: HeadsOff, alone: TokenBatch, each: Sequence[Sequence[Head]]) -> HeadEdit:
-    """alone: the row. each: the heads that are off in each row of a batch of it."""
+    """Return the edit that ablates heads. alone: the row. each: the heads to ablate in each row of a batch of it."""
     queries = alone.source if off.attention == "encoder" and alone.source is not None else alone
     keep = queries.keep[0]
 

@@ -1,4 +1,4 @@
-"""The old name of the command `python -m model.atlas`, which goes on working."""
+"""The old name of the command `python -m model.atlas`, which still works."""
 
 import sys
 

@@ -1,10 +1,10 @@
-"""All layers of one row: the heads' mean and maximum in each, where a token's information comes from once layers are
-stacked (attention rollout and flow), and what the model would predict if it stopped after each (the logit lens).
+"""All layers of one row: the heads' mean and maximum in each, where a token's information comes from through several
+layers (attention rollout and flow), and what the model would predict if it stopped after each (the logit lens).
 
-Rollout and flow (Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", arXiv:2005.00928) take a layer
+Rollout and flow (Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", arXiv:2005.00928) model a layer
 as half the heads' mean attention and half the residual connection, which carries a token's own state. The logit lens
-(nostalgebraist 2020) puts the residual stream after a layer through the network's own final norm and unembedding, as if
-no layer followed; before the last layer nothing was trained to be read like this.
+(nostalgebraist 2020) applies the network's own final norm and unembedding to the residual stream after a layer, as if
+no layer followed; before the last layer nothing was trained to be decoded like this.
 Sizes: L layers, T tokens, P positions, V vocabulary, R groups of queries and C of keys, T unless tokens are merged; a
 map's rows are queries.
 """
@@ -26,17 +26,17 @@ from model.text import TokenBatch
 from model.trace import Trace
 
 How = Literal["mean", "maximum", "rollout"]
-MAX_BYTES = 64 * 2**20  # most bytes of a set of maps: 12 layers of 1,182 tokens
+MAX_BYTES = 64 * 2**20  # of a set of maps: 12 layers of 1,182 tokens
 MAX_FLOW = 10**8  # L²·T³, to which the time of all flows of one token is about proportional: some 10 s
-UNITS = 2**30  # a capacity of 1, for flows are of whole numbers
+UNITS = 2**30  # a capacity of 1, for the solver takes integers
 
 
 @dataclass(frozen=True, eq=False)
 class LayerMaps:
-    """maps: float32 [L,R,C], how much query q looks at key k in each layer, or for a rollout by the end of each layer.
-    blocked: for each layer and each mask that is on, bool [R,C], True = no head may look there, and it is what blocks
-    the cell for some head; layers under the same masks share them. labels: of its tokens, or what they are merged into.
-    """
+    """A map for each layer. maps: float32 [L,R,C], how much query q attends to key k in each layer, or for a rollout by
+    the end of each layer. blocked: for each layer and each mask that is on, bool [R,C], True = no head may attend
+    there, and it is what blocks the cell for some head; layers under the same masks share them. labels: of its tokens,
+    or what they are merged into."""
 
     maps: np.ndarray
     blocked: tuple[dict[str, np.ndarray], ...]
@@ -44,29 +44,29 @@ class LayerMaps:
     merged: bool = False
 
     def view(self, layer: int) -> HeadView:
-        """One layer's map, as a head's without scores; blocked are the cells that nothing came to by other ways."""
+        """Return one layer's map as a view without scores. Cells with a value above 0 do not count as blocked."""
         found, labels = self.maps[layer], self.labels
         closed = {name: mask & (found == 0) for name, mask in self.blocked[layer].items()}
         return HeadView(found, np.full_like(found, np.nan), closed, labels, labels, merged=self.merged)
 
     def blocked_from(self, query: int, values: np.ndarray) -> dict[str, np.ndarray]:
-        """For each mask bool [L,C], True = it blocks the key from one query. values [L,C]: what came to the key; where
-        that is more than 0, nothing counts as blocked."""
+        """Return for each mask bool [L,C], True = it blocks the key from one query. values [L,C]: the keys' values;
+        where they are more than 0, nothing counts as blocked."""
         none = np.zeros(values.shape[1], bool)
         names = sorted(set().union(*self.blocked))
         rows = {name: [layer[name][query] if name in layer else none for layer in self.blocked] for name in names}
         return {name: np.stack(masks) & (values == 0) for name, masks in rows.items()}
 
     def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
+        """Return the memory it takes, in bytes."""
         masks = {id(mask): mask.nbytes for masks in self.blocked for mask in masks.values()}
         return self.maps.nbytes + sum(masks.values())
 
 
 def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "tokens") -> LayerMaps:
-    """Over all heads of one row, under masks. by: what tokens are merged into: in each head, before the heads' mean or
-    maximum; of a rollout, in what it says of tokens. Raises ValueError for a target that looks at its source, and for a
-    text whose maps would take over MAX_BYTES."""
+    """Compute the maps over all heads of one row, under masks. by: what tokens are merged into: in each head, before
+    the heads' mean or maximum; for a rollout, in its result. Raises ValueError for cross-attention, and for a text
+    whose maps would take over MAX_BYTES."""
     _check_square(trace)
     most = int((MAX_BYTES / (4 * trace.num_layers)) ** 0.5)
     length = trace.queries.ids.shape[1]
@@ -94,8 +94,8 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "toke
 
 
 def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarray:
-    """`flow` of one query of one row. The flows to several tokens share capacities: they add up to no total. Raises
-    ValueError for a target that looks at its source, and for more tokens than MAX_FLOW leaves time for."""
+    """Compute `flow` from one query of one row. The flows to several tokens share capacities: their sum has no meaning.
+    Raises ValueError for cross-attention, and for more tokens than MAX_FLOW leaves time for."""
     _check_square(trace)
     layers, length = trace.num_layers, trace.queries.ids.shape[1]
     most = int((MAX_FLOW / layers**2) ** (1 / 3))
@@ -111,7 +111,7 @@ def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarra
 def over_heads(
     trace: Trace, row: int, masks: MaskSpec, how: Literal["mean", "maximum"], groups: Groups | None = None
 ) -> np.ndarray:
-    """float32 [L,R,C]: the mean or the largest weight of a layer's heads, a block of queries at a time."""
+    """Return the mean or the largest weight of a layer's heads, a block of queries at a time: float32 [L,R,C]."""
     size = trace.queries.ids.shape[1]
     sides = (size, size) if groups is None else tuple(map(len, groups))
     found, merge = np.zeros((trace.num_layers, *sides), np.float32), MergedBlocks(groups, size)
@@ -123,8 +123,9 @@ def over_heads(
 
 
 def rollout(mean: np.ndarray) -> np.ndarray:
-    """mean [L,T,T] -> float32 [L,T,T]: after layer l, the product of layers l … 0, each with its residual connection
-    (the paper's equation 1); a row says how much of a token's state, by attention alone, comes from each token."""
+    """Compute rollout, mean [L,T,T] -> float32 [L,T,T]: after layer l, the product of layers l … 0, each with its
+    residual connection (the paper's equation 1); rows give the share of a token's state from each token by
+    attention."""
     found: list[np.ndarray] = []
     for layer in with_residual(mean):
         found.append(layer @ found[-1] if found else layer)
@@ -132,9 +133,9 @@ def rollout(mean: np.ndarray) -> np.ndarray:
 
 
 def flow(mean: np.ndarray, query: int) -> np.ndarray:
-    """mean [L,T,T] -> float32 [L,T]: the maximum flow from the query after layer l to each token before layer 0, where
-    attention, residual connection included, is the capacity of the edges between the tokens of one layer and the next.
-    """
+    """Compute flow, mean [L,T,T] -> float32 [L,T]: the maximum flow from the query after layer l to each token before
+    layer 0, where attention, residual connection included, is the capacity of the edges between the tokens of one layer
+    and the next."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
 
@@ -154,7 +155,8 @@ def flow(mean: np.ndarray, query: int) -> np.ndarray:
 
 
 def with_residual(mean: np.ndarray) -> np.ndarray:
-    """mean [.., T, T] + the identity, each row scaled to sum to 1. A row that looks at nothing is the identity's."""
+    """Return mean [.., T, T] + the identity, rows scaled to sum to 1. A row without attention becomes the
+    identity's."""
     added = mean + np.eye(mean.shape[-1], dtype=mean.dtype)
     return np.asarray(added / added.sum(-1, keepdims=True))
 
@@ -164,18 +166,18 @@ def _check_square(trace: Trace) -> None:
         raise ValueError(msg("expected an attention of a text to itself, got one from a target to its source"))
 
 
-TOP = 5  # candidates kept at each place
+TOP = 5  # candidates kept at each position
 MAX_POSITIONS = 128  # read at once: each costs L+1 rows of V logits
 BLOCK = 128  # positions whose logits are in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
 class LogitLens:
-    """What each layer would predict to follow each of P tokens. Reading 0 is of what enters the first layer, reading n
-    of what leaves the n-th layer; the last is the model's own prediction. ids: int64 [L+1,P,TOP], the likeliest first;
-    probabilities: float32, of the same. next_ids: [P], the token that follows in the text, -1 where none does;
-    next_probabilities: float32 [L+1,P], NaN where none does. next_ranks: int64 [L+1,P], 1 for the likeliest; 0 where
-    none follows. labels: what to show for an id."""
+    """The logit lens: what each layer would predict to follow each of P tokens. Reading 0 is of what enters the first
+    layer, reading n of what leaves the n-th layer; the last is the model's own prediction. ids: int64 [L+1,P,TOP], the
+    most likely first; probabilities: float32, of the same. next_ids: [P], the token that follows in the text, -1 if
+    none does; next_probabilities: float32 [L+1,P], NaN if none does. next_ranks: int64 [L+1,P], 1 for the most likely;
+    0 if none follows. labels: what to show for an id."""
 
     ids: np.ndarray
     probabilities: np.ndarray
@@ -185,15 +187,15 @@ class LogitLens:
     labels: dict[int, str]
 
     def settled(self, place: int) -> int:
-        """The first reading from which on all have the model's own prediction on top; place: of the P."""
+        """Return the first reading from which on all rank the model's own prediction first; place: an index below P."""
         same = self.ids[:, place, 0] == self.ids[-1, place, 0]
         return len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
 
 
 @torch.inference_mode()
 def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positions: Sequence[int]) -> LogitLens:
-    """The logit lens at some positions of one row, run under spec. Raises ValueError for none or more than
-    MAX_POSITIONS, NotSupported for a model whose residual stream or whose last steps are not known."""
+    """Compute the logit lens at some positions of one row, run under spec. Raises ValueError for none or more than
+    MAX_POSITIONS, NotSupported for a model whose residual stream or whose last steps are not available."""
     if not 0 < len(positions) <= MAX_POSITIONS:
         raise ValueError(f"expected 1 to {MAX_POSITIONS} positions, got {len(positions)}")  # not shown
     alone = batch.rows([row])
@@ -201,7 +203,7 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positi
     here, real = torch.tensor(positions), alone.real(0)
     following = torch.full((alone.ids.shape[1],), -1)
     following[real.start : real.stop - 1] = alone.ids[0, real.start + 1 : real.stop]
-    following[:-1][alone.distinct_ids(0)[1:] < 0] = -1  # no id stands for a part of an image
+    following[:-1][alone.distinct_ids(0)[1:] < 0] = -1  # image tokens have no id to predict
     wanted = following[here]
     found = []
     for stream in read.streams:

@@ -1,5 +1,5 @@
-"""Tokens merged into words, lines into sentences: weights are summed over the keys of a group, and averaged over its
-queries, so that a merged row says where a word, or a sentence, looks, and sums to what its rows sum to.
+"""Merging of tokens into words or sentences: weights are summed over the keys of a group, and averaged over its
+queries, so that a merged row tells where a word, or a sentence, attends, and sums to what its rows sum to.
 
 Sizes: Q queries, K keys, R groups of queries, C groups of keys. Groups are consecutive: an array of the position that
 each begins at, the first at 0.
@@ -23,15 +23,15 @@ from model.trace import Trace
 
 By = Literal["tokens", "words", "sentences"]
 BY: tuple[By, ...] = ("tokens", "words", "sentences")
-LONGEST_LABEL = 80  # characters of a group's
-TAIL = 12  # characters of a group that tell whether the next token belongs to it
+LONGEST_LABEL = 80  # characters of a group's label
+TAIL = 12  # last characters of a group that decide whether the next token belongs to it
 MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n", "⇥": "\t"})  # marks of spaces in labels
-SPECIAL = re.compile(  # <s>, [CLS], [TOOL_CALLS] …; and a part of an image, which is no letter of a word: ▦1, r0 c5: 2
+SPECIAL = re.compile(  # <s>, [CLS], [TOOL_CALLS] …; and image tokens, which are no letters of a word: ▦1, r0 c5: 2
     r"<[^<>\s]+>|\[/?([A-Z][A-Z_]*|[gs]MASK|unused)[0-9]*\]|▦[0-9]+|r[0-9]+ c[0-9]+(: [0-9])?"
 )
 PART_OF_A_CHARACTER = re.compile("(⟨[89A-F][0-9A-F]( [89A-F][0-9A-F])*⟩)+")  # as model/text.py labels it
 APOSTROPHES = ("'", "’")
-NO_SPACES = re.compile(  # scripts that put none between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese
+NO_SPACES = re.compile(  # scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 WORD_PIECE = re.compile("##[^#]")
@@ -41,14 +41,14 @@ Groups = tuple[np.ndarray, np.ndarray]  # of queries, of keys
 
 
 def merged_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, by: By) -> HeadView:
-    """A head under the run's masks, or (same queries and keys) under others, merged."""
+    """Return a head under the run's masks, or (same queries and keys) under others, merged."""
     view, groups = head_view(trace, row, masks, layer, head), merge_groups(trace, row, by)
     return view if groups is None else merged(view, *groups)
 
 
 def merge_groups(trace: Trace, row: int, by: By) -> Groups | None:
-    """The groups of a row's queries and of its keys; None where each token stands for itself. Raises ValueError for a
-    `by` that is none of BY."""
+    """Return the groups of a row's queries and of its keys; None if tokens are not merged. Raises ValueError for a `by`
+    not in BY."""
     if by == "tokens":
         return None
     return groups_of(trace.queries, row, by), groups_of(trace.keys, row, by)
@@ -64,13 +64,13 @@ def groups_of(batch: TokenBatch, row: int, by: By) -> np.ndarray:
     text, ends = batch.texts[row], batch.ends[row]
     read = [text[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
     written = [SPECIAL.fullmatch(label) and span.strip() == label for label, span in zip(labels, read, strict=True)]
-    spans = ["" if special else span for special, span in zip(written, read, strict=True)]  # as a chat template's
+    spans = ["" if special else span for special, span in zip(written, read, strict=True)]  # as in a chat template
     return _groups(spans, labels, by)
 
 
 def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:
     """Group tokens by labels alone, which mark a space before a word (GPT-2's Ġ, SentencePiece's ▁, our ·), or what
-    continues one (WordPiece's ##); where no label does, each is a word."""
+    continues one (WordPiece's ##); without such labels, each token is a word."""
     if by == "tokens":
         return np.arange(len(labels))
     spans = ["" if SPECIAL.fullmatch(label) else label.translate(MARKS) for label in labels]
@@ -80,8 +80,8 @@ def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:
 
 
 def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
-    """spans: each token's text with the space before it, "" for a special token, a group of its own, or with its like,
-    as padding is; and for further tokens of what the text has as one character (½ as 1, ⁄ and 2, or bytes)."""
+    """Return where groups begin. spans: each token's text with the space before it, "" for a special token, a group of
+    its own, or with equal ones (padding); and for further tokens of one character (½ as 1, ⁄ and 2, or bytes)."""
     goes_on = {"words": _same_word, "sentences": _same_sentence}.get(by if isinstance(by, str) else "")
     if goes_on is None:
         raise ValueError(f"expected one of {', '.join(BY)}, got {by!r}")  # not shown
@@ -102,12 +102,12 @@ def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
 
 
 def _same_word(before: str, span: str, after: str) -> bool:
-    """Whether a token goes on with the word before it. after: the next token's text, "" for none."""
+    """Whether a token continues the word before it. after: the next token's text, "" for none."""
     if not before or (before.isspace() and "\n" not in before):
         return True
     if before[-1:].isspace() or span[0].isspace():
         return False
-    if unicodedata.category(span[0]).startswith("M"):  # which stands on the letter before it
+    if unicodedata.category(span[0]).startswith("M"):  # a combining mark belongs to the letter before it
         return True
     if NO_SPACES.match(before[-1:]) or NO_SPACES.match(span):
         return False
@@ -123,7 +123,7 @@ def _in_word(character: str) -> bool:
 
 
 def _same_sentence(before: str, span: str, _after: str) -> bool:
-    """Whether a token goes on with the sentence before it; a line's end ends one too."""
+    """Whether a token continues the sentence before it; a line's end ends one too."""
     if not span.strip():
         return True
     if before.rstrip(" \t").endswith("\n"):
@@ -134,9 +134,9 @@ def _same_sentence(before: str, span: str, _after: str) -> bool:
 
 
 def merged(view: HeadView, rows: np.ndarray, columns: np.ndarray) -> HeadView:
-    """A whole view with a row for each group of queries and a column for each group of keys. A cell's score is the
-    log-sum-exp of its open keys', which the softmax takes to the sum of their weights, averaged over the queries that
-    have one; of all its keys where none is open."""
+    """Merge a whole view: a row for each group of queries, a column for each group of keys. A cell's score is the
+    log-sum-exp of its allowed keys', which the softmax takes to the sum of their weights, averaged over the queries
+    that have one; of all its keys if none is allowed."""
     scaled = _merged_scores(np.where(view.any_blocked(), -np.inf, view.scaled), rows, columns)
     closed = np.isnan(scaled)
     if closed.any():
@@ -153,7 +153,7 @@ def merged(view: HeadView, rows: np.ndarray, columns: np.ndarray) -> HeadView:
 
 
 def _merged_scores(scores: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """[Q,K] -> [R,C], NaN where a cell has no finite score."""
+    """Merge scores [Q,K] -> [R,C], NaN where a cell has no finite score."""
     with np.errstate(invalid="ignore"):
         by_query = np.logaddexp.reduceat(scores, columns, axis=1)
         known = np.isfinite(by_query)
@@ -162,7 +162,7 @@ def _merged_scores(scores: np.ndarray, rows: np.ndarray, columns: np.ndarray) ->
 
 
 def merged_masks(blocked: dict[str, np.ndarray], rows: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:
-    """Merge each mask bool [Q,K] -> [R,C]: a merged cell is blocked only where all of its cells are, by every mask that
+    """Merge each mask bool [Q,K] -> [R,C]: a merged cell is blocked only if all of its cells are, by every mask that
     blocks some of them."""
     if not blocked:
         return {}
@@ -171,14 +171,14 @@ def merged_masks(blocked: dict[str, np.ndarray], rows: np.ndarray, columns: np.n
 
 
 def merged_weights(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """float32 [.., Q,K] -> [.., R,C]. A query that looks at nothing has no part in the mean of its group."""
+    """Merge weights, float32 [.., Q,K] -> [.., R,C]. A query without any weight is left out of its group's mean."""
     sums = np.add.reduceat(weights, columns, axis=-1)
     looking = np.add.reduceat(weights.any(-1).astype(np.float32), rows, axis=-1)
     return np.add.reduceat(sums, rows, axis=-2) / np.maximum(looking, 1)[..., None]
 
 
 def merged_labels(labels: Sequence[str], begins: np.ndarray) -> list[str]:
-    """A label for each group: those of its tokens, one after another, or "<pad> × 20"."""
+    """Return a label for each group: those of its tokens, one after another, or "<pad> × 20"."""
     if len(begins) == len(labels):
         return list(labels)
     found = []
@@ -200,13 +200,13 @@ def _both(reduce: np.ufunc, mask: np.ndarray, rows: np.ndarray, columns: np.ndar
 
 
 def merged_blocked(blocked: np.ndarray, groups: Groups | None) -> np.ndarray:
-    """bool [Q,K] -> [R,C], True where all cells are blocked."""
+    """Merge blocked cells, bool [Q,K] -> [R,C], True where all cells are blocked."""
     return blocked if groups is None else _both(np.logical_and, blocked, *groups)
 
 
 def over_queries(view: HeadView, queries: Sequence[int], how: Literal["mean", "sum"] = "mean") -> HeadView:
-    """What some queries of a view look at together: one row, the mean or the sum of theirs (its weights go up to the
-    number of queries). queries: positions. Raises ValueError for no query, one that is not there, and another `how`."""
+    """Merge some queries of a view into one row, the mean or the sum of theirs (its weights go up to the number of
+    queries). queries: positions. Raises ValueError for no query, one that does not exist, and another `how`."""
     first, end = view.first, view.first + len(view.queries)
     some = sorted({one - first for one in whole_numbers("queries as positions", queries)})  # not shown
     if not some or not 0 <= some[0] <= some[-1] < end - first or how not in ("mean", "sum"):
@@ -226,8 +226,8 @@ def over_queries(view: HeadView, queries: Sequence[int], how: Literal["mean", "s
 
 
 class MergedBlocks:
-    """A layer's blocks of weights, a block of queries at a time, as blocks of merged ones: memory for a block and for
-    the group that it ends in."""
+    """A merger of a layer's blocks of weights, a block of queries at a time. Holds in memory one block and the group
+    that it ends in."""
 
     def __init__(self, groups: Groups | None, queries: int) -> None:
         self._groups, self._first = groups, 0
@@ -236,7 +236,7 @@ class MergedBlocks:
             self._ends = np.append(groups[0][1:], queries)
 
     def add(self, queries: slice, weights: Tensor) -> tuple[slice, Tensor]:
-        """weights [H, queries, K] -> the groups that are whole by now, and their weights [H, groups, C]."""
+        """Add weights [H, queries, K]; return the groups that are now complete, and their weights [H, groups, C]."""
         if self._groups is None:
             return queries, weights
         if not queries.start:

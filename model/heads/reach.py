@@ -1,8 +1,8 @@
-"""How far information travels through a stack of masked attentions: whom a token can have heard of after n layers.
+"""The reach of information through a stack of masked attentions: which tokens can affect a position after n layers.
 
-After one layer a token knows of the tokens that it may look at, in the next of those that these know of: a product of
-boolean masks. A window of W positions back reaches n·(W-1)+1 positions after n layers (Mistral 7B, arXiv:2310.06825,
-section 2, which rounds this to n·W). This is what the masks let through, not what a model makes of it.
+After one layer a position depends on the tokens that it may attend to, in the next on those that these depend on: a
+product of boolean masks. A window of W positions back reaches n·(W-1)+1 positions after n layers (Mistral 7B,
+arXiv:2310.06825, section 2, which rounds this to n·W). This is what the masks allow, not what a model makes of it.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from model.trace import Trace
 
 @dataclass(frozen=True)
 class PathStep:
-    """One step of a path: in `layer`, `query` attends to `key`, and takes over what that position knows by then."""
+    """One step of a path: in `layer`, `query` attends to `key`, and receives what that position depends on by then."""
 
     layer: int
     query: int
@@ -26,10 +26,10 @@ class PathStep:
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """How far one row's T positions reach in L layers. first: int16 [T,T], see `reach`. window: int64 [L,T], how many
-    keys a query may look at in each layer alone; seen: the same, how many it can know of after 1, 2, … L layers, itself
-    among them. blocked: of one layer, for each mask that is on in it, bool [T,T], True = no head may look, for this
-    mask."""
+    """The reach in one row of T positions over L layers. first: int16 [T,T], see `reach`. window: int64 [L,T], how many
+    keys a query may attend to in each layer alone; seen: int64 [L,T], how many can affect it after 1, 2, … L layers,
+    itself included. blocked: of one layer, for each mask that is on in it, bool [T,T], True = no head may attend, due
+    to this mask."""
 
     first: np.ndarray
     window: np.ndarray
@@ -38,9 +38,9 @@ class Reach:
 
 
 def reach(allowed: list[Tensor]) -> Tensor:
-    """allowed: a bool [T,T] for each layer, the first one first -> int16 [T,T]: the number of layers, 1 to L, after
-    which query q can know of key k; 0 where it never can. The residual stream carries a token's own state from layer to
-    layer, so each layer is its mask OR the identity. Raises ValueError for anything but boolean squares of one size."""
+    """Return after how many layers, 1 to L, key k can affect query q; 0 if never: int16 [T,T]. allowed: a bool [T,T]
+    for each layer, the first one first. The residual stream carries a token's own state from layer to layer, so each
+    layer is its mask OR the identity. Raises ValueError for anything but boolean squares of one size."""
     square = (max(allowed[0].shape, default=0),) * 2 if allowed else ()
     if not allowed or any((mask.dtype, mask.shape) != (torch.bool, square) for mask in allowed):
         found = [(mask.dtype, list(mask.shape)) for mask in allowed]
@@ -60,8 +60,8 @@ def reach(allowed: list[Tensor]) -> Tensor:
 
 
 def reach_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> Reach:
-    """Reach in one row of a run, were every layer of it under `masks`, each where they hold; and what shuts one layer.
-    Raises ValueError for a target that looks at its source."""
+    """Return the reach in one row of a run, if every layer were under `masks`, where they apply; and the cells blocked
+    in one layer. Raises ValueError for cross-attention."""
     layers = layer_masks(trace, row, masks)
     first = reach(layers)
     seen = [((first > 0) & (first <= n)).sum(-1) for n in range(1, len(layers) + 1)]
@@ -75,8 +75,8 @@ def reach_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> 
 
 
 def answers_known(trace: Trace, row: int, masks: MaskSpec) -> tuple[int, ...]:
-    """The real tokens of a row that the position which predicts them, the one before, can know of after all layers,
-    were every layer under `masks`; none under a causal mask."""
+    """Return the real tokens of a row that can affect the position which predicts them, the one before, after all
+    layers, if every layer were under `masks`; none under a causal mask."""
     layers = layer_masks(trace, row, masks)
     if not any(mask.triu(1).any() for mask in layers):
         return ()
@@ -85,15 +85,15 @@ def answers_known(trace: Trace, row: int, masks: MaskSpec) -> tuple[int, ...]:
 
 
 def ways_to(trace: Trace, row: int, masks: MaskSpec, tokens: tuple[int, ...]) -> dict[int, tuple[PathStep, ...]]:
-    """For each of these tokens `path` to it from the position that predicts it."""
+    """Return for each of these tokens a `path` to it from the position that predicts it."""
     layers = layer_masks(trace, row, masks)
     return {token: path(layers, token - 1, token) for token in tokens}
 
 
 def path(allowed: list[Tensor], query: int, key: int) -> tuple[PathStep, ...]:
-    """A path that brings `query` to know of `key` after as few layers as can be: its looks, the last one first.
-    allowed: as `reach` takes it. Raises ValueError where there is no path."""
-    holders = [torch.zeros(len(allowed[0]), dtype=torch.bool)]  # after n layers: who knows of key
+    """Return a path by which `key` affects `query` after as few layers as possible: its steps, the last one first.
+    allowed: as in `reach`. Raises ValueError if there is no path."""
+    holders = [torch.zeros(len(allowed[0]), dtype=torch.bool)]  # after n layers: which positions depend on key
     holders[0][key] = True
     for mask in allowed:
         holders.append(holders[-1] | (mask & holders[-1]).any(-1))
@@ -110,9 +110,9 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[PathStep, ...]:
 
 
 def layer_masks(trace: Trace, row: int, masks: MaskSpec) -> list[Tensor]:
-    """Each layer's mask, bool [Q,K], True = at least one head may attend: one is enough to pass information."""
+    """Return each layer's mask, bool [Q,K], True = at least one head may attend: one is enough to pass information."""
     heads = range(trace.num_heads)
-    kinds = {head in masks.heads: head for head in heads} if masks.heads else {True: 0}  # heads of a kind are alike
+    kinds = {head in masks.heads: head for head in heads} if masks.heads else {True: 0}  # one head of each kind
     return [
         torch.stack([trace.allowed(layer, row, masks, head=head) for head in kinds.values()]).any(0)
         for layer in range(trace.num_layers)

@@ -1,4 +1,4 @@
-"""All heads of one row of a run at a glance, in one pass over their weights: thumbnails, and shares of attention.
+"""A survey of all heads of one row of a run, in one pass over their weights: thumbnails, and shares of attention.
 
 Sizes: L layers, H heads, Q queries, K keys, S and S' the sides of a thumbnail.
 """
@@ -20,17 +20,17 @@ from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
 
-HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # across texts all but "first" are NaN
+HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # in cross-attention all but "first" are NaN
 SHARES = (*HEAD_PATTERNS, "future", "padding")
-MIN_TO_MARK = 3  # that a head needs to be marked with a pattern
+MIN_TO_MARK = 3  # queries that a pattern needs for heads to be marked with it
 
 
 class AttentionShares:
-    """Each head's shares of attention (0 to 1) by SHARES, gathered block by block: means over the row's real queries
-    that look at something and that a share asks about: of "previous" those from the third real token on, of all other
-    patterns from the second on, for one key alone is no choice; of "duplicate" and "induction" those whose token came
-    up before. "future" and "padding", on later tokens and on padding, do not overlap: padding that comes later counts
-    as padding."""
+    """Each head's shares of attention (0 to 1) by SHARES, collected block by block: means over the row's real queries
+    that have any weight and that a share counts: for "previous" those from the third real token on, for all other
+    patterns from the second on, since one key alone is no choice; for "duplicate" and "induction" those whose token
+    occurred before. "future" and "padding", on later tokens and on padding, do not overlap: padding that comes later
+    counts as padding."""
 
     def __init__(self, trace: Trace, row: int, masks: MaskSpec) -> None:
         queries, keys = trace.queries, trace.keys
@@ -39,7 +39,7 @@ class AttentionShares:
         self._across = queries is not keys
         on = {name for record in trace.layers for name in record.context.on(masks)}
         opened = any(KINDS[name].opens for name in on) or masks.drawn or masks.layers or masks.heads
-        self._never_later = masks.causal and not opened  # all later cells are exactly 0: nothing to add up
+        self._never_later = masks.causal and not opened  # all later cells are exactly 0: nothing to sum
         self._has_later = ["causal" in record.context.available for record in trace.layers]
         later = real.clone()
         if not self._across:
@@ -47,37 +47,38 @@ class AttentionShares:
         much_later = later.clone()
         much_later[begin : begin + 2] = False
         position, ids = torch.arange(len(later)), queries.distinct_ids(row)
-        self._ids = ids if trace.layers[0].context.is_long else None  # says who is a duplicate, block by block
+        self._ids = ids if trace.layers[0].context.is_long else None  # duplicates are found block by block
         repeats, follower = measures.repeats(ids), measures.followers(ids)
         self._cells = torch.stack([position - 1, position, follower], -1).clamp(min=0)  # [Q,3]
         same_before = measures.same_before(ids) & later[:, None] if self._ids is None else torch.zeros(0, 2)
-        self._pairs = same_before.nonzero()  # [P,2]: query, an earlier place of its token
+        self._pairs = same_before.nonzero()  # [P,2]: query, an earlier position of its token
         asked = [much_later, later, later, later & repeats, later & (follower >= 0), real, real]
         self._asked = torch.stack(asked).float()  # [M,Q]
         self._sums = torch.zeros(len(SHARES), trace.num_layers, trace.num_heads)
         self._counts = torch.zeros_like(self._sums)
 
     def add(self, layer: int, queries: slice, weights: Tensor) -> None:
-        """weights [H, queries, K] of a layer, on the CPU."""
+        """Add weights [H, queries, K] of a layer, on the CPU."""
         asked = self._asked[:, None, queries] * (weights.amax(-1) > 0)  # [M,H,queries]
         values = torch.cat([self._patterns(queries, weights), self._leak(layer, queries, weights)])
         self._sums[:, layer] += (values * asked).sum(-1)
         self._counts[:, layer] += asked.sum(-1)
 
     def rare(self) -> frozenset[str]:
-        """The patterns that fewer than MIN_TO_MARK queries of the row are asked about."""
+        """Return the patterns that count fewer than MIN_TO_MARK queries of the row."""
         counts = self._asked.sum(-1).tolist()
         return frozenset(name for name, count in zip(HEAD_PATTERNS, counts, strict=False) if count < MIN_TO_MARK)
 
     def means(self) -> dict[str, np.ndarray]:
-        """float32 [L,H] each; NaN where no query is asked about; "future" also where there is no later and earlier."""
+        """Return each share's mean, float32 [L,H]; NaN where no query counts; "future" also where tokens have no
+        order."""
         means = self._sums / self._counts
         if self._across:
             means[[place for place, name in enumerate(HEAD_PATTERNS) if name != "first"]] = torch.nan
         return dict(zip(SHARES, means.numpy(), strict=True))
 
     def _patterns(self, queries: slice, weights: Tensor) -> Tensor:
-        """[5,H,queries]"""
+        """Return the weights of the patterns, [5,H,queries]."""
         first = weights[..., self._first]
         if self._across:
             return first.expand(len(HEAD_PATTERNS), *first.shape)
@@ -92,12 +93,12 @@ class AttentionShares:
         return torch.stack([previous, first, itself, duplicate, induction])
 
     def _leak(self, layer: int, queries: slice, weights: Tensor) -> Tensor:
-        """[2,H,queries]"""
+        """Return the weights on later tokens and on padding, [2,H,queries]."""
         leak = weights.new_zeros(2, *weights.shape[:2])
         if not self._has_later[layer]:
             leak[0] = torch.nan
         elif not self._never_later:
-            begin = queries.start + 1  # columns before are later for none of them
+            begin = queries.start + 1  # columns before it are later for no query
             position = torch.arange(queries.start, queries.stop)[:, None]
             later = (torch.arange(begin, len(self._keep)) > position) & self._keep[begin:]
             leak[0] = (weights[..., begin:] * later).sum(-1)
@@ -106,16 +107,15 @@ class AttentionShares:
         return leak
 
 
-MAX_BYTES = 593_856  # most bytes of all thumbnails and shares: 12 × 12 heads, thumbnails of 64 × 64
+MAX_BYTES = 593_856  # of all thumbnails and shares: 12 × 12 heads, thumbnails of 64 × 64
 LARGEST, SMALLEST = 64, 4  # sides of a thumbnail
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """thumbnails: float32 [L,H,S,S'], the largest weight of each patch. blocked: bool [L, H or 1, S, S'], patches that
-    are blocked as a whole. shares: by SHARES, float32 [L,H], see AttentionShares. rare: those of too few queries to
-    mark a head with.
-    """
+    """The survey of one row. thumbnails: float32 [L,H,S,S'], the largest weight of each patch. blocked: bool [L, H or
+    1, S, S'], patches that are blocked as a whole. shares: by SHARES, float32 [L,H], see AttentionShares. rare:
+    patterns with too few queries to mark a head with."""
 
     thumbnails: np.ndarray
     blocked: np.ndarray
@@ -136,7 +136,7 @@ class Survey:
         return self.shares["padding"]
 
     def with_layer(self, layer: int, other: "Survey") -> "Survey":
-        """This survey, but for one layer, which is the other's."""
+        """Return this survey with one layer replaced by the other's."""
 
         def pick(own: np.ndarray, others: np.ndarray) -> np.ndarray:
             mixed, others = (some.copy() for some in np.broadcast_arrays(own, others))
@@ -148,15 +148,15 @@ class Survey:
 
 
 def thumbnail_size(layers: int, heads: int) -> int:
-    """The widest thumbnail, a byte a pixel, that MAX_BYTES allow when there are this many heads."""
+    """Return the largest side of a thumbnail, a byte a pixel, that MAX_BYTES allow for this many heads."""
     pixels = MAX_BYTES // (layers * heads) - 4 * len(SHARES)
     return max(min(LARGEST, int(max(pixels, 0) ** 0.5)), SMALLEST)
 
 
 @torch.inference_mode()
 def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None, by: By = "tokens") -> Survey:
-    """Every head of a row under the run's masks, or (same queries and keys) under others, a block of queries at a time.
-    by: what the thumbnails' tokens are merged into; the shares are always of tokens."""
+    """Survey every head of a row under the run's masks, or (same queries and keys) under others, a block of queries at
+    a time. by: what the thumbnails' tokens are merged into; the shares are always of tokens."""
     groups = merge_groups(trace, row, by)
     sides = None if groups is None else (len(groups[0]), len(groups[1]))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)
@@ -170,18 +170,18 @@ def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None, by: By = "
 
 
 def blocked_thumbnail(blocked: np.ndarray, tall: int, wide: int) -> np.ndarray:
-    """bool [Q,K] -> bool [tall,wide]: True where all of a patch is blocked. Patches as torch's adaptive pooling cuts
-    them: patch i of n over Q cells goes from floor(i·Q/n) to ceil((i+1)·Q/n)."""
+    """Reduce blocked cells, bool [Q,K] -> bool [tall,wide]: True where all of a patch is blocked. Patches as in torch's
+    adaptive pooling: patch i of n over Q cells goes from floor(i·Q/n) to ceil((i+1)·Q/n)."""
     rows = np.stack([blocked[begin:end].all(0) for begin, end in _edges(blocked.shape[0], tall)])
     return np.stack([rows[:, begin:end].all(1) for begin, end in _edges(blocked.shape[1], wide)], axis=1)
 
 
 def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | None, tall: int, wide: int) -> np.ndarray:
-    """[L, H or 1, tall, wide]; layers and heads under the same masks share the work."""
+    """Return the blocked patches, [L, H or 1, tall, wide]; layers and heads under the same masks share the work."""
     made: dict[bytes, np.ndarray] = {}
     spec = masks or trace.spec
     heads = range(trace.num_heads) if spec.heads else range(1)
-    kinds = {head in spec.heads: head for head in heads}  # heads of a kind are alike
+    kinds = {head in spec.heads: head for head in heads}  # one head of each kind
 
     def of_head(layer: int, head: int) -> np.ndarray:
         context = trace.layers[layer].context
@@ -208,8 +208,8 @@ def _edges(cells: int, parts: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class StepMeasures:
-    """loss: the mean over the row's tokens in nats, NaN where none is predicted. shares: by SHARES, float32
-    [L,H], 0 to 1, see AttentionShares."""
+    """The measures of a row of a run. loss: the mean over the row's tokens in nats, NaN where none is predicted.
+    shares: by SHARES, float32 [L,H], 0 to 1, see AttentionShares."""
 
     loss: float
     shares: dict[str, np.ndarray]
@@ -217,7 +217,7 @@ class StepMeasures:
 
 @torch.inference_mode()
 def step_measures(trace: Trace, row: int, masks: MaskSpec, predicts: bool) -> StepMeasures:
-    """The measures of a row of a run. predicts: whether its logits are of next tokens."""
+    """Measure a row of a run. predicts: whether its logits are of next tokens."""
     shares = AttentionShares(trace, row, masks)
     for layer, some, weights in trace.blocks(row, masks):
         shares.add(layer, some, weights.cpu())
@@ -227,7 +227,7 @@ def step_measures(trace: Trace, row: int, masks: MaskSpec, predicts: bool) -> St
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """thumbnails: float32 [L,H,S,S'], the largest change of a weight in each patch, without its sign.
+    """The changes of a run's weights. thumbnails: float32 [L,H,S,S'], the largest absolute change in each patch.
     largest: float32 [L,H], of each head, 0 to 1."""
 
     thumbnails: np.ndarray
@@ -236,8 +236,8 @@ class Changes:
 
 @torch.inference_mode()
 def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "tokens") -> Changes:
-    """Every weight of a row less those of the other run's row, a block of queries at a time. by: what is merged. Raises
-    ValueError for runs of other shapes or on other tokens."""
+    """Subtract the weights of a row of another run from a row's, a block of queries at a time. by: what tokens are
+    merged into. Raises ValueError for runs of other shapes or on other tokens."""
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
         words = N_(
@@ -266,7 +266,7 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
 
 
 def every_weight(trace: Trace, row: int) -> np.ndarray:
-    """float32 [L,H,Q,K]: all of them, which of a long text are many."""
+    """Return all weights, float32 [L,H,Q,K]: large for a long text."""
     blocks: list[list[torch.Tensor]] = [[] for _ in trace.layers]
     for layer, _, weights in trace.blocks(row):
         blocks[layer].append(weights.cpu())
@@ -274,9 +274,9 @@ def every_weight(trace: Trace, row: int) -> np.ndarray:
 
 
 def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndarray:
-    """What transformers gives as `attentions`, as float32 [L,H,Q,K] of a row: a tensor [B,H,Q,K] for each layer, or
-    from `generate` such a tuple for each step, whose queries follow each other; or an output that holds either. across:
-    whether the keys are another text, the same at each step. Raises ValueError for anything else."""
+    """Convert transformers' `attentions` to the weights of a row, float32 [L,H,Q,K]: from a tensor [B,H,Q,K] for each
+    layer, or from `generate` such a tuple for each step, whose queries follow each other; or from an output that holds
+    either. across: whether the keys are another text, the same at each step. Raises ValueError otherwise."""
     steps, generated = _steps(attentions)
     weights = []
     for step in steps:
@@ -295,8 +295,8 @@ def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndar
 
 
 def _steps(attentions: Any) -> tuple[Sequence[Sequence[Tensor | np.ndarray]], bool]:
-    """The tensors of each layer for each step of generate, or for the one step of a forward, and whether it is the
-    former."""
+    """Return the tensors of each layer for each step of generate, or for the one step of a forward pass, and whether
+    they are generate's."""
     found = getattr(attentions, "attentions", attentions)
     if found is attentions and getattr(attentions, "decoder_attentions", None) is not None:
         raise ValueError(
@@ -321,17 +321,17 @@ def _steps(attentions: Any) -> tuple[Sequence[Sequence[Tensor | np.ndarray]], bo
 
 
 def expect_weights(some: Sequence[Tensor]) -> None:
-    """Raises ValueError for weights that no softmax gives."""
+    """Raise ValueError for weights that no softmax gives."""
     if not all(bool(((part >= 0) & (part <= 1 + 1e-3)).all()) for part in some):
         raise ValueError("expected weights from 0 to 1, after the softmax, got others")  # not shown
 
 
 def _in_turn(steps: list[torch.Tensor], *, across: bool) -> torch.Tensor:
-    """Steps [L,H,Q,K], each with the queries that follow those before, as one [L,H,Q,K]. Keys that a step had not
-    have weight 0: later ones, and those that a sliding cache had dropped."""
+    """Join steps [L,H,Q,K], each with the queries that follow those before, as one [L,H,Q,K]. Keys that a step did not
+    have get weight 0: later ones, and those that a sliding cache had dropped."""
     whole = steps[-1]
     if len(steps) == 1 or (not across and whole.shape[2] > 1 and whole.shape[2] == whole.shape[3]):
-        return whole  # without a cache each step is the whole text again
+        return whole  # without a cache each step repeats the whole text
     total = sum(step.shape[2] for step in steps)
     keys = max(step.shape[3] for step in steps) if across else total
     result = torch.zeros(*whole.shape[:2], total, keys)
@@ -350,7 +350,7 @@ def _in_turn(steps: list[torch.Tensor], *, across: bool) -> torch.Tensor:
 
 
 def thumbnails(weights: np.ndarray) -> np.ndarray:
-    """float32 [L,H,Q,K] -> [L,H,S,S']: the largest weight of each patch."""
+    """Reduce weights, float32 [L,H,Q,K] -> [L,H,S,S']: the largest weight of each patch."""
     layers, heads, queries, keys = weights.shape
     size = thumbnail_size(layers, heads)
     return F.adaptive_max_pool2d(torch.from_numpy(weights), (min(queries, size), min(keys, size))).numpy()

@@ -1,6 +1,6 @@
-"""What lessons show of one head, as plain arrays: the vectors that a text goes through in it, from embedding to output,
-and one query's row over four keys, small enough for paper: in the precision that programs use, with what they add to
-blocked scores and what they do afterwards.
+"""What lessons show of one head, as plain arrays: the vectors of a text in it, from embedding to output, and one
+query's row over four keys, small enough for paper: in the precision that programs use, with what they add to blocked
+scores and what they do afterwards.
 
 Sizes: T positions, W width, D head width.
 """
@@ -20,13 +20,14 @@ from model.trace import Trace
 
 
 def embeddings(model: Model, trace: Trace, row: int) -> np.ndarray:
-    """What enters the first layer, float32 [T,W]: token plus position. Raises NotSupported where it is not known."""
+    """Return the first layer's input, float32 [T,W]: token plus position. Raises NotSupported if not available."""
     return _plain(model.residuals(trace.batch, trace.spec).streams[0][row])
 
 
 @dataclass(frozen=True, eq=False)
 class HeadVectors:
-    """q, k, v and output: float32 [T,D]. weights: float32 [T,T], blocked cells 0. blocked: bool [T,T]."""
+    """Vectors of one head. q, k, v, output: float32 [T,D]. weights: float32 [T,T], blocked cells 0. blocked: bool
+    [T,T]."""
 
     q: np.ndarray
     k: np.ndarray
@@ -37,7 +38,7 @@ class HeadVectors:
 
     @property
     def norms(self) -> np.ndarray:
-        """The length of each value, [T]."""
+        """The norm of each value, [T]."""
         return np.asarray(np.linalg.norm(self.v, axis=1))
 
 
@@ -51,8 +52,8 @@ def head_vectors(trace: Trace, row: int, layer: int, head: int) -> HeadVectors:
 
 @dataclass(frozen=True)
 class RunScores:
-    """loss: the mean nats of the tokens that a repetition foretells. previous, induction: of the head that has the
-    highest share of attention, 0 to 1, on the previous token, and on what followed the same token."""
+    """Scores of a run on a text with a repetition. loss: the mean nats of the tokens that it predicts. previous,
+    induction: the highest share of any head, 0 to 1, on the previous token, and on what followed the same token."""
 
     loss: float
     previous: float
@@ -60,10 +61,10 @@ class RunScores:
 
 
 def run_scores(trace: Trace, row: int) -> RunScores:
-    """Raises ValueError for a text in which no token follows an earlier copy of the one before it, three or more tokens
-    later. See measures.followers."""
+    """Compute the scores of a run. Raises ValueError for a text in which no token follows an earlier copy of the one
+    before it, three or more tokens later. See measures.followers."""
     ids = trace.batch.distinct_ids(row)
-    after = measures.followers(ids)[:-1]  # of each token but the last, what followed its earlier copy
+    after = measures.followers(ids)[:-1]  # for each token but the last, what followed its earlier copy
     foretold = (after >= 0) & (ids[after.clamp(min=0)] == ids[1:])
     if not foretold.any():
         raise ValueError(msg("expected a text in which a part occurs again three or more tokens later, as in abcabc"))
@@ -88,10 +89,10 @@ Then = Literal["", "multiply", "zero"]
 
 @dataclass(frozen=True)
 class FourTokens:
-    """query [FOUR_TOKENS_WIDTH]; keys and values, one each for FOUR_TOKENS. blocked: which of them the mask blocks.
-    add: what the mask adds to a blocked score, "" for nothing. then: what is done after the softmax: "multiply" by the
-    mask, or "zero" for a row without an allowed key. sink: a learned score that only the denominator has, as in
-    gpt_oss; None for none."""
+    """One query over FOUR_TOKENS. query [FOUR_TOKENS_WIDTH]; keys and values, one each for FOUR_TOKENS. blocked: which
+    of them the mask blocks. add: what the mask adds to a blocked score, "" for nothing. then: what follows the softmax:
+    "multiply" by the mask, or "zero" for a row without an allowed key. sink: a learned score that only the denominator
+    has, as in gpt_oss; None for none."""
 
     query: tuple[float, ...]
     keys: tuple[tuple[float, ...], ...]
@@ -105,8 +106,8 @@ class FourTokens:
 
 @dataclass(frozen=True, eq=False)
 class FourTokensSteps:
-    """float64 [4] each, of numbers in the precision asked for: raw q·k, scaled, added, masked, weights; output
-    [FOUR_TOKENS_WIDTH]. allowed: bool [4]."""
+    """The steps of a FourTokens row, float64 [4] each, from numbers in the requested precision: raw q·k, scaled, added,
+    masked, weights; output [FOUR_TOKENS_WIDTH]. allowed: bool [4]."""
 
     raw: np.ndarray
     scaled: np.ndarray
@@ -118,17 +119,17 @@ class FourTokensSteps:
 
     @property
     def total(self) -> float:
-        """The sum of the weights; NaN where one is."""
+        """The sum of the weights; NaN if one of them is."""
         return float(self.weights.sum())
 
 
 def four_token_steps(given: FourTokens) -> FourTokensSteps:
-    """Raises ValueError for other shapes and for numbers beyond MAX_NUMBER."""
+    """Compute the steps. Raises ValueError for other shapes and for numbers beyond MAX_NUMBER."""
     dtype, size = DTYPES[given.precision], len(FOUR_TOKENS)
     shapes = {"query": (FOUR_TOKENS_WIDTH,), "keys": (size, FOUR_TOKENS_WIDTH), "values": (size, FOUR_TOKENS_WIDTH)}
     for name, shape in shapes.items():
         numbers = np.array(getattr(given, name), np.float64)
-        if numbers.shape != shape or not (np.abs(numbers) <= MAX_NUMBER).all():  # NaN is not
+        if numbers.shape != shape or not (np.abs(numbers) <= MAX_NUMBER).all():  # rejects NaN too
             raise ValueError(
                 f"expected {name} {list(shape)} from −{MAX_NUMBER:g} to {MAX_NUMBER:g}, got another"  # not shown
             )

@@ -1,6 +1,5 @@
-"""One head of a run, its masks, its name, and its arithmetic step by step, as there are to draw of them: plain arrays,
-without torch. The steps of a row say again in numpy, in double precision, what attention.py computes; a test holds the
-two equal.
+"""One head of a run as plain arrays to draw, without torch: its weights, its masks, its name, and its arithmetic step
+by step. The steps of a row repeat in NumPy, in double precision, what attention.py computes; a test compares both.
 
 Sizes: Q queries, K keys, T positions, D head width.
 """
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
     from model.trace import Trace
 
 
-Span = tuple[int, int]  # a position, and that after the last one
-BLOCK_ROWS = 64  # queries at a time of a long text
-MAX_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
+Span = tuple[int, int]  # a position, and the one after the last
+BLOCK_ROWS = 64  # queries per block of a long text
+MAX_CELLS = 128  # per side: three pictures of it, with every mask, stay under 1.2 MB
 
 
 def blocked_by_any(blocked: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """bool of this shape, True where at least one of the masks, by name, blocks the cell."""
+    """Return bool of this shape, True where at least one of the masks, by name, blocks the cell."""
     return reduce(np.logical_or, blocked.values(), np.zeros(shape, bool))
 
 
@@ -40,8 +39,8 @@ class HeadView:
     weights: float32 [Q,K], 0 to 1, blocked cells 0. scaled: float32 [Q,K], the scores before masking.
     blocked: for each mask that is on, bool [Q,K], True = it blocks the cell.
     queries, keys: a label for each position. first, first_key: the positions of the first row and of the first column.
-    step: how many positions each row and column stands for; where that is more than one, size: how many positions
-    there are, of queries and of keys. whole: the view that this is of, or None.
+    step: how many positions each row and column stands for; if that is more than one, size: how many positions there
+    are, of queries and of keys. whole: the view that this is a part or reduction of, or None.
     available: the masks that it can have. group: how many heads share its keys and values, itself included.
     merged: rows and columns stand for words, sentences or several queries (model/heads/merging.py). layers: rows stand
     for layers.
@@ -63,11 +62,11 @@ class HeadView:
     layers: bool = False
 
     def any_blocked(self) -> np.ndarray:
-        """bool [Q,K], True where at least one mask blocks the cell."""
+        """Return bool [Q,K], True where at least one mask blocks the cell."""
         return blocked_by_any(self.blocked, self.weights.shape)
 
     def empty_rows(self) -> np.ndarray:
-        """bool [Q], True where every key of the whole view is blocked, also those that a part leaves out."""
+        """Return bool [Q], True where every key of the whole view is blocked, also those that a part leaves out."""
         if self.whole is None:
             return np.asarray(np.all(self.any_blocked(), axis=1))
         step, rows = self.step // self.whole.step, len(self.weights)
@@ -78,11 +77,11 @@ class HeadView:
 
 @dataclass(frozen=True, eq=False)
 class MaskView:
-    """The masks of one head over T positions, without what is drawn, and the drawing.
+    """The masks of one head over T positions, without hand-drawn strokes, and the strokes.
 
     blockers: for each mask that is on, bool [T,T], True = it blocks the cell, whatever opens it again.
-    openers: likewise the cells that a mask opens. place: int [T], a position's number among the row's real
-    tokens, -1 at padding. strokes: (kind, query, key, last query, last key), in those numbers.
+    openers: likewise the cells that a mask opens. place: int [T], a position's number among the row's real tokens, -1
+    at padding. strokes: (kind, query, key, last query, last key), in those numbers.
     labels: a token for each position.
     """
 
@@ -94,19 +93,19 @@ class MaskView:
 
 
 def head_name(layer: int, head: int | None = None) -> str:
-    """The name of a head, or of its layer: "L3 H2", "L3". layer: its number in the network, counted from 0."""
+    """Return the name of a head, or of its layer: "L3 H2", "L3". layer: its number in the network, from 0."""
     name = f"L{layer}"
     return name if head is None else f"{name} H{head}"
 
 
 def head_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int) -> HeadView:
-    """A head under the run's masks, or (same queries and keys) under others."""
+    """Return the view of a head under the run's masks, or (same queries and keys) under others."""
     return view_of(trace, row, layer, *trace.stages_and_masks(layer, head, row, masks))
 
 
 def mask_changes_cells(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int, name: str) -> bool:
-    """Whether the mask of this name, or "drawn", switched off in masks, or on if it is off and has no parameter,
-    changes a cell of the head that a real token of the row has: with another, or with padding where no mask blocks
+    """Whether toggling a mask by its name, or "drawn", changes a cell of the head. It is turned off if it is on in
+    masks, else on if it has no parameter. Only real queries count, with real keys, or with padding where no mask blocks
     that."""
     switched = masks.replace(**{name: getattr(OFF, name) if getattr(masks, name) else True})
     one, other = (trace.allowed(layer, row, some, head=head) for some in (masks, switched))
@@ -137,8 +136,8 @@ def head_part(
     columns: Span,
     most: int = MAX_CELLS,
 ) -> HeadView:
-    """A head's rows and columns, each from a position up to, without, another, with at most `most` of each: the largest
-    weight of each patch of step × step cells where there are more. Of a long text nothing takes Q × K numbers."""
+    """Return a part of a head: rows and columns, each (first, end), with at most `most` of each: the largest weight of
+    each patch of step × step cells if there are more. For a long text nothing takes Q × K numbers."""
     step = -(-max(rows[1] - rows[0], columns[1] - columns[0]) // most)
     block = max(BLOCK_ROWS // step, 1) * step
     size = tuple(-(-(end - begin) // step) for begin, end in (rows, columns))
@@ -151,7 +150,7 @@ def head_part(
         view = replace(view, queries=view.queries[some])
         part = coarser(cropped(view, (0, len(view.queries)), columns), step=step)
         here = slice(len(queries), len(queries) + len(part.queries))
-        weights[here], scaled[here] = part.weights, part.scaled  # not the block, or all of them were in memory
+        weights[here], scaled[here] = part.weights, part.scaled  # copied: keeping the block would keep all in memory
         for name, cells in part.blocked.items():
             blocked.setdefault(name, np.empty(size, bool))[here] = cells
         queries += part.queries
@@ -162,7 +161,7 @@ def head_part(
 
 
 def mask_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int) -> MaskView:
-    """The masks to draw on; of the attention of a text to itself."""
+    """Return the masks to draw strokes on; for self-attention only."""
     context = trace.layers[layer].context
     blockers, openers = (context.in_row(some, row) for some in context.undrawn(masks, head))
     keep = context.keep[row].cpu().numpy()
@@ -176,7 +175,7 @@ def mask_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int
 
 
 def cropped(view: HeadView, rows: Span, columns: Span) -> HeadView:
-    """A whole view's rows and columns, each from a position up to, without, another. The weights stay what they are."""
+    """Return a part of a whole view: rows and columns, each (first, end). The weights are unchanged."""
     if (rows, columns) == tuple((0, size) for size in view.weights.shape):
         return view
     part = slice(*rows), slice(*columns)
@@ -194,8 +193,8 @@ def cropped(view: HeadView, rows: Span, columns: Span) -> HeadView:
 
 
 def coarser(view: HeadView, most: int = MAX_CELLS, *, step: int = 0) -> HeadView:
-    """The view with at most `most` rows and columns: of each patch of step × step cells the largest weight, and
-    the largest score of those that are open. It is blocked only when all of its cells are: by every mask that blocks
+    """Reduce the view to at most `most` rows and columns: to the largest weight of each patch of step × step cells, and
+    the largest score of its allowed ones. A patch is blocked only if all of its cells are: by every mask that blocks
     some of them."""
     step = step or step_of(view, most)
     if step == 1:
@@ -217,7 +216,7 @@ def coarser(view: HeadView, most: int = MAX_CELLS, *, step: int = 0) -> HeadView
 
 
 def coarser_words(view: HeadView) -> str:
-    """In a sentence: how many cells one of `coarser` stands for; "" for one."""
+    """Return a sentence on how many positions a row and column of `coarser` stands for; "" for one."""
     step, count = step_of(view), max(view.weights.shape)
     if step == 1:
         return ""
@@ -226,18 +225,18 @@ def coarser_words(view: HeadView) -> str:
 
 
 def step_of(view: HeadView, most: int = MAX_CELLS) -> int:
-    """How many positions a row and column of `coarser` stands for."""
+    """Return how many positions a row and column of `coarser` stands for."""
     return int(-(-max(view.weights.shape) // most))
 
 
 def reduced(values: np.ndarray, step: int, reduce: np.ufunc, beyond: float) -> np.ndarray:
-    """[Q,K] -> [Q/step,K/step]: what the ufunc makes of each patch, the last ones filled up with `beyond`."""
-    by_rows = reduce.reduce(patches(values, step, beyond), axis=1)  # rows first: they lie side by side in memory
+    """Reduce each patch with the ufunc: [Q,K] -> [Q/step,K/step], the last ones filled up with `beyond`."""
+    by_rows = reduce.reduce(patches(values, step, beyond), axis=1)  # rows first: they are contiguous in memory
     return np.asarray(reduce.reduce(by_rows, axis=2))
 
 
 def patches(values: np.ndarray, step: int, beyond: float) -> np.ndarray:
-    """[Q,K] -> [Q/step, step, K/step, step], the last patches filled up with `beyond`."""
+    """Cut into patches: [Q,K] -> [Q/step, step, K/step, step], the last ones filled up with `beyond`."""
     rows, columns = (-size % step for size in values.shape)
     full = np.pad(values, ((0, rows), (0, columns)), constant_values=beyond) if rows or columns else values
     return full.reshape(full.shape[0] // step, step, full.shape[1] // step, step)
@@ -250,7 +249,7 @@ def _joined(labels: list[str], step: int) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Arithmetic:
-    """What one head of width d does to q·k. softcap None, bias and sink False where the architecture has none."""
+    """The arithmetic of one head of width d on q·k. softcap None, bias and sink False if the architecture has none."""
 
     scale: float
     width: int
@@ -259,7 +258,7 @@ class Arithmetic:
     sink: bool = False
 
     def formula(self) -> str:
-        """ "q·k / √64" or "q·k × 0.5", with the cap and the bias of those that have them."""
+        """Return the formula of a score, "q·k / √64" or "q·k × 0.5", with a cap and a bias if the head has them."""
         usual = np.isclose(self.scale, self.width**-0.5)
         scaled = f"q·k / √{self.width}" if usual else f"q·k × {self.scale:.6g}"
         if self.softcap is not None:
@@ -267,22 +266,23 @@ class Arithmetic:
         return scaled + (" + bias" if self.bias else "")
 
     def softmax(self) -> str:
-        """The formula in HTML by which scores become weights."""
+        """Return the formula, in HTML, that turns scores into weights."""
         power = "e<sup>score</sup>"
         return f"{power} / (Σ {power} + e<sup>sink</sup>)" if self.sink else f"{power} / Σ {power}"
 
 
 @dataclass(eq=False)
 class RowSteps:
-    """One query's row over K keys, from q·k on computed anew in double precision.
+    """One query's row over K keys, recomputed from q·k on in double precision.
 
     raw [K]: q·k. bias [K], or None. sink: a score that only the denominator has, or None. blocked: for each mask, bool
     [K]. values [K,D]. query, keys: labels; position: the query's.
 
-    Computed from them, [K] each: scaled, raw times the scale; capped, within the soft-cap; score, what the mask meets;
+    Computed from them, [K] each: scaled, raw times the scale; capped, within the soft-cap; score, before any mask;
     free, where neither a mask nor a bias of -inf blocks; exp, e^(score - top), 0 where blocked; weights, which sum to
     1, to less with a sink.
-    top: the largest score that is left, -inf where none is; total: the denominator, sink_exp the sink's part of it.
+    top: the largest unblocked score, or the sink if that is larger, -inf without either; total: the denominator,
+    sink_exp the sink's part of it.
     output [D]: the weighted sum of the values.
     """
 
@@ -311,15 +311,16 @@ class RowSteps:
         self.output = self.weights @ self.values.astype(np.float64)
 
     def heaviest(self, most: int) -> np.ndarray:
-        """The places of at most so many keys with the largest weights, in the order of the text; never a blocked one
-        where there are enough of others."""
+        """Return the positions of up to `most` keys with the largest weights, in the order of the text; blocked ones
+        only if there are not enough others."""
         order = np.lexsort((np.arange(len(self.raw)), -self.weights, ~self.free))
         return np.sort(order[:most])
 
 
 @dataclass(frozen=True, eq=False)
 class HeadSteps:
-    """raw: float32 [Q,K], q·k. values: [K,D], those of its key-value head. output: [Q,D]. row: the chosen query's."""
+    """One head's steps. raw: float32 [Q,K], q·k. values: [K,D], its key-value head's. output: [Q,D]. row: one
+    query's."""
 
     head: HeadView
     raw: np.ndarray
@@ -329,7 +330,7 @@ class HeadSteps:
 
 
 def head_steps(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int, query: int) -> HeadSteps:
-    """A head under the run's masks or others, and all numbers of its row `query`."""
+    """Return a head under the run's masks or others, and all steps of its row `query`."""
     record, (stages, blocked) = trace.layers[layer], trace.stages_and_masks(layer, head, row, masks)
     terms = record.terms_in(row, slice(head, head + 1), slice(query, query + 1))
     values = record.v[row, record.key_value_head(head)].float().cpu().numpy()

@@ -1,1 +1,1 @@
-"""What the Mask Lab computes: masks as code and files, and the value that blocks."""
+"""The computations of the Mask Lab: masks as code and files, and the values of blocked cells."""

@@ -1,6 +1,6 @@
-"""What is written into blocked cells, and in which precision: what each choice does to a head's weights. Code in the
-field writes -inf, the smallest finite number or a large negative one, in 16 bits as often as in 32, or multiplies the
-weights by the mask after the softmax. All of them are run here, as written, on one head's scores [Q,K] and its mask."""
+"""The values written into blocked cells, in each precision, and their effect on a head's weights. Code in the field
+writes -inf, the smallest finite number or a large negative one, in 16 bits as often as in 32, or multiplies the weights
+by the mask after the softmax. All of them are run here, as written, on one head's scores [Q,K] and its mask."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ TOKENS = ("the", "cat", "sat", "down")
 QUERIES = ((1.0, 0.0), (0.0, 2.0), (1.0, 1.0), (2.0, 0.0))
 KEYS = ((1.0, 0.0), (1.0, 2.0), (0.0, 1.0), (2.0, 1.0))
 VALUES = ((1.0, 0.0), (0.0, 1.0), (2.0, 2.0), (-1.0, 1.0))
-MAX_ENTRY = 9.0  # of a number, without its sign
+MAX_ENTRY = 9.0  # the largest absolute value of a number
 
 
 @dataclass(frozen=True, eq=False)
 class ByHand:
-    """raw, scaled, exp, weights: float64 [T,T], exp being e^score, 0 in blocked cells. sums: [T], of exp along a row.
-    output: [T,D]. allowed: bool [T,T]."""
+    """The steps of one small attention. raw, scaled, exp, weights: float64 [T,T], exp being e^score, 0 in blocked
+    cells. sums: [T], of exp along a row. output: [T,D]. allowed: bool [T,T]."""
 
     raw: np.ndarray
     scaled: np.ndarray
@@ -39,11 +39,12 @@ class ByHand:
 
 
 def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked: bool) -> ByHand:
-    """[T,D] each; masked: under the causal mask. Raises ValueError for other shapes and entries beyond ±MAX_ENTRY."""
+    """Compute the steps, from [T,D] each; masked: with the causal mask. Raises ValueError for other shapes and entries
+    beyond ±MAX_ENTRY."""
     given = {"queries": queries, "keys": keys, "values": values}
     expected = (len(TOKENS), len(QUERIES[0]))
     for name, numbers in given.items():
-        if numbers.shape != expected or not (np.abs(numbers) <= MAX_ENTRY).all():  # NaN is not
+        if numbers.shape != expected or not (np.abs(numbers) <= MAX_ENTRY).all():  # rejects NaN too
             table = f"{expected[0]} × {expected[1]} {name}"
             raise ValueError(f"expected {table} within ±{MAX_ENTRY:g}, got another")  # not shown: bounded
     q, k, v = (torch.tensor(np.asarray(numbers, np.float64)) for numbers in given.values())
@@ -64,8 +65,8 @@ Kind = Literal["NaN", "zero", "uniform", "other"]
 
 @dataclass(frozen=True)
 class RowFate:
-    """What a fully blocked row of K weights becomes: all NaN, all 0, all the same, or something else. total: their sum.
-    largest: the largest of them. Both NaN where the weights are."""
+    """The result for a fully blocked row of K weights: all NaN, all 0, all equal, or something else. total: their sum.
+    largest: the largest of them. Both NaN if the weights are."""
 
     kind: Kind
     total: float
@@ -74,10 +75,10 @@ class RowFate:
 
 @dataclass(frozen=True)
 class Damage:
-    """How far a way of masking is from the exact weights, over the rows that have a key to look at; NaN where there is
-    no such row or no blocked cell. blocked_largest: the largest weight on a blocked cell. blocked_total: the largest
-    sum of a row's weights on blocked cells. difference: the largest |weight - exact weight|. least_total, most_total:
-    of the rows' sums. nans: how many of these rows hold a NaN; the other numbers leave them out."""
+    """How far a way of masking is from the exact weights, over the rows that have an allowed key; NaN if there is no
+    such row or no blocked cell. blocked_largest: the largest weight on a blocked cell. blocked_total: the largest sum
+    of a row's weights on blocked cells. difference: the largest |weight - exact weight|. least_total, most_total: of
+    the rows' sums. nans: how many of these rows hold a NaN; the other numbers leave them out."""
 
     blocked_largest: float
     blocked_total: float
@@ -89,9 +90,9 @@ class Damage:
 
 @dataclass(frozen=True)
 class Result:
-    """One way of masking in one precision. name: the fill, or the order of mask and softmax. value: what is in the
-    blocked cells, None where nothing is written. overflow: why a number does not fit, where one does not; empty and
-    damage are then None."""
+    """The result of one way of masking in one precision. name: the fill, or the order of mask and softmax. value: what
+    is in the blocked cells, None if nothing is written. overflow: why a number does not fit, or None; with it, empty
+    and damage are None."""
 
     name: str
     dtype: str
@@ -103,10 +104,10 @@ class Result:
 
 @dataclass(frozen=True)
 class FillComparison:
-    """All ways of masking, on one head. rows: how many have a key to look at. blocked: how many of their cells are
-    blocked. empty_row: the first query whose row the reader's masks block as a whole, or None: then a copy of the last
-    row is blocked for the demonstration. keys: how many there are in it. has_sink: whether every row's denominator has
-    one more score. ours: what this program's own core makes of all that."""
+    """The results of all ways of masking on one head. rows: how many have an allowed key. blocked: how many of their
+    cells are blocked. empty_row: the first query whose row the user's masks block as a whole, or None: then a copy of
+    the last row is blocked for the demonstration. keys: how many there are in it. has_sink: whether every row's
+    denominator has one more score. ours: the result of this program's own core."""
 
     rows: int
     blocked: int
@@ -120,9 +121,9 @@ class FillComparison:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """Rows of scores, of which the last is blocked as a whole. allowed bool [R,K]; sink: None, or one more score of
+    """Rows of scores, the last of which is blocked as a whole. allowed bool [R,K]; sink: None, or one more score of
     each row's denominator, [R,1]. exact: the weights of all but the last row, float64 [R-1,K]. cast: for each precision
-    the scores [R,K] in it, and what is wrong where they do not fit."""
+    the scores [R,K] in it, and an error message if they do not fit."""
 
     allowed: Tensor
     sink: Tensor | None
@@ -131,16 +132,16 @@ class _Case:
 
 
 def on_a_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> FillComparison:
-    """`compare` on one head of a run, under its masks or others."""
+    """Run `compare` on one head of a run, under its masks or others."""
     stages, allowed = trace.stages(layer, head, row, masks), trace.allowed(layer, row, masks, head=head)
     sinks = trace.layers[layer].terms_in(row, slice(head, head + 1), slice(None)).sinks
     return compare(stages.scaled, allowed, None if sinks is None else sinks.reshape(-1, 1).cpu())
 
 
 def compare(scores: Tensor, allowed: Tensor, sink: Tensor | float | None = None) -> FillComparison:
-    """scores: one head's before masking, [Q,K], -inf in a cell that the network itself closed, all others finite;
-    allowed: bool [Q,K], True = may attend. sink: a score of the head's that is in every row's denominator alone, one or
-    each query's own [Q,1]. Raises ValueError for anything else."""
+    """Compare all ways of masking. scores: one head's before masking, [Q,K], -inf in a cell that the network itself
+    blocks, all others finite; allowed: bool [Q,K], True = may attend. sink: a score of the head's that only every row's
+    denominator has, one or each query's own [Q,1]. Raises ValueError for anything else."""
     if scores.ndim != 2 or not scores.numel() or scores.shape != allowed.shape or allowed.dtype != torch.bool:
         raise ValueError(
             f"expected scores [Q,K] and a boolean mask [Q,K], got {list(scores.shape)} and "  # not shown
@@ -184,7 +185,7 @@ def compare(scores: Tensor, allowed: Tensor, sink: Tensor | float | None = None)
 
 
 def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
-    """One way of masking: before the softmax by writing the value, or without one after it by multiplying."""
+    """Try one way of masking: write a value before the softmax, or, without a value, multiply after it."""
     scores, trouble = case.cast[dtype]
     if trouble is None and value is not None:
         try:
@@ -212,7 +213,7 @@ def _softmax(scores: Tensor, sink: Tensor | None) -> Tensor:
 
 
 def fate(row: Tensor) -> RowFate:
-    """What the weights [K] of a fully blocked row are, from the numbers."""
+    """Classify the weights [K] of a fully blocked row."""
     kind: Kind = "uniform" if float(row.min()) == float(row.max()) else "other"
     if not row.any():
         kind = "zero"
@@ -222,7 +223,7 @@ def fate(row: Tensor) -> RowFate:
 
 
 def _damage(weights: Tensor, case: _Case) -> Damage:
-    """weights: float64 [R-1,K]."""
+    """Compare weights, float64 [R-1,K], with the exact ones."""
     blocked, exact, totals = ~case.allowed[:-1], case.exact, weights.sum(-1)
     broken = totals.isnan()
     if broken.any():
@@ -243,8 +244,8 @@ def _largest(numbers: Tensor) -> float:
 
 
 SIZES = (3, 5, 8)  # queries, keys and a head's width
-EMPTY = 1  # the query that sees nothing
-# by name: the backend of scaled_dot_product_attention, None for plain PyTorch, and what its mask is
+EMPTY = 1  # the query without an allowed key
+# by name: the backend of scaled_dot_product_attention, None for plain PyTorch, and the form of its mask
 KERNELS: dict[str, tuple[SDPBackend | None, Literal["boolean", "-inf", "minimum"]]] = {
     N_("SDPA math, boolean mask"): (SDPBackend.MATH, "boolean"),
     N_("SDPA math, −∞ added"): (SDPBackend.MATH, "-inf"),
@@ -268,9 +269,8 @@ def _attended(name: str, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Te
 
 @torch.inference_mode()
 def empty_rows() -> dict[str, dict[str, str]]:
-    """What a query without an allowed key gets from each attention kernel of the installed torch, measured: by kernel
-    and dtype "NaN", "0", "uniform" (the mean of all values) or "other"; "" where the kernel refuses the mask or dtype.
-    """
+    """Measure what a query without an allowed key gets from each attention kernel of the installed torch: by kernel and
+    dtype "NaN", "0", "uniform" (the mean of all values) or "other"; "" if the kernel refuses the mask or dtype."""
     (queries, keys, width), generator = SIZES, torch.Generator().manual_seed(11)
     q, k, v = (torch.randn(1, 1, count, width, generator=generator) for count in (queries, keys, keys))
     allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool)

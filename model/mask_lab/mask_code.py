@@ -1,7 +1,7 @@
-"""A mask to take away as PyTorch code. (mask_files.py has it as NPY, MaskSpec as JSON.)
+"""Export of a mask as PyTorch code. (mask_files.py exports it as NPY, MaskSpec as JSON.)
 
-The code is made of numbers and of our own words. What a reader typed, the separator between documents, stands in it
-once, as the repr of a comment, which has no line ends. Sizes: T positions.
+The code consists of numbers and fixed words. What a user typed, the separator between documents, appears in it once, as
+a repr in a comment, which has no line ends. Sizes: T positions.
 """
 
 import textwrap
@@ -20,24 +20,24 @@ from model.trace import Trace
 
 Kind = Literal["scaled_dot_product_attention", "nn.MultiheadAttention", "flex_attention"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Step = tuple[str, str, str]  # "&" or "|", a condition on q_idx and k_idx, and what it is
+Step = tuple[str, str, str]  # "&" or "|", a condition on q_idx and k_idx, and its comment
 Drawn = tuple[str, int, int, int, int]  # a stroke's kind, first query, first key, last query, last key
 
-STROKES_AS_DRAWN = 12  # more of them are written as the fewest rectangles that we find
+STROKES_AS_DRAWN = 12  # more of them are written as the fewest rectangles found
 LINE = 84  # characters, as many as the page shows without scrolling
 
 
 def code_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, kind: str) -> str:
-    """`code` for the mask of one head of a run."""
+    """Return `code` for the mask of one head of a run."""
     record = trace.layers[layer]
     return code(kind, record.context, masks, row=row, head=head, width=record.q.shape[-1])
 
 
 def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: int = 0, width: int = 16) -> str:
-    """A program that builds the mask of one head and calls PyTorch's attention with it, on random numbers. It needs
-    torch and leaves behind `allowed`: bool [T,T], True = may attend, as Trace.allowed of that layer, row and head.
-    place: the attention of a text to itself. width: of a head. Raises ValueError for a kind that is not in KINDS and
-    for an attention whose queries are not its keys."""
+    """Return a program that builds the mask of one head and calls PyTorch's attention with it, on random numbers. It
+    needs torch and defines `allowed`: bool [T,T], True = may attend, as Trace.allowed of that layer, row and head.
+    place: the context of self-attention. width: of a head. Raises ValueError for a kind that is not in KINDS and for an
+    attention whose queries are not its keys."""
     if kind not in KINDS:
         raise ValueError(f"expected a kind of code out of {', '.join(KINDS)}, got {kind!r}")
     total, layer = place.keep.shape[-1], place.layer
@@ -48,7 +48,7 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
     steps = list(_kinds(place, spec, head, keep))
     if any(kind == "block" for kind, *_ in strokes):
         steps.append(("&", "drawn[q_idx, k_idx] != BLOCK", "drawn by hand: blocked"))
-    if any(kind == "open" for kind, *_ in strokes):  # the drawing has the last word
+    if any(kind == "open" for kind, *_ in strokes):  # the strokes override all masks
         steps.append(("|", "drawn[q_idx, k_idx] == OPEN", "drawn by hand: open, whatever blocks it"))
     tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
     first = [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k"]
@@ -72,7 +72,7 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
 
 
 def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Iterator[Step]:
-    """What blocks, then what opens again: the order of MaskContext.masks."""
+    """Yield the blocking kinds, then the opening ones: the order of MaskContext.masks."""
     kinds, (blockers, openings) = mask_kinds.KINDS, place.undrawn(spec, head)
     sides = ("q_idx", "k_idx") if keep.all() else ("position[q_idx]", "position[k_idx]")
     apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
@@ -85,7 +85,7 @@ def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Itera
 
 
 def _statements(steps: list[Step]) -> list[str]:
-    """One statement for each step, the same for whole tensors of indices and for flex_attention's single ones."""
+    """Return one statement for each step, valid for whole tensors of indices and for flex_attention's single ones."""
     if not steps or steps[0][0] == "|":
         steps = [("&", "k_idx >= 0", "no mask blocks anything"), *steps]
     lines = []
@@ -93,7 +93,7 @@ def _statements(steps: list[Step]) -> list[str]:
         whole = condition if condition in ("keep[k_idx]", "keep[q_idx]") else f"({condition})"
         statement = f"allowed = allowed {sign} {whole}" if number else f"allowed = {condition}"
         together = f"{statement}  # {what}"
-        if len(together) + 4 <= LINE:  # 4: within a function
+        if len(together) + 4 <= LINE:  # 4: the indent within a function
             lines.append(together)
         else:
             lines += [f"# {what}", *_wrapped(statement, width=LINE - 4).splitlines()]
@@ -101,7 +101,7 @@ def _statements(steps: list[Step]) -> list[str]:
 
 
 def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[Drawn], conditions: str) -> Iterator[str]:
-    """Lines of code that define the tensors named in the conditions."""
+    """Yield lines of code that define the tensors named in the conditions."""
     keep = place.keep[row].cpu()
     drawn = "drawn" in conditions
     if any(name in conditions for name in ("keep", "position")) or (drawn and not keep.all()):
@@ -119,16 +119,16 @@ def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[Drawn
 
 
 def _assigned(name: str, values: list[int] | list[bool]) -> str:
-    """A tensor of these values, written as runs of equal ones."""
+    """Return code for a tensor of these values, written as runs of equal ones."""
     runs = [(value, len(list(some))) for value, some in groupby(values)]
     each, lengths = [value for value, _ in runs], [length for _, length in runs]
-    counted = str(each) == str(list(range(len(each))))  # [False, True] equals [0, 1], but is no count
+    counted = str(each) == str(list(range(len(each))))  # as text, since [False, True] equals [0, 1]
     first = f"torch.arange({len(each)})" if counted else f"torch.tensor({each})"
     return _wrapped(f"{name} = {first}.repeat_interleave(torch.tensor({lengths}))")
 
 
 def _wrapped(text: str, indent: str = "", width: int = LINE) -> str:
-    """Broken at spaces, all of which are within brackets."""
+    """Wrap code at spaces, all of which are within brackets."""
     return textwrap.fill(text, width, initial_indent=indent, subsequent_indent="    ", break_long_words=False,
                          break_on_hyphens=False)  # fmt: skip
 
@@ -137,7 +137,7 @@ def _wrapped(text: str, indent: str = "", width: int = LINE) -> str:
 
 
 def _strokes(ruling: MaskSpec, real: int) -> list[Drawn]:
-    """On so many real tokens: (kind, first query, first key, last query, last key); [] where nothing is drawn."""
+    """Return strokes on `real` tokens, (kind, first query, first key, last query, last key); [] without effect."""
     blocked, opened = (
         some[0, 0].numpy() for some in masks.drawn(ruling.drawn, torch.arange(real)[None], slice(0, real))
     )
@@ -156,7 +156,7 @@ def _strokes(ruling: MaskSpec, real: int) -> list[Drawn]:
 
 
 def _drawing(strokes: list[Drawn], *, padded: bool) -> Iterator[str]:
-    """drawn: uint8 [T,T]. Its loops end in a blank line, so that they can be pasted at a prompt."""
+    """Yield code for drawn: uint8 [T,T]. Its loops end in a blank line, so that they can be pasted at a prompt."""
     canvas, size = ("canvas", "int(keep.sum())") if padded else ("drawn", "T")
     yield "ERASE, BLOCK, OPEN = 0, 1, 2"
     yield "# kind, first query, first key, last query, last key; the last on a cell counts"
@@ -217,7 +217,7 @@ output = flex_attention(q, k, v, block_mask=block_mask)
 
 
 def _nothing_to_attend_to(kind: str, allowed: Tensor) -> Iterator[str]:
-    """What PyTorch makes of rows without a key, where there are any."""
+    """Yield a comment on what PyTorch gives for rows without a key, if there are any."""
     blocked = (~allowed.any(1)).nonzero()[:, 0].tolist()
     if not blocked:
         return

@@ -1,5 +1,5 @@
-"""A mask as an NPY file, and back: a matrix becomes rectangles that are drawn; and one written by somebody else, read
-from an array, a printed tensor or an NPY file. Sizes: T positions, R real tokens."""
+"""Masks as NPY files, and back: a matrix becomes rectangles of a drawing; and masks from other programs, read from an
+array, a printed tensor or an NPY file. Sizes: T positions, R real tokens."""
 
 import io
 import json
@@ -23,7 +23,7 @@ from model.trace import Trace
 Rectangle = tuple[int, int, int, int]  # first query, first key, last query, last key, the last ones included
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError, tokenize.TokenError)
-PICKLED = b"\x80"  # how a pickle of any protocol since 2 begins
+PICKLED = b"\x80"  # the first byte of a pickle of any protocol since 2
 DAMAGED = N_("expected an NPY file, got one that cannot be read: save it again with numpy.save")
 NO_NUMBERS = N_("expected an array of numbers or booleans, got {got}")
 OF_OBJECTS = msg(
@@ -32,20 +32,20 @@ OF_OBJECTS = msg(
 
 
 def npy_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> bytes:
-    """The mask of one head of a run as to_npy writes it."""
+    """Return the mask of one head of a run as to_npy writes it."""
     return to_npy(trace.allowed(layer, row, masks, head=head))
 
 
 def to_npy(allowed: Tensor) -> bytes:
-    """bool [Q,K] as an NPY file, for numpy.load(file, allow_pickle=False)."""
+    """Return bool [Q,K] as an NPY file, for numpy.load(file, allow_pickle=False)."""
     file = io.BytesIO()
     np.save(file, allowed.cpu().numpy().astype(bool), allow_pickle=False)
     return file.getvalue()
 
 
 def read_npy(data: bytes) -> np.ndarray:
-    """The bool matrix in an NPY file, True = may attend. Nothing is unpickled; no memory is taken on a header's word.
-    Raises ValueError, saying what was expected, for everything else."""
+    """Read the bool matrix in an NPY file, True = may attend. Nothing is unpickled; no memory is allocated for a header
+    alone. Raises ValueError, saying what was expected, for everything else."""
     if len(data) > MAX_BYTES:
         raise ValueError(msg("expected an NPY file of at most {most:,} bytes, got {size:,}: cut the mask to fewer "
                              "tokens, or save it as JSON", most=MAX_BYTES, size=len(data)))  # fmt: skip
@@ -78,10 +78,10 @@ def read_npy(data: bytes) -> np.ndarray:
 
 
 def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
-    """All masks off, and drawn strokes that block exactly the cells that are False. cells: bool, over the T positions
-    of keep or over its R real tokens alone. Padding cannot be drawn on: over the real tokens alone it stays masked;
-    over all positions it gets the padding mask that differs least from the cells (see `differing`). Raises ValueError
-    for another shape, or more rectangles than a drawing may have."""
+    """Convert a mask to a spec: all masks off, and strokes that block exactly the cells that are False. cells: bool,
+    over the T positions of keep or over its R real tokens alone. Padding cannot be drawn on: over the real tokens alone
+    it stays masked; over all positions it gets the padding mask that differs least from the cells (see `differing`).
+    Raises ValueError for another shape, or more rectangles than a drawing may have."""
     total, real = len(keep), int(keep.sum())
     if cells.shape[0] != cells.shape[1]:
         raise ValueError(msg("expected a square mask, as many queries as keys, got {shape}: save the mask of a text's "
@@ -111,12 +111,12 @@ def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
 
 
 def differing(spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> int:
-    """How many of the cells, bool [T,T], are not as spec has them on a row with these real tokens, keep bool [T]."""
+    """Return how many cells, bool [T,T], differ from spec's on a row with these real tokens, keep bool [T]."""
     return int((MaskContext(keep[None].cpu(), len(keep), 1).allowed_in_row(spec, 0).numpy() != cells).sum())
 
 
 def rectangles(cells: np.ndarray) -> list[Rectangle]:
-    """Rectangles that cover exactly the cells that are True: runs along a row, merged where rows below repeat them."""
+    """Return rectangles that cover exactly the True cells: runs along a row, merged where rows below repeat them."""
     edge = np.diff(np.pad(cells.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     found: list[Rectangle] = []
     open_runs: dict[tuple[int, int], int] = {}  # a run's first and last key -> the row that it began in
@@ -129,12 +129,12 @@ def rectangles(cells: np.ndarray) -> list[Rectangle]:
 
 
 def runs_of(edge: np.ndarray) -> list[tuple[int, int]]:
-    """The first and the last place of each run, from where it begins (1) and where it is over (-1)."""
+    """Return the first and the last index of each run, from where it begins (1) and where it is over (-1)."""
     return list(zip((edge == 1).nonzero()[0].tolist(), ((edge == -1).nonzero()[0] - 1).tolist(), strict=True))
 
 
 def strokes_of_rows(allowed: np.ndarray, wrong: np.ndarray) -> Iterator[list[Any]]:
-    """A stroke for each run of wrong cells in a row, bool [Q,K], that are all blocked, or all allowed."""
+    """Yield a stroke for each run of wrong cells in a row, bool [Q,K], that are all blocked, or all allowed."""
     for query in np.flatnonzero(wrong.any(axis=1)).tolist():
         keys = np.flatnonzero(wrong[query])
         state = allowed[query, keys]
@@ -143,7 +143,7 @@ def strokes_of_rows(allowed: np.ndarray, wrong: np.ndarray) -> Iterator[list[Any
 
 
 def _no_npy(data: bytes) -> str:
-    """What is wrong with a file that does not begin as one."""
+    """Return what is wrong with a file that does not begin as an NPY file."""
     if not data:
         return msg("expected an NPY file, got an empty one: save it again with numpy.save")
     if data.startswith(b"PK"):
@@ -158,24 +158,24 @@ def _by(*sizes: Any) -> str:
     return " × ".join(f"{size:,}" for size in sizes)
 
 
-# Masks written by somebody else
+# Masks from other programs
 
 
-MAX_TOKENS = 1_024  # of each side
+MAX_TOKENS = 1_024  # per side
 MAX_CELLS = 16 * MAX_TOKENS**2  # of a batch
 MAX_PRINTED = 16 * MAX_TOKENS**2  # characters of a printed tensor: "-3.4028e+38, " of each cell, and what is between
 MAX_WORDS = 2 * MAX_TOKENS**2  # its cells and brackets
 WORD = re.compile(r"[\[\]]|[-+]?(?:inf|nan|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+)|true|false", re.IGNORECASE)
-AFTER = re.compile(r"\]\s*,?\s*(?:dtype|device|grad_fn|requires_grad)\s*=")  # what a printed tensor says of itself
+AFTER = re.compile(r"\]\s*,?\s*(?:dtype|device|grad_fn|requires_grad)\s*=")  # attributes printed after a tensor
 SHAPE = re.compile(r"\bSize\(\[[^][]*\]\)")  # printed above a tensor
-DIGITS = re.compile(r"\s*(?:[01]+\s+)*[01]+\s*")  # rows without anything between their cells
+DIGITS = re.compile(r"\s*(?:[01]+\s+)*[01]+\s*")  # rows without separators between cells
 RAGGED = N_("expected rows of equal length")
-LARGE = -1_000.0  # what is added to a blocked score is at most this: −10,000 of BERT, a dtype's minimum, −∞
+LARGE = -1_000.0  # an additive mask's blocked cells have at most this: −10,000 of BERT, a dtype's minimum, −∞
 
 
 def read_mask(given: Any) -> tuple[np.ndarray, bool]:
-    """bool [Q,K], the first mask of a batch, and whether others of the batch differ from it. given: as name_mask takes
-    it. Raises ValueError, saying what was expected, for anything else."""
+    """Return bool [Q,K], the first mask of a batch, and whether others of the batch differ from it. given: as name_mask
+    takes it. Raises ValueError, saying what was expected, for anything else."""
     array = _array(given)
     if 0 in array.shape:
         raise ValueError(msg("expected a mask with cells in it, got none"))
@@ -226,19 +226,19 @@ def _array(given: Any) -> np.ndarray:
 
 
 def _printed(text: str) -> np.ndarray:
-    """A tensor as PyTorch or NumPy prints it, or bare rows of numbers."""
+    """Parse a tensor as PyTorch or NumPy prints it, or bare rows of numbers."""
     if len(text) > MAX_PRINTED:
         raise ValueError(msg("expected at most {most:,} characters", most=MAX_PRINTED))
     if "..." in text or "…" in text:
         words = N_('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
         raise ValueError(msg(words))
-    # no run of spaces or of empty lines, which would take the patterns below quadratic time
+    # drop runs of spaces and empty lines, which would take the patterns below quadratic time
     text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
     text = SHAPE.sub("", text).replace("−", "-").replace("∞", "inf")
     end = AFTER.search(text)
     text = text[: end.start() + 1] if end else text
     if "[" not in text:
-        digits = len(text) <= 2 * MAX_WORDS and DIGITS.fullmatch(text) is not None  # of more it takes a gigabyte
+        digits = len(text) <= 2 * MAX_WORDS and DIGITS.fullmatch(text) is not None  # more would take a gigabyte
         lines = [" ".join(line.replace(" ", "")) if digits else line for line in text.splitlines()]
         rows = [f"[{line}]" for line in lines]
         text = "".join(rows) if len(rows) == 1 else f"[{''.join(rows)}]"
@@ -268,7 +268,8 @@ def _value(word: str) -> bool | int | float:
 
 
 def _allowed(array: np.ndarray) -> np.ndarray:
-    """True = may attend. Zeros alone block everything as whole numbers, and nothing as what is added to scores."""
+    """Return bool, True = may attend. Zeros alone block everything as integers, and nothing as floats added to
+    scores."""
     if array.dtype.kind == "b":
         return array
     values = np.unique(array)
@@ -278,5 +279,5 @@ def _allowed(array: np.ndarray) -> np.ndarray:
     if np.isin(values[values > LARGE], (0,)).all() and not np.isnan(values).any():
         return zero
     strange = [value for value in values if not (value <= LARGE or value in (0, 1)) or np.isnan(value)][:1]
-    got = ", ".join(f"{value:.4g}" for value in strange or values[[0, -1]])  # of both kinds
+    got = ", ".join(f"{value:.4g}" for value in strange or values[[0, -1]])  # or one of each kind
     raise ValueError(msg("expected 0 and 1, True and False, or 0 and −∞, got {value}", value=got))

@@ -1,4 +1,4 @@
-"""Which kinds of masks a mask written by somebody else is made of, and what its author may have meant.
+"""Recognition of the kinds that a given mask is composed of, and of the mistake that its author may have made.
 
 Sizes: Q queries, K keys, Q <= K: the queries are the last Q of the K positions, as in one call with a cache.
 """
@@ -20,8 +20,8 @@ from model.spec import MAX_STROKES
 
 MAX_VALUES = 24  # of a kind's parameter, tried on one mask
 MAX_KINDS = 4  # in the nearest mask
-MAX_ROWS = 48  # looked at to find the nearest kinds
-CLEARLY = 4  # times fewer cells differ where a mistake is named beside further differences
+MAX_ROWS = 48  # compared to find the nearest kinds
+CLEARLY = 4  # a mistake that leaves further differences is named if this many times fewer cells differ with it
 MAX_LISTED = 5  # rows, cells or documents in a sentence
 
 OF_A_BATCH = N_(
@@ -35,12 +35,12 @@ Kinds = tuple[tuple[str, Any], ...]  # each kind with its parameter, or True
 
 @dataclass(frozen=True, eq=False)
 class NamedMask:
-    """allowed: bool [Q,K], the mask, True = may attend. kinds: those it is made of, or the nearest ones.
-    masks: a dict for `run(masks=…)` that gives a text of K tokens (without padding) exactly this mask, within the masks
-    of a model's own (a window of Mistral's), what no kind gives as strokes; None where Q < K and kinds alone do not
-    give it, or where it takes too many strokes.
-    differs: int [N,2], the cells (query, key) that differ from the nearest kinds. sentence: all of it in words.
-    """
+    """A mask and the kinds it is composed of. allowed: bool [Q,K], the mask, True = may attend. kinds: exact, or the
+    nearest.
+    masks: a dict for `run(masks=…)` that gives a text of K tokens (without padding) exactly this mask, within a model's
+    native masks (Mistral's window), with strokes for what no kind gives; None if Q < K and kinds alone do not give it,
+    or if it takes too many strokes.
+    differs: int [N,2], the cells (query, key) that differ from the nearest kinds. sentence: all of it in words."""
 
     allowed: np.ndarray = field(repr=False)
     kinds: dict[str, Any]
@@ -56,10 +56,9 @@ class NamedMask:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a mask may be meant as. kinds: what it is made of. parts: of documents, how many tokens each has. padding:
-    how many keys at one end nobody sees, negative at the beginning. within: the kind that blocks opened cells too.
-    cells: how many are something else. fault: what is wrong with it then, as a sentence.
-    """
+    """A reading of what a mask may be meant as. kinds: what it is composed of. parts: of documents, how many tokens
+    each has. padding: how many keys at one end no query sees, negative at the beginning. within: the kind that blocks
+    opened cells too. cells: how many differ. fault: the mistake that then explains it, as a sentence."""
 
     kinds: Kinds
     parts: tuple[int, ...] = ()
@@ -70,9 +69,9 @@ class Reading:
 
 
 def name_mask(given: Any) -> NamedMask:
-    """Name a mask. given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY file: 0 and 1
-    or booleans with True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Of a batch, the
-    first mask. Raises ValueError, saying what was expected, for anything else."""
+    """Name the kinds of a mask. given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY
+    file: 0 and 1 or booleans with True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Of
+    a batch, the first mask. Raises ValueError, saying what was expected, for anything else."""
     allowed, others_differ = read_mask(given)
     reading = _read(allowed)
     differs = np.argwhere(allowed != _meant(reading, allowed))
@@ -83,17 +82,17 @@ def name_mask(given: Any) -> NamedMask:
 
 
 def positions(queries: int, keys: int, shift: int = 0, /) -> np.ndarray:
-    """int64 [Q]: where the last `queries` of so many keys stand, moved by `shift`."""
+    """Return the positions of the last `queries` of `keys` positions, moved by `shift`: int64 [Q]."""
     return np.arange(keys - queries + shift, keys + shift)
 
 
 def expected(kinds: Kinds, at: np.ndarray, keys: int) -> np.ndarray:
-    """bool [Q,K]: what these kinds allow to queries at these positions."""
+    """Return what these kinds allow to queries at these positions: bool [Q,K]."""
     return _together(kinds, {one: _kind(one, at, keys) for one in kinds}, (len(at), keys))
 
 
 def _together(kinds: Kinds, masks: Masks, shape: tuple[int, int]) -> np.ndarray:
-    """bool [Q,K]: what blocks, then what opens."""
+    """Combine masks: those that block, then those that open: bool [Q,K]."""
     allowed = np.ones(shape, bool)
     for one in sorted(kinds, key=lambda kind: KINDS[kind[0]].opens):
         allowed = allowed | masks[one] if KINDS[one[0]].opens else allowed & masks[one]
@@ -101,7 +100,7 @@ def _together(kinds: Kinds, masks: Masks, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _kind(one: tuple[str, Any], at: np.ndarray, keys: int) -> np.ndarray:
-    """bool [Q,K]: what one kind allows, or opens."""
+    """Return what one kind allows, or opens: bool [Q,K]."""
     kind = KINDS[one[0]]
     query, key = torch.from_numpy(at)[None, None, :, None], torch.arange(keys)[None, None, None]
     mask = kind.cells(Cells(query, key, query, key, keys + int(abs(at[-1] - keys + 1))), one[1])
@@ -114,7 +113,7 @@ def _kind(one: tuple[str, Any], at: np.ndarray, keys: int) -> np.ndarray:
 
 
 def _read(allowed: np.ndarray) -> Reading:
-    """The simplest reading that fits, else the nearest one."""
+    """Return the simplest reading that fits, else the nearest one."""
     if not allowed.any():
         return Reading((), cells=allowed.size)
     plain = _exact(allowed) or _opened_within(allowed) or _documents(allowed) or _padded(allowed)
@@ -145,7 +144,7 @@ def _of_a_batch(allowed: np.ndarray) -> bool:
 
 
 def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
-    """What the author may have done: the mask to be read instead, how far its queries are moved, and a sentence."""
+    """Yield the author's possible mistakes: the mask to read instead, the shift of its queries, and a sentence."""
     queries, keys = allowed.shape
     if queries == keys:
         yield allowed.T, 0, msg("It is transposed: its rows are keys and its columns queries.")
@@ -161,9 +160,9 @@ def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
 
 
 def _exact(allowed: np.ndarray, shift: int = 0, within: np.ndarray | bool = True) -> Reading | None:
-    """The kinds that give just this mask inside of `within`, with as few as can be that open cells."""
+    """Return the kinds that give exactly this mask inside of `within`, with as few opening kinds as possible."""
     some, all_rows = _some_rows(len(allowed)), np.arange(len(allowed))
-    found = _exact_in_rows(some, allowed, shift, within)  # most of what fits nowhere is told by some rows
+    found = _exact_in_rows(some, allowed, shift, within)  # some rows rule out most of what does not fit
     return found if not found or len(some) == len(allowed) else _exact_in_rows(all_rows, allowed, shift, within)
 
 
@@ -191,8 +190,8 @@ def _exact_in_rows(rows: np.ndarray, whole: np.ndarray, shift: int, within: np.n
 def _needed(
     allowed: np.ndarray, blocking: Masks, opening: Masks, within: np.ndarray | bool, order: tuple[int, int]
 ) -> Kinds | None:
-    """The kinds that are needed to make the mask, of all that agree with it, each the smallest; None if all together do
-    not make it, or if two of one kind remain. order: in which kinds and sizes are tried to be left out, 1 or -1."""
+    """Return the kinds needed to make the mask, of all that agree with it, each the smallest; None if all together do
+    not make it, or if two of one kind remain. order: the order, 1 or -1, in which kinds and sizes are tried to omit."""
 
     def fits(some: list[tuple[str, Any]]) -> bool:
         free = np.logical_and.reduce([blocking[one] for one in some if one in blocking] or [np.ones_like(allowed)])
@@ -215,7 +214,7 @@ def _needed(
 
 
 def _opened_within(allowed: np.ndarray) -> Reading | None:
-    """A mask whose opened cells stay under a kind without parameter: sinks under the causal mask, say."""
+    """Read a mask whose opened cells stay under a kind without parameter: sinks under the causal mask, for example."""
     for one in [one for one in _candidates(allowed) if one[1] is True]:
         mask = _kind(one, positions(*allowed.shape), allowed.shape[1])
         if not (allowed & ~mask).any():
@@ -226,8 +225,8 @@ def _opened_within(allowed: np.ndarray) -> Reading | None:
 
 
 def _nearest(allowed: np.ndarray, shift: int = 0) -> Reading:
-    """The kinds that leave the fewest different cells, found by adding one after another, from each kind on; from some
-    of the rows where there are many."""
+    """Return the kinds that leave the fewest different cells, found by adding one after another, starting from each
+    kind; from some of the rows if there are many."""
     queries, keys = allowed.shape
     at = positions(queries, keys, shift)
     rows = _some_rows(queries)
@@ -257,7 +256,7 @@ def _some_rows(count: int) -> np.ndarray:
 
 
 def _candidates(allowed: np.ndarray) -> Iterator[tuple[str, Any]]:
-    """Kinds that a reader can choose, with the parameters that the mask suggests."""
+    """Yield the kinds that a user can choose, with the parameters that the mask suggests."""
     sizes = _sizes(allowed)
     for name in ON_TEXT:
         if KINDS[name].first is None:
@@ -267,8 +266,8 @@ def _candidates(allowed: np.ndarray) -> Iterator[tuple[str, Any]]:
 
 
 def _sizes(allowed: np.ndarray) -> list[int]:
-    """Lengths that stand out in a mask: of runs of allowed keys, from their ends to the query, and of the gaps between
-    allowed keys. The commonest, and a few small ones."""
+    """Return lengths that stand out in a mask: of runs of allowed keys, from their ends to the query, and of the gaps
+    between allowed keys. The most common, and a few small ones."""
     queries, keys = allowed.shape
     found: Counter[int] = Counter()
     firsts: Counter[int] = Counter()  # of the first run: a prefix shows in few rows
@@ -280,7 +279,7 @@ def _sizes(allowed: np.ndarray) -> list[int]:
         begins = seen[np.diff(seen, prepend=-2) > 1]
         ends = seen[np.diff(seen, append=keys + 1) > 1]
         lengths = [*(ends - begins + 1)[:2], ends[-1] - position + 1, ends[0] + 1, ends[-1] + 1]
-        lengths += [*(position - begins[:3] + 1), *(position - begins[-2:] + 1)]  # of a strided window the first ones
+        lengths += [*(position - begins[:3] + 1), *(position - begins[-2:] + 1)]  # the first ones show a strided window
         firsts[int(ends[0] - begins[0]) + 1] += 1
         ahead = max(ahead, int(ends[-1]) - position + 1)
         found.update({int(length) for length in lengths} | set(np.diff(seen)[:3].tolist()))
@@ -290,11 +289,11 @@ def _sizes(allowed: np.ndarray) -> list[int]:
 
 
 def _documents(allowed: np.ndarray) -> Reading | None:
-    """A square mask none of whose tokens sees across certain borders, and which is a known one between them."""
+    """Read a square mask none of whose tokens sees across certain borders, and which is a known one between them."""
     queries, keys = allowed.shape
     if queries != keys:
         return None
-    seen = np.where(allowed, np.arange(keys), -1).max(axis=1)  # each query's last key, and its first
+    seen = np.where(allowed, np.arange(keys), -1).max(axis=1)  # each query's last visible key, and its first
     begin = np.where(allowed, np.arange(keys), keys).min(axis=1)
     last_before = np.maximum.accumulate(seen)
     first_after = np.minimum.accumulate(begin[::-1])[::-1]
@@ -305,13 +304,13 @@ def _documents(allowed: np.ndarray) -> Reading | None:
 
 
 def _same_part(parts: tuple[int, ...]) -> np.ndarray:
-    """bool [T,T]: whether two tokens stand in the same of some documents of so many tokens."""
+    """Return whether two tokens are in the same document, for documents of these lengths: bool [T,T]."""
     part = np.repeat(np.arange(len(parts)), parts)
     return np.asarray(part[:, None] == part)
 
 
 def _padded(allowed: np.ndarray) -> Reading | None:
-    """A square mask with padding at one end, which nobody sees; what padding itself sees does not count."""
+    """Read a square mask with padding at one end, which no query sees; what padding itself sees does not count."""
     queries, keys = allowed.shape
     seen = np.flatnonzero(allowed.any(axis=0))
     if queries != keys or not seen.size or len(seen) == keys or (seen[0] and seen[-1] < keys - 1):
@@ -322,11 +321,11 @@ def _padded(allowed: np.ndarray) -> Reading | None:
     return found and replace(found, padding=keys - real.stop or -real.start)
 
 
-# What is said of it
+# The description
 
 
 def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
-    """bool [Q,K]: the mask that the reading stands for. What padding sees does not count."""
+    """Return the mask that the reading stands for, bool [Q,K]. What padding sees does not count."""
     if reading.padding:
         real = slice(max(-reading.padding, 0), len(allowed) - max(reading.padding, 0))
         meant = allowed.copy()
@@ -343,7 +342,7 @@ def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
 
 
 def _masks(allowed: np.ndarray, reading: Reading) -> dict[str, Any] | None:
-    """The fields of a MaskSpec that give just this mask."""
+    """Return the fields of a MaskSpec that give exactly this mask, if there are any."""
     kinds = {name: False for name, value in _candidates(allowed) if value is True} | dict(reading.kinds)
     queries, keys = allowed.shape
     wrong = allowed != expected(reading.kinds, positions(queries, keys), keys)
@@ -379,7 +378,7 @@ def _in_words(found: "NamedMask", reading: Reading) -> str:
 
 
 def _differences(found: "NamedMask", reading: Reading) -> str:
-    """Which cells are otherwise than the kinds would have it; of a mistake the sentence about it says that."""
+    """Return a sentence on the cells that differ from the kinds; "" if a mistake's own sentence explains them."""
     if not reading.cells or reading.fault or not found.allowed.any():
         return ""
     cells = [f"({query}, {key})" for query, key in found.differs[: MAX_LISTED + 1].tolist()]
