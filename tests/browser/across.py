@@ -1,4 +1,4 @@
-"""Across layers, Ablation, and Compare as a reader's eyes and hands have them."""
+"""Page objects of Across layers, Ablation and Compare: what a user sees and does on the pages."""
 
 from tests.browser.explore import Explore
 
@@ -17,13 +17,13 @@ STATE = """() => {
 
 
 class AcrossLayers(Explore):
-    """The page at its address, once it has settled."""
+    """The page Across layers, once it has settled."""
 
     PATH = "layers"
     STATE = STATE
 
     def pick(self, name: str) -> "AcrossLayers":
-        """One option of a segmented control."""
+        """Choose an option of a segmented control, and wait for the page to change."""
         self.after(lambda: self.page.get_by_role("radio", name=name, exact=True).click())
         return self
 
@@ -31,7 +31,7 @@ class AcrossLayers(Explore):
         return self.page.locator("p.sentence").inner_text()
 
     def columns(self) -> list[str]:
-        """The titles of the lens's table."""
+        """Return the column titles of the lens's table."""
         return self.page.locator("table.lens tr").first.locator("th").all_inner_texts()
 
 

@@ -1,4 +1,4 @@
-"""What axe-core says of a page."""
+"""Accessibility violations that axe-core finds on a page."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,18 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser.explore import Explore
 
-COLOURS = ["color-contrast", "link-in-text-block"]  # the rules that the theme matters for, and the language does not
-SIDEWAYS = ["scrollable-region-focusable"]  # the rules that a window's width matters for
-LOADS = {"assets": ["media"]}  # before it looks; the style sheets are for one rule alone, an experiment that is off
+COLOURS = ["color-contrast", "link-in-text-block"]  # rules that depend on the theme, not on the language
+SIDEWAYS = ["scrollable-region-focusable"]  # rules that depend on the window's width
+LOADS = {"assets": ["media"]}  # preloaded; only one experimental rule, which is off, needs the style sheets
 
 
 def violations(
     page: Explore, place: str | None = None, *, colours: bool = True, others: bool = True, only: Sequence[str] = ()
 ) -> list[dict]:
-    """All violations, in one place of the page where one is named; by the rules about colours, the others, or all; by
-    these only where some are named."""
-    options: dict = {"resultTypes": ["violations"], "preload": LOADS}  # of all that is well it would send every element
+    """Return all violations on the page, or only those within the selector `place`.
+
+    colours: whether to run the rules COLOURS. others: whether to run all others. only: the sole rules to run."""
+    options: dict = {"resultTypes": ["violations"], "preload": LOADS}  # else it also sends the elements that pass
     if only or not others:
         options["runOnly"] = {"type": "rule", "values": [*only] or COLOURS}
     elif not colours:
@@ -27,7 +28,7 @@ def violations(
 
 
 def serious(page: Explore, **rules: bool) -> list[str]:
-    """What is serious or worse."""
+    """Return the violations whose impact is serious or critical, one line per element."""
     return [
         f"{violation['id']}: {node['html'][:200]}"
         for violation in violations(page, **rules)

@@ -1,7 +1,7 @@
-"""One server and one browser for all tests of this folder in one process, and the page as a reader has it.
+"""Fixtures of the browser tests: one server and one browser per test process, and pages as a user has them.
 
 Chromium is the system's (/usr/bin/chromium, or `chromium` on the path), else playwright's own
-(`python -m playwright install chromium`). Without either every test here fails and says so.
+(`python -m playwright install chromium`). Without either, every test here fails with a message that says so.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,13 +14,14 @@ from tests.browser.explore import TIMEOUT, Explore
 from tests.browser.running import chromium, running
 from tests.browser.tabs import BLANK, NARROW, Tabs, arrive
 
-expect.set_options(timeout=TIMEOUT)  # playwright's own 5 seconds pass while other tests run beside
+expect.set_options(timeout=TIMEOUT)  # playwright's default of 5 seconds is too short while other tests run in parallel
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the running app. It has no network to use, and no error may be in its log at the end, nor that it
-    ignored what a control sent."""
+    """Yield the address of the running app, which is offline; at the end, check its log.
+
+    The log must contain neither an error nor a notice that the server ignored a value sent by a control."""
     folder = tmp_path_factory.mktemp("server")
     log = folder / "log.txt"
     with running("app.py", log, HF_HUB_OFFLINE="1", HF_HOME=str(folder), OMP_NUM_THREADS="1") as address:
@@ -43,21 +44,21 @@ def tabs(browser: Browser, server: str) -> Tabs:
 
 @pytest.fixture
 def watch(server: str) -> "Watch":
-    """What the pages of a test ask for elsewhere than the server, and their errors."""
+    """Return a watch of the requests of a test's pages to other hosts than the server, and of their errors."""
     return Watch(urlsplit(server).netloc)
 
 
 @pytest.fixture
 def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Explore]]:
-    """visit(query="", width=1280, height=900, dark=False, anew=False, fresh=False, kind=Explore) -> the page.
+    """Yield a function that opens a page in a new session and returns it as an object of class `kind`.
 
-    To the server whoever visits is somebody it has never seen. anew: by a load of the whole page, for tests of what
-    there is while it loads, and for those that leave something behind that outlives what is on it. Windows too narrow
-    for the sidebar, and dark ones, begin otherwise and are loaded too. fresh: so, without a cookie of who was there,
-    and in the place of the page that the test opened last, if there is one: another tab would fetch all scripts again.
-    After the test: no request may have left this machine, and the browser may have met no error.
+    anew: load the whole page, for tests of what is shown while it loads, and for tests that leave something behind that
+    outlives the page's content. Dark windows, and windows too narrow for the sidebar, start differently and are loaded
+    too. fresh: load without the earlier user's cookie, in the tab that the test opened last, if any: another tab would
+    fetch all scripts again. After the test: no request may have left this machine, and the browser may have logged no
+    error.
     """
-    used: dict[Page, bool] = {}  # and whether it may rest
+    used: dict[Page, bool] = {}  # page -> whether it may rest after the test, see tabs.py
 
     def open_page(
         query: str = "",
@@ -77,7 +78,7 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
             page.goto(BLANK)
         if fresh:
             page.context.clear_cookies()
-        # a reader who wants no motion: nothing to wait for, and none of its frames to draw
+        # reduced motion: no animation to wait for, and none of its frames to draw
         page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
         page.set_viewport_size({"width": width, "height": height})
         return kind(page, f"{server}/{kind.PATH}{query and '?' + query}", arrive)
@@ -91,7 +92,7 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
 
 
 class Watch:
-    """The requests of pages to elsewhere than the server, and the errors they met."""
+    """The requests of pages to other hosts than the server, and the errors of pages."""
 
     def __init__(self, server: str) -> None:
         self.elsewhere: list[str] = []
@@ -121,7 +122,7 @@ class Watch:
             self.elsewhere.append(socket.url)
 
     def _hear(self, message: ConsoleMessage) -> None:
-        # opened at a page of its own address, Streamlit first looks for its server below that address
+        # opened at a subpage's URL, Streamlit first looks for its server below that URL, which logs an error
         its_own = urlsplit(message.location["url"]).path.endswith(("/_stcore/health", "/_stcore/host-config"))
         if message.type == "error" and not its_own:
             self.errors.append(message.text)

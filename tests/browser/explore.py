@@ -1,4 +1,4 @@
-"""Explore as a reader's eyes and hands have it: what the page shows, and what can be done on it."""
+"""Page object of Explore, and base class of the others: what the page shows, and what a user can do on it."""
 
 import base64
 import io
@@ -13,11 +13,11 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Locator, Page
 
-TIMEOUT = 120_000  # ms that a page may take: other tests run beside, and other machines are slower
-POLLING = 50  # ms between two looks at a page's state: at each frame, Chromium did little else
+TIMEOUT = 120_000  # ms that a page may take: other tests run in parallel, and other machines are slower
+POLLING = 50  # ms between two polls of a page's state: polling at each frame, Chromium did little else
 SOURCE = Path(__file__).parents[2] / "viz" / "components" / "overview.js"
 
-LARGE = "chart => chart._fullData.find(trace => trace.xaxis === 'x' && trace.name !== 'blocked')"  # its picture
+LARGE = "chart => chart._fullData.find(trace => trace.xaxis === 'x' && trace.name !== 'blocked')"  # heatmap's trace
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
@@ -65,39 +65,39 @@ STILL = """async (before) => {
     state = now;
   }
   return state;
-}"""  # in the page, which hands over all that it shows once, not at each look
+}"""  # evaluated in the page, so that its state is sent to Python once, not at each poll
 SCHEME = "scheme => getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme === scheme"
 
 
 class Explore:
-    """The page at an address, once it has settled."""
+    """The page at an address, once it has settled, that is, once its state stays the same for a while."""
 
-    PATH = ""  # of the page
-    STATE = STATE  # what is seen of it, null while it is not there yet
+    PATH = ""  # the page's path in the URL
+    STATE = STATE  # JavaScript: the visible state of the page, null while it is not there yet
 
     def __init__(self, page: Page, address: str, go: Callable[[Page, str], object] = Page.goto) -> None:
-        """go: opens the address in the page."""
+        """Open the address by `go` and wait until the page has settled."""
         self.page = page
         page.set_default_timeout(TIMEOUT)
         go(page, address)
         self._state = self._settled()
 
     def after(self, action: Callable[[], Any]) -> "Explore":
-        """Do it, and wait until the page has changed and is still again. Raises Error where nothing changes."""
+        """Run the action, and wait until the page has changed and settled. Raises Error if nothing changes."""
         before = self._state
         action()
         self._state = self._settled(before)
         return self
 
     def until(self, ask: Callable[[], Any], seconds: float = 300) -> None:
-        """Wait until ask() is true: a busy server answers one message a while after another. Raises AssertionError."""
+        """Wait until ask() is true: a busy server answers messages one by one. Raises AssertionError if late."""
         deadline = time.monotonic() + seconds
         while not ask():
             assert time.monotonic() < deadline, f"not within {seconds} seconds"
             self.page.wait_for_timeout(100)
 
     def swipe(self, at: tuple[float, float], up: int) -> None:
-        """A finger put somewhere on the screen and moved up by so many pixels."""
+        """Touch the screen at a point with a finger and move it up by `up` pixels."""
         finger = self.page.context.new_cdp_session(self.page)
         x, y = at
         for event, step in (("touchStart", 0), *(("touchMove", step) for step in range(1, 9)), ("touchEnd", None)):
@@ -106,7 +106,7 @@ class Explore:
             self.page.wait_for_timeout(20)
 
     def pinch(self, first: tuple[float, float], second: tuple[float, float], apart: int) -> None:
-        """A finger put somewhere on the screen, another elsewhere, and both moved apart by so many pixels."""
+        """Touch the screen at two points with two fingers and move each outwards by `apart` pixels in x and in y."""
         fingers = self.page.context.new_cdp_session(self.page)
         moves = (("touchMove", 2, apart * step / 8) for step in range(1, 9))
         for event, count, far in (("touchStart", 1, 0), ("touchStart", 2, 0), *moves, ("touchEnd", 0, 0)):
@@ -116,12 +116,12 @@ class Explore:
             self.page.wait_for_timeout(20)
 
     def toggle(self, name: str) -> "Explore":
-        """Flip a mask switch."""
+        """Flip a mask switch, and wait for the page to change."""
         switch = self.page.get_by_role("switch", name=name, exact=True)
         return self.after(lambda: switch.locator("xpath=ancestor::label").click(position={"x": 18, "y": 10}))
 
     def choose(self, label: str, option: str) -> "Explore":
-        """Take an option of a select box."""
+        """Choose an option of a select box, and wait for the page to change."""
 
         def pick() -> None:
             box = self.page.get_by_role("combobox", name=label, exact=True)
@@ -132,7 +132,7 @@ class Explore:
         return self.after(pick)
 
     def options(self, label: str) -> list[str]:
-        """What a select box offers."""
+        """Return the options of a select box."""
         self.page.get_by_role("combobox", name=label, exact=True).click()
         self.offered.first.wait_for()
         names = self.offered.all_inner_texts()
@@ -142,11 +142,11 @@ class Explore:
 
     @property
     def offered(self) -> Locator:
-        """The options of the select box that is open; a text's tokens are options too."""
+        """The options of the open select box; not by their role alone, which a text's tokens have too."""
         return self.page.locator("[data-testid=stSelectboxVirtualDropdown] [role=option]")
 
     def shown(self, label: str) -> str:
-        """What a select box shows."""
+        """Return the option that a select box shows."""
         return self.page.get_by_role("combobox", name=label, exact=True).input_value()
 
     def is_on(self, name: str) -> bool:
@@ -164,16 +164,16 @@ class Explore:
         return self.page.locator(".st-key-overview canvas")
 
     def weights(self) -> np.ndarray:
-        """float [Q,K] of the large heatmap, as the browser has it; NaN where blocked."""
+        """Return float [Q,K]: the weights of the large heatmap in the browser; NaN where blocked."""
         rows = self.chart.evaluate(f"chart => Array.from(({LARGE})(chart).z, row => Array.from(row, String))")
         return np.array(rows, float)
 
     def cells(self, reach: int = 0) -> np.ndarray:
-        """uint8 [Q,K,3]: the colour on the screen in the middle of each cell of the large heatmap.
+        """Return uint8 [Q,K,3]: the colour on the screen at the centre of each cell of the large heatmap.
 
-        With a reach, all colours so far around it: [Q,K,2·reach+1,2·reach+1,3].
+        With a reach, all colours up to that many pixels around it: [Q,K,2·reach+1,2·reach+1,3].
         """
-        self.page.mouse.move(1, 1)  # away from the picture: no tooltip on it
+        self.page.mouse.move(1, 1)  # away from the picture, so that no tooltip covers it
         self.page.locator(".hoverlayer > *").first.wait_for(state="detached")
         places = self.chart.evaluate(
             """chart => {
@@ -194,18 +194,18 @@ class Explore:
         return np.array(around) if reach else np.array(around)[:, :, 0, 0]
 
     def thumbnails(self) -> np.ndarray:
-        """uint8 [height,width,4]: the overview's canvas itself."""
+        """Return uint8 [height,width,4]: the pixels of the overview's canvas."""
         png = self.canvas.evaluate("canvas => canvas.toDataURL().split(',')[1]")
         return np.asarray(Image.open(io.BytesIO(base64.b64decode(png))).convert("RGBA"))
 
     def grid(self) -> tuple[int, int]:
-        """How many layers and heads the overview says that it shows."""
+        """Return the numbers of layers and of heads in the overview's label."""
         label = self.canvas.get_attribute("aria-label") or ""
         layers, heads = re.findall(r"(?:rows|columns) \((\d+)\)", label)
         return int(layers), int(heads)
 
     def place(self, layer: int, head: int) -> dict[str, float]:
-        """Where on the canvas the middle of a thumbnail is, in pixels of the page."""
+        """Return the position of a thumbnail's centre on the canvas, in CSS pixels."""
         margin = int(re.findall(r"LABEL = (\d+)", SOURCE.read_text(encoding="utf-8"))[0])
         box, (layers, heads) = self.canvas.bounding_box(), self.grid()
         return {
@@ -214,19 +214,19 @@ class Explore:
         }
 
     def head(self) -> tuple[int, int]:
-        """The layer and head that the select boxes show."""
+        """Return the layer and the head that the select boxes show."""
         return int(self.shown("Layer")), int(self.shown("Head"))
 
     def next_tokens(self) -> str:
-        """The table of the most likely next tokens."""
+        """Return the text of the table of the most likely next tokens."""
         return self.page.locator("table.next").inner_text()
 
     def leaks(self) -> str:
-        """The table of leaks."""
+        """Return the text of the table of leaks."""
         return self.page.locator("table.numbers:not(.next)").inner_text()
 
     def contrast(self, selector: str, style: str) -> float:
-        """WCAG's contrast, 1 to 21, of the first such element's colour with the page's ground, transparency counted."""
+        """Return WCAG's contrast, 1 to 21, of the first match's colour with the page's background; opacity counts."""
         words, ground = self.page.locator(selector).first.evaluate(
             """(element, style) => {
                  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -242,7 +242,7 @@ class Explore:
         return (light + 0.05) / (dark + 0.05)
 
     def overlaps(self, selectors: list[str]) -> list[str]:
-        """Which of these visible elements lie over each other."""
+        """Return the pairs of these visible elements that overlap."""
         boxes = {}
         for selector in selectors:
             box = self.page.locator(selector).first.bounding_box()
@@ -255,12 +255,12 @@ class Explore:
         ]
 
     def looks(self, *widths: int, height: int = 900, schemes: Sequence[str] = ("light", "dark")) -> Iterator[str]:
-        """Says which look it has, once the page has come to rest at each width, in the light and in the dark; at the
-        next width the other way round, which is one change of colours less.
+        """Yield "width scheme" each time the page has settled at one of these widths in one of the colour schemes.
 
-        One page opened once: opening it is most of what looking at it takes.
+        Every second width takes the schemes in reverse order, which saves a change of colours. The page is opened only
+        once, since opening it takes most of the time.
         """
-        self.page.mouse.move(1, 1)  # what is pointed at has a look of its own
+        self.page.mouse.move(1, 1)  # away from the picture: a hovered element looks different
         for place, width in enumerate(widths):
             self.page.set_viewport_size({"width": width, "height": height})
             self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -275,7 +275,7 @@ class Explore:
         return self.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth > innerWidth")
 
     def cut_off(self) -> list[str]:
-        """Words hidden in part, labels broken over lines, words outside their chart, axis titles that touch a label."""
+        """Return words partly hidden, broken labels, words outside their chart, and axis titles that touch a label."""
         return self.page.evaluate(
             """() => {
                  const inside = (small, large) => small.left >= large.left - 1 && small.right <= large.right + 1
@@ -316,15 +316,15 @@ class Explore:
         )
 
     def _settled(self, before: str | None = None) -> str:
-        """The state once it is there, and not this one any more, and the same for a while: plotly draws after the
-        script ends."""
+        """Return the state once it exists, differs from `before` and stays the same for a while: plotly still draws
+        after the script has ended."""
         return self.page.evaluate(
             STILL.replace("LOOK", self.STATE).replace("POLLING", str(POLLING)).replace("TIMEOUT", str(TIMEOUT)), before
         )
 
 
 def picture_of(element: Locator) -> np.ndarray:
-    """uint8 [height,width,3]: an element as it is on the screen."""
+    """Return uint8 [height,width,3]: a screenshot of an element."""
     return np.asarray(Image.open(io.BytesIO(element.screenshot())).convert("RGB"))
 
 

@@ -1,4 +1,4 @@
-"""Debian's firefox-esr without a window, driven by WebDriver BiDi: playwright only knows a Firefox of its own."""
+"""Debian's firefox-esr, headless, driven by WebDriver BiDi: playwright supports only its own build of Firefox."""
 
 import json
 import re
@@ -17,7 +17,7 @@ PATIENCE = 60.0  # seconds
 
 
 class Tab:
-    """errors: what the console or an exception said."""
+    """A browser tab. errors: the error messages of the console and of exceptions."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.errors: list[str] = []
@@ -30,7 +30,7 @@ class Tab:
         self._ask("browsingContext.navigate", context=self._context, url=address, wait="complete")
 
     def evaluate(self, expression: str) -> Any:
-        """What JSON makes of the value, a promise's when it is there. Raises AssertionError for an exception."""
+        """Return the expression's value, sent as JSON; a promise is awaited. Raises AssertionError for an exception."""
         code = f"(async () => JSON.stringify(await ({expression})))()"
         where = {"target": {"context": self._context}, "awaitPromise": True}
         found = self._ask("script.evaluate", expression=code, **where)
@@ -52,7 +52,7 @@ class Tab:
 
 @contextmanager
 def firefox(folder: Path) -> Iterator[Tab]:
-    """Its profile is in the folder. Only where FOUND."""
+    """Run Firefox with its profile in `folder` and yield its tab. Requires FOUND."""
     options = ["--headless", "--no-remote", "--profile", str(folder), "--remote-debugging-port", "0"]
     command = [str(FOUND), *options, "about:blank"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:

@@ -1,4 +1,4 @@
-"""The Generation page as a reader's eyes and hands have it."""
+"""Page object of Generation: what a user sees and does on the page."""
 
 import io
 
@@ -21,23 +21,23 @@ STATE = """() => {
 
 
 class Generation(Explore):
-    """The page at its address, once it has settled."""
+    """The Generation page, once it has settled."""
 
     PATH = "generation"
     STATE = STATE
 
     def press(self, key: str) -> "Generation":
-        """A button that changes the text or the section, by its key."""
+        """Press a button that changes the text or the section, by its key, and wait for the change."""
         self.after(lambda: self.page.locator(f".st-key-{key} button").click())
         return self
 
     def play(self) -> None:
-        """Begin, and do not wait: nothing comes to rest now."""
+        """Press Play without waiting for the page to settle, which it does not while it plays."""
         self.page.get_by_role("button", name="Play").click()
         self.page.get_by_role("button", name="Pause").wait_for()
 
     def pause(self, key: str = "") -> "Generation":
-        """End, by a click or by a key that is pressed on what has the focus, and wait until the page is still."""
+        """Pause, by a click or by pressing `key` on the focused element, and wait until the page has settled."""
         if key:
             self.page.keyboard.press(key)
         else:
@@ -47,7 +47,7 @@ class Generation(Explore):
         return self
 
     def written(self) -> list[str]:
-        """The tokens after the prompt, as they are shown."""
+        """Return the tokens after the prompt, as shown."""
         return self.page.locator("p.writing .written").all_inner_texts()
 
     @property
@@ -55,10 +55,10 @@ class Generation(Explore):
         return self.page.locator(".st-key-head_figure canvas")
 
     def rows(self) -> int:
-        """How many rows the heatmap has on the screen."""
+        """Return the number of rows of the heatmap on the screen."""
         return int(self.heatmap.get_attribute("data-rows") or 0)
 
     def colours(self) -> int:
-        """How many different colours there are where the heatmap is, on a screenshot of what is on the screen now."""
+        """Return the number of different colours within the heatmap's box, on a screenshot taken now."""
         picture = Image.open(io.BytesIO(self.page.screenshot(clip=self.heatmap.bounding_box()))).convert("RGB")
         return len(picture.getcolors(picture.width * picture.height))

@@ -1,4 +1,4 @@
-"""The row of views of the chosen head, as a reader's eyes and hands have it."""
+"""Page objects of Explore with the views of the chosen head, and of Export."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from playwright.sync_api import Locator
 
 from tests.browser.explore import POLLING, STATE, Explore
 
-VIEWS = {  # of the head: in the address, what has the focus for keys that move the query, and the key of one step
+VIEWS = {  # name -> its value in the address, the element whose keys move the query, and the key that moves it one step
     "Tokens": ("tokens", ".st-key-head_tokens .text", "ArrowRight"),
     "Arcs": ("arcs", ".st-key-head_arcs .picture", "ArrowDown"),
     "Bars": ("bars", ".st-key-bars_of_query", "ArrowDown"),
@@ -21,11 +21,11 @@ MOVED = """query => {
   const framed = shapes.length === 1 && (shapes[0].y0 + shapes[0].y1) / 2 === query;
   return framed && new URLSearchParams(location.search).get('query') === String(query);
 }"""
-MAX_TABS = 90  # presses of Tab that lead once around the page
+MAX_TABS = 90  # presses of Tab, enough to go around the page once
 
 
 class Heads(Explore):
-    """Explore; what is settled counts the view of the head too."""
+    """Explore, once it has settled; its state includes the view of the head."""
 
     STATE = STATE.replace(
         "location.search,",
@@ -36,42 +36,42 @@ class Heads(Explore):
 
     @property
     def tokens(self) -> Locator:
-        """The tokens of the text itself, without those of pins."""
+        """The tokens of the text itself, without those of the pinned rows."""
         return self.page.locator(".st-key-head_tokens .tokens > .text .token")
 
     def lights(self, tokens: Locator | None = None) -> list[float]:
-        """How strongly each token is lit, 0 to 1."""
+        """Return how strongly each token is highlighted, 0 to 1."""
         tokens = self.tokens if tokens is None else tokens
         return tokens.evaluate_all("all => all.map((one) => Number(one.style.getPropertyValue('--light')))")
 
     def titles(self) -> list[str]:
-        """What each token says of its cell when pointed at."""
+        """Return each token's tooltip about its cell."""
         return self.tokens.evaluate_all("all => all.map((one) => one.title)")
 
     def view(self, name: str) -> "Heads":
-        """Choose a view."""
+        """Choose a view, and wait for the page to change."""
         self.after(lambda: self.page.get_by_role("radio", name=name, exact=True).click())
         return self
 
     @property
     def query(self) -> int:
-        """The query, as the address has it."""
+        """The query in the address."""
         return int(parse_qs(urlsplit(self.page.url).query)["query"][0])
 
     def framed(self) -> list[float]:
-        """The rows that are framed in the large heatmap."""
+        """Return the rows that are framed in the large heatmap."""
         shapes = self.chart.evaluate("chart => (chart.layout.shapes ?? []).map((shape) => [shape.y0, shape.y1])")
         assert all(below - above == 1 for above, below in shapes)
         return [(above + below) / 2 for above, below in shapes]
 
     def move_to(self, query: int, key: str, do: Literal["press", "up"] = "press") -> "Heads":
-        """Press a key or let it go, and wait until the address has this query and the large heatmap frames its row."""
+        """Press or release a key, and wait until the address has this query and the large heatmap frames its row."""
         getattr(self.page.keyboard, do)(key)
         self.page.wait_for_function(MOVED, arg=query, polling=POLLING)
         return self
 
     def has_focus(self, place: Locator) -> bool:
-        """Whether the keyboard is at this element; or in it, where it is a table or a row of buttons."""
+        """Whether this element has the focus, or, for a table's canvas or the row of views, an element inside it."""
         return place.first.evaluate(
             """place => {
                  const holds = place.matches("canvas, .st-key-view");
@@ -83,7 +83,7 @@ class Heads(Explore):
         )
 
     def keeps_focus(self, place: Locator) -> bool:
-        """Whether the keyboard is there, at once or when what is there has been drawn anew."""
+        """Whether this element has the focus, at once or after it has been redrawn."""
         for _ in range(100):
             if self.has_focus(place):
                 return True
@@ -91,7 +91,7 @@ class Heads(Explore):
         return False
 
     def tab_to(self, place: Locator, key: str = "Tab") -> "Heads":
-        """Press Tab, or another key, until the keyboard is there."""
+        """Press Tab, or another key, until this element has the focus. Raises AssertionError after MAX_TABS presses."""
         for _ in range(MAX_TABS):
             if self.has_focus(place):
                 return self
@@ -99,7 +99,7 @@ class Heads(Explore):
         raise AssertionError(f"{MAX_TABS} times {key} do not lead to {place}")
 
     def hover_text(self, query: int, key: int) -> list[str]:
-        """The lines of the heatmap's tooltip on a cell."""
+        """Return the lines of the heatmap's tooltip on a cell."""
         place: dict[str, Any] = self.chart.evaluate(
             """(chart, [q, k]) => {
                  const {xaxis, yaxis} = chart._fullLayout, box = chart.getBoundingClientRect();
@@ -125,7 +125,7 @@ class Taken(Explore):
     }"""
 
     def file(self, name: str) -> bytes:
-        """What the button of this name gives."""
+        """Return the file that the button of this name downloads."""
         with self.page.expect_download() as download:
             self.page.get_by_role("button", name=name, exact=True).click()
         return Path(download.value.path()).read_bytes()

@@ -1,4 +1,4 @@
-"""JupyterLab on this machine's own address, with a folder of its own for all that it keeps."""
+"""A JupyterLab server on 127.0.0.1 that keeps all its files in the test's own folder."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ TOKEN = "only-for-this-test"
 
 @contextmanager
 def jupyterlab(folder: Path, notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
-    """Its address, and that of the notebook, trusted as one that was executed here. Ends it at the end."""
+    """Run JupyterLab; yield its address and the notebook's, trusted as one executed here; kill it at the end."""
     port = free_port()
     work, own = folder / "work", folder / "own"
     for path in (work, own):
@@ -44,7 +44,7 @@ def jupyterlab(folder: Path, notebook: nbformat.NotebookNode) -> Iterator[tuple[
             _wait(f"{address}/api?token={TOKEN}", process, log)
             yield address, f"{address}/lab/tree/example.ipynb?reset&token={TOKEN}"
         finally:
-            process.kill()  # asked to end, it waits for its kernel; which ends by itself once it is alone
+            process.kill()  # terminate() would wait for the kernel, which ends by itself without a server
             process.wait()
 
 

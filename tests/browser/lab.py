@@ -1,4 +1,4 @@
-"""The Mask Lab as a reader's eyes and hands have it."""
+"""Page object of the Mask Lab: what a user sees and does on the page."""
 
 import numpy as np
 from playwright.sync_api import Locator
@@ -24,7 +24,7 @@ STATE = """() => {
 
 
 class Lab(Explore):
-    """The page at its address, once it has settled."""
+    """The Mask Lab, once it has settled."""
 
     PATH = "mask_lab"
     STATE = STATE
@@ -35,7 +35,7 @@ class Lab(Explore):
         return self.page.locator(".st-key-mask_canvas canvas")
 
     def place_of(self, query: int, key: int) -> tuple[float, float]:
-        """Where on the screen the middle of a cell is; -1 for what stands beside a row or below a column."""
+        """Return the screen coordinates of a cell's centre; key -1: beside the row, query -1: below the column."""
         self.mask.scroll_into_view_if_needed()
         box = self.mask.bounding_box()
         size, margin = self.mask.evaluate(
@@ -47,7 +47,7 @@ class Lab(Explore):
         return box["x"] + x, box["y"] + y
 
     def drag(self, first: tuple[int, int], last: tuple[int, int]) -> "Lab":
-        """Draw from one cell (query, key) to another, and wait for what follows."""
+        """Draw from one cell (query, key) to another, and wait for the page to change."""
 
         def stroke() -> None:
             self.page.mouse.move(*self.place_of(*first))
@@ -59,20 +59,20 @@ class Lab(Explore):
         return self
 
     def press(self, name: str) -> "Lab":
-        """A button of the canvas that changes the drawing."""
+        """Press a button of the canvas that changes the drawing, and wait for the page to change."""
         self.after(lambda: self.page.locator(".st-key-mask_canvas").get_by_text(name, exact=True).click())
         return self
 
     def take(self, tool: str) -> "Lab":
-        """The pencil that strokes are drawn with from now on."""
+        """Choose the tool that the next strokes are drawn with."""
         self.page.locator(".st-key-mask_canvas").get_by_role("button", name=tool).click()
         return self
 
     def why(self, query: int, key: int) -> str:
-        """What the page says of the cell that is pointed at."""
+        """Point at a cell and return the page's text about it."""
         self.page.mouse.move(*self.place_of(query, key))
         return self.page.locator(".st-key-mask_canvas .why").inner_text()
 
     def blocked(self) -> np.ndarray:
-        """bool [T,T]: where the head's heatmap has no weight."""
+        """Return bool [T,T]: the cells without a weight in the head's heatmap."""
         return np.isnan(self.weights())

@@ -1,4 +1,4 @@
-"""The app as a process of its own, and a Chromium to look at it."""
+"""Context managers that run the app as a separate process and a headless Chromium."""
 
 import os
 import shutil
@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[2]
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
-    # 64 MB of new objects before they are looked through: what a page makes to draw itself is mostly garbage by then
+    # 64 MB of new objects before garbage is collected: most of what a page allocates to draw itself is dead by then
     "--js-flags=--min-semi-space-size=64 --max-semi-space-size=64",
-    # nothing but this machine is found. Playwright's own routes would refuse too, but whoever has one has no cache:
-    # every page then fetches, parses and compiles all of Streamlit's scripts again
+    # no host but this machine resolves. Playwright's own routes could refuse requests too, but a route disables the
+    # cache: every page would then fetch, parse and compile all of Streamlit's scripts again
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 ]  # fmt: skip
 START_SECONDS = 90
@@ -28,9 +28,9 @@ START_SECONDS = 90
 
 @contextmanager
 def running(script: str, log: Path, port: int = 0, *, cwd: Path = ROOT, **environment: str) -> Iterator[str]:
-    """`streamlit run script` on this machine; gives its address once it answers, ends it at the end. port: 0 for any.
-    cwd: where it is started.
+    """Run `streamlit run script` on this machine; yield its address once it answers, and terminate it at the end.
 
+    port: 0 for any free port. cwd: the directory to start it in.
     Raises RuntimeError with the end of its log when it does not start.
     """
     port = port or free_port()
@@ -55,7 +55,7 @@ def running(script: str, log: Path, port: int = 0, *, cwd: Path = ROOT, **enviro
 
 
 def free_port() -> int:
-    """Of this machine's own address."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
@@ -63,7 +63,7 @@ def free_port() -> int:
 
 @contextmanager
 def chromium(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
-    """A Chromium without a window. Raises RuntimeError where there is none."""
+    """Start a headless Chromium, yield it and close it. Raises RuntimeError if none is installed."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_find(playwright), args=list(flags))
         yield browser

@@ -1,8 +1,8 @@
-"""A slow line between a page and its server. What a tab's server says can be held back: NEW_READER in tabs.py."""
+"""A simulated slow connection, which holds back the server's messages to a tab by way of NEW_READER in tabs.py."""
 
 from playwright.sync_api import Page
 
-REST = 200  # ms without a message after which an answer counts as whole, and that a page may take to show one
+REST = 200  # ms without a message after which an answer is complete; also the time for a page to show an answer
 ANSWERED = """async rest => {
   const before = held.answers.at(-1) ?? 0;
   for (let seen = -1; held.length === before || seen !== held.length;) {
@@ -22,7 +22,7 @@ DELIVER = """() => {
 
 
 class SlowLine:
-    """While it lasts, the page hears of what its server answers only late; then all of it."""
+    """Context in which the page receives its server's answers late; on exit it receives all that are left."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -32,7 +32,7 @@ class SlowLine:
         return self
 
     def wait(self) -> None:
-        """Until the server has answered all that it was told, of which the page hears the answer before the last."""
+        """Wait until the server has answered the last message; deliver to the page all answers but the last."""
         self._page.evaluate(ANSWERED, REST)
         self._page.evaluate(LATE)
         self._page.wait_for_timeout(REST)

@@ -1,20 +1,20 @@
-"""Tabs that tests hand on to each other: to load all of Streamlit's scripts takes more than what a page does with them.
+"""Tabs that tests reuse: loading all of Streamlit's scripts takes longer than what a page does with them.
 
-Between two tests a tab rests: what the one before had on the screen is gone, and it is connected to the server as a
-reader of whom that knows nothing, and who says nothing until a page is opened. From there a page opens by its address,
-as it does in a new tab; what the address does not say is as it is for anybody who comes.
+Between two tests a tab rests: nothing of the earlier test is on the screen, and the tab is connected to the server in a
+new session that sends nothing until a page is opened. From there a page opens by its address, as it does in a new tab;
+whatever the address does not set has its default.
 """
 
 from urllib.parse import urljoin, urlsplit
 
 from playwright.sync_api import Browser, Error, Page
 
-RESTING_PLACE = "lessons?lesson=none"  # another page than the next: Streamlit then takes all of it away. It has little
+RESTING_PLACE = "lessons?lesson=none"  # a small page, and not the next test's: Streamlit then removes all of it
 BLANK = "about:blank"
 SIZE = {"width": 1280, "height": 900}
-NARROW = 900  # of a window, in pixels: the sidebar is closed
-PATIENCE = 20_000  # ms; a tab that does not come to rest by then is loaded anew
-LOOKS = 40  # ms between two
+NARROW = 900  # pixels; in a narrower window the sidebar is closed
+PATIENCE = 20_000  # ms; a tab that does not come to rest by then is reloaded
+LOOKS = 40  # ms between two polls
 NEW_READER = """
   window.WebSocket = class extends WebSocket {
     constructor(address, protocols) {
@@ -53,8 +53,8 @@ CONNECTED = """() => connection !== left && connection.readyState === WebSocket.
 
 
 class Tabs:
-    """Those that no test uses now. Each has a browser to itself: of two in one, that in the background is slow to hear
-    of the mouse."""
+    """The tabs that no test uses now. Each has its own browser context: of two tabs in one context, the tab in the
+    background receives mouse events late."""
 
     def __init__(self, browser: Browser, server: str) -> None:
         self._browser = browser
@@ -62,7 +62,7 @@ class Tabs:
         self._idle: list[Page] = []
 
     def take(self) -> Page:
-        """One to open pages in."""
+        """Return a tab to open pages in: an idle one if there is one, else a new one."""
         if self._idle:
             return self._idle.pop()
         page = self._browser.new_context(viewport=SIZE).new_page()
@@ -70,11 +70,11 @@ class Tabs:
         return page
 
     def give_back(self, page: Page, *, resting: bool) -> None:
-        """For the next test. resting: whether that may find it without a load."""
-        page.mouse.move(1, 1)  # what the mouse is left on, the next page would take as pointed at
-        page.evaluate("localStorage.clear(); sessionStorage.clear()")  # Streamlit keeps there how the sidebar stands
+        """Return a tab after a test. resting: whether the next test may use it without a page load."""
+        page.mouse.move(1, 1)  # else whatever the next page has under the mouse would be hovered
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")  # Streamlit stores the sidebar's state there
         if not (resting and self._comes_to_rest(page)):
-            page.goto(BLANK)  # its session on the server ends
+            page.goto(BLANK)  # ends its session on the server
             page.context.clear_cookies()
         self._idle.append(page)
 
@@ -93,7 +93,7 @@ class Tabs:
 
 
 def arrive(page: Page, address: str) -> None:
-    """Open an address: from where the tab rests, or by a load where it does not."""
+    """Open an address: by navigation within the app if the tab rests, else by a page load."""
     if page.url == BLANK or _is_there(page, address):
         page.goto(address)
         return
@@ -102,12 +102,12 @@ def arrive(page: Page, address: str) -> None:
 
 
 def _is_there(page: Page, address: str) -> bool:
-    """Whether it shows that page now, of which something would be left."""
+    """Whether the tab shows the page of this address already, so that parts of it would be kept."""
     return urlsplit(urljoin(page.url, address)).path == urlsplit(page.url).path
 
 
 def _move(page: Page, address: str, timeout: float | None = None) -> None:
-    """To another page, as Back and Forward do, and wait until it is drawn."""
+    """Navigate to another page, as Back and Forward do, and wait until it is drawn."""
     title = page.title()
     page.evaluate(MOVE, address)
     page.wait_for_function(ANOTHER, arg=title, timeout=timeout, polling=LOOKS)

@@ -1,4 +1,4 @@
-"""Across layers, Ablation, and Compare in a real Chromium: the main path of each, and what fits on the screen."""
+"""Tests of Across layers, Ablation and Compare in Chromium: the main path of each, and what fits on the screen."""
 
 from collections.abc import Callable
 
@@ -44,7 +44,7 @@ def test_no_table_moves_sideways_on_a_tablet(visit: Visit) -> None:
 
 @pytest.mark.parametrize("kind", [Explore, AandB])
 def test_a_picture_is_as_wide_as_its_box_where_the_window_is_low(visit: Visit, kind: type[Explore]) -> None:
-    """Wider, its colour bar and its small pictures would be cut off."""
+    """In a wider picture, the colour bar and the small pictures would be cut off."""
     page = visit("causal=false", width=1920, height=800, kind=kind)
     widths = page.page.evaluate(
         """() => [...document.querySelectorAll('[class*="st-key-pair_"], [class*="st-key-one_"]')].map((room) =>

@@ -1,6 +1,6 @@
-"""Pages without a server, in a Chromium without a network: reports, a notebook's pictures, a live widget.
+"""Tests of pages without a server, in an offline Chromium: reports, a notebook's pictures, live widgets.
 
-Nothing may be fetched but the file itself, and what a picture says of a cell is what the trace holds.
+Nothing may be fetched but the file itself, and a picture's text about a cell must have the trace's numbers.
 """
 
 import base64
@@ -42,7 +42,7 @@ def run(story: LoadedModel) -> Run:
 
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[Open]:
-    """A file as by a double click. Afterwards: it may have asked for nothing, and met no error."""
+    """Yield a function that opens a file as a double click does. Afterwards: no other request, and no error."""
     watch, asked = Watch(""), []
     context = browser.new_context(offline=True, viewport={"width": 1100, "height": 900})
 
@@ -62,7 +62,7 @@ def open_file(browser: Browser) -> Iterator[Open]:
 
 
 def colours(canvas: Locator) -> int:
-    """How many different colours a canvas shows."""
+    """Return the number of different colours on a canvas."""
     return canvas.evaluate("""canvas => {
       const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
       return new Set(new Uint32Array(data.buffer)).size;
@@ -70,7 +70,7 @@ def colours(canvas: Locator) -> int:
 
 
 def said_at(place: Locator, words: str, points: list[tuple[float, float]]) -> list[str]:
-    """What an element of a picture says when each of these points of the screen is pointed at, heard in the page."""
+    """Point at each of these screen points, and return the text of `words` at each, recorded in the page."""
     place.evaluate(
         """(place, words) => {
              place.said = [];
@@ -86,7 +86,7 @@ def said_at(place: Locator, words: str, points: list[tuple[float, float]]) -> li
 
 
 def said_of_cells(place: Locator) -> dict[tuple[int, int], str]:
-    """What is said at points all over a heatmap."""
+    """Return the texts about cells, (query, key) -> text, at points all over a heatmap."""
     expect(place).to_have_attribute("data-head", re.compile("L"))
     box = place.locator("canvas").bounding_box()
     x, y, width, height = (box[part] for part in ("x", "y", "width", "height"))
@@ -131,7 +131,7 @@ def test_a_report_by_keyboard(run: Run, open_file: Open, tmp_path: Path) -> None
     expect(heatmap).to_have_attribute("data-head", "L3 H1")
     heatmap.locator("canvas").focus()
     last = len(run.labels) - 1
-    for key in ("ArrowUp", "ArrowUp", "ArrowLeft"):  # the first one finds the cell of the framed row
+    for key in ("ArrowUp", "ArrowUp", "ArrowLeft"):  # the first press starts at the cell of the framed row
         page.keyboard.press(key)
     weight = weight_text(run.head(3, 1).numpy()[last - 1, last - 1])
     expect(heatmap.locator(".cell")).to_contain_text(f"{last - 1}: ")
@@ -207,7 +207,7 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     page.mouse.click(*points[-1])
     page.keyboard.press("u")
     page.keyboard.press("r")
-    assert canvas.evaluate("canvas => canvas.toDataURL()") == before  # there is nobody to run the model on a drawing
+    assert canvas.evaluate("canvas => canvas.toDataURL()") == before  # there is no model here to run with a drawing
 
 
 WIDGETS = """
@@ -244,7 +244,7 @@ def in_base64(packet: bytes) -> str:
 
 
 def open_widgets(page: Page, file: Path, *canvases: Canvas) -> None:
-    """By what anywidget promises of a model: get, set, save_changes, on, off."""
+    """Open these canvases as widgets, each with a stub of anywidget's model: get, set, save_changes, on, off."""
     shown = [
         {
             "code": source(*VIEWS[canvas.view], "anywidget.js"),
@@ -309,7 +309,7 @@ def test_frames_stay_on_their_cells_on_a_screen_of_another_pixel_ratio(
 
 @pytest.fixture
 def growing(run: Run, open_file: Open, tmp_path: Path) -> Page:
-    """The picture of Generation, without its page."""
+    """Return a tab with the picture of Generation, without its page."""
     packet = growing_packet(run.head(4, 0).view, name="L4 H0", query=2, alt="a head")
     (tmp_path / "growing.html").write_text(page_of("a head", [Canvas("heatmap", packet)]), encoding="utf-8")
     page = open_file(tmp_path / "growing.html")
@@ -321,7 +321,7 @@ def test_a_growing_head_keeps_its_cells_when_the_window_s_height_alone_changes(g
     place, said = growing.locator("canvas"), growing.locator(".cell")
     seen = []
     for height in (1400, 800):
-        growing.set_viewport_size({"width": 1000, "height": height})  # narrower than before: it is painted anew, once
+        growing.set_viewport_size({"width": 1000, "height": height})  # narrower than before: it is repainted once
         expect(place).to_have_js_property("width", 984)
         place.hover(position={"x": 300, "y": 300})
         expect(said).to_have_text(CELL)
@@ -329,7 +329,7 @@ def test_a_growing_head_keeps_its_cells_when_the_window_s_height_alone_changes(g
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("width", [312, 272])  # what Generation has on phones of 360 and 320 pixels
+@pytest.mark.parametrize("width", [312, 272])  # its width in Generation on phones of 360 and 320 pixels
 def test_a_growing_head_has_its_whole_colour_bar_on_a_small_phone(width: int, growing: Page) -> None:
     growing.set_viewport_size({"width": width + 16, "height": 740})
     canvas = growing.locator("canvas")
@@ -364,7 +364,7 @@ def test_what_is_drawn_on_the_mask_of_a_live_head_is_run_and_shown(run: Run, bro
     page = browser.new_page(viewport={"width": 900, "height": 1400})
 
     def hear(name: str, value: object) -> str:
-        live.mask.set_trait(name, value)  # as the kernel does what the browser saved
+        live.mask.set_trait(name, value)  # as the kernel does with what the browser saved
         return in_base64(live.head.packet)
 
     page.expose_function("redrawn", hear)
@@ -375,7 +375,7 @@ def test_what_is_drawn_on_the_mask_of_a_live_head_is_run_and_shown(run: Run, bro
     heatmap = page.locator(".heatmap canvas").element_handle()
     before = heatmap.evaluate("canvas => canvas.toDataURL()")
     page.locator(".mask canvas").focus()
-    page.keyboard.press("c")  # the first column: the token that most look at
+    page.keyboard.press("c")  # the first column: the token that most tokens attend to
     page.wait_for_function("([canvas, before]) => canvas.toDataURL() !== before", arg=[heatmap, before])
     expected = run.under(replace(run.masks, drawn=(Stroke("block", 0, 0, len(run.labels) - 1, 0),)))
     weights, blocked = expected.head(4, 0).numpy(), expected.head(4, 0).view.any_blocked()

@@ -1,4 +1,4 @@
-"""Ask me first, on Explore and in the Mask Lab: the numbers on the answers are keys."""
+"""Tests of "Ask me first" on Explore and in the Mask Lab: the number on an answer is its key."""
 
 from collections.abc import Callable
 

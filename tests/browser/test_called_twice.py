@@ -1,5 +1,6 @@
-"""Streamlit may call a component twice with one element and end one of the calls at once, also the later one: when the
-page is drawn anew while the module of the component is fetched, which on a busy machine is often."""
+"""Tests of components that Streamlit calls twice with one element, ending either of the two calls at once.
+
+That happens if the page is redrawn while the component's module is fetched, which is often on a busy machine."""
 
 import pytest
 from playwright.sync_api import Browser
@@ -36,6 +37,6 @@ def test_what_is_drawn_stays_when_one_of_two_calls_is_ended(
     with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
         page = context.new_page()
         page.add_init_script(TWICE.replace("ENDED", str(ended)))
-        kind(page, f"{server}/{kind.PATH}")  # raises Error where a picture is missing
+        kind(page, f"{server}/{kind.PATH}")  # raises Error if a picture is missing
         assert page.evaluate("twice") > 1
         assert page.locator(".js-plotly-plot .main-svg, .view canvas").count()

@@ -1,4 +1,4 @@
-"""The labels of charts: those that are left where there is no room for all, and the titles of tooltips."""
+"""Tests of charts' labels: which are shown where there is no room for all, and the titles of tooltips."""
 
 import re
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_no_labels_of_any_axis_lie_over_each_other_on_a_phone(
 def test_a_tooltip_of_losses_says_which_of_the_tokens_it_is_about(
     visit: Callable[..., Explore], path: str, query: str
 ) -> None:
-    """Of tokens with a label on the axis, and of those without."""
+    """For a token with a label on the axis, and for one without."""
     chart = visit(query, kind=KINDS[path]).page.locator(".st-key-loss_figure .js-plotly-plot")
     for position in (13, 14):
         chart.hover(position=chart.evaluate(PLACE, position))

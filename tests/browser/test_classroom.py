@@ -1,4 +1,4 @@
-"""A class in a browser: a teacher's page and phones, in one room of a real server."""
+"""Tests of a class session in a browser: a teacher's page and phones, in one room of a real server."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ Open = Callable[..., Page]
 
 @pytest.fixture
 def open_page(browser: Browser, class_server: str) -> Iterator[Open]:
-    """open_page(path, **context): a page in a browser of its own. No error may be left behind, nothing sticks out."""
+    """Yield open_page(path, **context): a page in a browser context of its own. Afterwards: no error on a page."""
     pages: list[Page] = []
     errors: list[str] = []
 
@@ -54,7 +54,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touc
 
 
 def room_of(teacher: Page) -> str:
-    """The link of the room that the teacher opens."""
+    """Open a room on the teacher's page and return its link."""
     teacher.locator(".st-key-teach button").first.click()
     expect(teacher.locator("img.qr")).to_be_visible()
     address = teacher.locator("[role=dialog] code").inner_text()
@@ -101,7 +101,7 @@ def test_phones_follow_answer_and_see_what_the_class_chose(open_page: Open) -> N
 def test_an_answer_that_came_too_late_does_not_count(open_page: Open) -> None:
     teacher, held = open_page("lessons?lesson=causal_mask"), list[Route]()
     phone = open_page(room_of(teacher), **PHONE)
-    phone.route("**/answer", lambda route: held.append(route))  # playwright asks for a function
+    phone.route("**/answer", lambda route: held.append(route))  # playwright requires a function, not held.append
     phone.locator("button[data-choice='1']").tap()
     teacher.locator(".st-key-reveal button").click()
     expect(phone.locator("#said")).to_contain_text("That is right")
@@ -123,9 +123,9 @@ def test_the_room_goes_on_in_a_new_session_and_ends_when_it_is_ended(open_page: 
         teacher.locator(".st-key-lesson_room p").first.evaluate("p => parseFloat(getComputedStyle(p).fontSize)") >= 14
     )
     phone.route("**/step*", lambda route: route.abort())
-    teacher.keyboard.press("ArrowRight")  # it ends the request that waits for a step, and the next one is lost
+    teacher.keyboard.press("ArrowRight")  # ends the request that waits for a step; the next request is lost
     expect(phone.locator("#status")).to_contain_text("The connection was lost")
-    phone.unroute("**/step*")  # the next request waits for no other step
+    phone.unroute("**/step*")  # the next request is answered at once, with this step
     expect(phone.locator("#status")).to_have_text("", timeout=10_000)
     teacher.keyboard.press("ArrowLeft")
     expect(phone.locator("h1")).to_have_text("Only backwards")
@@ -135,7 +135,7 @@ def test_the_room_goes_on_in_a_new_session_and_ends_when_it_is_ended(open_page: 
     teacher.keyboard.press("ArrowRight")
     expect(phone.locator("h1")).to_have_text("Turn it off")
     expect(teacher.locator(".st-key-lesson_room p").first).to_contain_text("1 phone")
-    teacher.evaluate(LOSE)  # as a laptop that slept for longer than the server waits
+    teacher.evaluate(LOSE)  # as on a laptop that slept for longer than the server waits
     teacher.wait_for_function(CONNECTED)
     open_page(phone.url, **PHONE)
     expect(teacher.locator(".st-key-lesson_room p").first).to_contain_text("2 phones")
@@ -227,7 +227,7 @@ def test_a_presented_chart_leaves_room_for_the_answers_of_the_class(open_page: O
         assert below["y"] + below["height"] <= top["y"]
     teacher.set_viewport_size({"width": 1280, "height": 720})
     teacher.goto(teacher.url.split("?")[0] + "?lesson=text_to_next_token&step=2&present=true")
-    last = teacher.get_by_role("button", name="Show the answer")  # as long a text as fits: it is scrolled to
+    last = teacher.get_by_role("button", name="Show the answer")  # the text fills the screen: it is scrolled
     expect(last).to_be_visible()
     teacher.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 9999)")
     below, top = last.bounding_box(), strip.bounding_box()
@@ -243,7 +243,7 @@ def test_the_qr_code_has_the_keys_and_stays_when_the_window_changes(open_page: O
         teacher.keyboard.press(key)
     for width, least in ((1280, 340), (1920, 600)):
         teacher.set_viewport_size({"width": width, "height": width * 9 // 16})
-        teacher.wait_for_timeout(1000)  # the server is told of the width, and draws again
+        teacher.wait_for_timeout(1000)  # the server receives the width and redraws
         assert code.bounding_box()["width"] >= least
         address = teacher.locator("[role=dialog] code").bounding_box()
         assert address["y"] + address["height"] <= width * 9 // 16
@@ -251,7 +251,7 @@ def test_the_qr_code_has_the_keys_and_stays_when_the_window_changes(open_page: O
     expect(teacher.locator(".verdict")).to_have_count(0)
     teacher.keyboard.press("Escape")
     expect(code).to_have_count(0)
-    assert teacher.locator("[class*='st-key-answer_'] kbd").count() == 0  # a class's to give
+    assert teacher.locator("[class*='st-key-answer_'] kbd").count() == 0  # the class gives the answers
     teacher.keyboard.press("a")
     expect(teacher.locator(".verdict")).to_contain_text("The answer is: 9")
     teacher.keyboard.press("ArrowRight")
@@ -261,7 +261,7 @@ def test_the_qr_code_has_the_keys_and_stays_when_the_window_changes(open_page: O
     teacher.locator("[class*='st-key-numbers_of_'] button").first.click()
     expect(teacher.locator("[data-testid=stPopoverBody]")).to_be_visible()
     teacher.keyboard.press("ArrowRight")
-    expect(title).not_to_have_text("Turn it off")  # the numbers of a picture keep no keys
+    expect(title).not_to_have_text("Turn it off")  # a picture's numbers capture no keys, unlike the QR code
 
 
 def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
@@ -319,7 +319,7 @@ def test_tabs_of_one_browser_keep_each_others_answers_and_the_class(open_page: O
     answer(teacher, {"causal_mask": "1-1"})
     other.bring_to_front()
     other.keyboard.press("ArrowRight")
-    answer(other, {"causal_mask": "1-1,3-1"})  # not what was forgotten
+    answer(other, {"causal_mask": "1-1,3-1"})  # without the answers that were forgotten
     other.locator(".st-key-teach button").first.click()
     other.get_by_role("button", name="End the session").click()
     other.get_by_role("button", name="End and delete the answers").click()

@@ -1,6 +1,6 @@
-"""Controls of every kind on every page, operated as a reader does: the server takes what Streamlit's page sends for
-them. What it ignores is in its log, at which the fixture `server` looks in the end.
-"""
+"""Tests of controls of every kind on every page, operated as a user does: the server accepts the values they send.
+
+The server logs each value that it ignores; the fixture `server` checks the log at the end."""
 
 from collections.abc import Callable
 
@@ -67,7 +67,7 @@ def test_controls_do_what_the_page_sends(visit: Visit, address: str) -> None:
 
 
 def test_a_page_goes_on_after_a_run_that_ended_early(visit: Visit) -> None:
-    """Its part that runs again alone draws what the whole page could not, the links in the sidebar too."""
+    """A rerun of its fragment alone draws what the run of the whole page did not, including the sidebar's links."""
     page = visit("differs=text", kind=KINDS["compare"]).page
     for key, text, seen in (
         ("b_text", "", page.get_by_text("expected a text for B")),
@@ -82,6 +82,6 @@ def test_a_page_goes_on_after_a_run_that_ended_early(visit: Visit) -> None:
 
 
 def usable(page: Page, selector: str, place: int) -> Locator | None:
-    """A control of the main part of the page that is seen and enabled."""
+    """Return the control number `place` in the main part of the page, None unless it is visible and enabled."""
     control = page.locator(f"[data-testid=stMain] {selector}").nth(place)
     return control if control.count() and control.is_visible() and control.is_enabled() else None

@@ -1,6 +1,6 @@
-"""The pages of `unmask course` on a file server: lessons from start to end by keyboard, alone and without a network.
+"""Tests of the pages of `unmask course` on a file server: whole lessons by keyboard, without the app, and offline.
 
-What the pictures show is compared with what torch computes; answers come from lessons.questions.
+The pictures' numbers are compared with those that torch computes; answers come from lessons.questions.
 """
 
 import re
@@ -60,7 +60,7 @@ Open = Callable[..., Page]
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Of a static host, which logs nothing."""
+    """The request handler of a static host, which logs nothing."""
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -85,7 +85,7 @@ def host(site: Path) -> Iterator[str]:
 
 @pytest.fixture
 def visit(browser: Browser, host: str) -> Iterator[Open]:
-    """Afterwards: it may have asked for nothing elsewhere, and met no error."""
+    """Yield a function that opens a page of the course. Afterwards: no request to other hosts, and no error."""
     watch, contexts = Watch(host), list[BrowserContext]()
 
     def opened(path: str, context: BrowserContext | None = None, **how: Any) -> Page:
@@ -105,7 +105,7 @@ def visit(browser: Browser, host: str) -> Iterator[Open]:
 
 
 def settled(page: Page) -> None:
-    """The step's run is shown: nothing is loading or running, and nothing has gone wrong."""
+    """Wait until the step's run is shown: nothing is loading or running, and nothing has failed."""
     expect(page.locator("#status")).to_be_empty()
 
 
@@ -120,7 +120,7 @@ def verdict(page: Page) -> str:
 
 
 def cell(page: Page, part: str, query: int, key: int) -> str:
-    """What is said of a cell of a heatmap when arrow keys have come to it."""
+    """Move to a cell of a heatmap by arrow keys, and return its text."""
     canvas = page.locator(f"[data-part={part}] canvas")
     canvas.focus()
     for arrow, steps in (("ArrowUp", 24), ("ArrowLeft", 24), ("ArrowDown", query), ("ArrowRight", key)):
@@ -136,7 +136,7 @@ def violations(page: Page) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(
-    ("language", "first", "said"),  # in Chinese they show the same runs (tests/viz/lessons): the last two
+    ("language", "first", "said"),  # lessons show the same runs in Chinese (tests/viz/lessons): only the last two
     [("en", 0, {"That is right.", "Not quite."}), ("zh", -2, {"答对了。", "不对，"})],
 )
 def test_a_teacher_walks_through_lessons_by_keyboard(visit: Open, language: str, first: int, said: set[str]) -> None:
@@ -147,7 +147,7 @@ def test_a_teacher_walks_through_lessons_by_keyboard(visit: Open, language: str,
     verdicts, lessons = set(), [one.lesson for one in every[first:] if one.lesson]
     for lesson in lessons:
         expect(page.locator("h1")).to_have_text(lesson.title)
-        expect(page.locator("html")).to_have_attribute("data-presented", "")  # which goes on with the next lesson
+        expect(page.locator("html")).to_have_attribute("data-presented", "")  # also in the next lesson
         settled(page)
         for number, step in enumerate(lesson.steps):
             assert page.locator("section:visible h2").inner_text() == step.title
@@ -196,7 +196,7 @@ def test_its_pictures_are_those_of_the_model_which_runs_in_the_page(visit: Open)
     text = "Once upon a time there was a little girl who lived in a house by the sea."
     settled(page)
     standard, lifted = model.run(text), model.run(text, causal=False)
-    assert cell(page, "now", 2, 5).endswith("· blocked by causal")  # before the answer, the run it is compared with
+    assert cell(page, "now", 2, 5).endswith("· blocked by causal")  # before the answer: the run to compare with
     expect(page.locator("[data-part=difference]")).to_be_hidden()
     page.locator("body").click(position={"x": 2, "y": 2})
     press(page, "4")
@@ -227,7 +227,7 @@ def test_its_pictures_are_those_of_the_model_which_runs_in_the_page(visit: Open)
         for causal, shown in ((False, now), (True, before)):
             losses = model.run(texts, causal=causal, row=row).losses
             assert float(shown) == pytest.approx(np.nanmean(losses), abs=0.006)
-    page.get_by_role("button", name="Change the text and the masks").click()  # those of this step
+    page.get_by_role("button", name="Change the text and the masks").click()  # opens with those of this step
     expect(page.locator("#status")).to_contain_text("Tokens: ")
     assert page.locator("#text").input_value().split("\n") == texts
     assert not page.locator("[data-mask=causal]").is_checked()
@@ -257,7 +257,7 @@ def test_two_models_and_one_that_needs_the_app(visit: Open) -> None:
 
 
 def test_a_teacher_s_own_lesson(visit: Open) -> None:
-    page = visit("zh/mine.html")  # in the one language that there is
+    page = visit("zh/mine.html")  # the lesson exists in one language only
     settled(page)
     assert page.locator("h1").inner_text() == "My <b>own</b>"
     right = page.locator("[data-answer]:visible", has_text=re.compile(r"\b3$"))
@@ -265,7 +265,7 @@ def test_a_teacher_s_own_lesson(visit: Open) -> None:
     settled(page)
     assert "答对了。" in verdict(page)
     assert page.evaluate("window.hurt") is None
-    page.goto(page.url.partition("#")[0] + "#step=1.5&1=constructor")  # an address may hold anything
+    page.goto(page.url.partition("#")[0] + "#step=1.5&1=constructor")  # an address may contain anything
     page.reload()
     settled(page)
     assert "答对了。" not in verdict(page)
@@ -287,7 +287,7 @@ def test_a_teacher_s_own_lesson(visit: Open) -> None:
 
 def test_nothing_can_be_changed_before_the_model_is_there(browser: Browser, visit: Open) -> None:
     context, held = browser.new_context(), list[Route]()
-    context.route("**/models/*", lambda route: held.append(route))  # playwright asks for a function
+    context.route("**/models/*", lambda route: held.append(route))  # playwright requires a function, not held.append
     page = visit("en/causal_mask.html#step=2&2=0", context)
     change = page.get_by_role("button", name="Change the text and the masks")
     while not held:

@@ -1,7 +1,7 @@
-"""Every page as anybody may meet it, in either language: on a phone, and in both themes with nothing cut off and
-nothing that axe-core's rules (contrast, names, roles) call serious. A page is opened once, and its language switched
-there: opening it takes longest.
-"""
+"""Tests of every page, in both languages, on a phone and in both themes: nothing is cut off or inaccessible.
+
+axe-core's rules (contrast, names, roles) must find nothing serious. A page is opened once, and its language switched
+there: opening it takes longest."""
 
 from collections.abc import Callable, Iterable
 from pathlib import PurePath
@@ -30,15 +30,15 @@ ABOVE = """() => [...document.querySelectorAll('.js-plotly-plot:has(.legend)')].
   const [legend, plot] = ['.legend', '.nsewdrag'].map((part) => chart.querySelector(part)?.getBoundingClientRect());
   return plot && legend.bottom <= plot.top; })"""
 EXPORT = {"en": "Export", "zh": "导出"}
-SOONER = {"mask_check": "&what=patient"}  # a small module checked, instead of a model
+SOONER = {"mask_check": "&what=patient"}  # faster: check a small module instead of a model
 PHONE, LARGE = {"width": 390, "height": 844}, {"width": 1920, "height": 1080}
 KINDS = {path: type("AnyPage", (Explore,), {"PATH": path, "STATE": STATE}) for path in PATHS}
 
 
 @pytest.mark.parametrize(("path", "first"), [(path, place % 2) for place, path in enumerate(PATHS)])
 def test_as_it_opens_on_a_phone_and_as_a_larger_window_shows_it(visit: Visit, path: str, first: int) -> None:
-    """In the one language, as a link opens it, then in the other: first in English or in Chinese by turns. A large
-    window, which has more room than one of 1280 pixels, in the first alone."""
+    """Opened by a link in one language, then switched to the other; pages alternate between English and Chinese first.
+    A large window, which has more room than one of 1280 pixels, is tested in the first language only."""
     language, other = sorted(LANGUAGES)[first], sorted(LANGUAGES)[1 - first]
     page = visit(f"lang={language}{SOONER.get(path, '')}", kind=KINDS[path], **PHONE)
     assert page.page.get_by_test_id("stExpandSidebarButton").is_visible()  # the sidebar starts closed
@@ -59,7 +59,7 @@ def test_the_sections_of_the_serving_page(visit: Visit, section: str) -> None:
     page = visit(f"serving={section}", kind=KINDS["serving"])
     assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
     fits_a_phone(page)
-    page.page.wait_for_function(ABOVE, polling=POLLING)  # legends, of several lines here
+    page.page.wait_for_function(ABOVE, polling=POLLING)  # legends have several lines here
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,14 @@ def test_a_row_of_a_trees_mask_rings_what_it_sees(visit: Visit) -> None:
 def fits_a_phone(page: Explore) -> None:
     page.page.set_viewport_size(PHONE)
     assert page.page.locator("h3").first.is_visible()
-    page.page.wait_for_function(FITS, polling=POLLING)  # a chart follows its window a moment later
+    page.page.wait_for_function(FITS, polling=POLLING)  # a chart is resized a moment after its window
     assert violations(page, only=SIDEWAYS) == []
 
 
 def faults(page: Explore, looks: Iterable[str], rules: dict[str, dict[str, bool]]) -> list[str]:
-    """What is cut off or sticks out in any of these looks, and what is serious by those of axe-core's rules that are
-    asked about a look."""
+    """Return what is cut off or sticks out in any of these looks, and the serious violations in the looks of `rules`.
+
+    rules: look -> which of axe-core's rules to run, as arguments of `serious`."""
     found = []
     for look in looks:
         found += [f"{look}: {words}" for words in page.cut_off()] + [f"{look}: sticks out"] * page.sticks_out()
@@ -140,7 +141,7 @@ def test_a_cell_of_activation_patching_is_patched_when_it_is_clicked(visit: Visi
 
 
 def test_two_texts_of_equal_length_are_both_taken(visit: Visit) -> None:
-    """The button is in a fragment, A's text outside of it."""
+    """The button is in a fragment, the widget of A's text is outside of it."""
     page = visit("differs=text&patching=true&text=The bird sang&b_text=The king sang well", kind=KINDS["compare"])
     page.page.get_by_role("button", name="Use two texts of equal length").click()
     expect(page.page.get_by_text("Measured in A: ")).to_be_visible()

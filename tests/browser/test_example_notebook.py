@@ -1,5 +1,5 @@
-"""docs/lift_the_mask.ipynb: executed in a kernel on the model that ships, exported and opened without a network, and
-rendered in JupyterLab.
+"""Tests of docs/lift_the_mask.ipynb: executed in a kernel on the included model, exported and opened offline, and
+rendered in JupyterLab; and of a live head beside its mask.
 """
 
 import os
@@ -20,7 +20,7 @@ from tests.browser.test_alone import CELL, colours
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "lift_the_mask.ipynb"
-TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # the notebook's
+TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # the notebook's text
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_exported_and_opened_offline(executed: nbformat.NotebookNode, browser: B
     file = tmp_path / "lift_the_mask.html"
     exporter = HTMLExporter(
         template_name="basic"
-    )  # the others ask a CDN for MathJax and require.js, whatever they hold
+    )  # other templates load MathJax and require.js from a CDN, whatever the notebook contains
     body, _ = exporter.from_notebook_node(executed)
     file.write_text(f'<!doctype html><meta charset="utf-8">{body}', encoding="utf-8")
     watch = Watch("")
@@ -70,9 +70,9 @@ def test_exported_and_opened_offline(executed: nbformat.NotebookNode, browser: B
         frames.nth(number).scroll_into_view_if_needed()
         root = frames.nth(number).content_frame.locator("html")
         expect(root).to_have_js_property("scrollTop", 0)
-        page.wait_for_timeout(300)  # its own observer sets the height
+        page.wait_for_timeout(300)  # the frame's own observer sets its height
         tall, room = root.evaluate("root => [root.scrollHeight, root.clientHeight]")
-        assert tall <= room  # nothing of it has to be scrolled to
+        assert tall <= room  # nothing in the frame needs scrolling
     frames.nth(0).scroll_into_view_if_needed()
     heatmap.hover(position={"x": 130, "y": 60})
     expect(whole.locator(".heatmap .cell")).to_have_text(CELL)
@@ -127,16 +127,16 @@ def test_a_live_head_beside_its_mask(browser: Browser, tmp_path: Path) -> None:
         page.locator(".jp-CodeCell .cm-content").click()
         page.keyboard.press("Shift+Enter")
         mask, head = page.locator(".mask canvas"), page.locator(".heatmap canvas")
-        expect(head).to_be_visible(timeout=120_000)  # torch is imported
+        expect(head).to_be_visible(timeout=120_000)  # long enough to import torch
         left, right = mask.bounding_box(), head.bounding_box()
         assert min(left["width"], right["width"]) > 300
         assert left["x"] + left["width"] <= right["x"]
         before = head.evaluate("canvas => canvas.toDataURL()")
         mask.focus()
-        page.keyboard.press("c")  # the first column
+        page.keyboard.press("c")  # blocks the first column
         drawn = "([canvas, before]) => canvas.toDataURL() !== before"
         page.wait_for_function(drawn, arg=[head.element_handle(), before])
-        page.set_viewport_size({"width": 700, "height": 1000})  # beside JupyterLab's own bar no room for two
+        page.set_viewport_size({"width": 700, "height": 1000})  # too narrow for both beside JupyterLab's own bar
         expect(head).to_be_visible()
         assert mask.bounding_box()["y"] + mask.bounding_box()["height"] <= head.bounding_box()["y"]
         context.close()

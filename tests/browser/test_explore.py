@@ -1,7 +1,7 @@
-"""Explore in a real Chromium, against the running app: what a reader sees change, clicks, types and links to.
+"""Tests of Explore in Chromium, against the running app: what a user sees change, clicks, types and links to.
 
 One server and one browser serve every test; tests/browser/conftest.py says which Chromium. Every test also fails when
-the page asks anything of another machine, or when the browser logs an error.
+the page sends a request to another machine, or when the browser logs an error.
 """
 
 import re
@@ -31,7 +31,7 @@ WORDS = [
     *((words, "color") for words in (".sentence", ".key", "td.token", "th", "[data-testid=stCaptionContainer] p")),
     *((f".st-key-head_figure {words} text", "fill") for words in (".ytick", ".g-xtitle", ".g-ytitle", ".colorbar")),
 ]
-NEAR = 3  # of 255: a browser's and plotly's rounding of one colour
+NEAR = 3  # of 255: the browser and plotly round a colour differently
 
 
 def query(**choices: str | int) -> str:
@@ -39,13 +39,13 @@ def query(**choices: str | int) -> str:
 
 
 def assert_colours(found: np.ndarray, expected: np.ndarray) -> None:
-    """uint8 [..,3] both."""
+    """Assert that two arrays of colours, [..,3] with values 0 to 255, agree within NEAR."""
     difference = np.abs(found.astype(int) - expected.astype(int)).max()
     assert difference <= NEAR, f"a colour is {difference} of 255 away from its weight's"
 
 
 def scale_colours(weights: np.ndarray, zmax: float) -> np.ndarray:
-    """What plotly should make of them, in float [..,3]."""
+    """Return float [..,3]: the colours that plotly should give to these weights."""
     places, colours = zip(*sequential(), strict=True)
     triples = np.array([[int(part) for part in re.findall(r"\d+", str(colour))] for colour in colours])
     return np.stack([np.interp(weights / zmax, places, triples[:, part]) for part in range(3)], axis=-1)
@@ -80,7 +80,7 @@ class TestSwitches:
 
     @staticmethod
     def shared_range(page: Explore) -> float:
-        """Both heatmaps run to the largest weight of either."""
+        """Return the colour range of both heatmaps, set by the largest weight of either."""
         largest = page.chart.evaluate(
             """chart => Math.max(...chart._fullData.filter(trace => trace.name === 'weights')
                  .flatMap(trace => Array.from(trace.z, row => Array.from(row)).flat().filter(z => !isNaN(z))))"""
@@ -94,7 +94,7 @@ class TestChoosingAHead:
         before, (layers, heads) = page.weights(), page.grid()
         page.canvas.hover(position=page.place(2, 1))
         name = page.page.locator(".st-key-overview [aria-live]")
-        assert re.findall(r"\d+", name.inner_text().partition(":")[0]) == ["2", "1"]  # what it is known for may follow
+        assert re.findall(r"\d+", name.inner_text().partition(":")[0]) == ["2", "1"]  # its pattern may follow
         assert page.head() == (0, 0), "pointing names a head and does not choose it"
 
         page.after(lambda: page.canvas.click(position=page.place(layers - 1, heads - 2)))
@@ -122,7 +122,7 @@ class TestChoosingAHead:
         press("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft")
         page.until(lambda: page.head() == (2, 2))
         press(*["ArrowUp"] * 4, *["ArrowLeft"] * 4)
-        page.until(lambda: page.head() == (0, 0))  # they stop at the edge
+        page.until(lambda: page.head() == (0, 0))  # arrow keys stop at the edge
 
 
 class TestRoom:
@@ -156,7 +156,7 @@ class TestRoom:
             assert min(box["width"], box["height"]) >= 24, button
 
     def test_what_to_try_takes_one_line_beside_a_scroll_bar_too(self, visit: Visit) -> None:
-        page = visit(query(text=LINE), width=1274)  # headless Chromium hides the bar of 6 pixels
+        page = visit(query(text=LINE), width=1274)  # 6 pixels for a scroll bar, which headless Chromium hides
         line = page.page.locator(".st-key-start > div")
         middles = [box["y"] + box["height"] / 2 for part in line.all() if (box := part.bounding_box())["height"]]
         assert len(middles) == 6
@@ -169,7 +169,7 @@ class TestRoom:
         page.choose("Examples", "A list")
         assert box.input_value() != before
 
-    @pytest.mark.parametrize("held", [0, 80], ids=["tapped", "clicked"])  # ms; of a tap Streamlit opens no page then
+    @pytest.mark.parametrize("held", [0, 80], ids=["tapped", "clicked"])  # ms; a tap alone opens no page in Streamlit
     @pytest.mark.parametrize("linked", ["", "The fox saw the hen."])
     def test_a_typed_text_is_kept_by_a_click_on_another_page_at_once(
         self, visit: Visit, linked: str, held: int
@@ -186,7 +186,7 @@ class TestRoom:
         expect(box).to_have_value("A red hen sat.")
 
     def test_a_typed_text_is_kept_where_the_next_page_is_asked_for_before_it_is_read(self, visit: Visit) -> None:
-        """As on a busy machine: the server has both messages before it runs the page for the first."""
+        """As on a busy machine: the server receives both messages before it runs the page for the first one."""
         page = visit("", anew=True)
         box = page.page.get_by_role("textbox", name="Text, one sequence per line")
         box.click()
@@ -246,7 +246,7 @@ class TestTheLook:
             faint += [
                 (dark, words, style, contrast)
                 for words, style in WORDS
-                if (contrast := page.contrast(words, style)) < 4.5  # WCAG's AA
+                if (contrast := page.contrast(words, style)) < 4.5  # WCAG's level AA
             ]
         np.testing.assert_array_equal(*weights)
         np.testing.assert_array_equal(*colours)
@@ -255,7 +255,7 @@ class TestTheLook:
 
     def test_at_1280_pixels_nothing_is_cut_off_or_overlaps(self, visit: Visit) -> None:
         page = visit(query(text=LINES))
-        for parts in (PARTS[:-1], PARTS):  # the table of shares, with a mask off alone
+        for parts in (PARTS[:-1], PARTS):  # the table of shares exists only with a mask off
             for look in page.looks(1280, schemes=["light"]):
                 assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), look
                 assert not page.sticks_out(), look
@@ -308,13 +308,13 @@ class TestTheWatch:
 
 
 def palette_colours(weights: np.ndarray) -> np.ndarray:
-    """What the overview should make of them, in uint8 [..,3]: brightness is the square root of the weight."""
+    """Return uint8 [..,3]: the overview's colours for these weights; brightness is the square root of the weight."""
     palette = stops(255)
     return palette[np.rint(np.sqrt(weights) * 254).astype(int)]
 
 
 def thumbnail(page: Explore, layer: int, head: int, tokens: int) -> np.ndarray:
-    """uint8 [T,T,3]: the colours in the middle of a thumbnail's cells, one for each weight of a short text."""
+    """Return uint8 [T,T,3]: the colours at the centres of a thumbnail's cells, one for each weight of a short text."""
     gap = 3
     pixels, middle = page.thumbnails(), page.place(layer, head)
     size = page.place(0, 1)["x"] - page.place(0, 0)["x"]

@@ -1,4 +1,4 @@
-"""The Generation page in a real Chromium: it plays and stops, and another candidate makes another text."""
+"""Tests of the Generation page in Chromium: it plays and pauses, nothing is cut off, and nothing moves meanwhile."""
 
 from collections.abc import Callable
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ WATCH_SHIFTS = """() => {
       window.shifts.push({ value: shift.value, moved });
     }
   }).observe({ type: "layout-shift" });
-}"""  # what moves by itself, as Chromium counts it; half a second after a click is the click's
+}"""  # layout shifts as Chromium reports them, also those marked hadRecentInput, soon after a click
 
 OUTSIDE = """() => {
   const all = (selector) => [...document.querySelectorAll(selector)];
@@ -29,7 +29,7 @@ OUTSIDE = """() => {
       .filter((box) => box.scrollHeight > box.clientHeight).map((box) => `${box.scrollHeight} in ${box.clientHeight}`),
     ...all('.chance :is(b, .share, .bars)').filter((part) => right(part) > end + 8).map((part) => part.innerText),
   ];
-}"""  # sentences that are higher than the room for them, and what reaches out of the candidates' column
+}"""  # sentences taller than their boxes, and what sticks out of the candidates' column
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_playing_adds_tokens_and_rows_until_it_is_paused(generation: Open) -> No
     assert page.page.locator("table.differences").count() == 1, "the section is there again"
     page.play()
     page.until(lambda: len(page.written()) > len(written))
-    page.pause("Space")  # the button that was clicked has the focus still
+    page.pause("Space")  # the clicked button still has the focus
     assert page.written()[: len(written)] == written
     again = generation()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The page Head atlas in a real Chromium: a click on a point chooses its head, and the link brings it back."""
+"""Tests of the page Head atlas in Chromium: a click on a point chooses its head, and the link restores it."""
 
 import re
 from collections.abc import Callable
@@ -28,13 +28,13 @@ POINT = """(chart, head) => {
 
 
 class HeadAtlas(Explore):
-    """The page at its address, once it has settled."""
+    """The page Head atlas, once it has settled."""
 
     PATH = "head_atlas"
     STATE = STATE
 
     def click_head(self, layer: int, head: int) -> None:
-        """On its point."""
+        """Click the point of a head, and wait for the page to change."""
         chart = self.page.locator(".st-key-atlas_scatter .js-plotly-plot")
         x, y = chart.evaluate(POINT, [layer, head])
         self.after(lambda: self.page.mouse.click(x, y))
@@ -43,7 +43,7 @@ class HeadAtlas(Explore):
         return "|".join(self.page.locator(".sentence").all_inner_texts())
 
     def pick(self, name: str) -> None:
-        """One option of a segmented control."""
+        """Choose an option of a segmented control, and wait for the page to change."""
         self.after(lambda: self.page.get_by_role("radio", name=name, exact=True).click())
 
 

@@ -1,4 +1,4 @@
-"""The views of one head in a real Chromium: what pointing costs, what outlives a change of head, what agrees."""
+"""Tests of the views of one head in Chromium: pointing sends no request, pins are kept, keys work, numbers agree."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ def heads(visit: Callable[..., Heads]) -> Visit:
 
 
 def chosen(page: Heads, name: str) -> str | None:
-    """A choice in the address."""
+    """Return a choice in the address, None if it is not there."""
     return parse_qs(urlsplit(page.page.url).query).get(name, [None])[0]
 
 
@@ -57,7 +57,7 @@ class TestTokens:
         assert (page.page.evaluate("sent"), requests) == (0, [])
 
         def click() -> None:
-            page.tokens.nth(4).click()  # lights it before the server has answered
+            page.tokens.nth(4).click()  # highlights it before the server has answered
             page.page.wait_for_function(MOVED, arg=4, polling=POLLING)
 
         page.after(click)
@@ -107,7 +107,7 @@ class TestKeyboard:
         page = heads(text=f"{LINE} down the hill and home again", query=0)
         keys = page.page.keyboard
         page.tab_to(page.page.locator(".st-key-pair_head_figure"))
-        page.move_to(1, "ArrowDown").move_to(2, "ArrowDown")  # the rerun leaves the keyboard where it is
+        page.move_to(1, "ArrowDown").move_to(2, "ArrowDown")  # the rerun keeps the focus
         for name, (view, selector, key) in VIEWS.items():
             tab, place = page.page.get_by_role("radio", name=name, exact=True), page.page.locator(selector)
             if view != "tokens":
@@ -214,10 +214,10 @@ def test_an_arc_s_tooltip_is_its_cell_and_the_first_token_can_be_hidden(heads: V
 
 
 def arc_tooltip(page: Heads, query: int, key: int) -> str:
-    """What the tooltip says on a line, near its left end, where lines of different queries are apart."""
+    """Return the tooltip of a line, near its left end, where lines of different queries are apart."""
     path = page.page.locator(f".st-key-head_arcs path[data-query='{query}'][data-key='{key}']").first
     if not path.count():
-        page.page.get_by_label("The smallest weight drawn").fill("-2")  # a power of ten
+        page.page.get_by_label("The smallest weight drawn").fill("-2")  # an exponent of ten
     path.scroll_into_view_if_needed()
     share = 0.06
     x, y = path.evaluate(
@@ -234,7 +234,7 @@ def arc_tooltip(page: Heads, query: int, key: int) -> str:
 
 
 def test_the_table_of_numbers_chooses_no_query_by_itself(heads: Visit) -> None:
-    """Streamlit sends a table's selection again when its rows are others, or when the page marks another cell."""
+    """Streamlit sends a table's selection again when its rows change, or when the page marks another cell."""
     page = heads(view="numbers")
     box = page.page.get_by_role("textbox", name="Text, one sequence per line")
     page.page.get_by_role("radio", name="magma", exact=True).click()

@@ -1,4 +1,4 @@
-"""Back, Forward and a click on the large heatmap, in a real Chromium."""
+"""Tests of Back, Forward, and clicks and zooms on the large heatmap, in Chromium."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -53,7 +53,7 @@ def test_forward_brings_a_typed_text_again_after_a_link_with_another(visit: Visi
 
 
 def test_back_leaves_a_page_at_the_first_press(visit: Visit) -> None:
-    opened = visit(OPENED, anew=True).page  # a tab goes from test to test, and its history has 50 entries at most
+    opened = visit(OPENED, anew=True).page  # tests reuse this tab, and a history has 50 entries at most
     page = Explore(opened.context.new_page(), opened.url).page
     before = page.evaluate("history.length")
     page.locator(".st-key-nav a", has_text="Mask Lab").click()
@@ -66,7 +66,7 @@ def test_back_leaves_a_page_at_the_first_press(visit: Visit) -> None:
 
 @pytest.mark.parametrize("address", ["/bug_clinic", "/?layer=99&head=1"])
 def test_back_leaves_a_page_that_wrote_its_address_at_the_first_press(visit: Visit, address: str) -> None:
-    """On a server that is warm Streamlit writes it before it draws the first element."""
+    """On a warm server Streamlit writes the address before it draws the first element."""
     with opened(visit, address) as page:
         page.wait_for_function("() => location.search.includes('layer=') && !location.search.includes('99')")
         page.go_back()
@@ -87,14 +87,14 @@ def test_back_goes_a_step_of_a_lesson_back_whatever_was_answered(visit: Visit) -
 
 @contextmanager
 def opened(visit: Visit, address: str) -> Iterator[Page]:
-    """A new tab that went from an empty page to an address of this server. It is closed after all: it would hide the
-    tab of the next tests, where nothing is drawn then."""
+    """Yield a new tab that went from an empty page to an address of this server. It is closed afterwards: it would hide
+    the tab of the next tests, and nothing is drawn in a hidden tab."""
     known = visit(OPENED, anew=True).page
     page = known.context.new_page()
     try:
         page.goto(urljoin(known.url, address))
         page.wait_for_function(SETTLED)
-        page.wait_for_function("() => window.pushAddress")  # by history.js, which is drawn after the address is written
+        page.wait_for_function("() => window.pushAddress")  # set by history.js, which runs after the address is written
         yield page
     finally:
         page.close()
@@ -122,9 +122,9 @@ def test_a_click_on_a_cell_chooses_its_query(visit: Visit) -> None:
 
 
 def wait_for(page: Explore, weights: np.ndarray) -> None:
-    """Until the large heatmap shows these weights: the address changes before the page does."""
+    """Wait until the large heatmap shows these weights: the address changes before the page does."""
     for _ in range(240):
-        with suppress(Error):  # the chart is being put in another's place
+        with suppress(Error):  # the chart is being replaced
             if np.array_equal(page.weights(), weights, equal_nan=True):
                 return
         page.page.wait_for_timeout(250)
@@ -132,7 +132,7 @@ def wait_for(page: Explore, weights: np.ndarray) -> None:
 
 
 def click(page: Explore, row: int, column: int) -> None:
-    """In the middle of a cell of the large heatmap."""
+    """Click the centre of a cell of the large heatmap."""
     place = page.chart.evaluate(
         "(chart, [row, column]) => { const { xaxis, yaxis } = chart._fullLayout;"
         " return { x: xaxis._offset + xaxis.l2p(column), y: yaxis._offset + yaxis.l2p(row) }; }",
@@ -156,7 +156,7 @@ def test_zooming_in_shows_that_part_alone_and_stays_when_a_mask_is_flipped(visit
 
 
 def drag(page: Explore, begin: tuple[int, int], end: tuple[int, int]) -> None:
-    """From within one cell (row, column) of the large heatmap to within another."""
+    """Drag from within one cell (row, column) of the large heatmap to within another."""
     box = page.chart.bounding_box()
     assert box is not None
     corners = page.chart.evaluate(

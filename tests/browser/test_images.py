@@ -1,4 +1,4 @@
-"""The Images page in a real Chromium: words light patches, patches light words, by pointer, keys and touch."""
+"""Tests of the Images page in Chromium: words highlight patches and patches words, by pointer, keys and touch."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ FEWER_PATCHES = """({ viewer: { page, take } }) => {
 
 
 class Images(Explore):
-    """The page at its address, once it has settled."""
+    """The Images page, once it has settled."""
 
     PATH = "images"
     STATE = STATE
@@ -40,14 +40,14 @@ class Images(Explore):
         return self.page.locator(".images > canvas").evaluate("canvas => canvas.toDataURL()")
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """A point of the picture, in shares of its sides, on the screen."""
+        """Return the screen coordinates of a point of the picture; x and y are shares of its sides, 0 to 1."""
         canvas = self.page.locator(".images > canvas")
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
         return box["x"] + x * box["width"], box["y"] + y * box["height"]
 
     def tap(self, x: float, y: float) -> None:
-        """Touch a point of the picture, in shares of its sides."""
+        """Touch a point of the picture; x and y are shares of its sides, 0 to 1."""
         across, down = self.at(x, y)
         touch = {"pointerType": "touch", "clientX": across, "clientY": down, "bubbles": True}
         for kind in ("pointerdown", "pointerleave"):

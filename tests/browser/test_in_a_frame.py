@@ -1,4 +1,4 @@
-"""Uploads inside another site: Streamlit refuses them, and the page says so before anybody tries."""
+"""Tests of uploads in a frame of another site: Streamlit refuses them, and the page says so beforehand."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +17,7 @@ LABEL = "Your own lesson"
 
 @pytest.fixture
 def another_site(tmp_path: Path, server: str) -> Iterator[str]:
-    """A page at localhost, which is another site than 127.0.0.1, with the lessons in a frame."""
+    """Yield the address of a page at localhost, another site than 127.0.0.1, with the lessons in a frame."""
     (tmp_path / "index.html").write_text(f'<iframe src="{server}/lessons" width="1200" height="800"></iframe>')
     handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
     with HTTPServer(("127.0.0.1", 0), handler) as site:
@@ -38,6 +38,6 @@ def test_in_another_site_s_frame_uploads_are_refused(browser: Browser, server: s
 
 
 def opened(page: Page | FrameLocator) -> None:
-    """With its uploader in view."""
+    """Open the part of the page with the uploader."""
     page.get_by_text(LABEL, exact=True).first.click(timeout=TIMEOUT)
     expect(page.locator("[data-testid=stFileUploader]")).to_be_visible()

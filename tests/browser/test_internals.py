@@ -1,4 +1,4 @@
-"""The undocumented parts of the pages that Streamlit and plotly make are there and are what we take them for."""
+"""Tests that the undocumented parts of Streamlit's and plotly's pages exist and mean what the app assumes."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,14 +19,14 @@ from viz.components import source
 
 Visit = Callable[..., Any]
 TEXT = "The cat sat on the mat and then it saw a big red ball"
-USED = {  # a page, and the selectors that its style is written with
+USED = {  # page -> the selectors that its style sheet uses
     "": "block_container button_group caption checkbox column element header html layout_wrapper main markdown "
     "page_link page_link_anchor plot plot_buttons plot_shapes sidebar sidebar_content sidebar_header "
     "vertical_block widget_label",
     "mask_lab": "code number_input text_input",
     "padding": "empty primary_button",
 }
-LINKS = {"mask_lab": 'lang=en&masks={"sliding":4,"documents":"dog"}&section=code'}  # what shows all of these
+LINKS = {"mask_lab": 'lang=en&masks={"sliding":4,"documents":"dog"}&section=code'}  # queries that show all of these
 MISSING = "selectors => Object.keys(selectors).filter((name) => !document.querySelector(selectors[name]))"
 
 
@@ -36,7 +36,7 @@ def broken(part: str) -> str:
 
 
 def missing(page: Explore, names: str) -> list[str]:
-    """Those that find nothing, also after the last part of the page has had time to be drawn."""
+    """Return the names whose selector finds nothing even after the last part of the page has had time to be drawn."""
     selectors = {name: SELECTORS[name] for name in names.split()}
     with suppress(TimeoutError):
         page.page.wait_for_function(f"selectors => !({MISSING})(selectors).length", arg=selectors, timeout=20_000)
@@ -81,7 +81,7 @@ def test_a_text_of_somebody_is_shown_as_it_is(browser: Browser, tmp_path: Path) 
 
 
 def test_where_the_cells_of_a_heatmap_are_is_read_from_what_plotly_documents(visit: Visit) -> None:
-    """Against plotly's own numbers: of all cells, which are a square; and of a part that is none."""
+    """Compared with plotly's own numbers: for all cells, which form a square, and for a part that does not."""
     for zoom in ("", "&zoom=2-9,1-4"):
         assert_axes(visit(f"text={TEXT}{zoom}", kind=Explore))
 

@@ -1,4 +1,4 @@
-"""The switch of the language: the browser's own at first, then the reader's, in links, Back and Forward too."""
+"""Tests of the language switch: first the browser's language, then the user's, also in links, Back and Forward."""
 
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
@@ -13,7 +13,7 @@ ENGLISH, CHINESE = ("Explore", "Mask Lab"), ("探索", "掩码实验室")
 
 @pytest.fixture(scope="module")
 def tab(browser: Browser) -> Iterator[Page]:
-    """Of a browser whose own language is Chinese."""
+    """Yield a tab of a browser whose own language is Chinese."""
     context = browser.new_context(locale="zh-CN", viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     yield context.new_page()
     context.close()
@@ -21,7 +21,7 @@ def tab(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def chinese(server: str, tab: Page) -> Iterator[Page]:
-    """Explore in a browser whose own language is Chinese, and that keeps nothing of who used it before."""
+    """Yield Explore in a browser whose own language is Chinese and that stores nothing of the tests before."""
     tab.set_default_timeout(TIMEOUT)
     tab.goto(server)
     yield tab
@@ -31,7 +31,7 @@ def chinese(server: str, tab: Page) -> Iterator[Page]:
 
 
 def speaks(page: Page, names: tuple[str, str]) -> None:
-    """Waits until the page's links, the switch and the picture's own words are in that language, and says which."""
+    """Wait until the page's `lang`, its links, the switch and the overview's words are those of this language."""
     expect(page.locator("html")).to_have_attribute("lang", "en" if names is ENGLISH else "zh")
     switch = page.get_by_role("radio", name="English" if names is ENGLISH else "中文", exact=True)
     expect(page.locator(".st-key-nav a").nth(1)).to_contain_text(names[1])
@@ -41,7 +41,7 @@ def speaks(page: Page, names: tuple[str, str]) -> None:
 
 
 def chosen(page: Page) -> list[str]:
-    """The language in the address."""
+    """Return the language in the address, an empty list if there is none."""
     return parse_qs(urlsplit(page.url).query).get("lang", [])
 
 

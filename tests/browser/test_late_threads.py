@@ -1,4 +1,4 @@
-"""A server so busy that the thread of a run begins late: no click is lost that another message follows meanwhile."""
+"""Tests of a server so busy that a run's thread starts late: no click is lost when another message follows it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ ScriptRequests.on_scriptrunner_ready = take_late
 @pytest.fixture(scope="module")
 def late_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("late")
-    (folder / "sitecustomize.py").write_text(LATE, encoding="utf-8")  # Python imports it when it starts
+    (folder / "sitecustomize.py").write_text(LATE, encoding="utf-8")  # Python imports it at startup
     with running("serve.py", folder / "log", PYTHONPATH=str(folder), UNMASK_MODELS="story") as address:
         yield address
 

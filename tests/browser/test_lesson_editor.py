@@ -1,4 +1,4 @@
-"""The lesson editor in a browser: what is typed, its mistakes, and the draft that a tab keeps."""
+"""Tests of the lesson editor in a browser: typed text, its mistakes, and the draft that a tab keeps."""
 
 import random
 import re
@@ -49,7 +49,7 @@ def test_a_draft_too_long_for_a_link_outlives_a_reload_and_gives_way_to_a_link(o
     expect(said).to_have_text("6 steps run, no mistakes.")
     expect(page).not_to_have_url(re.compile("packed="))  # written at the end of the run
     page.reload()
-    expect(said).to_have_count(1)  # while the page is drawn anew there may be two
+    expect(said).to_have_count(1)  # while the page is redrawn there may be two
     expect(source).to_have_value(long)
     expect(said).to_have_text("6 steps run, no mistakes.")
     page.goto(f"{page.url.split('?')[0]}?edit=true&packed={packed(short)}")
@@ -90,7 +90,7 @@ def test_what_is_written_goes_on_after_the_editor_is_closed_and_after_a_reload(o
         page.get_by_text("Your own lesson").first.click()
         page.locator(".st-key-lesson_editor button").click()
         expect(source).to_have_value(re.compile("Mine\\.$"))
-    page.goto(f"{page.url.split('?')[0]}?lesson=padding")  # a new session, which knows nothing of it
+    page.goto(f"{page.url.split('?')[0]}?lesson=padding")  # a new session, which does not have the draft
     page.get_by_text("Your own lesson").first.click()
     page.locator(".st-key-lesson_editor button").click()
     expect(source).to_have_value(re.compile("^---\ntitle: Padding"))

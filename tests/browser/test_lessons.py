@@ -1,5 +1,4 @@
-"""All lessons as a teacher presents them: by the keyboard alone, on a projector, a large screen and a phone; and as
-a student touches them."""
+"""Tests of all lessons: presented by keyboard alone on a projector, a large screen and a phone, and taken by touch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +17,7 @@ VERDICTS = {"en": {"That is right.", "Not quite."}, "zh": {"答对了。", "不�
 
 
 class Lessons(Explore):
-    """The page as it stands still; `verdict` is what is said of an answer."""
+    """The page Lessons, once it has settled; `verdict` is its text about an answer."""
 
     PATH = "lessons"
     STATE = """() => {
@@ -36,7 +35,7 @@ class Lessons(Explore):
         self.after(lambda: self.page.locator(button).nth(which).tap())
 
     def answered(self, answer: Callable[[], object]) -> None:
-        """Answer, and wait for the verdict: a number that is typed reaches the server before the button does."""
+        """Answer, and wait for the verdict: a typed number reaches the server before the click on the button."""
         self.after(lambda: (answer(), self.page.locator(".verdict").wait_for()))
 
     def verdict(self) -> str:
@@ -47,7 +46,7 @@ class Lessons(Explore):
         return self.page.locator("h4").first.inner_text()
 
     def overflow(self) -> tuple[int, int]:
-        """Pixels that the page is too wide and too tall for its window."""
+        """Return by how many pixels the page is too wide and too tall for its window."""
         return tuple(
             self.page.get_by_test_id("stMain").evaluate(
                 "main => [main.scrollWidth - main.clientWidth, main.scrollHeight - main.clientHeight]"
@@ -70,7 +69,7 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit) -> None:
             where = f"{shelved.name}, {step.title}"
             assert page.overflow() == (0, 0), where
             assert page.page.evaluate(SMALL) == [], where
-            look = step.show, step.ask is None  # contrast, which takes longest, of the first step of each
+            look = step.show, step.ask is None  # contrast, the slowest, for the first step of each kind
             assert violations(page, colours=look not in looked_at) == [], where
             looked_at.add(look)
             page.press("ArrowRight")
@@ -114,7 +113,7 @@ def test_the_keys_on_buttons_are_as_clear_as_the_words_beside_them(visit: Visit)
 
 
 def test_nothing_sticks_out_on_a_phone_and_then_on_a_large_screen(visit: Visit) -> None:
-    """A question, presented too, in Chinese."""
+    """One question as it is, and one presented and in Chinese."""
     for query in ("lesson=causal_mask&step=5", "lesson=why_training&step=1&present=true&lang=zh"):
         page = visit(query, width=390, height=844, kind=Lessons)
         assert page.overflow()[0] == 0
@@ -139,7 +138,7 @@ def test_what_is_presented_fits_large_screens(visit: Visit, step: str) -> None:
     shown = visit(f"lesson={step}&present=true", height=720, kind=Lessons)
     for width in (1920, 3840):
         shown.page.set_viewport_size({"width": width, "height": width * 9 // 16})
-        shown.page.wait_for_timeout(1000)  # the server is told of the width, and draws again
+        shown.page.wait_for_timeout(1000)  # the server receives the width and redraws
         shown.page.wait_for_function(f"() => ({STILL_FITS})()")
         assert shown.overflow() == (0, 0)
 
@@ -197,7 +196,7 @@ SMALL = """() => {
 
 
 def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
-    """As are the glossary's cards, and the numbers under tokens."""
+    """The glossary's cards and the numbers under tokens are large too."""
     for width in (1280, 1920):
         shown = visit("lesson=causal_mask&present=true", width=width, height=width * 9 // 16, kind=Lessons)
         for part, least in (("ol.tokens small", 0.0115), (".card", 0.013)):
@@ -220,8 +219,8 @@ SCROLLED = "all => all.some((one) => one.scrollWidth > one.clientWidth)"
 
 
 def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None:
-    """On a phone: every lesson from its first step to its summary, with an answer to every question, and on to the
-    next; the first half of them in English, the others in Chinese."""
+    """On a phone: every lesson from its first step to its summary, with an answer to every question, then the next
+    lesson; the first half of the lessons in English, the others in Chinese."""
     size = {"width": 390, "height": 844}
     phone = browser.new_context(viewport=size, has_touch=True, is_mobile=True, reduced_motion="reduce")
     tab, half = phone.new_page(), len(shelf(FOLDER, "en")) // 2
@@ -263,7 +262,7 @@ def test_a_slider_is_moved_by_keys_and_the_remote_goes_on(visit: Visit) -> None:
     assert page.title() == "Which comes first"
     assert page.page.locator(".lesson_picture figcaption").inner_text().startswith("Step 400: ")
     track = page.page.locator(".st-key-lesson_training_4 [data-rac]").first
-    page.after(lambda: track.click(position={"x": 20, "y": 10}))  # with the mouse, on another step
+    page.after(lambda: track.click(position={"x": 20, "y": 10}))  # by mouse, on another training step
     page.press("PageDown")
     assert page.title() == "The bump"
 
@@ -277,7 +276,7 @@ def test_a_presenter_s_remote_turns_and_escape_leaves(visit: Visit) -> None:
             page.page.wait_for_function(AT, arg=[first, there])
     page.press("Escape")
     assert page.page.get_by_test_id("stSidebar").is_visible()
-    page.page.keyboard.press("Escape")  # and no more: the listener of the presentation has ended
+    page.page.keyboard.press("Escape")  # no effect: the listener of the presentation is removed
     page.press("PageDown")
     assert page.title() != first
     assert "present" not in page.page.url

@@ -1,4 +1,4 @@
-"""The controls of the page that holds the model: mouse, keys, touch, in both languages and themes, and in Firefox."""
+"""Tests of the controls of the page that contains the model: mouse, keys, touch, languages, themes and Firefox."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ def show(page: Page, text: str) -> None:
 
 
 def cell(page: Page, view: str, query: int, key: int) -> str:
-    """What is said of a cell of one of the heatmaps when arrow keys have come to it."""
+    """Move to a cell of one of the heatmaps by arrow keys, and return its text."""
     canvas, said = (page.locator(f"[data-part={view}] {name}") for name in ("canvas", ".cell"))
     canvas.focus()
     for arrow, steps in (("ArrowUp", 20), ("ArrowLeft", 20), ("ArrowDown", query), ("ArrowRight", key)):
@@ -121,13 +121,13 @@ def test_shorter_lines_are_padded_on_either_side(open_page: Open) -> None:  # no
     expected = model.run(batch, MaskSpec(padding=False)).losses(1).nanmean(), model.run(batch).losses(1).nanmean()
     assert means(page) == [pytest.approx(float(loss), abs=0.006) for loss in expected]
     assert "goes to padding" in page.locator("#sentence").inner_text()
-    page.get_by_label("queries too").check()  # part of the padding mask, which is off
+    page.get_by_label("queries too").check()  # an option of the padding mask, which is off
     ready(page)
     assert means(page) == [pytest.approx(float(loss), abs=0.006) for loss in expected]
 
 
 def test_the_overview_has_the_shares_that_the_library_measures(open_page: Open) -> None:  # noqa: F811
-    """All seven of every head, on padded rows with repeated tokens under neither mask."""
+    """All seven shares of every head, on padded rows with repeated tokens, with both masks off."""
     page, text = open_page(), ROWS + " and the dog and the little dog"
     show(page, text + "\n" + " ".join([text] * 2))
     page.locator("#row").select_option(index=1)
@@ -213,7 +213,7 @@ def test_it_can_be_used_by_keys_alone(open_page: Open) -> None:  # noqa: F811
         "scope",
         "reset",
         "overview",
-        "overview",  # by what it dims heads
+        "overview",  # its select box: the measure that dims heads
         "now",
         "view",
         "tokens",
@@ -349,10 +349,10 @@ def test_in_chinese(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
 
 
 def test_another_checkpoint(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
-    """Untied, with its own MLP width, and a tokenizer without a start token."""
+    """A checkpoint with untied embeddings, its own MLP width and a tokenizer without a start token."""
     torch.manual_seed(2)
     config = TransformerConfig(vocabulary=4096, context=48, layers=3, heads=2, width=24, mlp_width=40, tied=False)
-    network = Transformer(config).half().float()  # what float16 holds
+    network = Transformer(config).half().float()  # rounded to what float16 holds
     save_transformer(network, tmp_path / "tiny")
     words = (catalog.fetch("story") / "tokenizer.json").read_text("utf-8").replace("<start>", "<other>")
     (tmp_path / "tiny" / "tokenizer.json").write_text(words, "utf-8")
@@ -376,7 +376,7 @@ def test_in_firefox(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     done = "document.getElementById('cancel').disabled && document.getElementById('status').textContent"
 
     def when(condition: str) -> str:
-        """Of the status, once that holds and no run is under way."""
+        """Return JavaScript for the status once this condition holds and no run is in progress."""
         wait = "await new Promise((go) => setTimeout(go, 50))"
         return f"(async () => {{ while (!({condition} && {done})) {wait}; return {done}; }})()"
 

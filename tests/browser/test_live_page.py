@@ -1,6 +1,6 @@
-"""The page that holds the model (`unmask page`), opened as a file without a network: it computes what torch does, and
-every control works by mouse, keys and touch.
-"""
+"""Tests of the page that contains the model (`unmask page`), as an offline file: its numbers are those of torch.
+
+Its controls are tested in test_live_controls.py."""
 
 import base64
 import random
@@ -71,7 +71,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_page(browser: Browser, file: Path) -> Iterator[Open]:
-    """Afterwards: it may have asked for nothing, and met no error."""
+    """Yield a function that opens the page offline. Afterwards: no request to a host, and no error."""
     watch, contexts = Watch(""), []
 
     def opened(path: Path = file, words: str = "Tokens: ", **how: Any) -> Page:
@@ -91,7 +91,7 @@ def open_page(browser: Browser, file: Path) -> Iterator[Open]:
 
 
 def ready(page: Page, words: str = "Tokens: ") -> None:
-    """The text has been run under the masks that the controls ask for."""
+    """Wait until the text has been run under the masks that the controls set."""
     expect(page.locator("#status")).to_contain_text(words)
     expect(page.locator("#cancel")).to_be_disabled()
 
@@ -104,7 +104,7 @@ def run(page: Page, text: str, masks: dict[str, Any]) -> dict[str, Any]:
 
 
 def specs(chance: random.Random) -> Iterator[dict[str, Any]]:
-    """Each kind alone, without the causal mask and with it, then several by chance."""
+    """Yield masks: each kind alone, with and without the causal mask, then random combinations, without end."""
     for name, kind in OFFERED.items():
         value = True if kind.first is None else kind.first
         yield from ({name: value}, {"causal": False, name: value})
@@ -137,13 +137,13 @@ def test_it_computes_what_torch_does_on_50_texts_under_all_kinds(open_page: Open
             assert (np.isnan(difference) == np.isnan(numbers.ravel())).all()
             largest[name] = max(largest[name], float(np.nanmax(difference, initial=0.0)))
     assert max(lengths) == 256
-    assert min(lengths) == 2  # the start token, and one
+    assert min(lengths) == 2  # the start token and one more
     assert largest["weights"] < 1e-4, largest
     assert max(largest["logits"], largest["losses"]) < 1e-3, largest
 
 
 def lines(count: int) -> list[str]:
-    """Words, code points of all blocks, emoji, white space, and lines that begin with every byte's character."""
+    """Return lines of words, code points of several blocks, emoji, white space, and one for each byte's character."""
     chance = random.Random(1)
     ranges = [
         (32, 127),
@@ -183,7 +183,7 @@ def test_it_tokenizes_10_000_lines_alike(open_page: Open) -> None:
 
 
 def test_its_masks_are_those_of_the_library_with_padding_too(browser: Browser) -> None:
-    """Which masks block each cell, of 120 specs on rows padded on either side."""
+    """Compare which masks block each cell, for 120 specs on rows padded on either side."""
     model, chance, page = catalog.load("story"), random.Random(5), browser.new_page()
     page.add_script_tag(content=kinds_script() + source("mask_rules.js"))
     texts = ["The cat. The dog. A bird", "One. Two"]

@@ -1,4 +1,4 @@
-"""Runs of the page that holds the model: one that comes late, one of another text, and a tokenizer of one's own."""
+"""Tests of runs on the page that contains the model: late runs, runs of another text, and another tokenizer."""
 
 from pathlib import Path
 
@@ -29,14 +29,14 @@ def test_an_emptied_text_is_asked_for_whatever_becomes_of_its_run(open_page: Ope
     page.evaluate("oneIsHeld()")
     run_of(page, "")
     page.evaluate("letGo()")
-    page.evaluate("unmask.run('The cat')")  # the worker answers one after the other
+    page.evaluate("unmask.run('The cat')")  # the worker answers requests in order
     expect(page.locator("#status")).to_have_text("Type a text.")
     expect(page.locator("#cancel")).to_be_disabled()
     show(page, "The dog ran")
 
 
 def test_one_layer_s_weights_are_of_the_text_that_is_shown(open_page: Open) -> None:  # noqa: F811
-    """While another text's runs are under way."""
+    """While runs of another text are in progress."""
     page = open_page()
     show(page, TEXT)
     page.get_by_label("Causal", exact=True).uncheck()
@@ -59,7 +59,7 @@ def test_one_layer_s_weights_are_of_the_text_that_is_shown(open_page: Open) -> N
 
 
 def test_it_opens_at_the_row_query_and_scope_it_is_given(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
-    """And a query that is beyond the row, which a server pads more if it reads more rows, is its last position."""
+    """A query beyond the row's end, as of a server that reads more rows and pads more, is its last position."""
     model, masks = catalog.load("story"), MaskSpec(causal=False, padding=False)
     trace = model.run(model.encode(ROWS.splitlines(), "right"))
     for query, scope, framed in ((2, "layer", 2), (999, "model", trace.batch.ids.shape[1] - 1)):
@@ -79,7 +79,7 @@ def test_it_opens_at_the_row_query_and_scope_it_is_given(open_page: Open, tmp_pa
 
 
 def test_padding_is_called_that_whichever_token_fills_it(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
-    """The last id of a tokenizer that has no <pad>: an ordinary word, where special tokens come first."""
+    """A tokenizer without <pad> pads by its last id, which is an ordinary word where special tokens come first."""
     tokenizer, texts = Tokenizer(models.BPE()), ["The cat", "The little cat saw the big dog"]
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

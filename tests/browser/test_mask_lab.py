@@ -1,4 +1,4 @@
-"""The Mask Lab in a real Chromium: drawing, what follows from it, and the code that is taken away."""
+"""Tests of the Mask Lab in Chromium: drawing, its effect on weights and links, and how the page fits windows."""
 
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -14,7 +14,7 @@ from viz.palette import MASK_COLOURS
 
 Visit = Callable[..., Lab]
 LINE = "The cat saw a dog and the cat ran"
-FIRST, LAST = (5, 1), (7, 3)  # a rectangle of cells: query and key
+FIRST, LAST = (5, 1), (7, 3)  # corners (query, key) of a rectangle of cells
 
 
 MANY_MASKS = '{"causal":false,"documents":"t","stride":2,"prefix":3,"sinks":2}'
@@ -188,7 +188,7 @@ def test_zooming_in_shows_that_part_of_the_mask_too_and_stays_when_a_mask_is_fli
     page = lab(zoom="5-8,1-3")
     whole = ~np.tri(12, dtype=bool)
     assert page.blocked().shape == (4, 3)
-    page.drag((1, 2), (2, 2))  # the 6th and 7th query, the 3rd key
+    page.drag((1, 2), (2, 2))  # queries 6 and 7, key 3, counted from 0 in the text
     cells = np.zeros((4, 3), bool)
     cells[1:3, 2] = True
     np.testing.assert_array_equal(page.blocked(), whole[5:9, 1:4] | cells)
@@ -225,7 +225,7 @@ def test_the_keyboard_draws_too(lab: Callable) -> None:
 
     page.page.mouse.move(*page.place_of(2, 1))
     page.page.keyboard.press("Shift+ArrowDown")
-    page.page.mouse.move(0, 0)  # away from it: the rectangle that was begun is given up
+    page.page.mouse.move(0, 0)  # off the canvas: the rectangle that was begun is discarded
     page.page.keyboard.press("ArrowDown")
     page.after(lambda: page.page.keyboard.press("Enter"))
     expected = np.triu(np.ones_like(expected), 1)

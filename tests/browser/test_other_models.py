@@ -1,4 +1,4 @@
-"""Models of other families in one server, which imports transformers, seconds long, for all of these tests once."""
+"""Tests of models of other families on one server, which imports transformers, for seconds, only once for all."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ Visit = Callable[..., Explore]
 
 
 class AnotherModel(Images):
-    """With the sidebar's box for an image, and nothing to see until there is one."""
+    """The page Images with the sidebar's file input, and no picture until there is an image."""
 
     STATE = """() => {
       const app = document.querySelector('[data-testid=stApp]');
@@ -44,7 +44,7 @@ def test_another_model_reads_an_upload_and_axe_finds_nothing(
     image_families.picture(120, 80).save(tmp_path / "image.png")
     page = visit(f"source=upload&model={quote(str(folder))}&shown=relative", kind=AnotherModel)
     page.page.locator("input[type=file]").set_input_files(tmp_path / "image.png")
-    page.page.locator(".images > canvas").nth(1).wait_for()  # its tiles, and the whole image once more
+    page.page.locator(".images > canvas").nth(1).wait_for()  # the image is given as tiles, and once more as a whole
     page.page.locator(".images .caption button").first.hover()
     assert "over the neutral prompt's" in page.why()
     page.page.locator(".images > canvas").first.hover(position={"x": 9, "y": 9})

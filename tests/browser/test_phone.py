@@ -1,4 +1,4 @@
-"""The page of a phone in a class, without a server: what it makes of a step."""
+"""Tests of the phone's page in a class session, without a server: how it shows a step and sends answers."""
 
 import gzip
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def phone(browser: Browser) -> Iterator[Page]:
 
 
 def serve(phone: Page, body: bytes) -> None:
-    """Give this to a phone that has no step; one that has waits for another."""
+    """Serve `body` to a phone that has no step; the request of one that has waits for the next step."""
 
     def step(route: Route) -> None:
         if "if-none-match" not in route.request.headers:
@@ -72,7 +72,7 @@ def test_an_answer_whose_confirmation_was_lost_is_the_one_that_counts(phone: Pag
     phone.route(f"{ROOM}/answer", lambda route: route.abort(), times=1)
     two.click()
     expect(phone.locator("#status")).to_have_text(UNKNOWN)
-    phone.wait_for_timeout(200)  # a step's request goes on: its success is not the answer's
+    phone.wait_for_timeout(200)  # the request for a step continues: its success does not confirm the answer
     expect(phone.locator("#status")).to_have_text(UNKNOWN)
     three.click()
     expect(two).to_have_attribute("aria-pressed", "true")
@@ -84,12 +84,12 @@ def test_an_answer_whose_confirmation_was_lost_is_the_one_that_counts(phone: Pag
 
 def test_a_phone_that_missed_the_reveal_counts_its_answer(phone: Page) -> None:
     phone.get_by_role("button", name="two").click()
-    # not by wait_for_function: the page's policy forbids the eval by which it looks again
+    # not by wait_for_function: it polls by eval, which the page's content security policy forbids
     for _ in range(400):
         if "abc-1" in phone.evaluate("localStorage.getItem(`unmask ${location.pathname}`)"):
             break
         phone.wait_for_timeout(50)
-    end = gzip.decompress(end_body(read(LESSON), "abc-2", {"abc-1": [0], "abc-9": [1]}))  # one of them not answered
+    end = gzip.decompress(end_body(read(LESSON), "abc-2", {"abc-1": [0], "abc-9": [1]}))  # abc-9 not answered
     serve(phone, end)
     phone.reload()
     expect(phone.locator("#score")).to_have_text("1 of 1 answer correct.")

@@ -1,4 +1,4 @@
-"""The Pixels page in a real Chromium: a click on a pixel, a head and a drawing change what is shown."""
+"""Tests of the Pixels page in Chromium: a click on a pixel, a head and a drawing change what is shown."""
 
 from collections.abc import Callable
 
@@ -28,17 +28,17 @@ STATE = """() => {
 
 
 class Pixels(Explore):
-    """The page at its address, once it has settled."""
+    """The Pixels page, once it has settled."""
 
     PATH = "pixels"
     STATE = STATE
 
     def canvas_of(self, key: str) -> Locator:
-        """One of the canvases."""
+        """Return one of the canvases by its key."""
         return self.page.locator(f".st-key-pixels_{key} canvas")
 
     def place_of(self, key: str, pixel: int) -> tuple[float, float]:
-        """Where on the screen the middle of a pixel of a large picture is."""
+        """Return the screen coordinates of the centre of a pixel of a large picture."""
         canvas = self.canvas_of(key)
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
@@ -47,16 +47,16 @@ class Pixels(Explore):
         return box["x"] + 1 + (column + 0.5) * unit, box["y"] + 1 + (0.9 + row + 0.5) * unit
 
     def click(self, key: str, pixel: int) -> "Pixels":
-        """Click a pixel, and wait for what follows."""
+        """Click a pixel, and wait for the page to change."""
         self.after(lambda: self.page.mouse.click(*self.place_of(key, pixel)))
         return self
 
     def blocked(self) -> int:
-        """How many cells the large picture hatches."""
+        """Return the number of hatched cells of the large picture."""
         return self.canvas_of("picture").evaluate("canvas => canvas.easel.page.blocked.filter(Boolean).length")
 
     def levels(self) -> np.ndarray:
-        """The drawing, as its canvas has it."""
+        """Return the levels of the drawing on its canvas."""
         return np.array(self.canvas_of("canvas").evaluate("canvas => canvas.easel.page.levels"))
 
     def sentence_text(self) -> str:
@@ -115,7 +115,7 @@ def test_what_is_drawn_is_what_the_model_goes_on_from(pixels: Callable) -> None:
     assert set(page.levels()[10:14]) == {7}
     page.click("canvas", 11)
     assert page.levels()[11] == 0
-    page.page.mouse.click(*page.place_of("canvas", 40))  # below the line: the model's
+    page.page.mouse.click(*page.place_of("canvas", 40))  # below the line: a pixel that the model draws
     assert page.levels()[40] == 0
 
 

@@ -1,4 +1,4 @@
-"""A user whose session is lost keeps the text and the last click: the browser brings them to the next session."""
+"""Tests that a user whose session is lost keeps the text and the last click, which the browser sends again."""
 
 import re
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ CONNECTED = """() => document.querySelector("[data-testid=stApp]").dataset.testC
 
 
 PORT = free_port()
-FORGETS = {"HF_HUB_OFFLINE": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "0"}  # a session, as soon as it is left
+FORGETS = {"HF_HUB_OFFLINE": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "0"}  # drop disconnected sessions
 
 
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ExitStack]]:
-    """The address of a server, and what ends it."""
+    """Yield the address of a server that drops disconnected sessions, and the stack whose close() ends it."""
     with ExitStack() as running_one:
         log = tmp_path_factory.mktemp("server") / "log"
         yield running_one.enter_context(running("app.py", log, PORT, **FORGETS)), running_one
@@ -45,7 +45,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def test_a_click_in_a_part_that_runs_alone_counts_in_a_new_session(page: Page, forgetful: tuple) -> None:
-    """It comes before the new session has drawn that part: Streamlit knows none of its widgets yet."""
+    """The click arrives before the new session has drawn that fragment: none of its widgets is registered yet."""
     causal = WhyCausal(page, f"{forgetful[0]}/why_causal?step=2")
     heads = page.locator(".sentence")
     told = heads.inner_text()
@@ -60,7 +60,7 @@ def test_after_a_lost_session_the_page_goes_on_with_the_drawing_of_the_canvas(pa
     levels = pixels.levels()
     page.evaluate(LOSE)
     page.wait_for_function(CONNECTED)
-    pixels.choose("Digit", "4")  # settled once the page has answered to what is on the canvas
+    pixels.choose("Digit", "4")  # settles once the server has answered the drawing on the canvas
     np.testing.assert_array_equal(pixels.levels(), levels)
     expect(page.get_by_role("button", name="Use this real digit")).to_be_enabled()
 
@@ -78,7 +78,7 @@ def test_a_generated_text_that_is_lost_with_its_session_is_said_to_start_over(pa
 
 
 def test_after_a_lost_session_text_and_click_count(page: Page, forgetful: tuple, tmp_path: Path) -> None:
-    """Lost first for want of time (server.disconnectedSessionTTL), then with the server."""
+    """The session is lost first by expiry (server.disconnectedSessionTTL), then with the server."""
     address, first = forgetful
     explore = Explore(page, address)
     box = page.get_by_label("Text, one sequence per line")
@@ -96,7 +96,7 @@ def test_after_a_lost_session_text_and_click_count(page: Page, forgetful: tuple,
 
 
 def _click_and_expect(explore: Explore, told: str) -> None:
-    """The text, and all that the page says of it, as before Causal was off."""
+    """Switch Causal on again, and check that the text and the sentence are as before it was off."""
     page = explore.page
     page.wait_for_function(CONNECTED)
     explore.toggle("Causal")

@@ -1,7 +1,7 @@
-"""Every kind of page that is written to a file says numbers, in a Chromium without a network: no NaN, no undefined.
+"""Tests that no kind of page written to a file shows NaN, undefined or infinity, in an offline Chromium.
 
-The page is read as the browser has it, with attributes and styles, after its tokens were pointed at; a report is
-printed, too.
+The page is read as the browser holds it, with attributes and inline styles, also after a token was pointed at; a report
+is printed too.
 """
 
 import io
@@ -33,12 +33,12 @@ NO_NUMBER = re.compile("NaN|undefined|Infinity|∞")
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Picture | Report | str]:
-    """One of every kind, and of those that differ by their model, of every such model."""
+    """Return one page of every kind, and for kinds that differ by model one of every such model."""
     model = unmask.load("story")
     run, lifted = model.run(TEXT), model.run([TEXT, "one"], causal=False, padding=False, row=1)
     other, one, dates = model.run(TEXT, causal=False), model.run("a"), unmask.load("dates").run("3 March 2021")
     weights = [torch.rand(1, 2, 30, 30).softmax(-1) for _ in range(3)]
-    given = unmask.attentions(weights, [f"t{place}" for place in range(30)])  # spread: none above 0.1
+    given = unmask.attentions(weights, [f"t{place}" for place in range(30)])  # spread out: no weight above 0.1
     return {
         "heads": run.heads(), "head": run.head(4, 0), "tokens": run.tokens(4, 0), "arcs": run.arcs(4, [0, 1]),
         "mask": run.mask(4, 0), "leak": lifted.leak(), "next": run.next_token(), "difference": other.difference(run),
@@ -55,7 +55,7 @@ def with_image(folder: Path) -> Picture:
 
 
 def in_the_app() -> str:
-    """Export's report."""
+    """Return the report of the page Export."""
     model = catalog.load("story")
     batch = model.encode([TEXT])
     now, standard = run_view.run_pair(model, batch, MaskSpec(causal=False), 0, "self")
@@ -70,7 +70,7 @@ def tab(browser: Browser) -> Iterator[Page]:
 
 
 def read(page: Page) -> str:
-    """All that the page holds but its scripts."""
+    """Return the page's HTML without its scripts and style sheets."""
     return page.evaluate("""() => {
       const all = document.documentElement.cloneNode(true);
       for (const one of all.querySelectorAll("script, style")) one.remove();
@@ -112,7 +112,7 @@ def test_there_is_a_page_of_every_kind(pages: dict[str, Picture | Report | str])
 def test_a_report_printed_from_a_dark_browser_has_its_labels_and_its_bars(
     pages: dict[str, Picture | Report | str], tab: Page, tmp_path: Path
 ) -> None:
-    """Chromium prints a page in its light colours, without grounds, but a canvas as it is."""
+    """Chromium prints a page in its light colours, without backgrounds, but a canvas as it is."""
     tab.emulate_media(color_scheme="dark")
     tab.goto(pages["report"].save(tmp_path / "report.html").as_uri())
     expect(tab.locator(".heatmap").first).to_have_attribute("data-head", re.compile("L"))

@@ -1,4 +1,4 @@
-"""Who goes on before they have heard the answer, on a slow line or of a busy server, loses nothing of what they did."""
+"""Tests that a user who continues before the server's answer arrives, as on a slow connection, loses no action."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ CELLS = [(4, 0), (5, 1), (6, 2)]
 
 
 def unheard(page: Explore, *actions: Callable[[], object]) -> None:
-    """Do these in turn; the server answers each, but the page hears an answer only after the next of them."""
+    """Run these in turn; the server answers each, but the page receives an answer only after the next action."""
 
     def act() -> None:
         with SlowLine(page.page) as line:

@@ -1,4 +1,4 @@
-"""Pages on a tablet, where the open sidebar takes 290 pixels of the window: nothing in a column is cut off."""
+"""Tests of pages on a tablet, where the open sidebar takes 290 pixels of the window: no column cuts anything off."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ CUT = """pictures => {
     ...all('h3, h4').flatMap(words).filter((word) => lines(word) > 1).map((word) => `title ${word}`),
   ];
 }"""
-SHOWN = {  # what is to be looked at, besides words, on each
+SHOWN = {  # (page, query) -> the least number of pictures on it to check, besides words
     ("", ""): 1,
     ("", "causal=false"): 1,
     ("compare", ""): 2,

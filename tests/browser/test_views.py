@@ -1,4 +1,4 @@
-"""Views alone, in a page without Streamlit: keys, focus, pins, touch, and where lines and steps begin."""
+"""Tests of single views on a page without Streamlit: keys, focus, pins, touch, and where lines and steps begin."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ def run() -> Run:
 
 
 def takes(place: Locator, **key: Any) -> bool:
-    """Whether a view takes a key for itself, so that the browser does nothing with it."""
+    """Whether a view handles a key itself and prevents the browser's own action."""
     prevented: bool = place.evaluate(
         """(place, key) => {
           const event = new KeyboardEvent("keydown", { ...key, bubbles: true, composed: true, cancelable: true });
@@ -75,7 +75,7 @@ def test_a_browser_s_shortcut_is_not_a_key_of_a_picture(view: str, run: Run, bro
 
 
 def test_what_is_pinned_is_what_the_button_names(run: Run, browser: Browser, tmp_path: Path) -> None:
-    """Where the query is not in the part that is shown."""
+    """Where the query is outside the part that is shown."""
     part = cropped(run.head(4, 0).view, (2, 9), (0, 9))
     last = len(run.labels) - 1
     page = browser.new_page()
@@ -93,7 +93,7 @@ def test_what_is_pinned_is_what_the_button_names(run: Run, browser: Browser, tmp
 
 
 def test_what_a_key_says_of_the_queries_goes_when_it_is_left(browser: Browser, tmp_path: Path) -> None:
-    """Of a cross-attention whose source ends in padding."""
+    """For a cross-attention whose source ends in padding."""
     padding = np.array([[False, False, False, True]] * 3)
     weights = np.where(padding, 0, np.float32(1 / 3))
     view = HeadView(weights, weights, {"padding": padding}, ["q0", "q1", "q2"], ["k0", "k1", "k2", "<pad>"])
@@ -117,7 +117,7 @@ def test_what_a_key_says_of_the_queries_goes_when_it_is_left(browser: Browser, t
 
 
 def test_lines_are_lit_again_once_others_are_drawn(browser: Browser, tmp_path: Path) -> None:
-    """After one was touched, which stays lit."""
+    """After one was touched, which stays highlighted."""
     weights, none = np.float32([[1, 0, 0], [0.5, 0.5, 0], [0.3, 0.3, 0.4]]), np.zeros((3, 3), bool)
     view = HeadView(weights, weights, {"causal": none}, ["a", "b", "c"], ["a", "b", "c"])
     packet = arcs_packet([view], ["L0 H0"], query=1, among=(0, 3), first_token=0)

@@ -1,4 +1,4 @@
-"""Why causal in a real Chromium: a training that grows, pauses, stops, ends when it is left, and holds up nobody."""
+"""Tests of Why causal in Chromium: a live training runs, pauses, stops and delays no other user; all steps fit."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ Visit = Callable[..., WhyCausal]
 
 
 def started(visit: Visit) -> WhyCausal:
-    """A page whose training has its first steps."""
+    """Return a page whose training has run its first steps."""
     page = visit("step=5", kind=WhyCausal)
     page.press("Start")
     page.until(lambda: page.step() > 0 and page.curve())
@@ -20,7 +20,7 @@ def started(visit: Visit) -> WhyCausal:
 
 
 def test_a_training_from_start_to_end(visit: Visit) -> None:
-    """Its curve grows, a pause stands still, it goes on while another step is looked at, and it learns to copy."""
+    """Its curve grows, a pause halts it, it continues while another step is shown, and the model learns to copy."""
     page = started(visit)
     first = page.points()
     page.until(lambda: page.points() >= first + 3)
@@ -29,7 +29,7 @@ def test_a_training_from_start_to_end(visit: Visit) -> None:
     page.until(lambda: "Paused" in page.status())
     seen = paused = page.step()
     page.page.wait_for_timeout(1500)
-    while page.step() > paused:  # on a busy machine a report takes its time
+    while page.step() > paused:  # on a busy machine a report arrives late
         paused = page.step()
         page.page.wait_for_timeout(1500)
     assert paused <= seen + 2 * REPORT_EVERY, "more than one report on its way to the page, and the one under way"
@@ -39,7 +39,7 @@ def test_a_training_from_start_to_end(visit: Visit) -> None:
     page.after(lambda: page.page.get_by_role("button", name="Previous").click())
     seen = page.step()
     page.until(lambda: page.step() > seen)
-    page.page.wait_for_timeout(1000 * LEFT_SECONDS + 1500)  # longer than it waits for one who has left
+    page.page.wait_for_timeout(1000 * LEFT_SECONDS + 1500)  # longer than it waits for a user who has left
     page.page.get_by_role("radio", name="5 Train it yourself").click()
     page.until(lambda: "Done" in page.status() and page.curve(), 240)  # seconds; on two free cores it takes about ten
     assert "nobody" not in page.status()
@@ -59,7 +59,7 @@ def test_a_second_reader_is_answered_while_another_trains_and_stop_stops(visit: 
         assert before <= page.step() < 600, "answered only once the training had ended"
     page.press("Stop")
     page.until(lambda: "Stopped" in page.status() and page.curve())
-    page.page.wait_for_timeout(500)  # until the curve that it ended with is drawn
+    page.page.wait_for_timeout(500)  # until its final curve is drawn
     stopped = page.step(), page.curve()
     page.page.wait_for_timeout(1500)
     assert (page.step(), page.curve()) == stopped
@@ -82,13 +82,13 @@ def test_the_steps_are_gone_through_by_keyboard(visit: Visit) -> None:
 CHARTS = (".st-key-training_figure", ".four", ".st-key-head_figure", ".st-key-loss_figure", ".st-key-proof_figure")
 
 
-FIGURES = {1: 2, 2: 1, 3: 1, 4: 1, 5: 0}  # of CHARTS, on each step before anything is pressed
+FIGURES = {1: 2, 2: 1, 3: 1, 4: 1, 5: 0}  # step -> number of CHARTS before any button is pressed
 
 
 @pytest.mark.parametrize("step", range(1, 6))
 def test_a_step_fits_a_projector_and_nothing_of_it_is_cut_off(visit: Visit, step: int) -> None:
     page = visit(f"step={step}", kind=WhyCausal, width=1280, height=720)
-    what = {2: ".st-key-one_head_figure"}.get(step, "[data-testid=stMainBlockContainer]")  # below it, more tables
+    what = {2: ".st-key-one_head_figure"}.get(step, "[data-testid=stMainBlockContainer]")  # tables follow below it
     assert page.page.locator(what).evaluate("one => one.getBoundingClientRect().bottom") <= 720
     charts = [one for one in CHARTS if page.page.locator(one).count()]
     assert len(charts) == FIGURES[step]

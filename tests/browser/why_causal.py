@@ -1,4 +1,4 @@
-"""The page Why causal as a reader's eyes and hands have it."""
+"""Page object of Why causal: what a user sees and does on the page."""
 
 import re
 
@@ -18,37 +18,37 @@ STATE = """() => {
 
 
 class WhyCausal(Explore):
-    """The page at its address, once it has settled; the live training is no part of what has to settle."""
+    """The page Why causal, once it has settled; the live training does not have to settle."""
 
     PATH = "why_causal"
     STATE = STATE
 
     def press(self, name: str) -> "WhyCausal":
-        """A button, of the live training for example."""
+        """Press the first button whose name contains `name`, for example one of the live training."""
         self.page.get_by_role("button", name=name, exact=False).first.click()
         return self
 
     def pick(self, name: str, group: int = 0) -> None:
-        """One option of a segmented control, of the first that offers it."""
+        """Choose an option of a segmented control; `group` counts the controls that offer it, from 0."""
         self.page.get_by_role("radio", name=name, exact=True).nth(group).click()
 
     def curve(self) -> list[list[float]]:
-        """The losses of each curve of the live training; none where there is no chart yet."""
+        """Return the losses of each curve of the live training; an empty list if there is no chart yet."""
         found = self.page.locator(".st-key-live_figure .js-plotly-plot")
         if not found.count():
             return []
         return found.first.evaluate("chart => (chart._fullData ?? []).map(trace => Array.from(trace.y))")
 
     def points(self) -> int:
-        """How many points its first curve has, 0 while the chart is being drawn anew."""
+        """Return the number of points of the first curve, 0 while the chart is being redrawn."""
         return max(map(len, self.curve()[:1]), default=0)
 
     def status(self) -> str:
-        """The line over the curve: what the training does, and its step."""
+        """Return the line above the curve: the state of the training, and its step."""
         line = self.page.locator(".st-key-live_status")
         return line.inner_text() if line.count() else ""
 
     def step(self) -> int:
-        """How far the training says that it is."""
+        """Return the training step in the status line, 0 if there is none."""
         found = re.search(r"step (\d+) of", self.status())
         return int(found[1]) if found else 0
