@@ -46,9 +46,11 @@ def drawn_by(
 
 
 def assert_same(found: Tensor, expected: Tensor) -> None:
-    """The message shows both, drawn."""
-    picture = ["".join(".x"[int(cell)] for cell in line) for line in found.tolist()]
-    assert torch.equal(found, expected), "\n".join(["found", *picture])
+    """Compare two masks [Q,K]; the message of a failure shows both, with x for an allowed cell."""
+    pictures = (
+        "\n".join("".join(".x"[int(cell)] for cell in line) for line in one.tolist()) for one in (found, expected)
+    )
+    assert torch.equal(found, expected), "found\n{}\nexpected\n{}".format(*pictures)
 
 
 def test_causal_with_more_keys_than_queries_takes_the_last_positions() -> None:

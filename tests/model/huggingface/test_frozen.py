@@ -163,7 +163,7 @@ def test_what_all_sources_add_to_the_logits_makes_them(name: str, loaded: dict[s
     assert frozen.caps_logits == (name == "gemma2")
     torch.testing.assert_close(gives[0], gives[1], atol=1e-3 if name == "gemma2" else 1e-4, rtol=1e-4)
     if name not in ("gpt2", "gpt_neox", "opt", "phi"):
-        assert float(gives[0].abs().max()) <= 1e-3 if name == "gemma2" else 1e-4
+        assert float(gives[0].abs().max()) <= (1e-3 if name == "gemma2" else 1e-4)
 
 
 def test_a_run_is_not_touched_by_being_asked(loaded: dict[str, Family]) -> None:
