@@ -1,5 +1,5 @@
 # Each target creates the virtual environment if there is none, and installs its requirements if they changed. VENV=DIR
-# puts it elsewhere: several clones may then share it. WORKERS: test processes; more than cores, as some wait for a browser.
+# puts it elsewhere, for several clones to share. WORKERS: test processes; more than cores, as some wait for a browser.
 PYTHON ?= python3
 VENV ?= .venv
 TEXT ?= ../shared/data/text
@@ -16,8 +16,8 @@ serve: $(VENV)/.app
 	$(BIN)/streamlit run serve.py
 
 # Bytecode is written even if the environment disables it: the suite starts about a hundred processes. mypy's cache
-# is kept with the environment, for the next clone too. Tests compare with the CPU's numbers; those of a GPU, if there is
-# one, are `python -m pytest tests/model/test_hardware.py`.
+# is kept with the environment, for the next clone too. Tests compare with the CPU's numbers; those of a GPU, if any,
+# are `python -m pytest tests/model/test_hardware.py`.
 test: export PYTHONDONTWRITEBYTECODE =
 test test-unit: export CUDA_VISIBLE_DEVICES =
 test: $(VENV)/.dev chromium redis
@@ -34,7 +34,7 @@ test-unit: $(VENV)/.dev
 audit: $(VENV)/.dev
 	.ci/audit $(BIN)
 
-# Install the newest versions of the required packages, except torch, in a separate environment, and test what is used in
+# Install the newest versions of the required packages, except torch, in another environment, and test what is used of
 # them besides their documented interfaces: each test names the part of a package that an upgrade has changed
 INTERNALS := tests/ui/test_streamlit_internals.py tests/ui/test_limits_of_a_session.py \
 	tests/model/huggingface/test_huggingface_internals.py \
@@ -62,7 +62,7 @@ words: $(VENV)/.dev
 		--no-fuzzy-matching --ignore-obsolete --width 120
 	rm locale/unmask.pot
 
-# These files hold the installed requirements: with the same ones, a clone skips pip, which would take ten seconds to check
+# These files hold the installed requirements: a clone with the same ones skips pip, which would take ten seconds
 $(VENV)/.app: requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	cat $^ | cmp -s - $@ || $(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
