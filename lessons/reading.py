@@ -381,8 +381,7 @@ def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
 
 
 def _left_out(folder: Path, files: Mapping[str, Mapping[str, Path]]) -> list[Shelved]:
-    """Return the Markdown files whose names are no lesson's, except README.md, LICENSE.md and others, and hidden
-    ones."""
+    """Return the Markdown files whose names are no lesson's, without README.md, LICENSE.md and such, or hidden ones."""
     taken = {path for languages in files.values() for path in languages.values()}
     every = {path for within in (".", *LANGUAGES) for path in (folder / within).glob("[!.]*.md")}
     others = sorted(str(path.relative_to(folder)) for path in every - taken if not path.name.split(".")[0].isupper())

@@ -15,7 +15,7 @@ def spec_of(
     causal: bool | None = None,
     padding: bool | None = None,
 ) -> MaskSpec:
-    """The masks that the arguments ask for. Raises ValueError for unknown fields and invalid values."""
+    """Return the masks that the arguments select. Raises ValueError for unknown fields and invalid values."""
     if isinstance(masks, dict):
         spec = MaskSpec.from_fields(json.loads(standard.to_json()) | masks)
     elif masks is None or isinstance(masks, MaskSpec):
