@@ -130,7 +130,7 @@ class QuestionCase:
         return {name: float(share[self.asked.layer, self.asked.head]) for name, share in found.items()}
 
     def check_length(self) -> None:
-        """Raises ValueError for a text of one token."""
+        """Check the text's length. Raises ValueError for a text of one token."""
         if self.trace.keys.keep[self.asked.row].sum() < 2:
             raise ValueError(msg("expected texts of at least two tokens, found none"))
 

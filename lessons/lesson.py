@@ -90,7 +90,7 @@ class LessonModel(BaseModel):
     """A part of a lesson's file. A field's description, translated, is the error message for a mistake in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # the line of each setting in the file; "": of a step
+    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # the line of each setting in the file; "": the step's
 
 
 class Ask(LessonModel):
@@ -227,8 +227,8 @@ class Step(LessonModel):
         return ValueError(say("line {line}: {problem}", line=line, problem=problem))
 
     def check(self, model: Model, name: str, text: str, read: TokenizedText) -> None:
-        """Raises ValueError, with its line, for a text that the model of this name does not read completely, and for an
-        attention, a row, a head, a query or an image that the text, as read by that model, does not have."""
+        """Check the step against a text as the model of this name reads it. Raises ValueError, with its line, if the
+        text is not read completely, or has no such attention, row, head, query or image on that model."""
         batch, of_text = read.batch, "text" if text == self.text else "beside"
         if read.rows_left_out:
             most, got = len(read.rows), len(read.rows) + read.rows_left_out

@@ -61,7 +61,7 @@ LOSS_WORDS = (
 )
 RISE = 0.05  # by how much a score must exceed the first run's for a head to count as formed
 NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is a choice of its own, which names this number
-NO_FALL = 5e-5  # nats/token: the tables of losses have four decimals
+NO_FALL = 5e-5  # nats/token: less is not visible in the tables of losses, which have four decimals
 NUMBERS = {"score": N_("The score"), "weight": N_("The weight"), "output": N_("The output's first number")}
 BECOMES = (
     N_("They sum to 1, and no blocked key gets any weight."),
@@ -262,7 +262,7 @@ def _which_head(case: QuestionCase) -> Answer:
     """Answer which head follows the pattern most. The choices are that head, and some of other layers and positions."""
     shares = survey(case.trace, case.asked.row).shares[case.asked.pattern]
     best, size = int(shares.argmax()), shares.size
-    if (shares < shares.flat[best]).sum() < size - 1:  # nan where a head cannot follow it
+    if (shares < shares.flat[best]).sum() < size - 1:  # NaN where a head cannot follow it
         raise ValueError(msg("expected a text on which one head follows the pattern more than every other"))
     offered = sorted({(best + turn * (size // MAX_CHOICES) + turn) % size for turn in range(MAX_CHOICES)})
     names = [case.head_name(*divmod(one, shares.shape[1])) for one in offered]

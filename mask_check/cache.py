@@ -84,7 +84,7 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     def cut_back() -> Pairs:
         _, kept = _read(trial, torch.cat([row[:prompt], other[prompt:drafted]])[None], [prompt, 1, 2])
         theirs = type(kept).__module__.startswith("transformers.")
-        _change(kept, "crop", prompt - drafted if theirs else prompt)  # theirs take minus the number to remove
+        _change(kept, "crop", prompt - drafted if theirs else prompt)  # transformers' take minus the number to remove
         return [(_read(trial, row[None], rest, kept, prompt)[0][0], of_row)]
 
     def reordered() -> Pairs:

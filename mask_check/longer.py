@@ -1,7 +1,7 @@
 """Influence between tokens in longer rows: leaks that need more tokens, and attention that ends too early.
 
 In a row of 130 tokens and one of 520, or of as many as the module takes, all tokens from a position on are replaced,
-then, under a window, all before it, then the one at it; no output may change for which the mask blocks all replaced
+then, under a window, all before it, then the one at it; no output may change that may attend to none of the replaced
 tokens. One forward pass for each change tests all pairs across it.
 
 `quick` tests one row in two forwards, three for a module that must be given targets: one of copies of the row, and one
@@ -73,9 +73,9 @@ MIXED_ROWS = N_("the row changes by {size} when other rows of its batch are chan
 
 def judge(trial: CheckTrial) -> Finding:
     """In rows of 130 and 520 tokens, of --tokens, or of as many as it takes, all tokens from a position on are
-    replaced, then, under a window, all before it, then single tokens: no output changes for which the mask blocks them.
-    The farthest pairs that it allows have a gradient. A leak is narrowed down to one token, and to the shortest row
-    that leaks.
+    replaced, then, under a window, all before it, then single tokens: no output changes that may not attend to them.
+    The farthest pairs that the mask allows have a gradient. A leak is narrowed down to one token, and to the shortest
+    row that leaks.
 
     Tolerated: rounding; gradients are exactly 0 or not. Limits: some positions (all: --thorough); for a large module
     fewer, or one length, and no gradients without --tokens.

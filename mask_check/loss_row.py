@@ -70,7 +70,7 @@ class LossRow:
     count: int
 
     def __post_init__(self) -> None:
-        """Raises CannotCheck for a function whose signature requires other arguments than a batch."""
+        """Check the function. Raises CannotCheck if its signature requires other arguments than a batch."""
         try:
             inspect.signature(self.fn).bind(self.tensors)
         except ValueError:  # it has no signature

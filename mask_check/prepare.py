@@ -82,8 +82,8 @@ def prepare(
 
 
 def check_finite(outputs: Tensor) -> None:
-    """Raises CannotCheck if outputs [T,V] are NaN or infinite, except for the -inf that some models give to entries
-    that are never predicted."""
+    """Check outputs [T,V]. Raises CannotCheck if they are NaN or infinite, except for the -inf that some models give to
+    entries that are never predicted."""
     wrong = (outputs.isnan() | outputs.isposinf()).any(-1)
     if bool(wrong.any()):
         first = int(wrong.nonzero()[0])
@@ -151,7 +151,7 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
 
 
 def check_seconds(seconds: Any) -> None:
-    """Raises CannotCheck for anything that is not a time limit."""
+    """Check a time limit. Raises CannotCheck for anything else."""
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
 

@@ -1,4 +1,4 @@
-"""Laws of influence: changing a token changes no output that its mask blocks, and does change some that it allows."""
+"""Laws of influence: changing a token changes no output that may not attend to it, and changes some that may."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -69,8 +69,8 @@ def measure(trial: CheckTrial) -> MeasuredMask:
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Each token in turn is replaced by several others: outputs for which the declared mask blocks it do not change,
-    and some output for which the mask allows it does. If a token has no effect at all, the check cannot tell.
+    """Each token in turn is replaced by several others: outputs that may not attend to it under the declared mask do
+    not change, and some output that may attend to it does. If a token has no effect at all, the check cannot tell.
 
     Tolerated: rounding. A change larger than between two runs, and no larger than by one additional rounding, is
     tolerated if it is a thousand times smaller in float64; for a module without a copy in float64, if the gradients

@@ -76,7 +76,7 @@ class SmallBlock(Block):
 
 @dataclass
 class SmallOutput:
-    """logits [B,Q,V]; the cache where one was asked for; an encoder-decoder's states of its source [B,S,W]."""
+    """logits [B,Q,V]; the cache if one was requested; an encoder-decoder's states of its source [B,S,W]."""
 
     logits: Tensor
     past_key_values: SmallCache | None = None

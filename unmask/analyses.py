@@ -77,7 +77,7 @@ class Analyses(HeadSource):
 
     @property
     def logits(self) -> np.ndarray:
-        """float32 [T,V] of the row. Raises ValueError for an encoder's attention."""
+        """The logits, float32 [T,V], of the row. Raises ValueError for an encoder's attention."""
         self._expect_same_weights()
         self._expect_target("logits")
         return self.trace.logits[self.row].cpu().numpy()
@@ -316,7 +316,8 @@ class Analyses(HeadSource):
             raise ValueError(f"expected a model that predicts next tokens, got {self.model.name}, {self.model.kind}")
 
     def _expect_target(self, what: str) -> None:
-        """Raises ValueError for an encoder's attention: its tokens are the source's, these numbers the target's."""
+        """Check the attention. Raises ValueError for an encoder's: its tokens are the source's, these numbers the
+        target's."""
         if self.trace.name == "encoder":
             raise ValueError(f"expected the decoder's or cross attention for its {what}, got the encoder's")
 

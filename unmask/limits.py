@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_lengths(model: Model, lengths: list[int]) -> None:
-    """Raises ValueError for rows without a token, or with more than the model reads."""
+    """Check rows of ids. Raises ValueError for rows without a token, or with more than the model reads."""
     if not all(0 < length <= model.context for length in lengths):
         more = _more_tokens(model)
         how = f": {more}" if more and min(lengths) else ""

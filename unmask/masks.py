@@ -28,6 +28,6 @@ def spec_of(
 
 
 def expect_text(spec: MaskSpec, batch: TokenBatch) -> None:
-    """Raises ValueError for a mask that splits a text if the tokens were not read from one."""
+    """Check a mask that splits a text. Raises ValueError if the tokens were not read from a text."""
     if getattr(spec, SPLIT, "") and not (batch.source or batch).texts:
         raise ValueError(f"expected a text for the mask {SPLIT!r}, which splits it, got ids, pixels or an image")

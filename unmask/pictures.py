@@ -152,17 +152,17 @@ class HeadPicture(Picture):
 
     @property
     def weights(self) -> np.ndarray:
-        """float32 [Q,K], 0 to 1; blocked cells exactly 0."""
+        """The weights, float32 [Q,K], 0 to 1; blocked cells exactly 0."""
         return self.view.weights
 
     @property
     def scaled(self) -> np.ndarray:
-        """float32 [Q,K], the scores before masking."""
+        """The scores before masking, float32 [Q,K]."""
         return self.view.scaled
 
     @property
     def blocked(self) -> dict[str, np.ndarray]:
-        """For each mask that is on: bool [Q,K], True = it blocks the cell."""
+        """The masks that are on, by name: bool [Q,K], True = it blocks the cell."""
         return self.view.blocked
 
     def queries(self, some: Sequence[int], how: Literal["mean", "sum"] = "mean") -> "HeadPicture":

@@ -125,7 +125,7 @@ def live_page_of(asked: argparse.Namespace, text: str) -> str:
 
 
 def check_on_this_machine(name: str, download: bool) -> None:
-    """Raises NotAvailable for a model that would have to be downloaded, unless `download` is set."""
+    """Check that a model is on this machine. Raises NotAvailable if not, unless `download` is set."""
     size = 0 if download else catalog.download_size(name)
     if size:
         why = "is not on this machine, and nothing is downloaded unasked"

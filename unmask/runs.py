@@ -225,8 +225,8 @@ class Run(Analyses, Checkable):
 
     @property
     def losses(self) -> np.ndarray:
-        """float32 [T], nats: -log of the probability of each token, NaN where there is none, as for the first. Raises
-        ValueError for a model that predicts no next token, one that was trained since the run, and an encoder's
+        """The losses, float32 [T], in nats: -log of the probability of each token, NaN where there is none, as for the
+        first. Raises ValueError for a model that predicts no next token, one trained since the run, and an encoder's
         attention."""
         self._expect_target("losses")
         return self._losses.copy()
