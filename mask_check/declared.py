@@ -251,7 +251,7 @@ def cause_of(
             "Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1), or a "
             "convolution is padded on both sides."
         )
-    past = [token for token in tried or range(length) if token > most]  # in blocks, distances of these are multiples
+    past = [token for token in tried or range(length) if token > most]  # in blocks, these are multiples of a size apart
     if min(ahead) > 0 and most > 1 and 0 < gcd(*(token - past[0] for token in past)) <= most and nearly_all(band):
         words = N_(
             "Outputs read the next {count} tokens, and none after them. Likely cause: over all layers, the masks' "

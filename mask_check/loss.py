@@ -201,7 +201,7 @@ class _Trial:
         if not found.obeys or self.tied or self.row.reads_targets:
             return found
         counted = int(self.row.counted.sum())
-        few = counted <= MIN_TIED and self.row.other_ids  # one off, one has no counterpart
+        few = counted <= MIN_TIED and self.row.other_ids  # shifted by one, one target has no counterpart
         return unknown(msg(FEW, count=counted, least=MIN_TIED + 1)) if few else found.because(msg(UNTIED))
 
     def _of_logits(self, logits: Tensor) -> Finding:

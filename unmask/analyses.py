@@ -316,8 +316,7 @@ class Analyses(HeadSource):
             raise ValueError(f"expected a model that predicts next tokens, got {self.model.name}, {self.model.kind}")
 
     def _expect_target(self, what: str) -> None:
-        """Check the attention. Raises ValueError for an encoder's: its tokens are the source's, these numbers the
-        target's."""
+        """Check the attention. Raises ValueError for an encoder's: its tokens are the source's, not the target's."""
         if self.trace.name == "encoder":
             raise ValueError(f"expected the decoder's or cross attention for its {what}, got the encoder's")
 

@@ -109,7 +109,7 @@ def from_transformer_lens(
     blocks.N.attn.hook_pattern [B,H,Q,K] or [H,Q,K] of each layer; hook_q, hook_k, hook_v [B,T,H,D] and hook_attn_scores
     if present.
 
-    Blocked are cells whose score is not finite or below -1e4; without scores, later tokens if all their weights are 0.
+    Cells whose score is not finite or below -1e4 are blocked; without scores, later tokens if all their weights are 0.
     tokens: a label for each position, as model.to_str_tokens. Raises ValueError for a cache without patterns.
     """
     found = [PATTERN.fullmatch(name) for name in getattr(cache, "keys", tuple)() if isinstance(name, str)]
