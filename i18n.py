@@ -59,7 +59,7 @@ def N_(sentence: str) -> str:
 
 
 def language() -> str:
-    """Return the user's language, out of LANGUAGES: that set by `spoken` or `speak`, else the page's, else English."""
+    """Return the user's language, of LANGUAGES: set by `spoken` or `speak`, else the page's, else English."""
     return _language.get() or (_ask() if _ask else None) or ENGLISH
 
 

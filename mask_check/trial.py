@@ -237,10 +237,10 @@ def first_above(difference: Tensor, tolerance: float) -> int:
 
 
 def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) -> Noise:
-    """Measure how much outputs vary without a cause in a mask. ids [1,T]: the row. company [N,T]: other rows of its
+    """Measure how much outputs vary without a cause in a mask. ids [1,T]: the row. company [N,T]: other rows of a
     batch.
 
-    Sets subject.one_row if the rows of a batch change each other by more than rounding. Raises CannotCheck for a module
+    Sets subject.one_row if rows of a batch change each other by more than rounding. Raises CannotCheck for a module
     whose outputs for the same ids differ each time.
     """
     copies, again = (subject.batch_outputs(ids.expand(1 + len(company), -1)) for _ in range(2))
@@ -301,7 +301,7 @@ def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator
 
 
 class OperationObserver(TorchDispatchMode):
-    """A mode in which `tell` is called after each operation of torch with its name, its arguments and its result."""
+    """A mode that calls `tell` after each operation of torch with its name, its arguments and its result."""
 
     def __init__(self, tell: Callable[[str, list[Any], Any], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch gives its dispatch modes no types
