@@ -4,10 +4,10 @@ In a row of 130 tokens and one of 520, or of as many as the module takes, all to
 then, under a window, all before it, then the one at it; no output may change that may attend to none of the replaced
 tokens. One forward pass for each change tests all pairs across it.
 
-`quick` tests one row in two forwards, three for a module that needs targets: one of copies of the row, and one in which
-each copy but the first and the last is replaced from another position on. Each output is compared with that of the same
-cell of the batch, so that both are computed alike; changes of those two have no cause in a mask. A leak takes one more
-forward, for its cause.
+`quick` tests one row in two forwards, three for a module that needs targets: one of copies of the row, and one in
+which each copy but the first and the last is replaced from another position on. Each output is compared with that
+of the same cell of the batch, so that both are computed alike; changes of those two have no cause in a mask. A
+leak takes one more forward, for its cause.
 """
 
 import time
