@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 from typing import Literal
 
-from model.cross_attention.several_days import month_of, one_by_one, overlapping
+from model.cross_attention.several_days import month_of, overlapping, split_joined_days
 from model.cross_attention.written_dates import (
     FIRST_DAY,
     LAST_DAY,
@@ -24,7 +24,7 @@ from model.cross_attention.written_dates import (
     year_in_words,
 )
 
-Why = Literal["several", "years", "calendar", "month", "letters", "nothing"]  # what `why_none` tells apart
+Why = Literal["several", "years", "calendar", "month", "letters", "nothing"]  # what `no_date_reason` tells apart
 Readings = tuple[tuple[int, int, int], ...]  # of one date: year, month and day, once or in two orders
 MAX_LETTERS = 3  # most letters that are named
 
@@ -93,7 +93,7 @@ def read(text: str) -> tuple[date, ...]:
 
     Of a text that names several days, none: which one is meant?"""
     plain = _plain(text)
-    if len(one_by_one(plain)) > 1:
+    if len(split_joined_days(plain)) > 1:
         return ()
     for written in _written(plain):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
         dates = (dict.fromkeys(day for one in readings if (day := possible(*one))) for readings in written)
@@ -106,9 +106,9 @@ def read(text: str) -> tuple[date, ...]:
     return ()
 
 
-def why_none(text: str) -> tuple[Why, str]:
+def no_date_reason(text: str) -> tuple[Why, str]:
     """Of a text that `read` finds no day in: why, and the word or the letters in question ("" for other reasons)."""
-    every = [readings for one in one_by_one(_plain(text)) for written in _written(one) for readings in written]
+    every = [readings for one in split_joined_days(_plain(text)) for written in _written(one) for readings in written]
     numbers = [number for readings in every for number in readings]
     if any(possible(*one) for one in numbers):
         return "several", ""

@@ -38,7 +38,7 @@ _MONTH_OF = {name.lower(): number for number, name in enumerate(MONTHS, 1)}
 _MONTH_OF |= {name[:3]: number for name, number in _MONTH_OF.items()} | {"sept": 9}
 
 
-def one_by_one(text: str) -> list[str]:
+def split_joined_days(text: str) -> list[str]:
     """A text of small letters, once for each of the days, or years, that it joins, which are all different: "3 may
     2021" and "4 may 2021" of "3-4 may 2021". The text as it is where it joins none."""
     text = _WEEKDAY.sub(" ", text)

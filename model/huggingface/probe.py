@@ -45,7 +45,7 @@ UNKNOWN_KIND = N_("its layer {number} ({name}) is of a kind that Unmask does not
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerLocation:
     """The layer of an attention. path: of the list of layers; number: in that list; serial: of the call."""
 
     path: str
@@ -53,7 +53,7 @@ class Place:
     serial: int
 
 
-def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
+def layer_numbers(places: list[LayerLocation | None]) -> tuple[int, ...] | None:
     """The number of each attention's layer; None if these are not unique: shared weights, nested blocks, layers with
     several attentions one after the other, as LongCat-Flash has, which transformers counts one by one too."""
     found = [place for place in places if place is not None]
@@ -103,7 +103,7 @@ def _kinds_beside(layer: nn.Module, attention: nn.Module | None) -> set[str]:
 
 
 FAR_POSITIONS = 64
-AS_GOOD_AS_BLOCKED = -9999.0  # what networks add to a score to block it is at most this; a bias is more
+BLOCKING_THRESHOLD = -9999.0  # what networks add to a score to block it is at most this; a bias is more
 EDGES = re.compile(r"window|chunk|local|block|radius|stride|top_?k|budget|landmark|segment")
 OWN_MASK = N_("its mask is neither causal nor a sliding window nor chunks, or it does not block padding")
 
@@ -132,7 +132,7 @@ class NativeMask:
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=keep.device) if allowed is None else allowed
 
 
-def edges_of(config: PreTrainedConfig) -> tuple[int, ...]:
+def mask_sizes_of(config: PreTrainedConfig) -> tuple[int, ...]:
     """The lengths of windows, chunks and blocks in a configuration."""
     found = set()
 
@@ -161,7 +161,7 @@ def mask_of_function(
     far positions, so that a pass over a few tokens finds a window of thousands."""
     for positions in (far, torch.arange(tokens)):
         try:
-            native = _asked(mask_function, positions)
+            native = _evaluate_mask(mask_function, positions)
         except IndexError:  # it looks something up for each token of the text
             continue
         for candidate in _candidates(edges):
@@ -170,15 +170,15 @@ def mask_of_function(
     return None
 
 
-def _asked(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
+def _evaluate_mask(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
     """bool [n,n]. On the CPU: on a GPU, an index out of range makes CUDA unusable for the rest of the process."""
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-    with _OnCpu():
+    with _MoveToCpu():
         found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
     return torch.as_tensor(found).cpu().expand(1, 1, len(positions), len(positions))[0, 0]
 
 
-class _OnCpu(TorchFunctionMode):
+class _MoveToCpu(TorchFunctionMode):
     """Within it, functions of tensors take these to the CPU, wherever they are."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -197,7 +197,7 @@ def image_groups(
     """The mask of a row with an image in it, by transformers' function: as on text, or besides some tokens see each
     other, one of `groups`, int64 [T] each, -1 outside. Raises NotSupported for another one."""
     positions = torch.arange(len(groups[0]))
-    found = _asked(mask_function, positions)
+    found = _evaluate_mask(mask_function, positions)
     if torch.equal(found, native.cells(positions)):
         return native, None
     for size in (len(positions), *dict(native.sizes).values()):  # anywhere in the image, or within a window
@@ -230,7 +230,7 @@ def mask_and_bias(added: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """What is added to the scores -> the cells that it blocks (bool) and the remaining bias; None for none."""
     if added.dtype == torch.bool:
         return (None, None) if bool(added.all()) else (~added, None)
-    blocked = added <= AS_GOOD_AS_BLOCKED
+    blocked = added <= BLOCKING_THRESHOLD
     masks = bool(blocked.any())
     bias = added.masked_fill(blocked, 0.0) if masks else added
     return blocked if masks else None, bias if bool(bias.any()) else None
@@ -258,8 +258,8 @@ class Site:
     """One attention of a network.
 
     part: "self" in a model with one kind of attention, else "encoder", "decoder" or "cross". native: the model's own
-    masks. heads: query and key-value heads. bytes_per_token: of q, k and v. masks_itself: whether its code adds all of
-    them to the scores. own_code: whether its code computes attention without transformers' attention interface.
+    masks. heads: query and key-value heads. bytes_per_token: of q, k and v. adds_own_masks: whether its code adds all of
+    them to the scores. custom_attention: whether its code computes attention without transformers' attention interface.
     selects: whether it attends only to some of the tokens that its masks allow, selected by the network for each text.
     place: the layer, None if the network has no list of layers. calls: in how many its values come, see Call.continues.
     """
@@ -269,9 +269,9 @@ class Site:
     native: NativeMask
     heads: tuple[int, int]
     bytes_per_token: int
-    masks_itself: bool = False
-    own_code: bool = False
-    place: Place | None = None
+    adds_own_masks: bool = False
+    custom_attention: bool = False
+    place: LayerLocation | None = None
     selects: bool = False
     calls: int = 1
 
@@ -291,7 +291,7 @@ class Probe(AttentionRun):
     """
 
     def __init__(self, keeps: dict[str, Tensor], edges: tuple[int, ...], far: Tensor) -> None:
-        """keeps: see Inputs.keeps. edges: see edges_of. far: see far_positions."""
+        """keeps: see Inputs.keeps. edges: see mask_sizes_of. far: see far_positions."""
         super().__init__(keep.shape[1] for keep in keeps.values())
         self._keeps, self._edges, self._far = keeps, edges, far
         self._given: list[tuple[Tensor, NativeMask | None]] = []  # the masks that transformers asked for
@@ -320,12 +320,12 @@ class Probe(AttentionRun):
             for hook in hooks:
                 hook.remove()
 
-    def _place(self) -> Place | None:
+    def _place(self) -> LayerLocation | None:
         """The outermost running module that is in a list of layers."""
         for name, _, serial in self._running:
             path, _, number = name.rpartition(".")
             if number.isdigit():
-                return Place(path, int(number), serial)
+                return LayerLocation(path, int(number), serial)
         return None
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:
@@ -341,11 +341,11 @@ class Probe(AttentionRun):
         shape = (len(keep), real.shape[1], keep.shape[1])
         if (len(call.q), call.q.shape[2], call.k.shape[2]) != shape:
             raise NotSupported(msg(OTHER_TOKENS, queries=call.q.shape[2], keys=call.k.shape[2], tokens=keep.shape[1]))
-        native, masks_itself, selects = self._native(call, keep, real)
-        own_code = call.module is None
-        module = self._running[-1][1] if own_code and self._running else call.module
+        native, adds_own_masks, selects = self._native(call, keep, real)
+        custom_attention = call.module is None
+        module = self._running[-1][1] if custom_attention and self._running else call.module
         heads, size = (call.q.shape[1], call.k.shape[1]), sum(t[0, :, 0].nbytes for t in (call.q, call.k, call.v))
-        site = Site(module, part, native, heads, size, masks_itself, own_code, self._place(), selects)
+        site = Site(module, part, native, heads, size, adds_own_masks, custom_attention, self._place(), selects)
         if call.continues(self._last):
             before = self.sites.pop()
             kept = before.bytes_per_token + call.v[0, :, 0].nbytes

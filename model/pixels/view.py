@@ -13,28 +13,28 @@ from model.heads.view import blocked_by_any
 class PixelView:
     """What one query looks at on a picture, in every head. Sizes: L layers, H heads.
 
-    levels: uint8 [64], of which all are shown. told: the digit that the class token says.
+    levels: uint8 [64], of which all are shown. digit: the digit that the class token says.
     weights: float32 [L,H,65], 0 to 1, blocked cells 0. blocked: by the name of each mask that is on bool [L,H,65],
     True = it blocks the cell.
-    pixel: the one picked, 0 to 63. query: the cell that looks, 0 to 64. writer: the weights of the cell that writes the
+    pixel: the one picked, 0 to 63. query: the cell that looks, 0 to 64. predicting_weights: the weights of the cell that writes the
     pixel. chances: [8], how likely the model finds each level of the pixel. losses: nats a pixel, [64].
     mean_leak: [L,H], the share of attention on later cells on average over all queries; empty where not measured.
     """
 
     levels: np.ndarray
-    told: int
+    digit: int
     weights: np.ndarray
     blocked: Mapping[str, np.ndarray]
     pixel: int
     query: int
-    writer: np.ndarray
+    predicting_weights: np.ndarray
     chances: np.ndarray
     losses: np.ndarray
     mean_leak: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     @property
     def class_name(self) -> str:
-        return class_name(self.told)
+        return class_name(self.digit)
 
     def any_blocked(self) -> np.ndarray:
         """bool [L,H,65], True where at least one mask blocks the cell."""
@@ -53,7 +53,7 @@ class PixelView:
     @property
     def answer(self) -> float:
         """The share of attention, mean of all heads, that the cell which writes the pixel puts on that very pixel."""
-        return float(self.writer[..., self.pixel + 1].mean())
+        return float(self.predicting_weights[..., self.pixel + 1].mean())
 
 
 def class_name(digit: int) -> str:
