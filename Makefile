@@ -1,5 +1,5 @@
-# Each target makes the virtual environment if there is none, and installs what it needs if that has changed. VENV=DIR keeps
-# it elsewhere: several clones may then share one. WORKERS: of the tests, one more than there are cores: some wait for a browser.
+# Each target creates the virtual environment if there is none, and installs its requirements if they changed. VENV=DIR
+# puts it elsewhere, for several clones to share. WORKERS: test processes; more than cores, as some wait for a browser.
 PYTHON ?= python3
 VENV ?= .venv
 TEXT ?= ../shared/data/text
@@ -15,9 +15,9 @@ run: $(VENV)/.app
 serve: $(VENV)/.app
 	$(BIN)/streamlit run serve.py
 
-# Bytecode is written whatever the environment says: the suite starts about a hundred processes. What mypy found of a file
-# is kept with the environment, for the next clone too. Tests compare with the CPU's numbers; those of a GPU, where there is
-# one, are `python -m pytest tests/model/test_hardware.py`.
+# Bytecode is written even if the environment disables it: the suite starts about a hundred processes. mypy's cache
+# is kept with the environment, for the next clone too. Tests compare with the CPU's numbers; those of a GPU, if any,
+# are `python -m pytest tests/model/test_hardware.py`.
 test: export PYTHONDONTWRITEBYTECODE =
 test test-unit: export CUDA_VISIBLE_DEVICES =
 test: $(VENV)/.dev chromium redis
@@ -26,7 +26,7 @@ test: $(VENV)/.dev chromium redis
 	$(BIN)/mypy --cache-dir $(VENV)/.mypy_cache
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# What needs neither a browser nor many seconds
+# Tests that need neither a browser nor many seconds
 test-unit: export PYTHONDONTWRITEBYTECODE =
 test-unit: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/browser
@@ -34,8 +34,8 @@ test-unit: $(VENV)/.dev
 audit: $(VENV)/.dev
 	.ci/audit $(BIN)
 
-# The newest versions of the required packages, torch aside, in an environment of its own, and the tests of what is used of
-# them beside their documented interfaces: each says which part of which package an upgrade has changed
+# Install the newest versions of the required packages, except torch, in another environment, and test what is used of
+# them besides their documented interfaces: each test names the part of a package that an upgrade has changed
 INTERNALS := tests/ui/test_streamlit_internals.py tests/ui/test_limits_of_a_session.py \
 	tests/model/huggingface/test_huggingface_internals.py \
 	tests/serving/test_ray_internals.py tests/browser/test_internals.py
@@ -52,7 +52,7 @@ bench: $(VENV)/.bench chromium
 train: $(VENV)/.app
 	$(BIN)/python -m model.training story --text $(TEXT)
 
-# What the source says, into locale/: what is new is empty there and waits for its translation, what is gone goes
+# Update locale/ from the source: new sentences are added without a translation, those that are gone are removed
 words: $(VENV)/.dev
 	$(BIN)/python -m babel.messages.frontend --quiet extract --mapping-file babel.cfg --no-default-keywords \
 		--keywords N_:1 --keywords say:1 --keywords say_count:1,2 --keywords msg:1 --keywords msg_count:1,2 \
@@ -62,7 +62,7 @@ words: $(VENV)/.dev
 		--no-fuzzy-matching --ignore-obsolete --width 120
 	rm locale/unmask.pot
 
-# These files hold the requirements that were installed: for a clone with the same ones, pip would only look, ten seconds long
+# These files hold the installed requirements: a clone with the same ones skips pip, which would take ten seconds
 $(VENV)/.app: requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	cat $^ | cmp -s - $@ || $(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
@@ -72,19 +72,19 @@ $(VENV)/.dev: requirements-dev.txt $(REQUIREMENTS) $(VENV)/.app
 	cat $^ | cmp -s - $@ || $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	cat $^ > $@
 
-# BertViz, and the scripts that its page would fetch from elsewhere
+# BertViz, and the scripts that its page would fetch from other hosts
 $(VENV)/.bench: requirements-bench.txt $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-bench.txt
 	npm install --silent --no-audit --no-fund --no-package-lock --prefix $(VENV)/bertviz d3@5.16.0 jquery@2.2.4 requirejs@2.3.8
 	touch $@
 
-# Debian's package where there is apt and the right to use it, else playwright's own
+# Debian's package if apt may be used, else playwright's own browser
 chromium: $(VENV)/.dev
 	@command -v chromium >/dev/null || \
 		(test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium) || \
 		$(BIN)/playwright install chromium
 
-# For rooms that several replicas share. Without it, and without apt or the right to use it, its tests skip and say so
+# For rooms shared by several replicas. If it is missing and apt may not be used, its tests are skipped with that reason
 redis:
 	@command -v redis-server >/dev/null || \
 		(test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server) || true

@@ -1,4 +1,4 @@
-"""Explore: a text in, every head out, masks on and off."""
+"""The page Explore: a text is run, every head is drawn, and masks are switched on and off."""
 
 from ui import page
 

@@ -1,7 +1,7 @@
-"""What the wheel is: the whole checkout under the one name `unmask`, and as dependencies what requirements.txt names.
+"""Build hooks of the wheel: the whole checkout as one package `unmask`, with the dependencies in requirements.txt.
 
-In a checkout the rooms are `model`, `viz` and `ui`, which is how the app is read and run. Nobody's site-packages should
-have packages of such names: in the wheel they lie in `unmask`, and every import of them says so.
+In a checkout the packages are `model`, `viz`, `ui` …, from which the app runs. Such names do not belong in
+site-packages: in the wheel these packages are inside `unmask`, and every import of them is rewritten.
 """
 
 import ast
@@ -17,12 +17,12 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PACKAGE = "unmask"
 ROOMS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "i18n")  # inside PACKAGE in the wheel
-CARRIED = (*ROOMS[:-1], "i18n.py", "pages", "locale", ".streamlit", "app.py")  # PACKAGE itself is there already
+CARRIED = (*ROOMS[:-1], "i18n.py", "pages", "locale", ".streamlit", "app.py")  # besides PACKAGE itself
 LEFT_OUT = {"__pycache__"}
 
 
 class Wheel(BuildHookInterface):
-    """Everything under one name. An editable install is the checkout as it is."""
+    """A build hook that puts everything into one package. An editable install is the checkout as it is."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or version == "editable":
@@ -43,7 +43,7 @@ class Wheel(BuildHookInterface):
 
 
 class Dependencies(MetadataHookInterface):
-    """One list of what it needs: requirements.txt. The version tested is the least, up to the next major one."""
+    """A metadata hook: dependencies are those in requirements.txt, from the tested version up to the next major one."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         lines = (Path(self.root) / "requirements.txt").read_text(encoding="utf-8").splitlines()
@@ -53,7 +53,7 @@ class Dependencies(MetadataHookInterface):
 
 
 def sources(root: Path) -> Iterator[Path]:
-    """Every file that the wheel holds, as its path in the checkout."""
+    """Yield every file of the wheel, as its path in the checkout."""
     for name in (*CARRIED, PACKAGE):
         whole = root / name
         for path in [whole] if whole.is_file() else sorted(whole.rglob("*")):
@@ -62,13 +62,13 @@ def sources(root: Path) -> Iterator[Path]:
 
 
 def inside(path: Path) -> Path:
-    """Where a file of the checkout lies in the wheel."""
+    """Return the path in the wheel of a file of the checkout."""
     return path if path.parts[0] == PACKAGE else Path(PACKAGE) / path
 
 
 def renamed(code: str) -> str:
-    """The code with its imports of ROOMS as imports of the package's. Raises ValueError for `import model…`, which
-    would bind another name than it says; write `from model import …`."""
+    """Return the code with imports from ROOMS as imports from PACKAGE. Raises ValueError for `import model…`, which
+    would bind another name; write `from model import …`."""
     lines = code.splitlines(keepends=True)
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import) and any(alias.name.split(".")[0] in ROOMS for alias in node.names):

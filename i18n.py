@@ -23,19 +23,19 @@ LANGUAGES = {"en": "English", "zh": "中文"}  # each by its own name; the first
 ENGLISH = next(iter(LANGUAGES))
 FOLDER = Path(__file__).parent / "locale"
 DOMAIN = "unmask"
-SPACED = {"zh"}  # languages in which a value decides whether a space stands beside it
+SPACED = {"zh"}  # languages in which the value decides whether a placeholder has a space beside it
 UNITS = {"en": ((1e9, "billion"), (1e6, "million")), "zh": ((1e8, "亿"), (1e4, "万"))}  # the units of large counts
 HAN = re.compile("[\u3400-\u9fff]")
-FULL_STOP = re.compile("[。！？：；](</[a-z]+>)*$")  # as wide as a letter, half of it room; a tag may close after it
+FULL_STOP = re.compile("[。！？：；](</[a-z]+>)*$")  # full-width, so no space follows; a tag may close after it
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
-_ask: Callable[[], str | None] | None = None  # returns the language of the page's reader; see known_by
+_ask: Callable[[], str | None] | None = None  # returns the language of the page's user; see known_by
 
 
 class Message(str):
     """A sentence that is translated where it is shown; as text it is English. It can be pickled.
 
-    translated: gives it in the user's language.
+    translated: returns it in the user's language.
     """
 
     translated: partial[str]
@@ -54,17 +54,17 @@ class Message(str):
 
 
 def N_(sentence: str) -> str:
-    """The sentence as it is, marked for the catalogues: to be said when it is shown."""
+    """Return the sentence unchanged; marks it for the catalogues, to be translated where it is shown."""
     return sentence
 
 
 def language() -> str:
-    """The reader's language, of LANGUAGES: the one set by `spoken` here, else what the page knows, else English."""
+    """Return the user's language, of LANGUAGES: set by `spoken` or `speak`, else the page's, else English."""
     return _language.get() or (_ask() if _ask else None) or ENGLISH
 
 
 def known_by(ask: Callable[[], str | None]) -> None:
-    """Call once in a process: ask() is the language of the reader whose page is being made, None outside of a page."""
+    """Register, once per process, ask(): the language of the user whose page is being run, None outside of a page."""
     global _ask
     _ask = ask
 
@@ -76,7 +76,7 @@ def speak(name: str) -> None:
 
 @contextmanager
 def spoken(name: str) -> Iterator[None]:
-    """Everything said inside is in the language `name`: for what is done for a reader out of sight of his page."""
+    """Translate into the language `name` within the context: for work done for a user outside of a page's run."""
     before = _language.set(name)
     try:
         yield
@@ -85,16 +85,16 @@ def spoken(name: str) -> Iterator[None]:
 
 
 def translated(value: Any) -> Any:
-    """A Message, or that of an error, in the user's language; anything else as it is."""
+    """Return a Message, or that of an error, in the user's language; anything else unchanged."""
     value = str(value) if isinstance(value, Exception) else value
     return value.translated() if isinstance(value, Message) else value
 
 
 def say(sentence: str, /, **values: Any) -> str:
-    """The sentence in the user's language, its {named} placeholders filled. English where it has no translation.
+    """Return the sentence in the user's language, its {named} placeholders filled; English if it has no translation.
 
-    sentence: a literal, or one marked by N_: the catalogue is made from the source. What was typed by anybody goes into
-    a place, never into the sentence. Or a Message, without values. values: Messages and errors are translated too.
+    sentence: a literal, or one marked by N_, because the catalogue is made from the source; or a Message, without
+    values. Typed text goes into a placeholder, never into the sentence. values: Messages and errors are translated too.
     """
     if isinstance(sentence, Message):
         return sentence.translated()
@@ -103,20 +103,21 @@ def say(sentence: str, /, **values: Any) -> str:
 
 
 def say_count(one: str, many: str, count: int, /, **values: Any) -> str:
-    """As `say`, for a count: `one` for 1, else `many`, by the language's rule. {count} is filled in unless given."""
+    """Return a sentence with a count: `one` for 1, else `many`, by the language's rule. {count} is filled by
+    default."""
     found = _catalogue(language()).ngettext(one, many, count)
     return _filled(found, {"count": f"{count:,}"} | values)
 
 
 def large(count: float) -> str:
-    """A count to three digits, in the units of the language: "3.51 million", "351 万"; "19,700", "1.97 万"."""
+    """Return a count to three digits, in the units of the language: "3.51 million", "351 万"; "19,700", "1.97 万"."""
     count = float(f"{count:.3g}")
     found = next((one for one in UNITS[language()] if count >= one[0]), None)
     return f"{count / found[0]:,.9g} {found[1]}" if found else f"{count:,.0f}"
 
 
 def say_all(items: Sequence[str], /, *, last: str = "and") -> str:
-    """Several things as one phrase: "a, b and c", or with last="or"; "a、b和c"."""
+    """Return several things as one phrase: "a, b and c", or with last="or"; "a、b和c"."""
     if len(items) < 2:
         return listed(items)
     ends = {"head": listed(items[:-1]), "tail": items[-1]}
@@ -124,12 +125,12 @@ def say_all(items: Sequence[str], /, *, last: str = "and") -> str:
 
 
 def listed(items: Iterable[str], between: str = N_(", ")) -> str:
-    """Several things beside each other, with the language's own comma, or semicolon, between them."""
+    """Join several things with the language's own comma, or semicolon, between them."""
     return say(between).join(map(translated, items))
 
 
 def together(sentences: Iterable[str]) -> str:
-    """Sentences in a row, as one text: a space between two, and none after a Chinese full stop."""
+    """Join sentences to one text: a space between two, and none after a Chinese full stop."""
     *some, last = [*map(translated, sentences)] or [""]
     return "".join([*(one if FULL_STOP.search(one) else f"{one} " for one in some), last])
 
@@ -145,15 +146,15 @@ def _message(make: Callable[Arguments, str]) -> Callable[Arguments, Message]:
     return message
 
 
-# The same for code that serves users of all languages: each gives a Message. Its arguments can be pickled
+# For code that serves users of all languages: each returns a Message, so its arguments must be picklable
 msg, msg_count, msg_all, msg_list = _message(say), _message(say_count), _message(say_all), _message(listed)
 msg_together = _message(together)
 
 
 @dataclass(frozen=True)
 class _BelowZero:
-    """A number, numpy's too, that a sentence writes with a true minus where it gives a format: "−1.75". Without one it
-    stands as Python writes it, which is how a refused argument was typed."""
+    """A negative number, numpy's too, written with a true minus if its placeholder has a format: "−1.75". Without one
+    it is written as in Python, which is how a rejected argument was typed."""
 
     number: Any
 
@@ -167,7 +168,7 @@ class _BelowZero:
 
 def _filled(sentence: str, values: dict[str, Any]) -> str:
     if not values:
-        return sentence  # in which braces are text
+        return sentence  # its braces are text
     values = {
         name: _BelowZero(value) if isinstance(value, Real) and value < 0 else translated(value)
         for name, value in values.items()
@@ -182,7 +183,7 @@ def _filled(sentence: str, values: dict[str, Any]) -> str:
 
 @lru_cache(4096)
 def _parts(sentence: str) -> tuple[tuple[str, bool], ...]:
-    """A sentence's words and its placeholders "{…}", in their order; True = a placeholder."""
+    """Split a sentence into its words and its placeholders "{…}", in their order; True = a placeholder."""
     found = []
     for words, name, form, change in Formatter().parse(sentence):
         found.append((words, False))
@@ -192,7 +193,7 @@ def _parts(sentence: str) -> tuple[tuple[str, bool], ...]:
 
 
 def _beside(left: str, right: str) -> str:
-    """Two parts of a Chinese text: a space between a Chinese character and a letter or digit, none between two."""
+    """Join two parts of a Chinese text: a space between a Chinese character and a letter or digit, none between two."""
     before, after = left.rstrip(" "), right.lstrip(" ")
     if not before or not after:
         return left + right
@@ -204,7 +205,7 @@ def _beside(left: str, right: str) -> str:
 
 @cache
 def _catalogue(name: str) -> gettext.NullTranslations:
-    """A language's translations, read from the text catalogue, so that there is no compiled file to keep up to date."""
+    """Return a language's translations, read from the text catalogue, so that no compiled file must be kept current."""
     if name == ENGLISH:
         return gettext.NullTranslations()
     from babel.messages.mofile import write_mo
@@ -221,7 +222,8 @@ def _catalogue(name: str) -> gettext.NullTranslations:
 def toml_sentences(
     file: BinaryIO, keywords: object, tags: object, options: dict[str, str]
 ) -> Iterator[tuple[int, None, str, list[str]]]:
-    """For babel (babel.cfg): the texts in the tables of a TOML file; with the option `fields`, those of these names."""
+    """Yield, for babel (babel.cfg), the texts in the tables of a TOML file; with the option `fields`, those of these
+    names."""
     fields = options.get("fields", "").split()
     for table in tomllib.load(file).values():
         for name, text in table.items():

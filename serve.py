@@ -1,6 +1,6 @@
-"""Unmask for a class: `streamlit run serve.py`. The app of app.py, with headers for browsers, a log without texts,
-its scheduler started before the first reader comes, and UNMASK_METRICS_PORT. Its readers are others, UNMASK_SHARED.
-"""
+"""Unmask as a server, `streamlit run serve.py`: the app of app.py with headers for browsers, a log without texts, a
+scheduler that starts before the first user connects, and UNMASK_METRICS_PORT. Its users are other people,
+UNMASK_SHARED."""
 
 import asyncio
 import os
@@ -27,13 +27,13 @@ settings = Settings.of_server()
 
 @asynccontextmanager
 async def started(_: st.App) -> AsyncIterator[None]:
-    """From before the first reader until after the last."""
+    """Run what all users share, from before the first user connects until after the last."""
     logs.redact()
     machine.allow_many_files()
     for name in settings.models:
         if not catalog.is_on_disk(name):
             print(f"UNMASK_MODELS: {name} is neither built in nor on this machine", file=sys.stderr, flush=True)
-    Thread(target=report_problem, daemon=True).start()  # which may take seconds, and no reader waits for it
+    Thread(target=report_problem, daemon=True).start()  # it may take seconds, and no user waits for it
     health.expect_free_port(settings)
     machine.on_termination(stopping.set)
     try:

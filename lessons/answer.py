@@ -1,4 +1,4 @@
-"""What a question about a run is made of, and its answer. Losses are natural logarithms (nats)."""
+"""The parts of a question about a run, and its answer. Losses are natural logarithms (nats)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -23,10 +23,10 @@ SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More t
 
 @dataclass(frozen=True)
 class QuestionSubject:
-    """What a question is about. row from 0. query: a position, None for the row's last token. among: for `picture`.
+    """The subject of a question. row: from 0. query: a position, None for the row's last token. among: for `picture`.
 
-    key, pattern, within, of: as the step's question has them (lessons/lesson.py). numbers: the step's row of four
-    tokens. series: the scores over the training that the step shows, by its steps. image: for `where`, a scene
+    key, pattern, within, of: as in the step's question (lessons/lesson.py). numbers: the step's row of four tokens.
+    series: the scores over the training that the step shows, by training step. image: for `where`, a scene
     (Scene.text).
     """
 
@@ -47,10 +47,10 @@ class QuestionSubject:
 
 @dataclass(frozen=True)
 class Answer:
-    """choices: what the reader may answer. right: the indices of the right ones. why: what is seen, in one sentence.
+    """An answer and its choices. right: the indices of the correct ones. why: the explanation, in one sentence.
 
-    number: the right number, where one may be typed; within: how far from it still counts as right.
-    Where nothing can be typed the choices are offered.
+    number: the correct number, if one may be typed; within: how far from it still counts as correct. Where nothing can
+    be typed the choices are offered.
     """
 
     choices: tuple[Statement, ...]
@@ -60,18 +60,18 @@ class Answer:
     within: float = 0.0
 
     def offered(self) -> "Answer":
-        """The same where nothing can be typed, so that nobody is told what would still count."""
+        """Return this answer without the number, for where nothing can be typed: its tolerance is not shown then."""
         return replace(self, number=None)
 
     def typed(self, number: float) -> int:
-        """The index of the choice that a typed number stands for; OTHER for a wrong number."""
+        """Return the index of the choice that a typed number stands for; OTHER for a wrong number."""
         close = self.number is not None and abs(number - self.number) <= self.within + 1e-9
         return next(iter(self.right)) if close else OTHER
 
 
 @dataclass(frozen=True, eq=False)
 class QuestionCase:
-    """A question and its run, and the run that it is compared with."""
+    """A question with its run, and the run that this is compared with."""
 
     model: Model
     trace: Trace
@@ -90,7 +90,7 @@ class QuestionCase:
         return query
 
     def head_name(self, layer: int, head: int) -> str:
-        """The head's name, with the network's own number of the layer."""
+        """Return the head's name, with the network's own number of the layer."""
         return head_name(self.model.describe().layer_number(self.trace.name, layer), head)
 
     def weights(self, trace: Trace) -> np.ndarray:
@@ -106,12 +106,12 @@ class QuestionCase:
         return self.query if self.trace.queries is batch else batch.real(self.asked.row).stop - 1
 
     def token(self, position: int, of: TokenBatch | None = None) -> Statement:
-        """A token of the row with its position. of: its batch, the queries' by default."""
+        """Return a token of the row with its position. of: its batch, the queries' by default."""
         pieces = (of or self.trace.queries).pieces[self.asked.row]
         return Statement(N_("“{token}” at {position}"), {"position": position, "token": pieces[position]})
 
     def masks_on(self, masks: MaskSpec) -> Statement:
-        """The names of the masks that are on in the head that is asked about, of those that it can have."""
+        """Return the names of the masks that are on in the question's head, out of those that it can have."""
         context, head = self.trace.layers[self.asked.layer].context, self.asked.head
         on = context.on(masks, head)
         named = [Statement(KINDS[name].phrase, {"size": size}) for name, size in on.items()]
@@ -120,8 +120,8 @@ class QuestionCase:
         return Statement("{masks}", {"masks": tuple(named)}) if named else Statement(N_("no mask"))
 
     def shares(self) -> dict[str, float]:
-        """The head's share of attention, 0 to 1, by each of SHARES. Raises ValueError for an attention from one text to
-        another and for a text of one token, of which only "padding" is known."""
+        """Return the head's share of attention, 0 to 1, by each of SHARES. Raises ValueError for an attention from one
+        text to another and for a text of one token, of which only "padding" is known."""
         if self.asked.kind != "padding":
             if self.trace.queries is not self.trace.keys:
                 raise ValueError(msg("expected an attention of a text to itself"))
@@ -130,19 +130,19 @@ class QuestionCase:
         return {name: float(share[self.asked.layer, self.asked.head]) for name, share in found.items()}
 
     def check_length(self) -> None:
-        """Raises ValueError for a text of one token."""
+        """Check the text's length. Raises ValueError for a text of one token."""
         if self.trace.keys.keep[self.asked.row].sum() < 2:
             raise ValueError(msg("expected texts of at least two tokens, found none"))
 
     def loss(self, trace: Trace) -> float:
-        """The mean of the row's losses. Raises ValueError where there is none."""
+        """Return the mean of the row's losses. Raises ValueError if there are none."""
         loss = float(mean_losses(trace)[self.asked.row])
         if np.isnan(loss):
             raise ValueError(msg("expected a text of at least two tokens, for a loss"))
         return loss
 
     def changes(self) -> np.ndarray:
-        """By how much the mean loss of each text changes. Raises ValueError for fewer than three texts."""
+        """Return by how much the mean loss of each text changes. Raises ValueError for fewer than three texts."""
         before, after = mean_losses(self.beside), mean_losses(self.trace)
         if len(before) != len(after) or len(after) < 3 or np.isnan(before + after).any():
             raise ValueError(msg("expected at least three texts of two tokens or more, the same number in both runs"))
@@ -150,7 +150,7 @@ class QuestionCase:
 
 
 def mean_losses(trace: Trace) -> np.ndarray:
-    """float [rows], the mean loss of each in nats/token; NaN for a row of one token."""
+    """Return the mean loss of each row, float [rows], in nats/token; NaN for a row of one token."""
     each = (trace.losses(row).numpy() for row in range(len(trace.queries.pieces)))
     return np.array([np.nan if np.isnan(losses).all() else np.nanmean(losses) for losses in each], np.float64)
 
@@ -160,13 +160,13 @@ def one_of(choices: Iterable[Statement], right: int, why: Statement) -> Answer:
 
 
 def share_answer(share: float, why: Statement) -> Answer:
-    """The answer out of SHARE_CHOICES for a share, 0 to 1."""
+    """Return the answer out of SHARE_CHOICES for a share, 0 to 1."""
     return one_of(map(Statement, SHARE_CHOICES), sum(share > end for end in SHARES), why)
 
 
 def number_answer(right: float, others: Iterable[float], within: float, form: str, why: Statement) -> Answer:
-    """An answer by a number that may be typed. Its choices are the number and others, far enough from it and from each
-    other. Raises ValueError if none of them counts as wrong."""
+    """Return an answer by a number that may be typed. Its choices are the number and others, far enough from it and
+    from each other. Raises ValueError if none of them counts as wrong."""
     others, offered = [*others], [right]
     for apart in (max(2 * within, 0.005), max(within + 1e-9, 0.005)):  # nearer ones if there are no others
         for other in others if len(offered) == 1 else ():

@@ -1,4 +1,4 @@
-"""A lesson's formula: LaTeX, as MathML for pages without Streamlit, and what is none."""
+"""A lesson's formula: LaTeX is validated, and converted to MathML for pages without Streamlit."""
 
 import re
 from html import unescape
@@ -6,17 +6,17 @@ from xml.etree import ElementTree
 
 from i18n import say
 
-MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles of a stranger's
+MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles: untrusted
 CHILDREN = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "munder": 2, "mover": 2, "msubsup": 3, "munderover": 3}
 BRACES = re.compile(r"\{[^{}]*\}")  # with no other pair inside
-APART = re.compile(r"\\begin\b.*\\end\b|\\.", re.DOTALL)  # where & stands between columns, and escaped signs
-STRAY = re.compile(r"[&\\]")  # that the library takes for text, and KaTeX for a mistake
-UNKNOWN = re.compile(r"\\[A-Za-z]|&$")  # what the library leaves of commands that it does not know
+APART = re.compile(r"\\begin\b.*\\end\b|\\.", re.DOTALL)  # where & separates columns, and escaped characters
+STRAY = re.compile(r"[&\\]")  # text for the library, but an error for KaTeX
+UNKNOWN = re.compile(r"\\[A-Za-z]|&$")  # what the library makes of commands that it does not support
 
 
 def mathml(latex: str) -> str:
-    """A formula as MathML, all text escaped; "" for commands that the library does not know, and KaTeX may. Raises
-    ValueError for what is no formula."""
+    """Convert a formula to MathML, all text escaped; "" for commands that the library does not support, but KaTeX may.
+    Raises ValueError for anything that is not a formula."""
     from latex2mathml.converter import convert_to_element
 
     bare, count = re.sub(r"\\.", "", latex), 1
@@ -33,5 +33,5 @@ def mathml(latex: str) -> str:
     for one in tree.iter():
         if one.tag != "mtext" and UNKNOWN.match(one.text or ""):
             return ""
-        one.text = unescape(one.text or "")  # the library writes signs as references, and escapes no other text
+        one.text = unescape(one.text or "")  # the library writes symbols as references, and does not escape other text
     return ElementTree.tostring(tree, encoding="unicode")

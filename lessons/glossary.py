@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 
 
 class Term(BaseModel):
-    """A word of the field; viz/lessons/glossary.py has its picture."""
+    """A term of the glossary; viz/lessons/glossary.py has its picture."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     title: str
@@ -21,7 +21,7 @@ class Term(BaseModel):
 
 
 def glossary() -> Mapping[str, Term]:
-    """The terms in the reader's language, by the word in a lesson's links (word:head)."""
+    """Return the terms in the user's language, by the word in a lesson's links (word:head)."""
     return _read(language())
 
 

@@ -1,4 +1,4 @@
-"""Steps on an image: the scene and the words that a captioner reads, and which of its shapes a token attends to."""
+"""Lesson steps on an image: the scene and words that a captioner reads, and which of its shapes a token attends to."""
 
 from collections.abc import Callable
 
@@ -15,15 +15,15 @@ Wrong = Callable[[str, object], ValueError]
 
 
 def pictured(image: str) -> tuple[np.ndarray, tuple[Box, ...]]:
-    """A scene's pixels, uint8 [SIDE,SIDE,3], and the boxes of its image tokens."""
+    """Return a scene's pixels, uint8 [SIDE,SIDE,3], and the boxes of its image tokens."""
     return render([scene_of(image)])[0], tuple(token.box for token in TOKENS)
 
 
 def encoded(wrong: Wrong, model: Model, name: str, image: str | None, text: str) -> TokenBatch | None:
-    """The row of a step; None without an image. wrong: Step.wrong. image: as Scene.text. text: a prompt, then the words
-    of a caption so far.
+    """Return the row of a step; None without an image. wrong: Step.wrong. image: as Scene.text. text: a prompt, then
+    the words of a caption so far.
 
-    Raises what `wrong` makes of an image without a model that describes it, or the other way round, and of other words.
+    Raises an error made by `wrong` for an image without a model that describes it, or vice versa, and for other words.
     """
     if image is None and not isinstance(model, CaptionerModel):
         return None
@@ -40,10 +40,10 @@ def encoded(wrong: Wrong, model: Model, name: str, image: str | None, text: str)
 
 
 def shape_shares(weights: np.ndarray, image: str) -> dict[str, float]:
-    """The share of the attention on image tokens, [P], that falls on patches of each shape, by its name in a caption;
-    "": on patches of none. A patch of several shapes counts for the one that covers most of it.
+    """Return the share of the attention on image tokens, [P], that falls on patches of each shape, by its name in a
+    caption; "": on patches of none. A patch of several shapes counts for the one that covers most of it.
 
-    Raises ValueError where two shapes are called the same, and where the image gets nothing.
+    Raises ValueError if two shapes have the same name, and if the image gets no attention.
     """
     shapes = scene_of(image).shapes
     names, total = [f"{one.size} {one.colour} {one.shape}" for one in shapes], weights.sum()

@@ -1,4 +1,4 @@
-"""A lesson as data: steps that each run a text on a model, ask, and say what to notice."""
+"""A lesson as data: steps that each run a text on a model, ask a question, and say what to notice."""
 
 import json
 import re
@@ -50,11 +50,11 @@ SWITCHED = {"explore": NATIVE, "layers": NATIVE, "padding": ("causal",)}  # mask
 NOT_OF = {  # pages that do not run models of a kind
     "encoder": ("generation", "serving"), "encoder-decoder": ("layers", "generation", "serving", "padding"),
 }  # fmt: skip
-OWN_MASKS = ("generation", "padding", "serving")  # pages whose links set masks in words of their own
+OWN_MASKS = ("generation", "padding", "serving")  # pages whose links set masks by other parameters
 
 
 def _masks(given: Any) -> Any:
-    """A MaskSpec from what its JSON holds, or from that JSON as text. Raises ValueError."""
+    """Return a MaskSpec from the content of its JSON, or from that JSON as text. Raises ValueError."""
     if isinstance(given, dict):
         given = json.dumps(given)
     return MaskSpec.from_json(given) if isinstance(given, str) else given
@@ -66,7 +66,7 @@ def _head(given: Any) -> Any:
 
 
 def _ask(given: Any) -> Any:
-    """`ask: loss` is short for `ask: {kind: loss}`."""
+    """Expand the short form `ask: loss` to `ask: {kind: loss}`."""
     return {"kind": given} if isinstance(given, str) else given
 
 
@@ -90,7 +90,7 @@ class LessonModel(BaseModel):
     """A part of a lesson's file. A field's description, translated, is the error message for a mistake in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # the line of each setting in the file; "": of a step
+    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # the line of each setting in the file; "": the step's
 
 
 class Ask(LessonModel):
@@ -153,7 +153,7 @@ class FourTokenRow(LessonModel):
 
 
 class ComparedStep(LessonModel):
-    """What a step is compared with: the same step but for these settings; the model's standard masks by default."""
+    """The compared run of a step: the same step with these settings changed; the model's standard masks by default."""
 
     text: Text | None = Field(default=None, description=A_TEXT)
     model: ModelName | None = Field(default=None, description=A_MODEL)
@@ -162,7 +162,7 @@ class ComparedStep(LessonModel):
 
 
 class Step(LessonModel):
-    """One screen: a run, what is shown of it, and words."""
+    """One screen of a lesson: a run, what is shown of it, and text."""
 
     title: str = Field(min_length=1, max_length=120, description=N_("a title of at most 120 characters after ##"))
     prose: str = Field(max_length=5_000, description=N_("at most 5,000 characters of Markdown"))
@@ -196,7 +196,7 @@ class Step(LessonModel):
     formula: Annotated[str, Field(max_length=300), AfterValidator(_formula)] = Field(
         default="", description=N_("a formula of at most 300 characters in LaTeX")
     )
-    page: str = Field(  # with more of its link, if any, after a question mark
+    page: str = Field(  # with the rest of its link, if any, after a question mark
         default="",
         pattern=OPENED,
         description=N_("a page to open: explore, mask_lab, layers, generation, serving, padding or why_causal"),
@@ -213,7 +213,7 @@ class Step(LessonModel):
     @field_validator("page")
     @classmethod
     def _shows_the_masks(cls, page: str, others: ValidationInfo) -> str:
-        """Check that the page shows the step's masks, unless its link itself says what it shows."""
+        """Check that the page shows the step's masks, unless its link itself sets what it shows."""
         masks, plain, (name, says, _) = others.data.get("masks"), MaskSpec(), page.partition("?")
         if masks and name not in ("", "mask_lab") and not (says and name in OWN_MASKS):
             switched = {mask: getattr(plain, mask) for mask in SWITCHED.get(name, ())}
@@ -222,13 +222,13 @@ class Step(LessonModel):
         return page
 
     def wrong(self, name: str, problem: object) -> ValueError:
-        """The error for a setting that proves wrong once the step runs, with its line in the file."""
+        """Return the error, with its line in the file, for a setting that proves wrong when the step runs."""
         line = self._lines.get(name, self._lines.get("", 0))
         return ValueError(say("line {line}: {problem}", line=line, problem=problem))
 
     def check(self, model: Model, name: str, text: str, read: TokenizedText) -> None:
-        """Raises ValueError, with its line, for a text of which the model of this name does not read all, and for an
-        attention, a row, a head, a query or an image that what is read of it on that model does not have."""
+        """Check the step against a text as the model of this name reads it. Raises ValueError, with its line, if the
+        text is not read completely, or has no such attention, row, head, query or image on that model."""
         batch, of_text = read.batch, "text" if text == self.text else "beside"
         if read.rows_left_out:
             most, got = len(read.rows), len(read.rows) + read.rows_left_out
@@ -269,7 +269,7 @@ class Step(LessonModel):
             raise self.wrong("query", problem)
 
     def asked(self, series: tuple[tuple[int, RunScores], ...] = ()) -> QuestionSubject:
-        """What its question is about. series: the scores over the training that it shows, by the step."""
+        """Return the subject of its question. series: the scores over the training that it shows, by training step."""
         assert self.ask is not None
         ask, numbers = self.ask, self.numbers.plain if self.numbers else None
         about = (ask.kind, self.row - 1, *self.head, self.query, ask.among, ask.key, ask.pattern, ask.within, ask.of)
@@ -277,16 +277,16 @@ class Step(LessonModel):
 
     @property
     def compares(self) -> bool:
-        """Whether what is asked or shown needs the run that it is compared with."""
+        """Whether its question or its picture needs the run that it is compared with."""
         return self.show in ("pair", "losses", "texts") or (self.ask is not None and self.ask.kind in COMPARING)
 
 
 class Front(LessonModel):
     """A lesson's front matter. aim, needs: one line each. next: the name of the lesson that follows, or "".
     after: the names of those that it builds on.
-    summary: Markdown, what its last screen begins with.
+    summary: Markdown at the beginning of its last screen.
 
-    text, model, image: those of all steps that have none of their own.
+    text, model, image: those of all steps that set none of their own.
     """
 
     title: str = Field(min_length=1, max_length=80, description=N_("a title of at most 80 characters"))
@@ -312,5 +312,5 @@ class Lesson(Front):
 
 
 def in_file(file: str, error: ValueError) -> str:
-    """What is wrong with a lesson, a line for each mistake, each after the file's name."""
+    """Return a lesson's errors, one per line, each after the file's name."""
     return "\n".join(say("{file}, {problem}", file=file, problem=problem) for problem in str(error).splitlines())

@@ -1,4 +1,4 @@
-"""What the pictures of a lesson's step are drawn from, computed from its run."""
+"""The data of the pictures in a lesson's step, computed from its run."""
 
 import numpy as np
 
@@ -13,13 +13,13 @@ PictureData = np.ndarray | list[tuple[str, float]] | HeadVectors
 
 
 def picture_data(model: Model, trace: Trace, show: str, row: int, layer: int, head: int, query: int) -> PictureData:
-    """For "embedding" float32 [T,W], for "logits" the likeliest tokens after the query, else the vectors of one head.
+    """Return float32 [T,W] for "embedding", the likeliest next tokens for "logits", else the vectors of one head.
 
-    show: as in a step. Raises what the parts of the model raise that do not have it.
+    show: as in a step. Raises what the model raises if it does not have these.
     """
     if show == "embedding":
         return embeddings(model, trace, row)
     if show == "logits":
-        here = query if trace.queries is trace.batch else None  # where another text's tokens look: after the last
+        here = query if trace.queries is trace.batch else None  # if another text's tokens attend: after the last
         return list(model.ranked(trace.next_token(row, here), MAX_NEXT))
     return head_vectors(trace, row, layer, head)

@@ -1,6 +1,6 @@
-"""Questions about a run. What may be answered, what of it is right, and why: computed from the run, never written down.
+"""Questions about a run: choices, correct answers and explanations are computed from the run, never written down.
 
-A new kind is one function in KINDS, and what is asked of it in ui/lessons. Losses are natural logarithms (nats).
+A new kind is one function in KINDS, and the text of its question in ui/lessons. Losses are natural logarithms (nats).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from model.heads.vectors import FOUR_TOKENS, FourTokensSteps, RunScores, four_to
 from model.images.captioner import PATCHES
 from model.trace import Trace
 
-SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
+SAME = 1e-5  # of a weight: the effect of summing in another order in float32
 HEAD_PATTERNS = {  # each pattern's choice, and the sentence if it is the strongest
     "first": (N_("The first token"), N_("{head} gives {share:percent} of its attention to the first token.")),
     "previous": (N_("The previous token"), N_("{head} gives {share:percent} of its attention to the previous token.")),
@@ -59,9 +59,9 @@ LOSS_WORDS = (
         "{after:perplexity})."
     ),
 )
-RISE = 0.05  # by so much a score must exceed the first run's for a head to count as formed
-NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is a choice of its own, whose words name this
-NO_FALL = 5e-5  # nats/token: the tables of losses have four decimals
+RISE = 0.05  # by how much a score must exceed the first run's for a head to count as formed
+NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is a choice of its own, which names this number
+NO_FALL = 5e-5  # nats/token: less is not visible in the tables of losses, which have four decimals
 NUMBERS = {"score": N_("The score"), "weight": N_("The weight"), "output": N_("The output's first number")}
 BECOMES = (
     N_("They sum to 1, and no blocked key gets any weight."),
@@ -79,13 +79,13 @@ PATTERNS = {
         "what followed it, more than any other head."
     ),
 }
-NORMS = (0.5, 1.0)  # where the choices end, as shares of the mean of the others
+NORMS = (0.5, 1.0)  # upper ends of the choices, as shares of the mean of the others
 NORM_CHOICES = (N_("Less than half as long"), N_("Half as long or more, but shorter"), N_("As long, or longer"))
-PREDICTED = 20  # most likely tokens that wrong answers are taken from
+PREDICTED = 20  # most likely tokens, from which wrong answers are taken
 
 
 def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: QuestionSubject) -> Answer:
-    """The answer to a question. Raises ValueError, saying what was expected, for a run that it cannot be asked of."""
+    """Return the answer to a question. Raises ValueError, with what was expected, for a run that does not fit it."""
     return KINDS[asked.kind](QuestionCase(model, trace, beside, beside_name, asked))
 
 
@@ -97,7 +97,7 @@ def _loss(case: QuestionCase) -> Answer:
 
 
 def _texts(case: QuestionCase) -> Answer:
-    """On how many of the texts does the mean loss fall, on how many does it rise?"""
+    """Answer whether the mean loss goes down, or up, on most of the texts."""
     changes = case.changes()
     total = len(changes)
     falls, rises = int((changes < -NO_FALL).sum()), int((changes > NO_FALL).sum())
@@ -112,7 +112,7 @@ def _texts(case: QuestionCase) -> Answer:
 
 
 def _lower(case: QuestionCase) -> Answer:
-    """Which of the two models, or runs of one model, has the lower loss?"""
+    """Answer which of the two models, or runs of one model, has the lower loss."""
     one, other = case.loss(case.trace), case.loss(case.beside)
     right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
     names = case.model.name, case.beside_name
@@ -129,7 +129,7 @@ def _lower(case: QuestionCase) -> Answer:
 
 
 def _looks(case: QuestionCase) -> Answer:
-    """Which token does the query attend to most?"""
+    """Answer which token the query attends to most."""
     query, weights = case.query, case.weights(case.trace)[case.query]
     seen = np.flatnonzero(case.allowed()[query])
     count = len(seen)
@@ -146,7 +146,7 @@ def _looks(case: QuestionCase) -> Answer:
 
 
 def _where(case: QuestionCase) -> Answer:
-    """Which shape of the image does the query attend to most?"""
+    """Answer which shape of the image the query attends to most."""
     if case.asked.image is None:
         raise ValueError(msg("expected a step with an image"))
     shares = shape_shares(case.weights(case.trace)[case.query, :PATCHES], case.asked.image)
@@ -162,7 +162,7 @@ def _where(case: QuestionCase) -> Answer:
 
 
 def _sees(case: QuestionCase) -> Answer:
-    """How many tokens may the query attend to?"""
+    """Answer how many tokens the query may attend to."""
     query, allowed = case.query, case.allowed()
     count, total = int(allowed[query].sum()), allowed.shape[1]
     guesses = [count, total, query, query + 1, count + 1, count - 1, count + 2]
@@ -175,7 +175,7 @@ def _sees(case: QuestionCase) -> Answer:
 
 
 def _next(case: QuestionCase) -> Answer:
-    """Which token is the most likely after the query?"""
+    """Answer which token is the most likely after the query."""
     row, query, last = case.asked.row, case.predicting, case.beside.batch.real(case.asked.row).stop - 1
     now, before = case.trace.next_token(row, query), case.beside.next_token(row, min(query, last))
     top = now.topk(PREDICTED)
@@ -190,7 +190,7 @@ def _next(case: QuestionCase) -> Answer:
 
 
 def _row(case: QuestionCase) -> Answer:
-    """Do the weights of the query's row change?"""
+    """Answer whether the weights of the query's row change."""
     query, one, other = case.query, case.weights(case.trace), case.weights(case.beside)
     if one.shape != other.shape:
         sizes = {"one": one.shape[1], "other": other.shape[1]}
@@ -207,7 +207,7 @@ def _row(case: QuestionCase) -> Answer:
 
 
 def _head_pattern(case: QuestionCase) -> Answer:
-    """What does the head attend to most?"""
+    """Answer what the head attends to most."""
     found = case.shares()
     shares = {name: found[name] for name in HEAD_PATTERNS if not np.isnan(found[name])}
     if not shares:
@@ -219,7 +219,7 @@ def _head_pattern(case: QuestionCase) -> Answer:
 
 
 def _share(case: QuestionCase) -> Answer:
-    """How much of the head's attention goes to later tokens, or to padding?"""
+    """Answer how much of the head's attention goes to later tokens, or to padding."""
     share = case.shares()[case.asked.kind]
     if np.isnan(share):
         raise ValueError(msg(NOTHING_SEEN))
@@ -227,7 +227,7 @@ def _share(case: QuestionCase) -> Answer:
 
 
 def _picture(case: QuestionCase) -> Answer:
-    """Which of these masks made the picture? Right is each that blocks the same cells."""
+    """Answer which of these masks made the picture: each that blocks the same cells is correct."""
     layer, row, head = case.asked.layer, case.asked.row, case.asked.head
     cells = case.allowed()
     made = [case.trace.allowed(layer, row, masks, head=head).numpy() for masks in case.asked.among]
@@ -240,7 +240,7 @@ def _picture(case: QuestionCase) -> Answer:
 
 
 def _how_many(case: QuestionCase) -> Answer:
-    """On how many of the texts does the mean loss fall?"""
+    """Answer on how many of the texts the mean loss goes down."""
     changes = case.changes()
     falls, total = int((changes < -NO_FALL).sum()), len(changes)
     why = Statement(N_("The mean loss goes down on {falls} of {total} texts."), {"falls": falls, "total": total})
@@ -249,7 +249,7 @@ def _how_many(case: QuestionCase) -> Answer:
 
 
 def _weight(case: QuestionCase) -> Answer:
-    """How much of the query's attention does the key of the question get?"""
+    """Answer how much of the query's attention goes to the key of the question."""
     query, key = case.query, case.asked.key
     if key >= len(case.trace.keys.pieces[case.asked.row]):
         raise ValueError(msg("expected a key of the text, got {key}", key=key))
@@ -259,10 +259,10 @@ def _weight(case: QuestionCase) -> Answer:
 
 
 def _which_head(case: QuestionCase) -> Answer:
-    """Which of these heads follows the pattern most? Offered: the best, and of other layers and heads some in turn."""
+    """Answer which head follows the pattern most. The choices are that head, and some of other layers and positions."""
     shares = survey(case.trace, case.asked.row).shares[case.asked.pattern]
     best, size = int(shares.argmax()), shares.size
-    if (shares < shares.flat[best]).sum() < size - 1:  # nan where a head cannot follow it
+    if (shares < shares.flat[best]).sum() < size - 1:  # NaN where a head cannot follow it
         raise ValueError(msg("expected a text on which one head follows the pattern more than every other"))
     offered = sorted({(best + turn * (size // MAX_CHOICES) + turn) % size for turn in range(MAX_CHOICES)})
     names = [case.head_name(*divmod(one, shares.shape[1])) for one in offered]
@@ -272,7 +272,7 @@ def _which_head(case: QuestionCase) -> Answer:
 
 
 def _norm(case: QuestionCase) -> Answer:
-    """How long is the first token's value vector, beside the mean of the others?"""
+    """Answer how long the first token's value vector is, compared with the mean of the others."""
     case.check_length()
     norms = head_vectors(case.trace, case.asked.row, case.asked.layer, case.asked.head).norms
     real = case.trace.keys.real(case.asked.row)
@@ -291,7 +291,7 @@ def _steps(case: QuestionCase) -> FourTokensSteps:
 
 
 def _typed(case: QuestionCase) -> Answer:
-    """A score, a weight or the output's first number of the row of four tokens."""
+    """Answer with a score, a weight or the output's first number of the row of four tokens."""
     steps, key, what = _steps(case), case.asked.key, case.asked.of
     found = {"score": steps.masked, "weight": steps.weights, "output": steps.output[:1]}
     all_of = {name: [float(one) for one in numbers] for name, numbers in found.items()}
@@ -308,7 +308,7 @@ def _typed(case: QuestionCase) -> Answer:
 
 
 def _becomes(case: QuestionCase) -> Answer:
-    """What becomes of the weights of the row of four tokens?"""
+    """Answer what becomes of the weights of the row of four tokens."""
     steps = _steps(case)
     right = int(steps.total < 0.995)
     if np.isnan(steps.weights).any():
@@ -324,7 +324,7 @@ def _becomes(case: QuestionCase) -> Answer:
 
 
 def _series(case: QuestionCase) -> tuple[Sequence[int], Sequence[RunScores]]:
-    """The training steps of the runs that the step goes over, and the scores of each."""
+    """Return the training steps of the runs that the lesson's step shows, and the scores of each."""
     if len(case.asked.series) < MAX_CHOICES:
         raise ValueError(msg("expected a step with show: training"))
     steps, scores = zip(*case.asked.series, strict=True)
@@ -332,7 +332,7 @@ def _series(case: QuestionCase) -> tuple[Sequence[int], Sequence[RunScores]]:
 
 
 def _earlier(case: QuestionCase) -> Answer:
-    """Which score rises first, by RISE: that of the previous-token head or that of the induction head?"""
+    """Answer which score rises first, by RISE: that of the previous-token head or that of the induction head."""
     steps, scores = _series(case)
     previous, induction = (
         next((step for step, one in zip(steps, some, strict=True) if one > some[0] + RISE), None)
@@ -348,7 +348,7 @@ def _earlier(case: QuestionCase) -> Answer:
 
 
 def _steepest(case: QuestionCase) -> Answer:
-    """In which quarter of the series does the loss fall fastest, from one of its steps to the next?"""
+    """Answer in which quarter of the series the loss falls fastest, from one training step to the next."""
     steps, scores = _series(case)
     losses = [one.loss for one in scores]
     begin = int(np.argmin(np.diff(losses) / np.diff(steps)))
@@ -385,5 +385,5 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
 }
 COMPARING = frozenset({"loss", "texts", "how_many", "lower", "row"})  # kinds that need the step's `beside`
 ABOUT_A_QUERY = frozenset({"looks", "where", "sees", "next", "row", "weight"})  # kinds about one highlighted token
-# which run is shown until the question is answered, for `picture` without its masks' names; else its tokens alone
+# the run shown until the question is answered, for `picture` without its masks' names; for other kinds, tokens alone
 BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "how_many", "row", "future", "padding"), "beside")

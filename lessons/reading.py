@@ -1,8 +1,8 @@
-"""A lesson from its file: Markdown with front matter, a `## ` heading for each step and in it a fenced block `run`; and
-all that there are, those that ship and a teacher's own.
+"""The parser of lessons: Markdown with front matter, a `## ` heading for each step and in it a fenced block `run`; and
+the lists of lessons, those that ship and a teacher's own.
 
-Whoever wrote it may be anybody. Nothing in it is executed, sizes are bounded before anything is parsed, and mistakes
-are one ValueError, which names for each its line and what was expected there.
+Lessons are untrusted. Nothing in them is executed, sizes are bounded before anything is parsed, and all errors are one
+ValueError, which gives for each its line and what was expected there.
 """
 
 import re
@@ -22,13 +22,13 @@ from lessons.glossary import glossary
 from lessons.lesson import MAX_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step, in_file
 from model.files import read_regular
 
-FOLDER, GALLERY = Path(__file__).parent, Path(__file__).parent / "gallery"  # one for each page of the app
+FOLDER, GALLERY = Path(__file__).parent, Path(__file__).parent / "gallery"  # GALLERY: one for each page
 NO_LINE_ENDS = re.compile("[\v\f\x1c-\x1e\x85\u2028\u2029]")  # line ends to Python and YAML, but in no editor
 MAX_LESSONS = 200
 MAX_BYTES = 1_000_000  # most bytes of a lesson
 MAX_SETTINGS = 8_000  # characters of its front matter, and of a step's block
-DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
-SHARED = ("text", "model", "image")  # what the front matter may give to all steps
+DEEPEST = 8  # levels of nested brackets in YAML: its parser takes seconds for thousands
+SHARED = ("text", "model", "image")  # what the front matter may set for all steps
 TEXTS = ("title", "aim", "needs", "summary", "text", "formula", "notice")  # free texts, in which a # begins no comment
 STRING, NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep, "numbers": FourTokenRow}  # that have settings
@@ -44,18 +44,18 @@ Made = TypeVar("Made")
 
 @dataclass
 class Section:
-    """A step as it is written. line, settings_line: where it and its block begin in the file, from 1."""
+    """The source of a step. line, settings_line: where it and its block begin in the file, from 1."""
 
     title: str
     line: int
     prose: list[str] = field(default_factory=list)
     settings: list[str] | None = None
     settings_line: int = 0
-    other: tuple[int, str] = 0, msg("nothing there")  # line and beginning of a block that is no `run`, with settings
+    other: tuple[int, str] = 0, msg("nothing there")  # line and beginning of a block with settings that is not `run`
 
 
 class Mistakes(ValueError):
-    """What is wrong with a lesson: sentences for whoever wrote it, each with its line."""
+    """The errors in a lesson: sentences for its author, each with its line."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems[:MAX_MISTAKES]))
@@ -65,7 +65,7 @@ class Mistakes(ValueError):
 def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
     """Read a lesson from its file. Raises Mistakes, "line 7: expected …, got …" for each, for anything else.
 
-    names: of the lessons that there are, for `next`; None where they are not known.
+    names: the names of all lessons, for `next` and `after`; None if they are not known.
     """
     lines, wrong = NO_LINE_ENDS.sub(" ", _text(data)).splitlines(), list[str]()
 
@@ -126,7 +126,7 @@ def _unknown_words(number: int, line: str) -> list[str]:
 
 
 def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
-    """The steps; first: the number of the first of these lines in the file. wrong: gets what can be read past."""
+    """Split lines into steps. first: the number of the first line in the file. wrong: collects skippable errors."""
     found: list[Section] = []
     inside: list[str] | None = None  # the block `run` that is open
     closing, opened = "", (0, "")  # what ends the fence that is open; its line and beginning
@@ -171,7 +171,7 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
 
 
 def _step(section: Section, common: dict[str, Any], given: dict[str, int]) -> Step:
-    """common: what the front matter gives to all steps. given: the lines of what can be wrong of it alone."""
+    """Build a step. common: what the front matter sets for all. given: the lines of what can be wrong of that alone."""
     if section.settings is None:
         line, got = section.other
         raise _wrong(line or section.line, say("a block that begins with ```run"), got)
@@ -186,7 +186,7 @@ def _step(section: Section, common: dict[str, Any], given: dict[str, int]) -> St
 
 @dataclass
 class YamlMapping:
-    """A mapping of YAML: its values, and where they stand. first: the line of its beginning; heading: of its step's."""
+    """A YAML mapping: its values, and their lines. first: the line of its beginning; heading: of its step's."""
 
     values: dict[str, Any]
     node: Node | None
@@ -194,7 +194,7 @@ class YamlMapping:
     heading: int = 0
 
     def line_of(self, place: tuple[int | str, ...]) -> int:
-        """The line of the value at a path of keys, or of the nearest value on that path."""
+        """Return the line of the value at a path of keys, or of the nearest value on that path."""
         node, line = self.node, (self.heading if place[0] in ("title", "prose") else 0) or self.first
         for step in place:
             found = _entry(node, step)
@@ -205,7 +205,7 @@ class YamlMapping:
 
 
 def _entry(node: Node | None, step: int | str) -> tuple[Node, Node] | None:
-    """(what stands where the entry begins, its value)."""
+    """Return the node where an entry begins, and that of its value."""
     if isinstance(node, MappingNode):
         return next(((key, value) for key, value in node.value if key.value == step), None)
     if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
@@ -214,7 +214,7 @@ def _entry(node: Node | None, step: int | str) -> tuple[Node, Node] | None:
 
 
 def _settings(lines: list[str], first: int) -> YamlMapping:
-    """A mapping with text keys, from YAML without anchors and tags, in which nothing is built but plain values."""
+    """Parse a mapping with text keys, from YAML without anchors and tags; only plain values are constructed."""
     size = sum(map(len, lines))
     if size > MAX_SETTINGS:
         raise _wrong(first, say("at most {most:,} characters of settings", most=MAX_SETTINGS), f"{size:,}")
@@ -251,7 +251,7 @@ def _settings(lines: list[str], first: int) -> YamlMapping:
 
 
 def _take_as_written(node: Node | None, text: str, first: int) -> None:
-    """Plain values become texts, which fields for numbers take too; masks' do not, nor does null outside TEXTS."""
+    """Turn plain values into texts, which number fields accept too; except those of masks, and null outside TEXTS."""
     if isinstance(node, ScalarNode) and node.tag != NULL:
         node.tag = STRING
     elif isinstance(node, SequenceNode):
@@ -271,13 +271,13 @@ def _take_as_written(node: Node | None, text: str, first: int) -> None:
 
 
 def _quoted(line: str) -> str:
-    """A setting whose value has a colon in it, as YAML reads it: in quotes."""
+    """Put the value of a setting that has a colon in it in quotes, as YAML requires."""
     found = WITH_COLON.fullmatch(line.rstrip())
     return "{}: '{}'".format(found[1], found[2].replace("'", "''")) if found else line
 
 
 class _Plain(yaml.SafeLoader):
-    """YAML without dates: 2021-03-03 is a text. A name that comes again is a mistake, and so is <<."""
+    """A YAML loader without dates: 2021-03-03 is a text. A repeated name is an error, and so is <<."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as the class it derives from
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -302,8 +302,8 @@ def _checked(kind: type[Read], settings: YamlMapping, more: dict[str, Any]) -> R
 
 
 def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
-    """One of pydantic's errors as a sentence."""
-    place: tuple[int | str, ...] = error["loc"] or ("show",)  # nowhere: of the step as a whole
+    """Return one of pydantic's errors as a sentence."""
+    place: tuple[int | str, ...] = error["loc"] or ("show",)  # without a place, it is of the step as a whole
     name = ".".join(map(str, place))
     line = settings.line_of(place)
     model, field_name = (PARTS[place[0]], place[1]) if place[0] in PARTS and len(place) > 1 else (kind, place[0])
@@ -320,7 +320,7 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
 
 
 def _wrong(line: int, expected: str, got: object) -> Mistakes:
-    """A mistake in a line. expected: in the reader's language; got: the value that was found, or a Message."""
+    """Return an error in a line. expected: in the user's language; got: the value that was found, or a Message."""
     try:
         told = say(got) if isinstance(got, Message) else repr(str(got).strip()[:80])
     except ValueError:  # of a number of more digits than Python writes
@@ -339,7 +339,7 @@ class Shelved:
 
 
 def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelved]:
-    """The lessons of a folder in a language (in another where there is none), each before the one it names as next.
+    """Return the lessons of a folder in a language, or another if there is none, each before the one it names as next.
 
     others: lessons elsewhere that may be named as next. Raises ValueError for a folder that cannot be read.
     """
@@ -363,13 +363,13 @@ def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelv
 
 
 def written(folder: Path, name: str, language: str) -> str:
-    """The source of a lesson of the folder, in a language, or in another where there is none."""
+    """Return the source of a lesson of the folder, in a language, or in another if there is none."""
     files = _files(folder)[name]
     return (files.get(language) or next(iter(files.values()))).read_text(encoding="utf-8")
 
 
 def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
-    """The files by a lesson's name and language: NAME.en.md, or NAME.md in the folder en."""
+    """Return the files by a lesson's name and language: NAME.en.md, or NAME.md in the folder en."""
     found: dict[str, dict[str, Path]] = defaultdict(dict)
     for language in LANGUAGES:
         for within, ending in ((".", f".{language}.md"), (language, ".md")):
@@ -381,7 +381,7 @@ def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
 
 
 def _left_out(folder: Path, files: Mapping[str, Mapping[str, Path]]) -> list[Shelved]:
-    """The Markdown files that are no lesson by their name; not README.md, LICENSE.md and the like, nor hidden ones."""
+    """Return the Markdown files whose names are no lesson's, without README.md, LICENSE.md and such, or hidden ones."""
     taken = {path for languages in files.values() for path in languages.values()}
     every = {path for within in (".", *LANGUAGES) for path in (folder / within).glob("[!.]*.md")}
     others = sorted(str(path.relative_to(folder)) for path in every - taken if not path.name.split(".")[0].isupper())

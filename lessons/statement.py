@@ -1,4 +1,4 @@
-"""A sentence before translation, with the values of its placeholders: computed once, said in each reader's language."""
+"""A sentence before translation, with the values of its placeholders: computed once, shown in each user's language."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from i18n import N_
 
 @dataclass(frozen=True)
 class Statement:
-    """sentence: marked by N_, or nothing but places. values: text, numbers, or what is said itself, one or several.
+    """An untranslated sentence: marked by N_, or only placeholders. values: texts, numbers, or one or more Statements.
 
-    viz/lessons/screen.py says it, with the numbers as {x:percent} 41.3%, {x:chance}, {x:nats} 2.47, {x:perplexity} 12
-    (of a loss), {x:weight}, {x:change} −0.43, {x:decimal} 0.10, {x:count} 2,025.
+    viz/lessons/screen.py translates it, with the numbers as {x:percent} 41.3%, {x:chance}, {x:nats} 2.47,
+    {x:perplexity} 12 (of a loss), {x:weight}, {x:change} −0.43, {x:decimal} 0.10, {x:count} 2,025.
     """
 
     sentence: str
@@ -25,4 +25,4 @@ MODELS = {  # titles by the models' names; others are shown by their names
     "twin trained with the mask": N_("The model trained with the mask"),  # not shown: the names
     "twin trained without the mask": N_("The model trained without the mask"),  # not shown
 }
-OTHER, SHOWN = 8, 9  # given instead of a choice: another number was typed; the answer was asked for
+OTHER, SHOWN = 8, 9  # in place of a choice: another number was typed; the answer was requested

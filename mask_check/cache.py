@@ -1,6 +1,5 @@
-"""Read step by step through a key-value cache, a text gives the same outputs as in one forward pass. A text
-longer than a sliding window takes the cache past it. Then a reused cache, and logits_to_keep.
-"""
+"""Laws of key-value caches: read step by step, a text has the same outputs as in one forward pass. A text longer than a
+sliding window takes the cache past it. Also reused caches, and logits_to_keep."""
 
 import copy
 from collections.abc import Callable
@@ -20,14 +19,14 @@ from model.blocks import positions_of
 from model.errors import first_line
 from model.huggingface.internals import runs_with_static_cache
 
-Pairs = list[tuple[Tensor, Tensor]]  # outputs [T',V] that were found, and those that are expected
+Pairs = list[tuple[Tensor, Tensor]]  # outputs [T',V]: measured and expected
 Ways = dict[str, Callable[[], Pairs]]
 STEPPED = N_("{way}, output {where} differs by {amount} from one forward pass over the text.")
 REUSED = N_("a cache {way}: output {where} after it differs by {amount}.")
 
 
 class NotOffered(Exception):
-    """A cache has no such method, or refuses."""
+    """Raised if a cache has no such method, or the method raises."""
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -67,11 +66,11 @@ def judge(trial: CheckTrial) -> Finding:
 
 
 def judge_reuse(trial: CheckTrial) -> Finding:
-    """A cache cut back after rejected drafts, with its rows reordered, and copied for two continuations of one prefix,
-    and a static cache that is filled in chunks give the same outputs as one forward pass.
+    """A cache that is cut back after rejected drafts, has its rows reordered, or is copied for two continuations of a
+    prefix, and a static cache that is filled in chunks give the same outputs as one forward pass.
 
-    Tolerated: rounding. Limits: cutting back and reordering need a cache with crop and reorder_cache, which
-    plain tuples lack.
+    Tolerated: rounding. Limits: cutting back and reordering need a cache with crop and reorder_cache, which plain
+    tuples lack.
     """
     if trial.found["cache"].verdict != OBEYS:
         return skipped(trial.found["cache"].words)
@@ -85,7 +84,7 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     def cut_back() -> Pairs:
         _, kept = _read(trial, torch.cat([row[:prompt], other[prompt:drafted]])[None], [prompt, 1, 2])
         theirs = type(kept).__module__.startswith("transformers.")
-        _change(kept, "crop", prompt - drafted if theirs else prompt)  # theirs take how many to remove
+        _change(kept, "crop", prompt - drafted if theirs else prompt)  # transformers' take minus the number to remove
         return [(_read(trial, row[None], rest, kept, prompt)[0][0], of_row)]
 
     def reordered() -> Pairs:
@@ -121,7 +120,7 @@ def judge_reuse(trial: CheckTrial) -> Finding:
 
 
 def judge_last(trial: CheckTrial) -> Finding:
-    """Logits of the last tokens alone, by logits_to_keep, are the last of all logits, of one row and of two.
+    """The logits of the last tokens, selected by logits_to_keep, equal the last of all logits, for one row and for two.
 
     Tolerated: rounding. Limits: the last token and the last three.
     """
@@ -147,8 +146,8 @@ def judge_last(trial: CheckTrial) -> Finding:
 def _tried(
     trial: CheckTrial, ways: Ways, differs: str
 ) -> tuple[Finding, list[str], list[tuple[str, str]], list[tuple[str, str]]]:
-    """The first way whose outputs differ, or the largest difference of all; the ways that were gone, and with a reason
-    those that are not offered and those that failed. differs: a sentence with {way}, {where} and {amount}."""
+    """Return the finding of the first way whose outputs differ, or of all; the ways tried; and, with a reason each,
+    those not offered and those that failed. differs: a sentence with {way}, {where} and {amount}."""
     most, gone = 0.0, list[str]()
     refused, failed = list[tuple[str, str]](), list[tuple[str, str]]()
     for way, run in ways.items():
@@ -177,8 +176,8 @@ def _change(cache: Any, method: str, *given: Any) -> None:
 
 
 def _cause(trial: CheckTrial) -> str:
-    """The likely cause if a last step of two tokens reads no earlier token but the first two, which are all that a mask
-    aligned top-left lets it see; else ""."""
+    """Return the likely cause if a last step of two tokens reads no earlier token but the first two, which are all that
+    a mask aligned top-left allows it; else ""."""
     prompt, other = trial.length - 2, trial.ids.clone()
     hidden = slice(min(2, prompt - 1), prompt)
     other[hidden] = trial.other(trial.ids, trial.generator(17))[hidden]
@@ -199,13 +198,13 @@ def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Pairs:
 
 
 def _after_left_padding(trial: CheckTrial, prompt: int) -> Pairs:
-    """The row's beginning, in a batch whose first row is padded on the left; nothing where that cannot be told."""
+    """Read the row's beginning in a batch whose first row is padded on the left; [] if padding cannot be passed."""
     subject = trial.subject
-    can_be_shifted = subject.takes_positions or not subject.is_transformers_model  # others are held to the mask alone
+    can_be_shifted = subject.takes_positions or not subject.is_transformers_model  # else by the mask alone
     if not subject.takes_mask or subject.kind != "decoder" or not can_be_shifted:
         return []
     pads = max(prompt // 2, 1)
-    many = trial.length - pads  # with its pads it is as long as the row, for a context may end there
+    many = trial.length - pads  # with its pads it is as long as the row, because a context may end there
     keep = torch.ones(2, trial.length, dtype=torch.bool, device=trial.ids.device)
     keep[0, :pads] = False
     row = torch.cat([trial.ids.new_full((pads,), trial.pad), trial.ids[:many]])
@@ -217,11 +216,11 @@ def _after_left_padding(trial: CheckTrial, prompt: int) -> Pairs:
 def _read(
     trial: CheckTrial, ids: Tensor, sizes: list[int], cache: Any = None, begin: int = 0, keep: Tensor | None = None
 ) -> tuple[Tensor, Any]:
-    """ids [B,T] from `begin` on, in steps of these sizes -> outputs [B,T',V] of what was read, and the cache."""
+    """Read ids [B,T] from `begin` on in steps of these sizes; return the outputs [B,T',V] and the cache."""
     subject = trial.subject
     counted = positions_of(keep) if keep is not None and subject.takes_positions else None
     if keep is None and subject.needs_mask and subject.kind == "decoder":
-        keep = torch.ones_like(ids).bool()  # as long as what has been read with the step
+        keep = torch.ones_like(ids).bool()  # cut below to what has been read, this step included
     found, done, encoded = [], begin, None
     for size in sizes:
         part = slice(done, done + size)
@@ -235,7 +234,7 @@ def _read(
             with torch.no_grad():
                 cache = _appears(step, subject.call(ids[:, :1]))
         if subject.kind == "encoder-decoder" and encoded is None and subject.takes("encoder_outputs"):
-            from transformers.modeling_outputs import BaseModelOutput  # it has such an argument, so it is theirs
+            from transformers.modeling_outputs import BaseModelOutput  # only transformers' models have this argument
 
             encoded = BaseModelOutput(step.encoder_last_hidden_state)
         done += size
@@ -243,8 +242,8 @@ def _read(
 
 
 def _cache_in(step: Any) -> Any:
-    """What a forward returned as its cache: by name, or in a tuple the first part after the logits that is neither a
-    tensor, nor a list of them, as hidden states are, nor a dict."""
+    """Return the cache in what a forward returned: by name, or in a tuple the first part after the logits that is
+    neither a tensor, nor a list of tensors, as hidden states are, nor a dict."""
     if isinstance(step, dict):
         return step.get("past_key_values")
     if type(step) not in (tuple, list):
@@ -255,8 +254,8 @@ def _cache_in(step: Any) -> Any:
 
 
 def _appears(step: Any, plain: Any) -> Any:
-    """The part of a returned tuple that is the cache: without it the tuple is as one returned without a cache. None if
-    several parts are."""
+    """Return the part of a returned tuple that is its cache: without it, the tuple has the structure of one returned
+    without a cache. None if several parts fit."""
     without = _kind([one for one in (plain if type(plain) in (tuple, list) else [plain]) if one is not None])
     parts = [one for one in step if one is not None]
     found = [one for place, one in enumerate(parts) if _kind(parts[:place] + parts[place + 1 :]) == without]
@@ -264,14 +263,14 @@ def _appears(step: Any, plain: Any) -> Any:
 
 
 def _kind(some: Any) -> Any:
-    """The structure of what a forward returned, each tensor as its number of axes."""
+    """Return the structure of what a forward returned, with each tensor as its number of axes."""
     if isinstance(some, Tensor):
         return some.ndim
     return [_kind(one) for one in some] if isinstance(some, tuple | list) else type(some)
 
 
 def _in_static(trial: CheckTrial, sizes: list[int]) -> Pairs:
-    """The row in steps of these sizes in transformers' static cache; nothing where it offers none."""
+    """Read the row in steps of these sizes with transformers' static cache; [] if the module does not support it."""
     subject = trial.subject
     if not subject.is_pretrained_model or subject.kind != "decoder" or not runs_with_static_cache(subject.inner):
         return []

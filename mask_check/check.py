@@ -1,4 +1,4 @@
-"""Runs every law on one module: `check(module)` returns a CheckReport."""
+"""The check of one module against every law: `check(module)` returns a CheckReport."""
 
 import inspect
 import time
@@ -35,13 +35,13 @@ from serving import machine
 from serving.settings import Settings
 
 SECONDS = 120.0
-ROUNDING = N_("Effect of rounding")  # what is measured before the first law
+ROUNDING = N_("Effect of rounding")  # measured before the first law
 ROUNDING_IS = (
     "Rounding is measured on the module itself: the same run twice, other rows in the batch, and one\n"
     "additional rounding in every component."  # not shown
 )
-Progress = Callable[[str, float], None]  # called with the current law (by N_) and the share that is done
-JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of findings.LAWS
+Progress = Callable[[str, float], None]  # called with the current law's title and the share that is done
+JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by key, as in findings.LAWS
     "reach": reach.judge,
     "gradients": reach.judge_gradients,
     "batch": kernels.judge_batch,  # before those that compare batches
@@ -66,7 +66,7 @@ JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of finding
     "derivative": differentiate.judge_derivative,
     "checkpointing": differentiate.judge_checkpointing,
     "compile": differentiate.judge_compile,
-    "length": longer.judge,  # the last: it may use up the time
+    "length": longer.judge,  # last, because it may use up the time
 }
 
 
@@ -82,14 +82,14 @@ def check(
     progress: Progress | None = None,
     **asked_for: Any,
 ) -> CheckReport:
-    """Measure what really reaches what in a module, and hold it to the masks it declares.
+    """Measure which tokens influence which outputs of a module, and compare that with the masks that it declares.
 
     module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
-    returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. pieces: a label
-    for each position. seconds: the most that all may take. progress: called before each forward; what it raises, if no
-    Exception, ends the check. asked_for: mask, kernels, tokens, thorough, packing, see `CheckOptions`.
+    returns logits [B,T,V] or something with .logits. ids [T]: its input; by default random ids. pieces: a label for
+    each position. seconds: the time limit of the whole check. progress: called before each forward; what it raises, if
+    not an Exception, ends the check. asked_for: mask, kernels, tokens, thorough, packing, see `CheckOptions`.
 
-    The module is left as it was. Raises CannotCheck where it cannot be called, or gives no numbers.
+    The module is left as it was. Raises CannotCheck if it cannot be called, or its outputs are not finite.
     """
     started = time.monotonic()
     check_seconds(seconds)
@@ -98,7 +98,7 @@ def check(
         raise CannotCheck(f"expected packing None or 'position_ids', got {asked.packing!r:.40}")  # not shown
     subject = CheckedModule(module, seconds=seconds)
     threads = machine.one_thread() if subject.parameters < machine.SMALL_MODEL_PARAMETERS else nullcontext()
-    # whatever modes the caller has set
+    # gradients are needed, whatever modes the caller has set
     with leaving_as_it_was(module), threads, torch.inference_mode(False), torch.enable_grad():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
@@ -124,14 +124,14 @@ def check(
 
 
 def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
-    """What no law has tested: longer rows, most pairs of those that were read, and windows wider than the longest."""
+    """Return what no law has tested: longer rows, most pairs in those tried, and windows wider than the longest row."""
     longest, context = trial.longest, context_of(trial.subject.config)[0] or MAX_POSITIONS
     wide = max((layer.window or layer.chunk or 0 for layer in trial.declared.masks), default=0)
     more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")
     words = msg(more, longest=longest, needed=longest + 1)
-    more_asked = trial.refused or (trial.asked.tokens or 0) > longest  # not taken, as the finding says
+    more_asked = trial.refused or (trial.asked.tokens or 0) > longest  # refused, as the finding says
     leaks = trial.mask is not None and bool(trial.mask.leaks.any())
-    short = leaks or trial.by_hand  # then no longer row is read
+    short = leaks or trial.by_hand  # if so, no longer row is tried
     found = [(LAWS["length"], words)] if longest < context and not more_asked and not short else []
     if longest < wide + 2 <= context and not (short or trial.refused):
         needed = min(wide + 8, context)
@@ -153,7 +153,8 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
 
 
 def explain(law: str) -> str:
-    """What a law asks, what it tolerates and its limits, from its own description. Raises CannotCheck for no law."""
+    """Return a law's description, tolerance and limits: its judge's docstring. Raises CannotCheck for an unknown
+    law."""
     if law not in JUDGES:
         raise CannotCheck(f"expected a check out of {', '.join(JUDGES)}, got {law[:40]!r}")  # not shown
     judge: Any = getattr(JUDGES[law], "func", JUDGES[law])
@@ -162,7 +163,7 @@ def explain(law: str) -> str:
 
 
 def _timed(law: str, judge: Callable[[], Finding], trial: CheckTrial) -> Finding:
-    """The law's finding with its key and seconds; a forward that raises under it is a finding too."""
+    """Return the law's finding with its key and duration; if a forward raises, the finding is that it cannot tell."""
     started, found = time.monotonic(), trial.found
     try:
         before = [one for one in PRESUMES.get(law, ()) if one in found and found[one].verdict == BROKEN]
@@ -176,11 +177,11 @@ def _timed(law: str, judge: Callable[[], Finding], trial: CheckTrial) -> Finding
 
 
 class _Needed(BaseException):
-    """A forward is. No Exception, which a judge may catch."""
+    """Raised when a judge needs a forward pass. Not an Exception, because a judge may catch those."""
 
 
 def _unless_it_applies(judge: Callable[[], Finding], subject: CheckedModule) -> Finding | None:
-    """The finding of a law that does not apply to this module, if that can be said without a forward."""
+    """Return the finding if a law does not apply to this module and that is known without a forward pass; else None."""
 
     def needed() -> None:
         raise _Needed
@@ -202,7 +203,7 @@ def check_checkpoint(
     number_type: str,
     seconds: float,
 ) -> CheckReport:
-    """Check a checkpoint; report gets the current law and the share that is done. Raises as loading and checking do."""
+    """Check a checkpoint. report: called with the current law and the share done. Raises as loading and checking do."""
     from model.huggingface import own_network  # takes seconds to import
 
     network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))

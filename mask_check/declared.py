@@ -1,7 +1,7 @@
-"""Which token may reach which, as a module's configuration declares it.
+"""The masks that a module's configuration declares.
 
-A layer's mask is bool [T,T], True = may attend (row = query). What may reach what after all layers is their product:
-a window of w in each of L layers reaches L·(w−1) back.
+A layer's mask is bool [T,T], True = may attend (row = query). Influence after all layers is their product: a window of
+w in each of L layers reaches L·(w−1) tokens back.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,19 +19,19 @@ from mask_check.subject import text_config
 from model.spec import MAX_POSITIONS
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-DECODER_COUNTS = ("decoder_layers", "num_decoder_layers")  # beside those of an encoder
+DECODER_COUNTS = ("decoder_layers", "num_decoder_layers")  # where the encoder's are counted too
 NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
 ONE_LAYER = N_("{mask} of the whole module (of several layers, give one mask for each, with commas between them)")
 BLOCKS = tuple(2**power for power in range(2, 10))
-MAX_MISSING = 0.05  # of a pattern's pairs: what they move may be less than rounding
+MAX_MISSING = 0.05  # share of a pattern's pairs without a leak: their effect may be less than rounding
 OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radius", "num_hash_functions", "index_topk")
 
 
 @dataclass(frozen=True)
 class LayerMask:
-    """One layer's mask. causal: no later tokens. window: keys a query sees, itself included, or to each side of it.
+    """One layer's mask. causal: no later tokens. window: keys a query may attend to, itself included, or to each side.
 
-    chunk: attention stays within blocks of so many. prefix: the first so many tokens see each other both ways.
+    chunk: attention stays within blocks of this size. prefix: this many first tokens attend to each other both ways.
     """
 
     causal: bool = True
@@ -40,11 +40,11 @@ class LayerMask:
     prefix: int = 0
 
     def allowed(self, length: int) -> Tensor:
-        """bool [T,T]."""
+        """Return the mask, bool [T,T]."""
         return self.between(torch.arange(length)[:, None], torch.arange(length)[None, :])
 
     def between(self, query: Tensor, key: Tensor) -> Tensor:
-        """bool, the shape of both together: whether the one position may attend to the other."""
+        """Return bool, in the shape of both together: whether each query position may attend to the key position."""
         mask = query >= key if self.causal else torch.ones_like(query >= key)
         if self.window is not None:  # transformers' encoders count a window to each side, without the token itself
             near = query - key < self.window if self.causal else (query - key).abs() <= self.window
@@ -68,8 +68,8 @@ class LayerMask:
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """The masks of all layers, bool [T,T] each. words: what they are. exact: whether to allow less would be a mistake
-    too. masks: each layer's for any length, if known. assumed: whether they are causal because nothing declares any."""
+    """The masks of all layers, bool [T,T] each. words: their description. exact: whether allowing less is a violation
+    too. masks: each layer's for any length, if known. assumed: whether they are causal because none are declared."""
 
     layers: tuple[Tensor, ...]
     words: str
@@ -79,7 +79,7 @@ class Declared:
 
     @property
     def reach(self) -> Tensor:
-        """bool [T,T]: which token (column) may move which output (row), residual connections included."""
+        """bool [T,T]: which token (column) may influence which output (row), residual connections included."""
         reach = itself = torch.eye(len(self.layers[0]), dtype=torch.bool)
         for layer in self.layers:
             reach = ((layer | itself).float() @ reach.float()) > 0
@@ -90,11 +90,11 @@ Mask = str | Tensor | np.ndarray | Sequence[str] | Sequence[Tensor | np.ndarray]
 
 
 def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None) -> Declared:
-    """The masks that a module's configuration declares, or those that its user does.
+    """Return the masks that a module's configuration declares, or those that the user gives.
 
-    mask: None reads the configuration (a module without one is taken for causal); "causal", "full", "window:W",
-    "chunk:C" or "prefix:P" for every layer, or a list of them, one for each, also with commas; bool [T,T], for all
-    layers together or one for each. Raises CannotCheck for more or fewer names than the configuration has layers.
+    mask: None reads the configuration (without one, causal is assumed); "causal", "full", "window:W", "chunk:C" or
+    "prefix:P" for every layer, or a list of these, one for each, also with commas; bool [T,T], for all layers together
+    or one for each. Raises CannotCheck for more or fewer names than the configuration has layers.
     """
     if isinstance(mask, str) and "," in mask:
         mask = [one.strip() for one in mask.split(",")]
@@ -120,12 +120,12 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
 
 
 def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
-    """The mask of every layer that a configuration in transformers' terms declares."""
+    """Return the mask of every layer that a configuration declares in transformers' terms."""
     if config is None:
         return [LayerMask(causal=kind != "encoder")]
     count, config = _count(config, kind), text_config(config, decoder=True)
-    parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
-    of_parts = getattr(config, "num_hidden_layers", None)  # an encoder-decoder's are its encoder's
+    parts = getattr(config, "per_layer_config", None)  # of transformers, for layers that differ in more than their type
+    of_parts = getattr(config, "num_hidden_layers", None)  # of an encoder-decoder: its encoder's
     if parts is None or count is None or count != of_parts:
         return _layers_of(config, kind, count)
     return [_layers_of(part, kind, count)[number] for number, part in enumerate(parts)]
@@ -157,7 +157,7 @@ def _layers_of(config: Any, kind: str | None, count: int | None) -> list[LayerMa
 
 
 def farthest(layers: Sequence[LayerMask]) -> int | None:
-    """How far back anything may reach after all layers; None where nothing but the text's length limits it."""
+    """Return how many tokens back influence may reach after all layers; None if only the text's length limits it."""
     if all(layer.window is not None for layer in layers):
         return sum(layer.window - layer.causal for layer in layers if layer.window)
     if all(layer.chunk for layer in layers) and layers[0].chunk:
@@ -187,8 +187,8 @@ def _parsed(mask: str) -> LayerMask:
 
 
 def _count(config: Any, kind: str | None) -> int | None:
-    """How many layers read the text that is checked; of an encoder-decoder those of its decoder."""
-    own = {} if kind == "encoder" else getattr(config, "__dict__", {})  # without a class's defaults
+    """Return the number of layers that read the text that is checked; of an encoder-decoder its decoder's."""
+    own = {} if kind == "encoder" else getattr(config, "__dict__", {})  # without defaults of its class
     text = text_config(config, decoder=True)
     counts = [*map(own.get, DECODER_COUNTS), *(getattr(text, name, None) for name in LAYER_COUNTS)]
     return next((one for one in counts if isinstance(one, int)), None)
@@ -205,8 +205,8 @@ def _square(mask: Any, length: int) -> Tensor:
 def cause_of(
     pairs: list[tuple[int, int]], declared: Declared, *, tried: Collection[int] = (), earlier_read: bool = True
 ) -> str:
-    """The likely cause of leaks, "" if no pattern is known. pairs (output, token): all leaks of the short row, or in a
-    longer row those of the tokens `tried`. earlier_read: whether any output reads an earlier token."""
+    """Return the likely cause of leaks, "" if no pattern is known. pairs (output, token): all leaks of the short row,
+    or in a longer row those of the tokens `tried`. earlier_read: whether any output reads an earlier token."""
     layers, length = len(declared.layers), len(declared.layers[0])
     ahead = [token - output for output, token in pairs]
     if not ahead:
@@ -219,7 +219,7 @@ def cause_of(
         return bool(expected) and len(expected - leaks) <= MAX_MISSING * len(expected)
 
     band = {(output, token) for output, token in later if token - output <= most}
-    ends = leaks & later == band < later  # missing are all beyond a distance, and no others: not by rounding
+    ends = leaks & later == band < later  # exactly the pairs beyond a distance do not leak: not because of rounding
     to_the_end = not ends and (short or length - 1 in tried)  # else the tokens tried may lie within one block
     but_first = {one for one in later if one[0]}
     if length > 3 and to_the_end and earlier_read and leaks <= but_first < later and nearly_all(but_first):
@@ -251,7 +251,7 @@ def cause_of(
             "Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1), or a "
             "convolution is padded on both sides."
         )
-    past = [token for token in tried or range(length) if token > most]  # of blocks their distances are multiples
+    past = [token for token in tried or range(length) if token > most]  # in blocks, these are multiples of a size apart
     if min(ahead) > 0 and most > 1 and 0 < gcd(*(token - past[0] for token in past)) <= most and nearly_all(band):
         words = N_(
             "Outputs read the next {count} tokens, and none after them. Likely cause: over all layers, the masks' "
@@ -260,7 +260,7 @@ def cause_of(
         return msg(words, count=most)
     if min(ahead) > 0:
         same = [size for size in BLOCKS if all(output // size == token // size for output, token in pairs)]
-        border = short or any(same and token and token % same[0] == 0 for token in tried)  # else none could cross it
+        border = short or any(same and token and token % same[0] == 0 for token in tried)  # else none could cross one
         several = same and border and len({token // same[0] for _, token in pairs}) > 1
         if several and same[0] < length and most > layers:
             return msg("All of them lie within blocks of {size} tokens: what is shared in a block?", size=same[0])

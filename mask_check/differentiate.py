@@ -1,4 +1,4 @@
-"""What gradients show: each layer's own mask, unused parameters, gradients that are not derivatives, checkpointing.
+"""Laws tested by gradients: each layer's mask, unused parameters, gradients that are not derivatives, checkpointing.
 
 Sizes: B rows, T tokens, W width.
 """
@@ -22,15 +22,15 @@ from mask_check.subject import apart, embeddings, hooked, model_of_transformers,
 from mask_check.trial import CheckTrial, within
 from model.errors import CheckpointError
 
-MAX_PARAMETERS = 5e8  # whose gradients are kept beside them
-# Steps of finite differences, several for a kink that lies within one, and what is wrong of the scale of all
-# directions: in float64, and where a module computes in float32 inside, as many do in norms and softmax
+MAX_PARAMETERS = 5e8  # most parameters whose gradients are kept in memory too
+# Steps of finite differences, several in case a kink lies within one, and the largest error, as a share of the scale
+# of all directions: in float64, and if a module computes in float32 inside, as many do in norms and softmax
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
-SMOOTH = 0.05  # by how much at most these differences may differ from each other where there is a derivative
+SMOOTH = 0.05  # largest relative spread of these differences where there is a derivative
 MAX_NAMED = 200
-LISTED = 5  # parameters without a gradient
+LISTED = 5  # most parameters without a gradient that are named
 LAYER_LENGTHS = 130, 520
-ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may have decayed to 0
+ABRUPT = 1e-6  # share of the largest gradient: gradients below it before they end may have decayed to 0
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
 INPUT_HOOKS = ("_require_grads_hooks", "_require_grads_hook")  # where transformers keeps its hooks on embeddings
@@ -52,8 +52,8 @@ TOO_MANY = N_("layer {layer}: output {row} reads {count} other tokens, where the
 
 
 def judge_layers(trial: CheckTrial) -> Finding:
-    """In each layer by itself, the last outputs have a gradient with respect to exactly the inputs that its mask
-    allows or, where it declares a top k, to no more than k of them.
+    """In each layer by itself, the last outputs have a gradient with respect to exactly the inputs that its mask allows
+    or, where it declares a top k, to no more than k of them.
 
     Tolerated: nothing; a gradient is exactly 0 or not. Limits: a list of layers must be found in the module, and a row
     longer than the window must fit; up to --tokens are read. A layer that has a convolution reads past its window, and
@@ -106,7 +106,7 @@ def judge_layers(trial: CheckTrial) -> Finding:
 
 
 def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int, Tensor]:
-    """[3,T] by the layer's number: the largest gradient of each of its last three outputs by each of its inputs."""
+    """Return [3,T] by layer number: the largest gradient of its last three outputs with respect to each input."""
     seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def keep(part: nn.Module, given: tuple[Any, ...], named: dict[str, Any], found: Any) -> None:
@@ -138,7 +138,7 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
     open_ = mask.allowed(length)[rows]
     values: dict[str, Any] = {"layer": number, "mask": mask.words}
     wider = (reads & ~open_).nonzero().tolist()
-    if wider and (mask.window or mask.chunk):  # of the others the laws of what reaches what tell more
+    if wider and (mask.window or mask.chunk):  # for other masks, the laws of influence report more
         row, column = int(rows[wider[0][0]]), wider[0][1]
         return Finding.at((row, column), WIDER, **values, distance=row - column)
     others = reads & (rows[:, None] != torch.arange(length))  # a residual connection reads the token itself
@@ -149,12 +149,12 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
     if top or not declared.exact or mask.chunk:
         return None
     farthest = length - 3 if mask.window is None else mask.window - mask.causal
-    at = [gradients[torch.arange(3), rows - one].max() for one in range(farthest + 1)]  # by the distance
+    at = [gradients[torch.arange(3), rows - one].max() for one in range(farthest + 1)]  # by distance
     shut = [one for one, size in enumerate(at) if size == 0]
     if not shut:
         return None
     if mask.window is None and (any(at[shut[0] :]) or at[shut[0] - 1] < ABRUPT * max(at)):
-        return None  # what it reads depends on its ids, or decays
+        return None  # which tokens it reads depends on the ids, or its gradients decay
     if declared.assumed:
         return unknown(msg(NEARBY, layer=number, length=length))
     words, pair = CUT if mask.window is None else NARROWER, (length - 1, length - 1 - shut[0])
@@ -225,7 +225,7 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     scale = max(sum(one**2 for one in slopes.values()) ** 0.5, 1e-12)
 
     def apart_by(names: list[str], sizes: Sequence[float]) -> list[float]:
-        """How far the derivative along these parameters' directions is from their gradients, by steps of each size."""
+        """Return how far finite differences along these directions are from the gradients, for each step size."""
         expected, moved = sum(slopes[name] for name in names), [(named[name], steps[name]) for name in names]
         return [(_slope(mix, moved, h) - expected) / scale for h in sizes]
 
@@ -242,7 +242,7 @@ def judge_derivative(trial: CheckTrial) -> Finding:
 
 
 def _directions(module: nn.Module, named: dict[str, nn.Parameter], generator: torch.Generator) -> dict[str, Tensor]:
-    """A random step of each parameter, as large as its numbers are."""
+    """Return a random step for each parameter, scaled to the mean size of its values."""
     steps = {}
     for name, one in named.items():
         drawn = torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one)
@@ -254,23 +254,23 @@ def _directions(module: nn.Module, named: dict[str, nn.Parameter], generator: to
 
 
 def _slope(mix: Callable[[], Tensor], moved: Sequence[tuple[Tensor, Tensor]], h: float) -> float:
-    """The central difference along these steps."""
+    """Return the central difference along these steps."""
     found = []
     for sign in (h, -2 * h, h):
         with torch.no_grad():
             for parameter, step in moved:
                 parameter += sign * step
-        with torch.enable_grad():  # as gradients are computed: nn.TransformerEncoderLayer has other code without
+        with torch.enable_grad():  # as for gradients: nn.TransformerEncoderLayer runs other code without it
             found.append(float(mix().detach()))
     return (found[0] - found[1]) / (2 * h)
 
 
 def judge_checkpointing(trial: CheckTrial) -> Finding:
-    """Outputs, and gradients for the embeddings, are the same with and without gradient checkpointing, in training mode
-    without dropout.
+    """Outputs, and gradients with respect to the embeddings, are the same with and without gradient checkpointing, in
+    training mode without dropout.
 
-    Tolerated: rounding of outputs, a thousandth of the largest gradient. Limits: it is turned on by
-    transformers' method or an attribute such as gradient_checkpointing.
+    Tolerated: rounding of outputs, a thousandth of the largest gradient. Limits: it is turned on by transformers'
+    method or an attribute such as gradient_checkpointing.
     """
     module = trial.subject.inner
     with training_without_dropout(module), warnings.catch_warnings(), _checkpointing(module) as switches:
@@ -294,7 +294,7 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
 
 @contextmanager
 def _checkpointing(module: nn.Module) -> Iterator[list[tuple[nn.Module, str]]]:
-    """While it lasts, gradient checkpointing is on. Gives the attributes that turn it off, none where there is none."""
+    """Turn gradient checkpointing on within the context. Yields the attributes that turn it off, [] without any."""
     warnings.simplefilter("ignore")
 
     def switches(on: bool) -> list[tuple[nn.Module, str]]:
@@ -339,7 +339,7 @@ def judge_compile(trial: CheckTrial) -> Finding:
 
 
 def _outputs_and_gradient(trial: CheckTrial) -> tuple[Tensor, Tensor | None]:
-    """Outputs [T,V], and the gradient [1,T,W] of a mix of them by what the embeddings make of the ids, side by side."""
+    """Return outputs [T,V], and the gradient [1,T,W] of a mix of them with respect to the embeddings of the ids."""
     ids = trial.ids[None]
     with watching_embeddings(trial.subject, ids) as leaves, torch.enable_grad():
         logits = trial.subject.read(trial.subject.call(ids), ids)
@@ -348,7 +348,7 @@ def _outputs_and_gradient(trial: CheckTrial) -> tuple[Tensor, Tensor | None]:
 
 
 def _mix(found: Any, generator: torch.Generator) -> Tensor:
-    """A random mix of every finite number in all tensors of what a forward returned."""
+    """Return a random ±1 combination of all finite numbers in the tensors that a forward returned."""
     total = torch.zeros((), dtype=torch.float64)
     for one in tensors(found):
         sign = torch.randint(0, 2, one.shape, generator=generator).to(one) * 2 - 1
@@ -357,14 +357,14 @@ def _mix(found: Any, generator: torch.Generator) -> Tensor:
 
 
 def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are trained; all of them where all are frozen, but for those that are never trained."""
+    """Return the parameters that are trained; if all are frozen, all but those that are never trained."""
     fixed = _fixed(module)
     named = {name: one for name, one in module.named_parameters() if one.is_floating_point() and one not in fixed}
     return {name: one for name, one in named.items() if one.requires_grad} or named
 
 
 def _fixed(module: nn.Module) -> set[nn.Parameter]:
-    """Those that the class of transformers' model freezes, as tables of sinusoids. from_pretrained unfreezes them."""
+    """Return the parameters that a transformers class freezes, as sinusoidal tables. from_pretrained unfreezes them."""
     model_class, network = model_of_transformers(module)
     if model_class is None:
         return set()

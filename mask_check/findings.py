@@ -1,5 +1,5 @@
-"""What a check found: one Finding for each law, and a CheckReport that holds them all, as text for a terminal, as JSON
-and as JUnit's XML for continuous integration.
+"""The findings of a check: one Finding for each law, and a CheckReport that holds them all, as text for a terminal, as
+JSON and as JUnit XML for continuous integration.
 
 T positions. A pair (i, j) is an output position i and the position j whose token was changed.
 """
@@ -20,9 +20,9 @@ OBEYS: Verdict = "obeys"
 BROKEN: Verdict = "broken"
 CANNOT_TELL: Verdict = "cannot tell"  # not shown
 DOES_NOT_APPLY: Verdict = "does not apply"  # not shown
-SAFETY = 2.0  # times the largest noise seen: two runs are compared, each with its own noise
-DECISIVE = "reach"  # a check in which this law cannot tell has found nothing out
-LAWS = {  # their titles by their keys; check.py has what judges each
+SAFETY = 2.0  # factor on the largest noise measured: two runs are compared, each with its own noise
+DECISIVE = "reach"  # if this law cannot tell, neither can the check
+LAWS = {  # titles by key; the functions that judge them are in check.JUDGES
     "reach": N_("Influence between tokens"),
     "gradients": N_("Gradients between tokens"),
     "batch": N_("Batch independence"),
@@ -57,32 +57,32 @@ VERDICTS = {  # by exit code
     2: N_("The rows checked, of {lengths} tokens, do not show whether it obeys its mask."),
 }
 IN_ONE_PASS = N_("In one forward pass in eval mode it obeys its mask on the rows checked, of {lengths} tokens.")
-OTHERS = frozenset(  # laws that a module may break although it obeys its mask in such a pass
+OTHERS = frozenset(  # laws that a module may break although it obeys its mask in one forward pass in eval mode
     ("batch", "positions", "cache", "kernels", "training", "reuse", "last", "unpositioned", "parameters", "derivative",
      "checkpointing", "compile")
 )  # fmt: skip
-SCHEMA_VERSION = 1  # of docs/mask-check.schema.json: one more where a field is taken away or means something else
+SCHEMA_VERSION = 1  # of docs/mask-check.schema.json: incremented when a field is removed or changes its meaning
 ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "assumed", "length", "longer", "dtype", "kernel",
          "parameters", "seed")  # fmt: skip
-FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
+FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # the fields of a finding
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
 KEY = (
     f"{REACHED} reaches  {CLOSED} closed  {LEAK} leaks  "
     f"{SILENT} declared open, not seen to reach  blank: not tried"  # not shown
 )
 FIRST = ("reach", "gradients")
-PRESUMES = {  # a law is not judged if one of these is broken, which it would find again
+PRESUMES = {  # a law is not judged if one of these is broken, because it would find the same violation
     "tree": (*FIRST, "packing", "cache"),
     "reuse": ("cache", "batch"),
     "unpositioned": ("batch", "padding-right", "padding-left"),
     **dict.fromkeys(("images", "layers", "compile", "cross-reach"), FIRST),
-    **dict.fromkeys(("parameters", "derivative", "checkpointing"), (*FIRST, "batch")),  # of a row by itself
+    **dict.fromkeys(("parameters", "derivative", "checkpointing"), (*FIRST, "batch")),  # these test a row by itself
     **dict.fromkeys(("padding-right", "padding-left", "pad-content", "packing", "cache"), ("batch",)),
 }
 
 
 class CannotCheck(ValueError):
-    """The module cannot be checked; the message says why."""
+    """Raised when the module cannot be checked; the message says why."""
 
 
 def written(amount: float) -> str:
@@ -91,10 +91,10 @@ def written(amount: float) -> str:
 
 @dataclass(frozen=True)
 class Noise:
-    """The largest change of an output, in its own units, that no mask is to blame for.
+    """The largest changes of an output, in its own units, that have no cause in a mask.
 
-    repeated: of the same row twice, of other rows in its batch as far as rounding explains it, and at the least its
-    number type's epsilon of the largest output. rounded: of one more rounding in every part.
+    repeated: between two runs of the same row, and with other rows in its batch as far as rounding explains that; at
+    least the dtype's epsilon times the largest output. rounded: by one more rounding in every part.
     """
 
     repeated: float
@@ -102,24 +102,24 @@ class Noise:
 
     @property
     def beside(self) -> float:
-        """What counts as no change between two rows of one forward, or of two forwards of one shape."""
+        """The largest change that counts as none between two rows of one forward, or two forwards of the same shape."""
         return SAFETY * self.repeated
 
     @property
     def across(self) -> float:
-        """What counts as no change between forwards of other shapes, other kernels or other steps."""
+        """The largest change that counts as none between forwards of other shapes, other kernels or other steps."""
         return SAFETY * max(self.repeated, self.rounded)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one law. words: in one sentence.
+    """The result of one law. words: one sentence on it.
 
     amount: the largest violation, in the outputs' own units (a gradient's for the law of gradients), infinite where an
-    output is no number; None where nothing was measured. tolerance: what rounding alone may come to. pair: the first
-    offending pair, or None. silent: where pairs that are declared open break the law, how many have a gradient of
-    exactly 0; there is no amount then. law: its key out of LAWS. seconds: how long it took. by_positions: broken, but
-    only by positions that are counted over pads.
+    output is not a number; None if nothing was measured. tolerance: the largest effect of rounding alone. pair: the
+    first violating pair, or None. silent: if pairs that are declared open break the law, the number of those with a
+    gradient of exactly 0; there is no amount then. law: its key in LAWS. seconds: its duration. by_positions: broken,
+    but only because positions are counted over pads.
     """
 
     verdict: Verdict
@@ -146,40 +146,41 @@ class Finding:
     __repr__ = __str__
 
     def because(self, cause: str) -> "Finding":
-        """This finding with a sentence on its likely cause, if any."""
+        """Return this finding with a sentence on its likely cause added, if there is one."""
         return replace(self, words=msg_together([self.words, cause])) if cause else self
 
     @classmethod
     def at(
         cls, pair: tuple[int, int], words: str, amount: float | None = None, limit: float | None = None, **values: Any
     ) -> "Finding":
-        """A law broken at a pair. words: marked by N_, with {row}, {column}, {size} (the amount unless given)."""
+        """Return a broken finding at a pair. words: marked by N_, with {row}, {column}, {size} (the amount unless
+        given)."""
         named: dict[str, Any] = {"row": pair[0], "column": pair[1], "size": written(amount or 0.0)} | values
         return cls(BROKEN, msg(words, **named), amount, limit, pair, named.get("silent", 0))
 
 
 def skipped(why: str) -> Finding:
-    """The finding of a law that does not apply to this module."""
+    """Return the finding of a law that does not apply to this module."""
     return Finding(DOES_NOT_APPLY, why)
 
 
 def unknown(why: str, finding: Finding | None = None) -> Finding:
-    """The finding of a law that could not be decided. finding: holds what was measured."""
+    """Return the finding of a law that could not be decided. finding: holds what was measured."""
     return replace(finding or Finding(CANNOT_TELL, why), verdict=CANNOT_TELL, words=why)
 
 
 def worst(findings: Iterable[Finding]) -> Finding | None:
-    """The first that is broken, or the first that cannot tell; None where there is neither."""
+    """Return the first finding that is broken, or the first that cannot tell; None if there is neither."""
     first = {finding.verdict: finding for finding in reversed([*findings])}
     return first.get(BROKEN) or first.get(CANNOT_TELL)
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredMask:
-    """What reaches what, [T,T]: rows are outputs i, columns are changed tokens j.
+    """The measured influence between tokens, [T,T]: rows are outputs i, columns are changed tokens j.
 
     moved: float, the largest change of output i when token j is changed; NaN in columns that were not measured.
-    declared: bool, True where j may reach i after all layers. tolerance: what counts as no change.
+    declared: bool, True where j may influence i after all layers. tolerance: the largest change that counts as none.
     """
 
     moved: np.ndarray
@@ -193,28 +194,28 @@ class MeasuredMask:
 
     @property
     def reaches(self) -> np.ndarray:
-        """bool [T,T]: where a change arrived."""
+        """bool [T,T]: where changing the token changed the output."""
         return np.asarray(self.moved > self.tolerance)
 
     @property
     def leaks(self) -> np.ndarray:
-        """bool [T,T]: where a change arrived though the mask declared blocks it."""
+        """bool [T,T]: where the output changed although the declared mask blocks the token."""
         return np.asarray(self.reaches & ~self.declared)
 
     @property
     def silent(self) -> np.ndarray:
-        """bool [T,T]: where no change arrived though it was measured and declared open."""
+        """bool [T,T]: where the output did not change although the pair was measured and declared open."""
         return np.asarray(self.declared & ~self.reaches & self.measured[None, :])
 
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """A check of one module.
+    """The report of a check of one module.
 
-    declared: its masks in words. assumed: whether they are causal because nothing declares any. length: T. longer: the
+    declared: its masks in words. assumed: whether they are causal because none are declared. length: T. longer: the
     lengths of the other rows that were tried. pieces: a label for each position. dtype, kernel, parameters: of the
-    module. seed: of all that was drawn at random. noise: what moves its outputs though no mask is to blame. forwards:
-    how often it was called. mask: what reaches what; None where that could not be measured. limits: what no law has
+    module. seed: of all random numbers. noise: changes of its outputs without a cause in a mask. forwards: the number
+    of forward passes. mask: the measured influence; None where that could not be measured. limits: what no law has
     tested, by title.
     """
 
@@ -242,29 +243,29 @@ class CheckReport:
 
     @property
     def not_checked(self) -> tuple[tuple[str, str], ...]:
-        """What was not checked or could not be told, and why: the law's title and a sentence."""
+        """What was not checked or could not be decided, and why: the law's title and a sentence."""
         open_ = [(one.name, one.words) for one in self.findings if one.verdict in (CANNOT_TELL, DOES_NOT_APPLY)]
         return (*open_, *self.limits)
 
     @property
     def obeys(self) -> bool:
-        """Whether no law is broken and what reaches what could be measured."""
+        """Whether no law is broken and the influence between tokens could be measured."""
         return self.exit_code == 0
 
     @property
     def exit_code(self) -> int:
-        """0 obeys, 1 a law is broken, 2 it could not be told."""
+        """0: obeys; 1: a law is broken; 2: it could not be decided."""
         if self.broken:
             return 1
         return 0 if self.finding(DECISIVE).verdict == OBEYS else 2
 
     def finding(self, law: str) -> Finding:
-        """The finding of a law by its key. Raises KeyError where it was not asked."""
+        """Return the finding of a law by its key. Raises KeyError if that law was not judged."""
         return {finding.law: finding for finding in self.findings}[law]
 
 
 def as_text(report: CheckReport, *, picture: bool = False) -> str:
-    """Lines for a terminal; with a picture of the measured mask where asked."""
+    """Return the report as lines for a terminal, with the measured mask as characters if `picture` is set."""
     size = f"{report.parameters / 1e6:.3g} M parameters"
     source = "assumed" if report.assumed else "declared"  # not shown
     lines = [
@@ -292,7 +293,7 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
 
 
 def verdict_of(report: CheckReport) -> str:
-    """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
+    """Return the verdict, with the number of tokens and, in a large module, of those that were changed."""
     broken = {finding.law: msg(finding.name) for finding in report.broken}
     in_one_pass = all(finding.law in OTHERS or finding.by_positions for finding in report.broken)
     others = in_one_pass and msg_list([*broken.values()])
@@ -311,12 +312,12 @@ def verdict_of(report: CheckReport) -> str:
 
 
 def amount_text(amount: float) -> str:
-    """An amount to two figures; "NaN" for one that is not finite."""
+    """Return an amount to two figures; "NaN" for one that is not finite."""
     return f"{amount:.2g}" if math.isfinite(amount) else "NaN"
 
 
 def rows_of(mask: MeasuredMask) -> list[str]:
-    """The measured mask as characters, a row for each output."""
+    """Return the measured mask as characters, a row for each output."""
     cells = np.where(mask.reaches, REACHED, CLOSED)
     cells = np.where(mask.silent, SILENT, cells)
     cells = np.where(mask.leaks, LEAK, cells)
@@ -325,7 +326,7 @@ def rows_of(mask: MeasuredMask) -> list[str]:
 
 
 def as_json(report: CheckReport) -> str:
-    """The report as JSON, every number finite or null."""
+    """Return the report as JSON, in which every number is finite or null."""
     mask, about = report.mask, {name: getattr(report, name) for name in ABOUT}
     plain = {"schema_version": SCHEMA_VERSION, **about} | {
         "noise": vars(report.noise),
@@ -340,7 +341,7 @@ def as_json(report: CheckReport) -> str:
 
 
 def as_junit(report: CheckReport) -> str:
-    """A test suite with a test for each law: broken fails, "cannot tell" and "does not apply" are skipped."""
+    """Return a test suite with a test for each law: broken fails, "cannot tell" and "does not apply" are skipped."""
     name = _printable(report.name)
     skipped = sum(finding.verdict in (CANNOT_TELL, DOES_NOT_APPLY) for finding in report.findings)
     counts = {"tests": len(report.findings), "failures": len(report.broken), "skipped": skipped, "errors": 0}
@@ -359,10 +360,10 @@ def as_junit(report: CheckReport) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The value; None for a number that JSON has no way to write."""
+    """Return the value, or None for a number that JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _printable(text: str) -> str:
-    """The text without characters that XML cannot hold."""
+    """Return the text with spaces in place of characters that XML cannot hold."""
     return "".join(one if one.isprintable() else " " for one in text)

@@ -1,4 +1,4 @@
-"""The same numbers from every attention kernel that the module offers, and from a batch of any size."""
+"""Laws of attention kernels, batches and training mode: none of these changes the outputs."""
 
 import re
 from collections.abc import Iterator, Sequence, Set
@@ -18,7 +18,7 @@ from model.huggingface.internals import attention_name, selectable_only_at_loadi
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
-RANDOM = ("drop", "jitter")  # parts of the names of numbers that make training random
+RANDOM = ("drop", "jitter")  # parts of the names of attributes that make training random
 MIXED = N_("{way} output {where} differs by {amount} from the row alone.")
 FIXED = N_(
     'its kernel, {own}, cannot be changed after the model is made: load it with attn_implementation="{name}" to check '
@@ -29,13 +29,13 @@ DIFFERS_PADDED = N_("output {where} of a row padded on the left differs by {amou
 
 
 def current(module: nn.Module) -> str:
-    """The name of the attention kernel that the module runs with, "its own" where it has no choice."""
+    """Return the name of the attention kernel that the module runs, "its own" if it has no choice."""
     name = attention_name(getattr(module, "config", None))
     return str(name) if name else msg("its own")
 
 
 def described(subject: CheckedModule) -> dict[str, Any]:
-    """What a report says of the module itself."""
+    """Return a report's fields on the module itself."""
     dtype = str(subject.dtype).removeprefix("torch.")
     kernel = current(subject.module) if subject.names_kernel else msg("its own")
     about = {"dtype": dtype, "kernel": kernel, "parameters": subject.parameters}
@@ -43,7 +43,7 @@ def described(subject: CheckedModule) -> dict[str, Any]:
 
 
 def check_names(subject: CheckedModule, asked: Any) -> None:
-    """Raises CannotCheck unless the kernels asked for, None for those that cost little, are names of kernels."""
+    """Check names of attention kernels; None stands for those that are cheap. Raises CannotCheck for unknown ones."""
     if asked is None:
         return
     known = dict.fromkeys((*CHEAP, "flex_attention", *getattr(subject.module, "attention_kernels", ())))
@@ -52,7 +52,7 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
 
         from model.huggingface.attention_hook import NAME
 
-        # "paged|…" and ours cannot be called alone: they need continuous batching, and a run of ours
+        # "paged|…" needs continuous batching, and Unmask's own kernel a run of Unmask's: neither can be called alone
         names = AttentionInterface().valid_keys()
         known |= dict.fromkeys(name for name in names if name != NAME and not name.startswith("paged|"))
     several = not isinstance(asked, str) and isinstance(asked, Sequence | Set) and bool(asked)
@@ -63,11 +63,11 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """The outputs of every other attention kernel, for the row and for a row padded on the left, are those of its own
-    kernel.
+    """Every other attention kernel gives the same outputs as the module's own, for the row and for a row padded on the
+    left.
 
-    Tolerated: rounding. Limits: of transformers' models eager and sdpa, and FlexAttention with --flex, where the kernel
-    can be changed after the model is made; of others those in its attention_kernels.
+    Tolerated: rounding. Limits: for transformers' models eager and sdpa, and FlexAttention with --flex, where the
+    kernel can be changed after the model is made; for others those in its attention_kernels.
     """
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
@@ -108,7 +108,7 @@ def judge(trial: CheckTrial) -> Finding:
 
 def judge_batch(trial: CheckTrial) -> Finding:
     """The row alone gives the same outputs as in a batch with four others, and as under a mask of ones, which blocks
-    nothing: encoders made from decoders lose their mask in a batch of one.
+    nothing: some encoders made from decoders lose their mask in a batch of one.
 
     Tolerated: rounding. Limits: one row, one size of batch.
     """
@@ -130,7 +130,7 @@ def judge_batch(trial: CheckTrial) -> Finding:
 
 
 def what_mixes_rows(module: nn.Module) -> str:
-    """A sentence on the first part that is known to let the rows of a batch change each other; "" without one."""
+    """Return a sentence on the first part that is known to let the rows of a batch change each other, or ""."""
     for name, part in module.named_modules():
         why = ""
         if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and not part.batch_first:
@@ -144,7 +144,7 @@ def what_mixes_rows(module: nn.Module) -> str:
 
 @contextmanager
 def using(module: Any, name: str, own: str) -> Iterator[str]:
-    """Run with another kernel for a while. Yields why it cannot be had, "" if it can."""
+    """Run with another kernel within the context. Yields why it cannot be used, "" if it can."""
     refusal = ""
     try:
         module.set_attn_implementation(name)
@@ -160,14 +160,14 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
 
 
 def _reason(error: Exception) -> str:
-    """The first sentence that says why, without the one that transformers writes before it: "… due to the following
-    error:". A full stop before a small letter ends none: it may be a version's."""
+    """Return the first sentence that gives the reason, without the one that transformers writes before it: "… due to
+    the following error:". A full stop before a lower-case letter ends none: it may be in a version number."""
     why = first_line(error).rpartition("following error: ")[2]  # not shown
     return re.split(r"\. (?=[A-Z])", why)[0].rstrip(".")
 
 
 def _padded(trial: CheckTrial) -> list[Tensor]:
-    """In a list, the outputs [T',V] of the row's first part padded on the left; empty if padding cannot be told."""
+    """Return in a list the outputs [T',V] of the row's first part padded on the left; [] if that cannot be passed."""
     if not trial.subject.takes_mask or trial.subject.kind == "encoder-decoder" or trial.length < 3:
         return []
     ids, keep, real = padded(trial, "left")
@@ -175,11 +175,11 @@ def _padded(trial: CheckTrial) -> list[Tensor]:
 
 
 def judge_training_mode(trial: CheckTrial) -> Finding:
-    """The row gives the same outputs in training mode, every dropout set to 0, as in eval mode.
+    """The row gives the same outputs in training mode, with every dropout set to 0, as in eval mode.
 
     Tolerated: rounding. Limits: a module that is random in training mode even without dropout cannot be compared.
     """
-    _ = trial.alone  # computed in eval mode, before that is left
+    _ = trial.alone  # computed now, in eval mode
     with training_without_dropout(trial.subject.module):
         found = trial.subject.outputs(trial.ids[None])[0]
         again = trial.subject.outputs(trial.ids[None])[0]
@@ -194,7 +194,7 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 @contextmanager
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Switch to training mode without randomness; modes, numbers and buffers are restored afterwards."""
-    copies = {id(buffer): buffer.clone() for buffer in module.buffers()}  # one that is written into counts as trained
+    copies = {id(buffer): buffer.clone() for buffer in module.buffers()}  # writing into one may add a gradient
     named = {part: part.named_buffers(recurse=False, remove_duplicate=False) for part in module.modules()}
     buffers = [(part, name, copies[id(buffer)]) for part, some in named.items() for name, buffer in some]
     random = [

@@ -1,13 +1,13 @@
 """Influence between tokens in longer rows: leaks that need more tokens, and attention that ends too early.
 
-In a row of 130 tokens and one of 520, or of as many as the module takes, everything from a position on is replaced,
-then, under a window, all before it, then it alone; no output may change from which the mask blocks all that was
-replaced. One forward pass for each change tests all pairs across it.
+In a row of 130 tokens and one of 520, or of as many as the module takes, all tokens from a position on are replaced,
+then, under a window, all before it, then the one at it; no output may change that may attend to none of the replaced
+tokens. One forward pass for each change tests all pairs across it.
 
-`quick` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
-row, and one in which each copy but the first and the last has been replaced from another position on. Each output is
-compared with that of the same cell of the batch, so that both are computed alike; what those two move by is no mask's
-doing. A leak takes one more forward, for its cause.
+`quick` tests one row in two forwards, three for a module that needs targets: one of copies of the row, and one in
+which each copy but the first and the last is replaced from another position on. Each output is compared with that
+of the same cell of the batch, so that both are computed alike; changes of those two have no cause in a mask. A
+leak takes one more forward, for its cause.
 """
 
 import time
@@ -60,24 +60,24 @@ SPARSE = N_(
     "In a row of {length} tokens the last two outputs do not read the token {distance} before them, and nothing "
     "declares a mask."
 )
-CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
-WORK = 2.5e11  # parameters · tokens · rows that one length may cost where none was asked for
+CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # those that halve blocks of 2ⁿ come first
+WORK = 2.5e11  # parameters · tokens · rows: the budget for one length, unless it was asked for
 GRADIENT_WORK = 1.2e11
-QUICK_LOGITS = 2**25  # of one forward: rows · T · V
-MIN_CUTS = 3  # of the others, however large the vocabulary is
-ROUNDINGS = 64  # of the largest output: what the order of sums may come to in two forwards of one shape
+QUICK_LOGITS = 2**25  # in one forward: rows · T · V
+MIN_CUTS = 3  # besides those needed, however large the vocabulary is
+ROUNDINGS = 64  # epsilons of the largest output: the effect of the order of sums in two forwards of one shape
 FLOAT32_EPSILON = torch.finfo(torch.float32).eps
-COARSE_ROUNDINGS = 16  # … in float16 and bfloat16
+COARSE_ROUNDINGS = 16  # ROUNDINGS in float16 and bfloat16
 MIXED_ROWS = N_("the row changes by {size} when other rows of its batch are changed.")
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """In rows of 130 and 520 tokens, of --tokens, or of as many as it takes, everything from a position on is replaced,
-    then, under a window, all before it, then single tokens: no output changes that the mask blocks from them. The
-    farthest pairs that it allows have a gradient. A leak is narrowed down to one token, the row to the shortest that
-    leaks.
+    """In rows of 130 and 520 tokens, of --tokens, or of as many as it takes, all tokens from a position on are
+    replaced, then, under a window, all before it, then single tokens: no output changes that may not attend to them.
+    The farthest pairs that the mask allows have a gradient. A leak is narrowed down to one token, and to the shortest
+    row that leaks.
 
-    Tolerated: rounding; gradients are exactly 0 or not. Limits: some positions (all: --thorough); of a large module
+    Tolerated: rounding; gradients are exactly 0 or not. Limits: some positions (all: --thorough); for a large module
     fewer, or one length, and no gradients without --tokens.
     """
     if trial.by_hand:
@@ -120,7 +120,7 @@ def judge(trial: CheckTrial) -> Finding:
 
 
 def _lengths(trial: CheckTrial, context: int) -> Iterator[int]:
-    """The lengths to try, shortest first: those asked for, or those that the context, memory and WORK allow."""
+    """Yield the lengths to try, shortest first: those asked for, or those that the context, memory and WORK allow."""
     asked = trial.asked.tokens
     wanted = LENGTHS if asked is None else (*(one for one in LENGTHS if one < asked), asked)
     for length in sorted({one if one == asked else min(one, within(context)) for one in wanted}):
@@ -134,15 +134,15 @@ def _rows(trial: CheckTrial, length: int) -> int:
 
 
 def changes(trial: CheckTrial) -> list[slice]:
-    """The part replaced in each row, for as many rows as are allowed."""
-    cuts = [trial.length - 1, *(one for one in CUTS if one < trial.length - 1)]  # the last for a block that is not full
+    """Return the part to replace in each row, for as many rows as are allowed."""
+    cuts = [trial.length - 1, *(one for one in CUTS if one < trial.length - 1)]  # the last: its block may not be full
     allowed = trial.declared.reach
     windowed = not bool(allowed.tril().eq(torch.ones_like(allowed).tril()).all())
     found = [slice(one, None) for one in cuts]
     found += [slice(0, one) for one in cuts if windowed]
     found += [slice(one, one + 1) for one in (range(trial.length) if trial.asked.thorough else cuts)]
     whole, rows = trial.asked.thorough or trial.asked.tokens is not None, max(_rows(trial, trial.length), 2)
-    return found if whole or len(found) <= rows else found[: min(rows, len(found) - len(cuts))]  # no single tokens
+    return found if whole or len(found) <= rows else found[: min(rows, len(found) - len(cuts))]  # without single tokens
 
 
 def _judge(trial: CheckTrial, short: int) -> Finding:
@@ -170,14 +170,14 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
 
 
 def _moved(trial: CheckTrial, changed: Tensor, change: slice) -> Tensor:
-    """[T]: how far the outputs move, each row by itself so that all are computed with the same shapes."""
+    """Return how much each output changes, [T]; each row runs by itself, so that all have the same shapes."""
     ids = trial.ids.clone()
     ids[change] = changed[change]
     return apart(trial.subject.outputs(ids[None])[0], trial.alone).cpu()
 
 
 def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: int) -> Finding:
-    """The token that moves output `row` most, by halving what was changed, and the shortest beginning that leaks."""
+    """Find the token that changes output `row` most, by halving what was replaced, and the shortest row that leaks."""
     begin, end, _ = change.indices(trial.length)
     while end - begin > 1:
         middle = (begin + end) // 2
@@ -202,7 +202,7 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
 
 
 def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
-    """Whether the row's first `length` tokens leak: at some cuts, at their end, or from the token that leaks in all."""
+    """Whether the row's first `length` tokens leak: across some cuts, or from the first token or the one that leaks."""
     beginning = trial.at(length, trial.ids[:length])
     changed = trial.other(beginning.ids, trial.generator(11))
     closed = beginning.declared.reach.logical_not()
@@ -214,8 +214,8 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
 
 
 def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
-    """The finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask allows. It
-    obeys, in words that say so, if nothing declares a mask."""
+    """Return the finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask
+    allows; one that obeys, with a sentence on that, if no mask is declared."""
     large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.asked.tokens is None
     if large or not trial.declared.exact or trial.found["gradients"].verdict != OBEYS:
         return None
@@ -246,9 +246,9 @@ def quick(
     seed: int = 0,
     seconds: float | None = None,
 ) -> CheckReport:
-    """The report of one law, "reach", by at most 3 forwards, and one more if it is broken. ids [T], or random ones,
-    `length` of them: 130, or what the context allows. Where the rows of a batch change each other, the law "batch" is
-    broken instead. Raises CannotCheck for a module that cannot be called, gives NaN, or not the same numbers twice."""
+    """Check one law, "reach", by at most 3 forwards, and one more if it is broken. ids [T], or `length` random ones: by
+    default 130, or what the context allows. If the rows of a batch change each other, the law "batch" is broken
+    instead. Raises CannotCheck for a module that cannot be called, or whose outputs are NaN or differ between runs."""
     check_seconds(seconds)
     subject = CheckedModule(module, seconds=seconds)
     if ids is None and length is None and subject.device.type == "cpu":
@@ -266,7 +266,7 @@ def quick(
 def _two_rows(
     subject: CheckedModule, ids: Tensor | Sequence[int] | None, length: int, seed: int
 ) -> tuple[Tensor, Tensor, int]:
-    """A row [T], another with none of its ids at the same position, and the number of ids."""
+    """Return a row [T], another that differs from it at every position, and the number of ids."""
     generator = generator_of(seed)
     sizes = [one.num_embeddings for one in subject.embeddings if one.num_embeddings > 2]
     said: Any = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
@@ -283,7 +283,7 @@ def _two_rows(
 def _of_one_row(
     subject: CheckedModule, row: Tensor, other: Tensor, vocabulary: int, mask: Mask, seed: int
 ) -> CheckReport:
-    """The report on a row [T], parts of which are replaced by another's."""
+    """Check a row [T], parts of which are replaced by those of another."""
     started = time.monotonic()
     recognize_encoder(subject)
     declared = declare(subject.config, len(row), mask, subject.kind)
@@ -333,13 +333,13 @@ def _of_one_row(
 
 
 def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
-    """What is replaced, in a row of the batch each: everything from a position on; under a window, everything before
-    it; and the first half, which is to move an output of the other half. Where the mask lets none read it: the token
-    that most outputs may read."""
+    """Return the part to replace in each row of the batch: all from a position on; under a window, all before it; and
+    the first half, which must change an output of the other half or, where the mask allows none of them to read it, the
+    token that most outputs may read."""
     length = len(declared.reach)
     blocked = ~declared.reach
     behind = bool(blocked.tril().any())  # a window: it blocks earlier tokens too
-    first = blocked.float().argmax(1)[blocked.any(1)]  # under a prefix none is before its end
+    first = blocked.float().argmax(1)[blocked.any(1)]  # under a prefix, not before its end
     needed = {*first.tolist()[:1], length - 1} - {0}
     cuts = sorted({one for one in CUTS if one < length} | {length // 2} - needed - {0})
     rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * length * vocabulary) - 3 - len(needed), MIN_CUTS))
@@ -351,8 +351,8 @@ def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
 
 
 def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, tolerance: float, repeated: float) -> Finding:
-    """moved [len(parts), T]: how far each output moves where all tokens of a part are replaced. The last part
-    is to move another output by more than `repeated`, what a row that is not replaced moves by."""
+    """Return the finding. moved [len(parts), T]: how much each output changes if all tokens of a part are replaced. The
+    last part must change another output by more than `repeated`, the change of a row that is not replaced."""
     closed = torch.stack([~declared.reach[:, part].any(1) for part in parts])
     if not bool(closed.any()):
         return Finding(OBEYS, msg("its mask blocks no token, so that there is nothing to check."), 0.0, tolerance)
@@ -375,14 +375,14 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
 
 
 def _others(part: slice, declared: Declared) -> Tensor:
-    """bool [T]: the outputs of other tokens that may read one of the part."""
+    """Return bool [T]: the outputs outside the part that may read one of its tokens."""
     others = declared.reach[:, part].any(1)
     others[part] = False
     return others
 
 
 def _moved_by_tokens(subject: CheckedModule, same: Tensor, other: Tensor, before: Tensor, tokens: list[int]) -> Tensor:
-    """[len(tokens), T]: how far each output moves if one of these tokens is replaced alone; 0 if no time is left."""
+    """Return [len(tokens), T]: how much each output changes if one of these is replaced; 0 if no time is left."""
     changed = same.clone()
     changed[torch.arange(len(tokens)) + 1, tokens] = other[tokens].to(same)
     try:
@@ -392,7 +392,7 @@ def _moved_by_tokens(subject: CheckedModule, same: Tensor, other: Tensor, before
 
 
 def _quick_length(module: nn.Module, *, guess: bool) -> int:
-    """130, or what its context allows; where it does not say, as many as its tables and masks may have room for."""
+    """Return 130, or what its context allows; if that is not declared, what its tables and masks may have room for."""
     inner = unwrapped(module)
     context = context_of(getattr(inner, "config", None))[0]
     if context or not guess:

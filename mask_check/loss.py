@@ -1,9 +1,9 @@
-"""Does a target influence its own prediction? Asked of a loss function, whatever computes it.
+"""A check that no target influences its own prediction, for any loss function.
 
 No prediction may change with its target or with what follows it. Logits beside a loss show that at once. So do the
 losses of each token: none may change with later tokens, nor with its own among the ids that are read. What the loss
-itself does with its target shows in a sum: over all ids v that could stand at a position, exp(-loss) is one
-distribution's. Where it sums to more than 1, the loss was lowered by what it was to predict.
+itself does with its target shows in a sum: over all ids v that may stand at a position, exp(-loss) is a probability
+distribution. If it sums to more than 1, the loss was lowered by the target that it is to predict.
 """
 
 import math
@@ -27,8 +27,8 @@ from model.spec import MAX_POSITIONS
 
 MAX_IDS = 2048
 MAX_NAMED = 5  # most numbers in a sentence
-MAX_FORWARDS = 256  # to try all ids at as many places as that allows
-MAX_BATCHES = 64  # most batches whose number a loss may be divided by
+MAX_FORWARDS = 256  # for trying all ids at as many positions as this allows
+MAX_BATCHES = 64  # largest number (of batches) that a loss may be divided by
 BISECTIONS = 60
 SLACK = 1e-3  # tolerance of a sum that should be 1; if rounding is larger, the check cannot tell
 LEAKS = N_(
@@ -70,8 +70,8 @@ TAKEN = N_("There is no loss beside the logits: those at a position are taken to
 RANDOM = N_("the same batch gives other numbers the second time: turn dropout off first, as module.eval() does.")
 NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
 NO_LOSS = N_("its loss is NaN at some position, or infinite at all of them.")
-NEVER, MASKED = 104.0, -9e3  # so far below the largest logit of its position, and below this, an entry is masked
-NEAR = 1e-3  # the largest distance from a cross-entropy that counts as none
+NEVER, MASKED = 104.0, -9e3  # an entry this far below its position's largest logit and below this value is masked
+NEAR = 1e-3  # the largest relative difference from a cross-entropy that counts as none
 MAX_PLACES = 64  # most positions of a row that are tried
 MOVED = N_("changing targets from position {place} on changes the logits of position {row}.")
 MOVED_BOTH = N_(
@@ -108,18 +108,18 @@ def check_loss(
     vocabulary: int | None = None,
     seed: int = 0,
 ) -> Finding:
-    """fn: called with the batch alone (`lambda batch: model(**batch)`), returns the loss of each token [B,T] or their
-    mean, or logits [B,T,V] with it.
+    """Check that no target influences its own prediction. fn: called with the batch alone (`lambda batch:
+    model(**batch)`), returns the loss of each token [B,T] or their mean, or logits [B,T,V] with it.
 
-    batch: tensors [B,T] by name or in a row. targets: which of them; unless given "labels", "targets", "target", "y" or
-    the one name with "label" or "target" in it, the second of two ids in a row if it holds the tokens of the first
-    or -100, and else the only ids themselves, of which each is predicted from those before it. vocabulary: how many ids
-    there are; one more than the largest in the batch unless given. Only the first row is used. In a test: `assert
+    batch: tensors [B,T] by name or in a sequence. targets: which of them; by default "labels", "targets", "target", "y"
+    or the one name with "label" or "target" in it, the second of two ids in a sequence if it holds the tokens of the
+    first or -100, and else the only ids themselves, each of which is predicted from those before it. vocabulary: the
+    number of ids; by default one more than the largest in the batch. Only the first row is used. In a test: `assert
     finding.obeys, finding`. A finding's pair is the position whose target influences its prediction, twice; its amount
-    is how far the sum is from 1, or by how much logits moved.
+    is how far the sum is from 1, or how much logits changed.
 
-    Raises CannotCheck, a ValueError, where the batch does not show its targets or fn returns no loss, and ValueError
-    for anything but a batch: of one tensor, (ids,).
+    Raises CannotCheck, a ValueError, if the batch does not show its targets or fn returns no loss, and ValueError for
+    anything but a batch: of one tensor, (ids,).
     """
     if not callable(fn) or not isinstance(targets, str | int | None):
         what = f"{fn!r:.40} and {targets!r:.40}"
@@ -127,7 +127,7 @@ def check_loss(
     wanted = "a batch as tensors by name or in a row"  # not shown
     named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(items(wanted, batch)))
     nested = [name for name, one in named.items() if not isinstance(one, Tensor) and _holds_arrays(one)]
-    if nested:  # in which tokens would stay as they are
+    if nested:  # their tokens would not be replaced
         what = f"got {nested[0]!r:.40}, {type(named[nested[0]]).__name__}"  # not shown
         raise CannotCheck(f"expected {wanted}, and a function that nests or converts them, {what}")  # not shown
     which = targets_of(named, targets)
@@ -136,7 +136,7 @@ def check_loss(
     tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
     if named[which].is_floating_point():
         raise CannotCheck(f"expected ids as targets, got {named[which].dtype}")  # not shown
-    largest = max(int(max(one.max() for one in tensors)), 1)  # of a batch of zeros too there is another id
+    largest = max(int(max(one.max() for one in tensors)), 1)  # for a batch of zeros, too, there is a second id
     name = "number of ids"  # not shown
     count = largest + 1 if vocabulary is None else index(name, vocabulary, MAX_POSITIONS, first=2)
     row = LossRow(fn, partial(_like, batch), first, which, count)
@@ -155,8 +155,8 @@ def _holds_arrays(one: Any) -> bool:
 
 
 def _like(batch: Batch, row: Row) -> Any:
-    """The row as the function takes a batch: also a BatchEncoding, or a named tuple."""
-    with suppress(Exception):  # what takes no other rows
+    """Return the row in the batch's own type, such as a BatchEncoding or a named tuple."""
+    with suppress(Exception):  # a type that takes no other rows
         if isinstance(batch, MutableMapping):
             made = copy(batch)
             made.update(row)
@@ -166,7 +166,7 @@ def _like(batch: Batch, row: Row) -> Any:
 
 
 class _Trial:
-    """A row, what the loss function returns for it, and other tokens for it, out of so many ids."""
+    """A row, what the loss function returns for it, and other tokens to replace its own, out of `count` ids."""
 
     def __init__(self, row: LossRow, whole: Returned, count: int, generator: torch.Generator) -> None:
         self.row, self.whole, self.count = row, whole, count
@@ -178,7 +178,7 @@ class _Trial:
         self.others = (row.targets + shift) % count
         self.shifts, self.tied = row.shifts(whole, self.tried), row.tied()
         own = row.counted if whole.losses is None else row.with_loss(whole.losses)
-        self.own_others = self.others.where(own, row.targets)  # what has no loss may be read, as a masked model reads
+        self.own_others = self.others.where(own, row.targets)  # a masked model may read tokens that have no loss
 
     def finding(self) -> Finding:
         logits, losses = self.whole.logits, self.whole.losses
@@ -201,12 +201,12 @@ class _Trial:
         if not found.obeys or self.tied or self.row.reads_targets:
             return found
         counted = int(self.row.counted.sum())
-        few = counted <= MIN_TIED and self.row.other_ids  # the last may stand beside their end
+        few = counted <= MIN_TIED and self.row.other_ids  # shifted by one, one target has no counterpart
         return unknown(msg(FEW, count=counted, least=MIN_TIED + 1)) if few else found.because(msg(UNTIED))
 
     def _of_logits(self, logits: Tensor) -> Finding:
-        """Logits must not change with targets at their own position or later, in the targets alone and in what is
-        read."""
+        """Check that logits do not change with targets at their own position or later, in the targets alone and in the
+        input."""
         found = _moved(self, logits, {}, MOVED)
         return _moved(self, logits, self.tied, MOVED_BOTH) if found.obeys and self.tied else found
 
@@ -228,7 +228,7 @@ class _Trial:
         return moved or _summed(each, self.tried, len(self.tried) >= self.count)
 
     def _moved_losses(self, each: LossPerTarget, names: dict[Any, int], targets: bool, moves: str) -> Finding | None:
-        """Where a loss changes with later tokens; in the ids alone (not targets), with those at its own place too."""
+        """Return where a loss changes with later tokens; if only ids change (not targets), also with its own."""
         losses = each.of(self.row.tensors)
         finite = losses[losses.isfinite()].abs()
         tolerance = 8 * torch.finfo(each.dtype).eps * max(float(finite.max()) if len(finite) else 0.0, 1.0)
@@ -248,8 +248,8 @@ class _Trial:
     def _own_of_the_loss(
         self, each: LossPerTarget, changed: Row, at: int, was_and_by: tuple[float, float], tolerance: float
     ) -> str | None:
-        """What moved a loss if it moves one of another target as much, or by the same factor: no leak, for the
-        probabilities of all targets sum to 1, and cannot all rise or fall."""
+        """Return a reason if what changed a loss changes that of another target as much, or by the same factor: no
+        leak, for the probabilities of all targets sum to 1, and cannot all rise or fall."""
         (was, by), row, base = was_and_by, each.places[at], self.row.tensors
         pair = [one | {self.row.which: self._with_other(one[self.row.which], row)} for one in (base, changed)]
         before, after = (float(each.of(one)[at]) for one in pair)
@@ -266,7 +266,7 @@ class _Trial:
         return targets
 
     def counts(self, place: int) -> bool | None:
-        """Whether the loss counts a target; None where nothing tells."""
+        """Return whether the loss counts the target at a position; None if that is unknown."""
         row, losses, logits = self.row, self.whole.losses, self.whole.logits
         if losses is None or logits is None:
             return True
@@ -278,23 +278,24 @@ class _Trial:
 
 
 def _shown(logits: Tensor) -> Tensor:
-    """Which logits [1,T,V] belong to entries that can be predicted: others are masked by -inf, -1e9 and the like."""
+    """Return which logits [1,T,V] are of possible entries: others are masked by -inf, -1e9 and the like."""
     return (logits > logits.amax(-1, keepdim=True) - NEVER) | (logits > MASKED)
 
 
 def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> Finding:
-    """Whether logits [1,R,V] change with other targets from each of many positions on, also in the ids named."""
+    """Return the finding on whether logits [1,R,V] change with targets from many positions on, also in named ids."""
     row, shown, others = trial.row, _shown(logits), trial.others if names else trial.own_others
     tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(shown, 0).max() * 8)
-    predicted = torch.arange(logits.shape[1]) + int(trial.shifts)  # the target of each row
+    predicted = torch.arange(logits.shape[1]) + int(trial.shifts)  # the position of each row's target
     judged = predicted < row.length
-    if names or row.reads_targets:  # a row that predicts nothing may read all, as a prefix language model's
+    if names or row.reads_targets:  # a row that predicts nothing may read all, as in a prefix
         judged &= row.counted.cpu()[predicted.clamp(max=row.length - 1)]
     if not judged.any():
         return Finding(CANNOT_TELL, msg(NOT_COUNTED), None, tolerance)
 
     def moved_by(place: int) -> Tensor:
-        """How far each row moves, [R]; infinite where an entry is masked under only one of the two targets."""
+        """Return how much each row changes, [R]; infinite where an entry is masked under one of the two targets
+        only."""
         found = row.returned(row.with_tokens(others, place, names, targets=True)).logits
         if found is None or found.shape != logits.shape:
             raise NotPerTarget(msg("the function returns logits of another shape with other targets."))
@@ -324,14 +325,14 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
 
 
 def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
-    """What the probabilities of these ids sum to at some of the positions: 1, for a prediction that does not know its
-    target."""
+    """Return the finding on what the probabilities of these ids sum to at some positions: 1, for a prediction that does
+    not depend on its target."""
     most, limit, apart = 0.0, 0.0, None
     forwards = len(tried) if each.is_mean else math.ceil(len(tried) / AT_ONCE)
     places = spread(each.places, max(MAX_FORWARDS // forwards, 2))
     for place in places:
         losses = each.at(place, tried)
-        if apart is None:  # by how much the same loss differs in another row of a batch
+        if apart is None:  # how much the same loss differs in another row of a batch
             apart = (losses - each.at(place, tried.flip(0)).flip(0)).abs().nan_to_num()
         noise = float(((-losses).exp() * apart).nansum())
         scale, total = 16 * float(((-losses).exp() * (1 + losses.abs())).nansum()), float((-losses).exp().nansum())
@@ -350,7 +351,7 @@ def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
 
 
 def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tolerance: float) -> Finding:
-    """The finding if the probabilities exp(-losses) of the ids tried do not sum to 1."""
+    """Return the finding if the probabilities exp(-losses) of the ids tried do not sum to 1."""
     total, ignored = float((-losses).exp().nansum()), (losses == 0) | losses.isnan()
     if not math.isfinite(total):
         return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
@@ -360,7 +361,7 @@ def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tol
     size, pair = f"{total:.4g}", (place, place)
     if each.row.reads_targets and (cut := each.sum_of_cut(place, tried)) and abs(cut - 1) <= SLACK < abs(total - 1):
         return Finding.at(pair, READ, abs(total - cut), SLACK, total=size, cut=f"{cut:.4g}")
-    if total > 1 + SLACK:  # of which targets a mean is, and with which weights, is not known
+    if total > 1 + SLACK:  # which targets a mean is over, and with which weights, is not known
         leaks = Finding.at(pair, MEAN_LEAKS if each.is_mean else LEAKS, total - 1, SLACK, total=size)
         return unknown(leaks.words, leaks) if each.is_mean else leaks
     if total > 1 - SLACK:
@@ -376,8 +377,8 @@ def _some(numbers: list[int]) -> str:
 
 
 def _scaled(each: LossPerTarget, places: list[int], tried: Tensor, losses: Tensor) -> Finding | None:
-    """The finding if the loss times a whole number, or 1 divided by one, makes the sums 1 at all positions: a leak that
-    is the same everywhere may do so too."""
+    """Return the finding if the loss times a whole number, or 1 divided by one, makes the sums 1 at all positions: a
+    leak that is the same everywhere may do so too."""
     low, high = 1 / MAX_BATCHES, float(MAX_BATCHES)
     for _ in range(BISECTIONS):  # the sum falls as the factor grows
         middle = math.sqrt(low * high)
@@ -392,6 +393,6 @@ def _scaled(each: LossPerTarget, places: list[int], tried: Tensor, losses: Tenso
 
 
 def _eps(losses: Tensor, dtype: torch.dtype) -> float:
-    """The epsilon of the type that the losses were rounded to, maybe narrower than theirs."""
+    """Return the epsilon of the dtype that the losses were rounded to, which may be narrower than theirs."""
     narrow = [one for one in (torch.bfloat16, torch.float16) if bool((losses.to(one).double() == losses).all())]
     return float(torch.finfo(narrow[0] if narrow else dtype).eps)

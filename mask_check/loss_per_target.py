@@ -1,4 +1,4 @@
-"""The loss of each target of a row, out of the losses or the mean that a loss function returns."""
+"""The loss of each target of a row, computed from the losses or the mean that a loss function returns."""
 
 import math
 from copy import copy
@@ -14,7 +14,7 @@ from mask_check.loss_row import IGNORED, SAME, LossRow, NotPerTarget, Returned, 
 
 AT_ONCE = 64  # rows in one forward
 FAR = 0.1  # by how much a sum must exceed 1 for the loss to count as divided
-MAX_ALONE = 8  # targets whose losses a mean is asked for
+MAX_ALONE = 8  # most targets whose losses are derived from a mean
 ONLY_A_MEAN = N_(
     "a mean hides what influences each loss, and targets of -100 do not leave the others out: return the loss of each "
     "token, or logits beside the loss."
@@ -28,11 +28,11 @@ One = TypeVar("One")
 
 
 class LossPerTarget:
-    """The loss of each target of a row. places: positions of those with a loss; left_out: of those with always 0.
-    shifts: see LossRow.
+    """The loss of each target of a row. places: positions of those with a loss; left_out: of those where it is always
+    0. shifts: see LossRow.
 
-    A mean gives them too, where it is of a single target and the others are ignored. Raises NotPerTarget where it is no
-    such mean."""
+    A mean gives them too, computed with all targets but one ignored. Raises NotPerTarget if it does not allow that.
+    """
 
     def __init__(self, row: LossRow, whole: Returned, shifts: bool, tried: Tensor) -> None:
         assert whole.losses is not None
@@ -54,14 +54,12 @@ class LossPerTarget:
         self.left_out = [place for place in none if not self.at(place, tried[-2:]).nan_to_num().any()]
         self.places = [place for place in counted if place not in self.left_out]
         if adds and not self.left_out and float((-self.at(counted[0], tried)).exp().sum()) > 1 + FAR:
-            losses = self.at(
-                counted[0], tried
-            )  # a sum that is divided by the number of all, or of all that have a loss
+            losses = self.at(counted[0], tried)  # a sum divided by the number of targets, or of those with a loss
             self._factor = min(numbers, key=lambda many: abs(float((-losses * many).exp().sum()) - 1))
 
     def _indices(self, counted: list[int], losses: Tensor, shifts: bool, tried: Tensor) -> dict[int, int]:
-        """Which of the losses each counted target has: by its place, counted from the last, or, where there are no
-        others, by its rank."""
+        """Return the index of each counted target's loss: by its position, counted from the last, or, if only counted
+        targets have losses, by its rank."""
         row, many = self.row, len(losses)
         by_place = {place: place - row.length + many for place in range(row.length - many, row.length)}
         by_rank = {place: rank for rank, place in enumerate(counted)}
@@ -71,7 +69,7 @@ class LossPerTarget:
                 msg("expected the loss of each of {length} tokens, got {many}", length=row.length, many=many)
             )
         if many == row.length and shifts:
-            filled = {place: place - 1 for place in counted}  # a loss that shifts, and is filled up
+            filled = {place: place - 1 for place in counted}  # a loss that shifts, and is padded
             fitting.insert(0 if losses[0] and not losses[-1] and self._is_filled(losses) else len(fitting), filled)
         if row.reads_targets or not counted:
             return fitting[0]
@@ -80,9 +78,9 @@ class LossPerTarget:
         return next(filter(fits, fitting), fitting[0])
 
     def rolled(self) -> "LossPerTarget | None":
-        """The same losses, each as that of the next token: the function shifts ids by torch.roll, or appends an end
-        token or a number. The last is left out, as nothing shows which: it may change with the first token because it
-        is of that or because its prediction reads it. None where the losses are not one for each id that is read."""
+        """Return these losses, each as that of the next token, for a function that shifts ids by torch.roll, or appends
+        an end token or a number; None without a loss for each input id. The last is left out: it may change with the
+        first token because that is its target, or because its prediction reads it."""
         if not self.row.reads_targets or self._many != self.row.length:
             return None
         found = copy(self)
@@ -91,7 +89,7 @@ class LossPerTarget:
         return found
 
     def _is_filled(self, losses: Tensor) -> bool:
-        """Whether other tokens from a place on change the loss before it, and none that is earlier."""
+        """Whether changing tokens from a position on changes the loss before it, and no earlier one."""
         row, many = self.row, len(losses)
         both = ((losses[:-1] != 0) & (losses[1:] != 0)).nonzero()[:, 0]
         if not len(both):
@@ -109,13 +107,13 @@ class LossPerTarget:
             raise NotPerTarget(msg(ONLY_A_MEAN))
         if len(counted) < 2:  # the mean is the loss of that target
             return False
-        neighbors = list(pairwise(counted))  # what a decoder reads of its targets
+        neighbors = list(pairwise(counted))  # a decoder reads the previous target
         tried = set(spread(counted, MAX_ALONE))
         adds = []
         for pair in [(counted[0], counted[-1]), *(pair for pair in neighbors if tried & {*pair})]:
             kept = [self._kept(self.row.tensors, [*places]) for places in (pair[:1], pair[1:], pair)]
-            first, last, both = (0.0 if math.isnan(one) else one for one in kept)  # where the loss ignores an id
-            # no more, or the other targets are read although they do not count
+            first, last, both = (0.0 if math.isnan(one) else one for one in kept)  # NaN where the loss ignores an id
+            # exactly, else the other targets are read although they are ignored
             close = [
                 math.isclose(both, one, rel_tol=16 * torch.finfo(self.dtype).eps)
                 for one in (first + last, (first + last) / 2)
@@ -126,18 +124,18 @@ class LossPerTarget:
         return bool(adds) and all(adds)
 
     def _kept(self, row: Row, places: list[int]) -> float:
-        """The mean loss with all targets but these ignored."""
+        """Return the mean loss with all targets but these ignored."""
         targets = torch.full_like(row[self.row.which], IGNORED)
         targets[:, places] = row[self.row.which][:, places]
         try:
             losses = self.row.returned(row | {self.row.which: targets}).losses
-        except CannotCheck:  # of a loss that takes -100 for an id
+        except CannotCheck:  # raised by a loss that takes -100 for an id
             raise NotPerTarget(msg(ONLY_A_MEAN)) from None
         assert losses is not None
         return float(losses) * self._factor
 
     def of(self, row: Row) -> Tensor:
-        """The loss at each of `places`, float64."""
+        """Return the loss at each of `places`, float64."""
         if self.is_mean:
             return torch.tensor([self._kept(row, [place]) for place in self.places], dtype=torch.float64)
         losses = self.row.returned(row).losses
@@ -145,7 +143,8 @@ class LossPerTarget:
         return as_many(losses.double(), self._many)[[self._index[place] for place in self.places]].cpu()
 
     def at(self, place: int, ids: Tensor, cut: bool = False) -> Tensor:
-        """The loss with each of these ids [N] as the target there, or as the last of a row cut there: float64 [N]."""
+        """Return the loss, float64 [N], with each of these ids [N] as the target there; cut: in a row that ends
+        there."""
         row, which = (self.row.cut(place + 1) if cut else self.row).tensors, self.row.which
         if self.is_mean:
             rows = ({which: _with_id(row[which], place, one)} for one in ids.split(1))
@@ -165,7 +164,7 @@ class LossPerTarget:
         return torch.cat(found).cpu()
 
     def sum_of_cut(self, place: int, tried: Tensor) -> float | None:
-        """What the probabilities sum to in a row that ends at `place`; None if the function takes no such row."""
+        """Return what the probabilities sum to in a row that ends at `place`; None if that raises."""
         try:
             losses = self.at(place, tried, cut=True)
         except Exception:  # noqa: BLE001 - whatever it raises of a row that is shorter
@@ -174,7 +173,7 @@ class LossPerTarget:
 
 
 def spread(places: list[One], most: int) -> list[One]:
-    """Pick at most so many, with the first and the last."""
+    """Pick at most `most` of these, evenly, with the first and the last."""
     if len(places) <= most:
         return places
     return [places[round(part * (len(places) - 1) / (most - 1))] for part in range(most)]

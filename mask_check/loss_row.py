@@ -30,20 +30,20 @@ WRAPS = N_(
     "The last target is the row's first token: if torch.roll put it there, its prediction has read it. Set it to -100 "
     "then."
 )
-MIN_TIED = 3  # targets that are all found among other ids
+MIN_TIED = 3  # fewest targets that must all be found among other ids
 Row = dict[Any, Any]  # one row of a batch, by name or number
 
 
 @dataclass(frozen=True)
 class Returned:
-    """What a loss function returns for some rows: logits [B, T, V] and losses, None where there are none."""
+    """The result of a loss function for some rows: logits [B, T, V] and losses, None where there are none."""
 
     logits: Tensor | None
     losses: Tensor | None
 
     @property
     def logits_of_each(self) -> int:
-        """For how many positions there are logits."""
+        """The number of positions that have logits."""
         return 0 if self.logits is None else self.logits.shape[1]
 
     @property
@@ -60,8 +60,8 @@ class Returned:
 
 @dataclass(frozen=True)
 class LossRow:
-    """A loss function's row. fn: gets what `make` makes of a row. tensors: all of the batch, by name or number, those
-    of many rows cut to their first. which: the one that holds the targets [1, T]. count: of ids."""
+    """A loss function and a row. fn: gets what `make` makes of a row. tensors: all of the batch, by name or number, cut
+    to the first row. which: the one that holds the targets [1, T]. count: the number of ids."""
 
     fn: Callable[[Any], Any]
     make: Callable[[Row], Any]
@@ -70,10 +70,10 @@ class LossRow:
     count: int
 
     def __post_init__(self) -> None:
-        """Raises CannotCheck for a function that its signature shows to need other arguments than a batch."""
+        """Check the function. Raises CannotCheck if its signature requires other arguments than a batch."""
         try:
             inspect.signature(self.fn).bind(self.tensors)
-        except ValueError:  # it has none
+        except ValueError:  # it has no signature
             return
         except TypeError as error:
             wanted = "a function called with the batch alone, such as `lambda batch: model(**batch)`"  # not shown
@@ -95,22 +95,22 @@ class LossRow:
 
     @property
     def reads_targets(self) -> bool:
-        """Whether what is read is its own target: each id is predicted from those before it."""
+        """Whether the input ids are their own targets: each id is predicted from those before it."""
         return self.which in (*IDS, 0) or (len(self.tensors) == 1 and self.which not in TARGETS)
 
     def tied(self) -> dict[Any, int]:
-        """Which other ids hold the same tokens as the targets, and how many places later: 0 where the loss shifts
-        them, 1 where each target stands beside the token before it; -1, beside the one after it."""
+        """Return at which offset other ids hold the same tokens as the targets, by name: 0 if the loss shifts them, 1
+        if each target stands beside the token before it; -1, beside the one after it."""
         return {name: places[0] for name, places in self.places.items() if len(places) == 1}
 
     @property
     def places(self) -> dict[Any, list[int]]:
-        """How many places later each of the other ids holds the targets; several if its tokens repeat."""
+        """The offsets at which each of the other ids holds the targets; several if its tokens repeat."""
         return {name: _places(self.tensors[name][0], self.targets[0], self.counted) for name in self.other_ids}
 
     @property
     def wraps(self) -> bool:
-        """Whether targets that are the next tokens end with the first, as torch.roll leaves them."""
+        """Whether targets that are the next tokens end with the first token, as after torch.roll."""
         beside = (self.tensors[name][0, 0] for name, places in self.tied().items() if places == 1)
         return bool(self.counted[-1]) and any(bool(first == self.targets[0, -1]) for first in beside)
 
@@ -127,8 +127,8 @@ class LossRow:
         ]
 
     def returned(self, row: Row) -> Returned:
-        """Raises CannotCheck for what is not one loss, one tensor of logits or both, and what the function raises:
-        CannotCheck with other tokens than its own."""
+        """Return the function's result for a row. Raises CannotCheck unless that is one loss, one tensor of logits or
+        both; and what the function raises, as CannotCheck if the row has other tokens than its own."""
         try:
             with torch.no_grad(), no_autocast_cache():
                 found = self.fn(self.make(row))
@@ -148,7 +148,7 @@ class LossRow:
                 shapes = ", ".join(str(list(one.shape)) for one in parts)
                 raise NotPerTarget(msg("expected one loss, one tensor of logits or both, got {shapes}", shapes=shapes))
             if not losses and not all_logits:
-                all_logits = parts  # which are refused
+                all_logits = parts  # refused below
             pair = (next(iter(all_logits), None), next(iter(losses), None))
         for one in pair:
             if one is not None and not _floats(one):
@@ -166,15 +166,15 @@ class LossRow:
         return Returned(logits if logits is None or logits.ndim == 3 else logits[None], loss)
 
     def _are_logits(self, part: Tensor, rows: int) -> bool:
-        """[B, T, V] or [B, T-1, V], or flat of one row, where T-1 may be the counted ones alone. Beside them a hidden
-        state or weights of attention may stand."""
+        """Whether a tensor is logits [B, T, V], [B, T-1, V] or those of one row flat, not a hidden state or attention
+        weights. Flat, T-1 of them may be those of counted targets alone."""
         flat, whole = part.ndim == 2 and rows == 1, part.ndim == 3 and len(part) == rows
         lengths = (self.length, self.length - 1)[: 1 if flat and not self.counted.all() else 2]
         return (flat or whole) and part.shape[-2] in lengths and part.shape[-1] >= self.count
 
     def with_tokens(self, others: Tensor, begin: int, names: dict[Any, int], *, targets: bool) -> Row:
-        """The row with other tokens [1, T] from the target at a position on: in its targets if they are asked for, and
-        in the ids of these names, which hold them so many places later."""
+        """Return the row with other tokens [1, T] from position `begin` of the targets on: in the targets if asked for,
+        and in the named ids, which hold them at these offsets."""
         row = dict(self.tensors)
         if targets:
             later = torch.arange(self.length, device=self.targets.device) >= begin
@@ -186,7 +186,8 @@ class LossRow:
         return row
 
     def changed_by(self, places: slice, tried: Tensor) -> Tensor:
-        """bool, of each loss: whether it is another with other targets there, counted or not. tried: some ids."""
+        """Return bool for each loss: whether it changes with the targets at these places, counted or not. tried: some
+        ids."""
         found: list[Tensor] = []
         for one in [*self.targets[0, self.counted][:3].tolist(), *tried[-3:].tolist()]:
             targets = self.targets.clone()
@@ -197,7 +198,7 @@ class LossRow:
         return torch.stack([~torch.isclose(one, found[0], SAME, 0, equal_nan=True) for one in found]).any(0)
 
     def shifts(self, whole: Returned, tried: Tensor) -> bool:
-        """Whether a prediction is of the target one place later: the loss does not count the first one, but others."""
+        """Return whether a prediction is of the target one position later: the loss counts no first one, but others."""
         if 0 < whole.logits_of_each < self.length:
             return True
         if whole.logits is not None and whole.losses is not None:
@@ -215,9 +216,9 @@ class LossRow:
         return not bool(self.changed_by(slice(1), tried).any())
 
     def _goes_with_the_row_before(self, logits: Tensor, tried: Tensor) -> bool | None:
-        """Whether the loss, with each of some ids as one target, goes with their logits [R, V] in the row before it
-        rather than in its own: a mean over some targets is linear in them, a smoothed one too. None where no target
-        tells."""
+        """Return whether the loss, with some ids as one target in turn, correlates with their logits [R, V] in the row
+        before it rather than in its own: a mean over some targets is linear in them, with label smoothing too. None if
+        no target tells."""
         ids = tried[:: max(len(tried) // 8, 1)][:8].to(logits.device)
         places = self.counted.nonzero()[1:, 0].tolist()
         for place in places[:: -max(len(places) // 8, 1)]:
@@ -228,27 +229,28 @@ class LossRow:
             loss = torch.stack([one.double().sum() for one in found if one is not None])
             scores = -logits[[place, place - 1]][:, ids].double()
             correlated = torch.corrcoef(torch.cat([loss[None].to(scores), scores]))[0, 1:].clamp(min=0)
-            own, before = (1 - correlated.square()).clamp(min=0).sqrt().tolist()  # what is not explained
+            own, before = (1 - correlated.square()).clamp(min=0).sqrt().tolist()  # the part not explained
             if min(own, before) < 0.1 * max(own, before):  # NaN where the loss does not count this target
                 return bool(before < own)
         return None
 
     def off_cross_entropy(self, logits: Tensor, losses: Tensor, shift: int) -> float:
-        """How far losses are from those of logits [R, V] as predictions of the targets so many places later."""
+        """Return the relative error of losses as cross-entropy of logits [R, V] for the targets `shift` positions
+        later."""
         targets = self.targets[0].masked_fill(~self.with_loss(losses), IGNORED)[shift:].long()
         found = F.cross_entropy(logits[: len(targets)].float(), targets, ignore_index=IGNORED)
         mean = float(losses.float().sum()) / max(int(losses.count_nonzero()), 1)
         return abs(float(found) - mean) / max(abs(mean), 1e-6)
 
     def with_loss(self, losses: Tensor) -> Tensor:
-        """bool [T]: the targets that have a loss, of what was returned."""
+        """Return bool [T]: the targets that have a loss among those returned."""
         counted, many = self.counted.clone(), losses.numel()
         if many > 1 and many in (self.length, self.length - 1):
             counted[self.length - many :] &= losses.flatten().to(counted.device) != 0
         return counted
 
     def cut(self, length: int) -> "LossRow":
-        """The first `length` tokens of the row."""
+        """Return the first `length` tokens of the row."""
         short = {
             name: one[:, :length] if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] == self.length else one
             for name, one in self.tensors.items()
@@ -257,7 +259,7 @@ class LossRow:
 
 
 def targets_of(named: Row, asked: str | int | None) -> Any:
-    """Which of the batch's tensors holds the targets. Raises CannotCheck where none does, or several may."""
+    """Return the name or number of the tensor with the targets. Raises CannotCheck if none has them, or several may."""
     known = [asked] if asked is not None else _likely_targets(named)
     which = known[0] if len(known) == 1 and isinstance(named.get(known[0]), Tensor) else None
     if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
@@ -268,10 +270,10 @@ def targets_of(named: Row, asked: str | int | None) -> Any:
 
 
 def _likely_targets(named: Row) -> list[Any]:
-    """Names of tensors that may hold the targets; only a single name is certain."""
+    """Return the names of tensors that may hold the targets; only a single name is certain."""
     if usual := [name for name in TARGETS if named.get(name) is not None]:
         return usual
-    if 0 in named:  # a row: ids, or ids and what shows that it holds their targets
+    if 0 in named:  # a sequence: ids, or ids and what evidently holds their targets
         whole = [one for one in named if isinstance(named[one], Tensor) and _is_whole(named[one])]
         return whole[-1:] if len(whole) == 1 or (len(whole) == 2 and _are_targets(*map(named.get, whole))) else whole
     ids = [name for name, one in named.items() if isinstance(one, Tensor) and _are_ids(name, one)]
@@ -296,7 +298,7 @@ def _are_targets(ids: Any, ones: Any) -> bool:
 
 
 def _places(ids: Tensor, targets: Tensor, counted: Tensor) -> list[int]:
-    """The offsets, out of 0, 1 and -1, at which ids [T] hold all counted targets [T]."""
+    """Return the offsets, out of 0, 1 and -1, at which ids [T] hold all counted targets [T]."""
     found = []
     for places in (0, 1, -1):
         first, last = max(0, -places), min(len(targets), len(targets) - places)
@@ -307,11 +309,11 @@ def _places(ids: Tensor, targets: Tensor, counted: Tensor) -> list[int]:
 
 
 class NotPerTarget(CannotCheck):
-    """It is not known which target each loss belongs to."""
+    """Raised when it is not known which target each loss belongs to."""
 
 
 def as_many(losses: Tensor, many: int) -> Tensor:
-    """The losses as a row. Raises NotPerTarget where there are others with other targets."""
+    """Return the losses flat. Raises NotPerTarget if there are not `many` of them, as with other targets."""
     if losses.numel() != many:
         words = N_("the function returns {many} losses, and {got} with other targets: return one for each token.")
         raise NotPerTarget(msg(words, many=many, got=losses.numel()))

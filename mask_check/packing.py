@@ -1,4 +1,4 @@
-"""Documents packed into one row, by each of the module's own conventions, give the same outputs as alone."""
+"""Laws of packed documents: in one row, by each of the module's conventions, they give the same outputs as alone."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ from mask_check.subject import CheckedModule, TookTooLong, apart, class_in
 from mask_check.trial import CheckTrial, OperationObserver, first_above
 
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
-OF_SENTENCES = ("sequence_ids", "segment_ids")  # of BERT's two, which see each other, where they are embedded
+OF_SENTENCES = ("sequence_ids", "segment_ids")  # if embedded, of BERT's two sentences, which attend to each other
 LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
 GIVEN = re.compile(  # the position_ids that create_causal_mask gets, in a call or in the dict of its arguments
     r"(?:create_causal_mask\([^()]*(?:\([^()]*\)[^()]*)*?\bposition_ids=|mask_kwargs = \{[^{}]*\"position_ids\": )(\w+)"
@@ -27,10 +27,10 @@ SEEN = N_("{how}: output {output} of the second document changes when token {tok
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Two documents in one row give the same outputs as each alone, by each way of telling them apart that the module
+    """Two documents in one row give the same outputs as each alone, by each way of separating them that the module
     takes: positions that restart, a document number for each token, cumulative lengths, an explicit mask [1,1,T,T].
 
-    Tolerated: rounding. Limits: two documents; a module of your own takes restarting positions with --packing.
+    Tolerated: rounding. Limits: two documents; restarting positions of a module of your own are tested with --packing.
     """
     first = trial.length * 2 // 5
     if first < 1:
@@ -51,7 +51,7 @@ def judge(trial: CheckTrial) -> Finding:
 
 
 def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]]]:
-    """Each way to tell documents apart: its name, and arguments for a row whose first document is so long."""
+    """Return each way to separate documents: its name, and arguments for a row whose first document has this length."""
     subject, length = trial.subject, trial.length
     row = torch.arange(length, device=trial.ids.device)
     restarted = torch.where(row < first, row, row - first)[None]
@@ -90,22 +90,22 @@ def _embeds(trial: CheckTrial, name: str, numbers: Tensor) -> bool:
 
 
 Form = Callable[[Tensor, torch.dtype], Tensor]  # bool [T,T] to the explicit mask [1,1,T,T] that a module takes
-FORMS: tuple[Form, ...] = (  # 0 or the number type's least, to be added to the scores; bool
+FORMS: tuple[Form, ...] = (  # additive, 0 or the dtype's minimum; bool
     lambda mask, dtype: torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)[None, None],
     lambda allowed, _dtype: allowed[None, None],
 )
 
 
 def explicit_form(trial: CheckTrial) -> Form | None:
-    """The form in which the declared mask, given explicitly, changes nothing: added to the scores (0 or the number
-    type's least), or bool. None where neither does, where its layers' masks differ (one mask cannot say two) or
-    where positions cannot be told to it. A module that nothing says takes such masks is asked only if one moves it.
-    """
+    """Return the form in which the declared mask, passed explicitly, changes nothing: added to the scores (0 or the
+    dtype's minimum), or bool. None if neither does, if its layers' masks differ (one mask cannot stand for two) or if
+    it takes no position ids. A module that is not known to take such masks must also respond to one that packs
+    documents."""
     subject, layers = trial.subject, trial.declared.layers
     alike = all(torch.equal(layer, layers[0]) for layer in layers)
     if not (alike and subject.takes_mask and subject.takes_positions) or has_state(subject.config):
         return None
-    source = _source(subject)  # its mask functions hand a mask of four axes on as it is
+    source = _source(subject)  # its mask functions pass on a mask of four axes unchanged
     hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
     if subject.kind == "encoder-decoder" or (subject.is_transformers_model and not hands_on):
         return None
@@ -118,7 +118,7 @@ def explicit_form(trial: CheckTrial) -> Form | None:
 
 
 def _packed(trial: CheckTrial, first: int) -> Tensor:
-    """bool [T,T]: the first layer's mask in each of two documents; windows and chunks begin anew."""
+    """Return bool [T,T]: the first layer's mask in each of two documents; windows and chunks restart."""
     whole = trial.declared.layers[0].to(trial.ids.device)
     packed: Tensor = torch.block_diag(*(whole[:size, :size] for size in (first, trial.length - first)))
     return packed.bool()
@@ -146,18 +146,18 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
 
 
 def rows_of_positions(subject: CheckedModule) -> int:
-    """How many rows of position ids tell a decoder its documents apart, 0 for none: for transformers' own models, read
-    from the source, where the causal mask is made from them.
+    """Return how many rows of position ids separate a decoder's documents, 0 for none: for transformers' own models,
+    read from the source, if the causal mask is made from them.
 
-    In 4, [4,B,T], where a token has a time, a height and a width (Qwen2-VL): first stand the positions in the text,
-    and without them documents are not told apart.
+    4 rows, [4,B,T], where a token has a time, a height and a width (Qwen2-VL): the first are the positions in the text,
+    and without them documents are not separated.
     """
     if getattr(subject.config, "packs_by", None) == "position_ids":
         return 1
     text = ""
     with suppress(OSError, TypeError):  # no source, or no module of transformers'
         text = inspect.getsource(_source(subject))  # type: ignore[arg-type]
-    if subject.kind != "decoder":  # a mask that is not causal is made without them; a pair's documents need sources
+    if subject.kind != "decoder":  # another mask is made without them; an encoder-decoder's documents need sources
         return 0
     given = set(GIVEN.findall(text))
     if "position_ids" in given:
@@ -166,18 +166,18 @@ def rows_of_positions(subject: CheckedModule) -> int:
 
 
 def _source(subject: CheckedModule) -> ModuleType | None:
-    """The module of transformers' that its class, or the one it is derived from, stands in."""
+    """Return the Python module of transformers that defines its class, or the one it is derived from."""
     return inspect.getmodule(class_in("transformers.models.", subject.inner))
 
 
 def has_state(config: Any) -> bool:
-    """Whether some layers carry a state along instead of attending: positions do not tell them of documents."""
+    """Whether some layers carry a recurrent state instead of attending: positions do not separate their documents."""
     types = getattr(config, "layer_types", None) or []
     return any("attention" not in str(one) or "linear" in str(one) for one in types)
 
 
 def _moves(trial: CheckTrial, mask: Tensor) -> bool | None:
-    """Whether an explicit mask moves the row's outputs; None where the module refuses it."""
+    """Whether an explicit mask changes the row's outputs; None if the module refuses it."""
     try:
         found = trial.subject.outputs(trial.ids[None], attention_mask=mask)[0]
     except (TookTooLong, MemoryError):

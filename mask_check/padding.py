@@ -1,4 +1,4 @@
-"""A row in a padded batch gives the same outputs as alone, padded on either side, whatever its pads contain."""
+"""Laws of padding: a row in a padded batch gives the same outputs as alone, padded on either side with any ids."""
 
 from dataclasses import replace
 from typing import Any
@@ -63,13 +63,13 @@ def judge(trial: CheckTrial, side: str) -> Finding:
 def judge_content(trial: CheckTrial) -> Finding:
     """Other ids under the padding mask change no real token's output; the same ids without a mask would.
 
-    Tolerated: rounding; what is larger than between two runs only if it is a thousand times smaller in float64, or if
-    experts share out the tokens. Limits: one size of padding; on the right alone where positions cannot be given.
+    Tolerated: rounding; a change larger than between two runs only if it is a thousand times smaller in float64, or if
+    experts share the tokens. Limits: one size of padding; on the right only where positions cannot be given.
     """
     if why := _why_not(trial):
         return skipped(why)
     most, pair, words = 0.0, None, msg("changing the ids of the pads changes nothing.")
-    tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
+    tolerance = trial.noise.beside  # the same shapes twice, except where experts share the tokens, pads included
     untold = trial.subject.names_positions and not trial.subject.takes_positions  # it numbers otherwise
     for side in ["right"] if trial.subject.numbers_positions_by_padding or untold else ["right", "left"]:
         each = _moved(trial, side)
@@ -111,9 +111,9 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
 
 
 def judge_positions(trial: CheckTrial) -> Finding:
-    """Other position ids change the outputs: those of two tokens in the middle exchanged, and of all reversed.
+    """Other position ids change the outputs: those of two tokens in the middle exchanged, and all reversed.
 
-    Tolerated: rounding, which is no change: what is a thousand times smaller in float64. Limits: in models of
+    Tolerated: rounding counts as no change; in float64 it is a thousand times smaller. Limits: in models of
     transformers it is reported but is not a fault, because some have no positions in any layer; a table of positions
     may begin at 0.
     """
@@ -122,7 +122,7 @@ def judge_positions(trial: CheckTrial) -> Finding:
         return skipped(msg("its forward takes no argument named position_ids."))
     others = None if trial.mask is None else trial.mask.reaches & ~np.eye(trial.length, dtype=bool)
     if trial.found["reach"].verdict == CANNOT_TELL and (others is None or not others.any()):
-        return unknown(trial.found["reach"].words)  # output projections of 0, as some are initialized
+        return unknown(trial.found["reach"].words)  # some output projections are initialized to 0
     counted, middle = torch.arange(trial.length, device=trial.ids.device), trial.length // 2
     exchanged = counted.clone()
     exchanged[[middle - 1, middle]] = counted[[middle, middle - 1]]
@@ -134,7 +134,7 @@ def judge_positions(trial: CheckTrial) -> Finding:
         return max(float(apart(told(by, one), base).max()) for one in (exchanged, counted.flip(0)))
 
     def changes(by: CheckedModule) -> float:
-        """How far other position ids move the outputs; 0 if giving the same ones again moves them as much."""
+        """Return how much other position ids change the outputs; 0 if giving the same ones again does as much."""
         base = told(by, counted)
         most = moved(by, base)
         return most if most > float(apart(told(by, counted), base).max()) else 0.0
@@ -165,7 +165,7 @@ def judge_positions(trial: CheckTrial) -> Finding:
 
 
 def padded(trial: CheckTrial, side: str, fill: Tensor | None = None) -> tuple[Tensor, Tensor, slice]:
-    """A batch of the row's first part, padded, and of the whole row: ids, keep [2,T], and where the part stands."""
+    """Return a batch of the row's first part, padded, and of the whole row: ids, keep [2,T], and the part's slice."""
     length, part = trial.length, trial.part
     ids, keep = trial.ids.repeat(2, 1), torch.ones(2, length, dtype=torch.bool, device=trial.ids.device)
     real = slice(0, part) if side == "right" else slice(length - part, length)
@@ -175,7 +175,7 @@ def padded(trial: CheckTrial, side: str, fill: Tensor | None = None) -> tuple[Te
 
 
 def positions(subject: CheckedModule, keep: Tensor, side: str) -> dict[str, Any]:
-    """The position ids that go with a batch padded on the left, counted over its real tokens."""
+    """Return the position ids of a batch padded on the left, counted over its real tokens, as a keyword argument."""
     if side == "right" or not subject.takes_positions:
         return {}
     return {"position_ids": positions_of(keep)}
@@ -192,13 +192,13 @@ def _why_not(trial: CheckTrial) -> str:
 
 
 def _two_contents(trial: CheckTrial, side: str) -> list[Tensor]:
-    """The ids [2,T] of `padded`, and with others in the pads."""
+    """Return the ids [2,T] of `padded`, and the same with other ids as padding."""
     ids, _, _ = padded(trial, side)
     return [ids, padded(trial, side, trial.other(ids[0], trial.generator(2)))[0]]
 
 
 def _moved(trial: CheckTrial, side: str, *, masked: bool = True) -> Tensor:
-    """How far other ids in the pads move the row, at each position [T']. Unmasked they should: the positive control."""
+    """Return how much other padding ids change the row's outputs, [T']. Unmasked they should: the positive control."""
     _, keep, real = padded(trial, side)
     more = positions(trial.subject, keep, side) if masked else {}
     keep = keep if masked else torch.ones_like(keep)
@@ -206,8 +206,8 @@ def _moved(trial: CheckTrial, side: str, *, masked: bool = True) -> Tensor:
 
 
 def _reaches_as_alone(trial: CheckTrial) -> bool:
-    """Whether in a row that is padded on the left the same outputs move as in the row alone when a token is changed: a
-    mask that takes pads for tokens, or tokens for pads, has others."""
+    """Whether changing a token changes the same outputs in a row padded on the left as in the row alone: a mask that
+    takes pads for tokens, or tokens for pads, changes others."""
     if trial.mask is None:
         return False
     ids, keep, real = padded(trial, "left")
@@ -224,18 +224,18 @@ def _reaches_as_alone(trial: CheckTrial) -> bool:
 
 
 def _smaller_in_float64(trial: CheckTrial, side: str, amount: float) -> bool:
-    """Whether what the pads' ids move is rounding, as its size in float64 shows."""
+    """Whether the change caused by other padding ids is rounding, as its size in float64 shows."""
     precise = in_float64(trial)
     return precise is not None and float(_moved(precise, side).max()) * SMALLER < amount
 
 
 def _sizes_differ(trial: CheckTrial, side: str) -> bool:
-    """Whether what pads contain changes the sizes of what is multiplied, and so the order of sums."""
+    """Whether the content of the padding changes the shapes of matrix products, and so the order of sums."""
     _, mask, _ = padded(trial, side)
     sizes: list[list[Any]] = []
 
     def keep(name: str, given: list[Any], _found: Any) -> None:
-        if "mm" in name:  # of a product of groups, their sizes too
+        if "mm" in name:  # of a grouped product, the groups' sizes too
             factors = (one for one in given if isinstance(one, Tensor))
             sizes[-1] += [list(one.shape) if one.is_floating_point() else one.tolist() for one in factors]
 

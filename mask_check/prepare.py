@@ -1,4 +1,4 @@
-"""From a module to a trial of it: what it reads, what it declares, how much its rounding moves it."""
+"""The preparation of a trial: the row of ids, the declared masks, and the size of rounding."""
 
 import math
 import sys
@@ -23,14 +23,14 @@ TOO_LARGE = N_(
     "expected fewer than {asked:,} tokens: about {needed:,.1f} GB would be needed, and {free:,.1f} GB are free"
 )
 USUAL_LENGTH, MAX_LENGTH = 24, 64
-SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: another than the target's, so that the two cannot be confused
+SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: the one unlike the target's, so that they cannot be confused
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
-COMPANY = 3  # other rows in the batch that noise is measured in
-PROBE = 3  # tokens on which the number of ids is found out, where no row is given
-MEMORY_SHARE = 0.5  # of what is free, that a check may be estimated to need
-COPIES = 4  # of a layer's scores at once, of ROWS rows: scores, mask, weights and the product
+COMPANY = 3  # other rows in the batch in which noise is measured
+PROBE = 3  # tokens for finding the vocabulary size, if no row is given
+MEMORY_SHARE = 0.5  # most that a check may need by estimate, as a share of free memory
+COPIES = 4  # of a layer's scores in memory at once, for ROWS rows: scores, mask, weights and the product
 ROWS = 5
 
 
@@ -42,8 +42,8 @@ def prepare(
     length: int | None = None,
     seed: int = 0,
 ) -> CheckTrial:
-    """Prepare a trial. Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that
-    it does not have, more tokens than its positions or the memory allow, and kernels that do not exist."""
+    """Prepare a trial. Raises CannotCheck for a module whose outputs are not finite, or differ between two runs; for
+    ids that it does not have, more tokens than its positions or the memory allow, and kernels that do not exist."""
     check_names(subject, asked_for.kernels)
     recognize_encoder(subject)
     given = None if ids is None else row_of(ids)
@@ -58,7 +58,7 @@ def prepare(
     pool = torch.tensor(usable if len(usable) > 1 else range(vocabulary))
     generator = generator_of(seed)
     most = _most_tokens(subject, vocabulary)
-    if length is None:  # enough tokens to see past every window, where that is few; no more than its positions
+    if length is None:  # past every window, if that takes few tokens; at most its positions
         past = (farthest(layers_of(subject.config, subject.kind)) or 0) + 4
         wanted = past if USUAL_LENGTH < past <= MAX_LENGTH else USUAL_LENGTH
         length = min(wanted, most or MAX_LENGTH)
@@ -82,7 +82,7 @@ def prepare(
 
 
 def check_finite(outputs: Tensor) -> None:
-    """outputs [T,V]. Raises CannotCheck where some are NaN or infinite, but for the -inf that some models give to
+    """Check outputs [T,V]. Raises CannotCheck if they are NaN or infinite, except for the -inf that some models give to
     entries that are never predicted."""
     wrong = (outputs.isnan() | outputs.isposinf()).any(-1)
     if bool(wrong.any()):
@@ -91,7 +91,7 @@ def check_finite(outputs: Tensor) -> None:
 
 
 def recognize_encoder(subject: CheckedModule) -> None:
-    """Set the kind to "encoder" for an encoder: transformers' are known by class, unless configured as decoders."""
+    """Set the kind to "encoder" for an encoder: transformers' by class, unless they are configured as decoders."""
     if subject.kind != "decoder":
         return
     if not subject.is_transformers_model and getattr(subject.config, "is_causal", None) is False:
@@ -101,19 +101,20 @@ def recognize_encoder(subject: CheckedModule) -> None:
 
 
 def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
-    """Judge by its configuration and name; else by the masks that its file makes, or by what is trained on it."""
+    """Whether it is an encoder by its configuration and name; else by the masks that its file makes, or by its
+    tasks."""
     import transformers as hf
 
     kind = type(subject.inner)
     own = class_in("transformers.models.", subject.inner) or kind
-    config, name = subject.config, own.__name__  # of a class that is derived from a model too, but not from none
+    config, name = subject.config, own.__name__  # for a class derived from a model, the model's name
     if "Decoder" in name or any(getattr(config, says, False) for says in ("is_decoder", "causal")):
         return False
     if "Encoder" in name or type(config) in hf.MODEL_FOR_MASKED_LM_MAPPING:
         return True
     made = getattr(sys.modules.get(own.__module__), "__dict__", {})
     both_ways, causal = ("create_bidirectional_mask" in made, "create_causal_mask" in made)
-    if both_ways != causal and text_config(config) is config:  # or its text may be another file's
+    if both_ways != causal and text_config(config) is config:  # else its text part may be from another file
         return both_ways
     tasks = hf.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, hf.MODEL_FOR_QUESTION_ANSWERING_MAPPING
     return type(config) not in hf.MODEL_FOR_CAUSAL_LM_MAPPING and any(type(config) in task for task in tasks)
@@ -121,7 +122,7 @@ def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
 
 @contextmanager
 def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
-    """Turn what its forward raises on the row [T] into CannotCheck."""
+    """Turn what its forward raises on the row [T], within the context, into CannotCheck."""
     try:
         yield
     except (CannotCheck, MemoryError):
@@ -150,13 +151,13 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
 
 
 def check_seconds(seconds: Any) -> None:
-    """Raises CannotCheck for what is no time limit."""
+    """Check a time limit. Raises CannotCheck for anything else."""
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
 
 
 def _vocabulary(subject: CheckedModule, length: int) -> int:
-    """How many ids it reads: its configuration's number, or the size of the embedding that reads them."""
+    """Return the number of ids: from its configuration, or the size of the embedding that looks them up."""
     said = None if subject.table is not None else getattr(text_config(subject.config, decoder=True), "vocab_size", None)
     if isinstance(said, int) and said > 1:
         return said
@@ -184,9 +185,9 @@ def _vocabulary(subject: CheckedModule, length: int) -> int:
 
 
 def context_of(config: Any) -> tuple[int, str]:
-    """How many positions a configuration has, and the name that it has for them; 0 where it does not say."""
+    """Return how many positions a configuration declares, and the name of that field; 0 if it declares none."""
     text = text_config(config, decoder=True)
-    for names in (CONTEXTS, ("block_size",)):  # nanoGPT's name, which BigBird has for something else
+    for names in (CONTEXTS, ("block_size",)):  # nanoGPT's name, which BigBird uses for something else
         known = [(many, name) for name in names if isinstance(many := getattr(text, name, None), int) and many > 1]
         if known:
             return min(known)
@@ -194,15 +195,15 @@ def context_of(config: Any) -> tuple[int, str]:
 
 
 def _most_tokens(subject: CheckedModule, vocabulary: int) -> int:
-    """How many tokens it reads: what its configuration says. On a GPU, which no longer answers after an index out of
-    range, what fits into all its tables but that of its ids; on the CPU 0, unknown, where it does not say."""
+    """Return the most tokens that it takes, by its configuration. If it declares none: on a GPU, which no longer
+    responds after an index out of range, what fits into all its tables but that of its ids; on the CPU 0, unknown."""
     context = context_of(subject.config)[0]
     return context or (room_of(subject.inner, vocabulary) if subject.device.type != "cpu" else 0)
 
 
 def room_of(module: nn.Module, vocabulary: int | None = None) -> int:
-    """The fewest rows of what may be a table of positions or a mask of a module: of its embeddings but one of the
-    `vocabulary`, of tensors [..,T,D] that begin with 1, and of square ones that are not learned."""
+    """Return the fewest rows of what may be a table of positions or a mask in a module: its embeddings but one of
+    `vocabulary` ids, tensors [..,T,D] that begin with 1, and square ones that are not learned."""
     stored = [*module.parameters(), *module.buffers()]
     tables = [one.shape[-2] for one in stored if one.ndim > 2 and one.shape[0] == 1]
     fixed = [one.shape for one in stored if one.ndim == 2 and not one.requires_grad]
@@ -233,8 +234,8 @@ def check_length(subject: CheckedModule, asked: Any) -> None:
 
 
 def needed_bytes(config: Any, length: int) -> float:
-    """An estimate of the memory that a check of so many tokens takes, beside the module itself: scores of ROWS rows,
-    or of one in all layers for its gradients; their logits; what is measured of each pair."""
+    """Estimate the memory that a check of `length` tokens takes, besides the module itself: scores of ROWS rows, or of
+    one in all layers for its gradients; their logits; the measurements of each pair."""
     text = text_config(config, decoder=True)
     heads = next((one for one in (getattr(text, name, None) for name in HEADS) if isinstance(one, int)), 1)
     layers = len(layers_of(config))

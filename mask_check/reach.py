@@ -1,4 +1,4 @@
-"""Changing a token changes no output that the mask blocks from it, and does change those that it allows."""
+"""Laws of influence: changing a token changes no output that may not attend to it, and changes some that may."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -20,8 +20,8 @@ from model.errors import first_line
 
 SUBSTITUTES = 3
 FEWEST_SUBSTITUTES = 2
-OTHER_ROWS = 10  # more rows in which a pair must have no gradient, because modules may choose keys by what they read
-MORE = 4  # further substitutes for a token whose change moved no output
+OTHER_ROWS = 10  # more rows in which a pair must have no gradient, because modules may choose keys by content
+MORE = 4  # further substitutes for a token whose change changed no output
 LEAK = N_(
     "output {row} changes by {size} when token {column} is changed, which its mask blocks. Pairs that leak: {count:,}."
 )
@@ -47,7 +47,7 @@ BY_GRADIENT = N_("Blocked tokens change outputs by at most {size}; the gradients
 ROUNDED, NO_ROUNDING = N_("This is rounding."), N_("This is not rounding.")
 IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
-GRADIENT_SHARE = 0.5  # share of the rows that substitutes may take: a backward pass costs two forwards
+GRADIENT_SHARE = 0.5  # share of most_rows for gradients: a backward pass costs two forwards
 UNMOVED = N_(
     "no token changed another's output by more than rounding, not even where the mask allows it: nothing can be "
     "concluded."
@@ -55,7 +55,7 @@ UNMOVED = N_(
 
 
 def measure(trial: CheckTrial) -> MeasuredMask:
-    """How far changing each token moves each output: of all tokens, or as many as a large module allows."""
+    """Measure how much changing each token changes each output, for all tokens or as many as a large module allows."""
     places = trial.spread(trial.most_rows // FEWEST_SUBSTITUTES)
     substitutes = min(SUBSTITUTES, max(FEWEST_SUBSTITUTES, trial.most_rows // len(places)))
     moved = torch.full((trial.length, trial.length), torch.nan)
@@ -69,11 +69,11 @@ def measure(trial: CheckTrial) -> MeasuredMask:
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Each token in turn is replaced by several others: no output changes that the declared mask blocks from it, and
-    some output changes that it allows. A token without any effect proves nothing: then the check cannot tell.
+    """Each token in turn is replaced by several others: outputs that may not attend to it under the declared mask do
+    not change, and some output that may attend to it does. If a token has no effect at all, the check cannot tell.
 
     Tolerated: rounding. A change larger than between two runs, and no larger than by one additional rounding, is
-    tolerated if it is a thousand times smaller in float64; of a module that has no copy in float64, if the gradients
+    tolerated if it is a thousand times smaller in float64; for a module without a copy in float64, if the gradients
     obey. Limits: one row, of --length tokens; in a large module some of its tokens, as the verdict says.
     """
     mask = measure(trial)
@@ -107,7 +107,8 @@ def judge(trial: CheckTrial) -> Finding:
 
 
 def _rounding(trial: CheckTrial, mask: MeasuredMask) -> tuple[bool, str]:
-    """Whether rounding explains all that leaks, and a sentence on what was measured; "" where it cannot be rounding."""
+    """Return whether rounding explains all leaks, and a sentence on what was measured, "" where it cannot be
+    rounding."""
     leaks = mask.leaks
     size = float(mask.moved[leaks].max())
     if size > trial.noise.across:
@@ -135,7 +136,7 @@ def _rounding(trial: CheckTrial, mask: MeasuredMask) -> tuple[bool, str]:
 
 
 def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, generator: torch.Generator) -> None:
-    """Change every place's token `substitutes` times; keep in moved [T,T] the largest change of each output."""
+    """Change the token at each position `substitutes` times; store each output's largest change in moved [T,T]."""
     rows = trial.ids.repeat(len(places) * substitutes, 1)
     columns = torch.tensor(places).repeat_interleave(substitutes)
     own = torch.arange(len(rows))
@@ -149,13 +150,13 @@ def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, 
 
 
 def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
-    """The gradient of outputs with respect to the embedding of a token that the mask blocks is 0; at every
-    distance that the mask allows, some output's is not. Of a module that declares no mask, and reads no token at some
-    distance, the check cannot tell whether that is meant.
+    """The gradient of an output with respect to the embedding of a token that the mask blocks is 0; at every distance
+    that the mask allows, some output has a nonzero one. If a module declares no mask, and no output reads a token at
+    some distance, the check cannot tell whether that is intended.
 
-    Tolerated: the dtype's epsilon of the largest gradient, and more where it is a thousand times smaller in
-    float64. Limits: one row; fewer outputs of a large module; no gradient is taken for an
-    embedding that reads other ids than the row's.
+    Tolerated: the dtype's epsilon times the largest gradient, and more where it is a thousand times smaller in float64.
+    Limits: one row; fewer outputs of a large module; no gradient is taken with respect to an embedding that reads other
+    ids than the row's.
     """
     rows = trial.spread(int(trial.most_rows * GRADIENT_SHARE))
     try:
@@ -215,7 +216,7 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
 
 
 def reads_nearby(trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows: list[int], distance: int) -> str:
-    """A sentence on a module that reads no token from `distance` before an output on; "" for another."""
+    """Return a sentence on a module whose outputs read no token `distance` or more before them; "" for another."""
 
     def obeys(mask: LayerMask) -> bool:
         return not bool(gradients[open_cells & ~mask.allowed(trial.length)[rows]].any())
@@ -227,12 +228,12 @@ def reads_nearby(trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows:
 
 
 def advice(words: str, short: int, distance: int, **values: int) -> str:
-    """These words on what a module does not read, and how to declare it. short: the tokens of the short row."""
+    """Return a sentence on what a module does not read, and how to declare that. short: the length of the short row."""
     return msg_together([msg(words, distance=distance, **values), msg(MEANT, length=short)])
 
 
 def _in_float64(trial: CheckTrial, rows: list[int], declared: Tensor, amount: float, tolerance: float) -> float | None:
-    """The largest gradient of a blocked pair in float64, where it shows that this amount is rounding; else None."""
+    """Return the largest gradient of a blocked pair in float64 if it shows that `amount` is rounding; else None."""
     if amount * trial.noise.beside > tolerance * trial.noise.across:
         return None
     precise = in_float64(trial)
@@ -260,7 +261,7 @@ def _first_shut(silent: Tensor, open_cells: Tensor, rows: list[int], surely: Ten
 def _first_unread(
     silent: Tensor, open_cells: Tensor, rows: list[int], _surely: Tensor | None
 ) -> tuple[int, int] | None:
-    """The first key after its queries, of two of them at least, that none of them reads, as at the end of a prefix."""
+    """Return a pair whose key no query before it reads, of at least two that may, as at the end of a prefix."""
     for column in range(silent.shape[1]):
         before = [place for place, row in enumerate(rows) if row < column and bool(open_cells[place, column])]
         if len(before) > 1 and bool(silent[before, column].all()):
@@ -272,11 +273,11 @@ def shut_pair(
     trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None = None,
     find: Callable[[Tensor, Tensor, list[int], Tensor | None], tuple[int, int] | None] = _first_shut,
 ) -> tuple[int, int] | None:  # fmt: skip
-    """The first pair (i, j) at the nearest distance i − j where every pair declared open, two at least, has a gradient
-    of exactly 0, of this row of ids and of others: which keys are read may depend on ids. A whole diagonal that is shut
-    is a mask; a single cell may be a weight too small. A pair in which an effect was measured is not shut: its gradient
-    may pass by the embeddings. surely: cells that are shut even if they are alone. find: what to look for instead.
-    """
+    """Return the first pair (i, j) at the nearest distance i − j at which all pairs declared open, at least two, have a
+    gradient of exactly 0, for this row of ids and for others: which keys are read may depend on ids. A whole diagonal
+    of zeros is a mask; in a single cell the weight may be too small. A pair with a measured effect is not among them:
+    its gradient may bypass the embeddings. surely: cells that count even if they are alone. find: what to look for
+    instead."""
     seen = None if trial.mask is None else torch.from_numpy(trial.mask.reaches[rows])
     silent = gradients == 0 if seen is None else (gradients == 0) & ~seen
     for offset in range(18, 18 + OTHER_ROWS):
@@ -289,8 +290,8 @@ def shut_pair(
 
 
 def measure_gradients(trial: CheckTrial, rows: list[int]) -> Tensor | None:
-    """The largest gradient of a random mix of each row's logits by any embedding of each id, [len(rows), T]; None
-    without an embedding."""
+    """Return the largest gradient of a random mix of the logits at each of `rows` with respect to each id's embeddings,
+    [len(rows), T]; None without an embedding."""
     found = []
     for part in torch.tensor(rows).split(max(trial.rows_at_once // 2, 1)):
         ids = trial.ids.expand(len(part), -1)
@@ -307,22 +308,22 @@ def measure_gradients(trial: CheckTrial, rows: list[int]) -> Tensor | None:
 
 
 def gradients_by(leaves: list[Tensor], total: Tensor) -> list[Tensor]:
-    """The gradient of a number by each of these; 0 by one that it was not computed from."""
+    """Return the gradient of a number with respect to each leaf; 0 for a leaf that it does not depend on."""
     return list(torch.autograd.grad(total, tuple(leaves), allow_unused=True, materialize_grads=True))
 
 
 @contextmanager
 def watching_embeddings(subject: CheckedModule, ids: Tensor) -> Iterator[list[Tensor]]:
-    """Yield a list that is filled with each embedding's output for these ids, as leaves to differentiate by; a module
-    that reads its ids several times adds several."""
+    """Yield a list that is filled with each embedding's output for these ids, as leaves for gradients; a module that
+    looks its ids up several times adds several."""
     leaves: list[Tensor] = []
 
     def keep(_part: nn.Module, arguments: tuple[Any, ...], found: Tensor) -> Tensor | None:
         read = arguments[0] if arguments else None
         if not isinstance(read, Tensor) or read.shape != ids.shape or 2 * int((read == ids).sum()) <= ids.numel():
-            return None  # of positions, types or other ids; a module may put a token of its own in front
+            return None  # of positions, types or other ids; a module may prepend a token of its own
         if found.shape[:-1] != ids.shape:
-            return None  # what depends on positions alone, although it was given the ids
+            return None  # it depends on positions alone, although it was given the ids
         leaves.append(found.detach().requires_grad_())
         return leaves[-1]
 
@@ -331,10 +332,11 @@ def watching_embeddings(subject: CheckedModule, ids: Tensor) -> Iterator[list[Te
 
 
 def judge_images(trial: CheckTrial) -> Finding:
-    """Two blocks of image tokens, marked by token_type_ids: an image's tokens see each other both ways, no later ones.
+    """Two blocks of image tokens, marked by token_type_ids: an image's tokens attend to each other, and to no later
+    ones.
 
-    Measured as influence between tokens. Tolerated: rounding. Limits: modules whose configuration says image_blocks, of
-    transformers' those that make such masks from token types alone.
+    Measured as influence between tokens. Tolerated: rounding. Limits: modules whose configuration has image_blocks; of
+    transformers', those that make such masks from token types alone.
     """
     subject, name = trial.subject, next((one for one in IMAGES if trial.subject.takes(one)), "")
     if not name or not getattr(subject.config, "image_blocks", False) or trial.length < 12:

@@ -1,4 +1,4 @@
-"""Whether a small violation is rounding: in float64 rounding is far smaller, a leak is not."""
+"""Trials in float64, which tell rounding from a small violation: rounding is far smaller in float64, a leak is not."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +10,8 @@ from torch import Tensor
 from mask_check.subject import CheckedModule, TookTooLong, apart
 from mask_check.trial import CheckTrial, OperationObserver
 
-MAX_IN_FLOAT64, MAX_THOROUGH = 3e7, 5e8  # parameters of a module that is copied, by default and with --thorough
-SMALLER = 1000  # how many times smaller rounding is in float64 at the least; float64 is 2²⁹ times as fine as float32
+MAX_IN_FLOAT64, MAX_THOROUGH = 3e7, 5e8  # most parameters of a module to copy, by default and with --thorough
+SMALLER = 1000  # rounding is at least this many times smaller in float64, which is 2²⁹ times as fine as float32
 
 
 def fits_in_float64(trial: CheckTrial) -> bool:
@@ -20,8 +20,8 @@ def fits_in_float64(trial: CheckTrial) -> bool:
 
 
 def in_float64(trial: CheckTrial) -> CheckTrial | None:
-    """The same trial on a copy in float64. None if the module is too large, is in float64 already, does not run in it,
-    or gives other outputs in it."""
+    """Return the same trial on a copy in float64; None if the module is too large, is in float64 already, does not run
+    in it, or gives other outputs in it."""
     if trial.subject.dtype == torch.float64 or not fits_in_float64(trial):
         return None
     try:
@@ -35,7 +35,7 @@ def in_float64(trial: CheckTrial) -> CheckTrial | None:
 
 
 def outputs_and_coarsest(subject: CheckedModule, ids: Tensor) -> tuple[Tensor, torch.dtype]:
-    """Outputs [T,V] of ids [1,T], and the least precise number type of the tensors that were made for them."""
+    """Return outputs [T,V] of ids [1,T], and the least precise number type of the tensors computed for them."""
     types: set[torch.dtype] = set()
 
     def keep(_name: str, _given: Any, found: Any) -> None:
@@ -47,7 +47,7 @@ def outputs_and_coarsest(subject: CheckedModule, ids: Tensor) -> tuple[Tensor, t
 
 
 def tensors(found: Any) -> Iterator[Tensor]:
-    """All floating-point tensors in what a forward returned."""
+    """Yield all floating-point tensors in what a forward returned."""
     if isinstance(found, Tensor):
         if found.is_floating_point():
             yield found

@@ -1,6 +1,6 @@
-"""A small sound decoder and encoder-decoder, called as transformers' are: what the samples are made from.
+"""A small correct decoder and encoder-decoder, called as transformers' are: the samples are made from them.
 
-Everything that a mask can go wrong in is a method of its own, so that a sample replaces one and no more.
+Every step in which a mask can go wrong is a method of its own, so that a sample overrides only that one.
 Sizes: B rows, Q new tokens, K all tokens, H heads, D head width, W width, V vocabulary.
 """
 
@@ -19,14 +19,14 @@ from mask_check.declared import LayerMask, layers_of
 from model.attention import AttentionStages, attention_stages
 from model.blocks import Block, CrossBlock
 
-Stages = Callable[..., AttentionStages]  # called as model.attention.attention_stages is
+Stages = Callable[..., AttentionStages]  # has the signature of model.attention.attention_stages
 
 
 @dataclass(kw_only=True)
 class SmallConfig:
     """Sizes and masks, by transformers' names.
 
-    packs_by: how documents are packed, "position_ids" (those that restart) or "attention_mask" ([B,1,T,T]).
+    packs_by: how documents are packed: "position_ids" (those that restart) or "attention_mask" ([B,1,T,T]).
     """
 
     vocab_size: int = 53
@@ -49,20 +49,20 @@ class SmallConfig:
 
 @dataclass
 class SmallCache:
-    """Keys and values [B,H,K,D] of each layer, and how many tokens were read in all."""
+    """A cache: keys and values [B,H,K,D] of each layer, and the number of all tokens read."""
 
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     length: int = 0
 
     def crop(self, length: int) -> None:
-        """Forget what was read after the first `length` tokens. Raises ValueError where a window has dropped some."""
+        """Keep only the first `length` tokens. Raises ValueError if a window has dropped some of them."""
         if any(k.shape[-2] < self.length for k, _ in self.layers):
             raise ValueError(msg("expected a cache of all keys"))
         self.layers = [(k[..., :length, :], v[..., :length, :]) for k, v in self.layers]
         self.length = length
 
     def reorder_cache(self, rows: Tensor) -> None:
-        """Take these rows of the batch in place of its own."""
+        """Replace the rows of the batch by these of them."""
         self.layers = [(k[rows], v[rows]) for k, v in self.layers]
 
 
@@ -76,7 +76,7 @@ class SmallBlock(Block):
 
 @dataclass
 class SmallOutput:
-    """logits [B,Q,V]; the cache where one was asked for; an encoder-decoder's states of its source [B,S,W]."""
+    """logits [B,Q,V]; the cache if one was requested; an encoder-decoder's states of its source [B,S,W]."""
 
     logits: Tensor
     past_key_values: SmallCache | None = None
@@ -85,11 +85,11 @@ class SmallOutput:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """What a mask may depend on. queries [B,Q], keys [B,K]: positions in their own text. keep bool [B,K].
+    """The inputs of a mask. queries [B,Q], keys [B,K]: positions in their own text. keep bool [B,K].
 
-    documents [B,K]: which of a packed row's documents; None where there is one. step: whether earlier keys are cached.
-    explicit bool [B,1,Q,K]: a mask that was given whole, and stands for all of these. images [B,K]: the number of the
-    image that a token is part of, 0 for text; an image's tokens see each other both ways.
+    documents [B,K]: which of a packed row's documents; None if there is one. step: whether earlier keys are cached.
+    explicit bool [B,1,Q,K]: a complete mask, which overrides all of these. images [B,K]: the number of the image that a
+    token is part of, 0 for text; tokens of an image attend to each other both ways.
     """
 
     queries: Tensor
@@ -103,7 +103,7 @@ class Places:
 
 @contextmanager
 def drawn(module: nn.Module, seed: int) -> Iterator[None]:
-    """Make modules created inside have random weights, the same each time."""
+    """Initialize the matrices of a module, created within the context, with reproducible random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -113,14 +113,15 @@ def drawn(module: nn.Module, seed: int) -> Iterator[None]:
 
 
 class SmallDecoder(nn.Module):
-    """Learned positions, three kernels, a cache that drops what a window hides, packed documents by their positions."""
+    """A decoder with learned positions, three kernels, a cache that drops what a window blocks, and packed
+    documents."""
 
     attention_kernels: tuple[str, ...] = ("eager", "sdpa", "flex_attention")
     defaults = SmallConfig()  # each instance gets a copy
     cache = SmallCache
 
     def __init__(self, config: SmallConfig | None = None, *, stages: Stages = attention_stages, seed: int = 3) -> None:
-        """stages: what the eager kernel computes attention with."""
+        """stages: the function that computes attention in the eager kernel."""
         super().__init__()
         self.config = config or replace(self.defaults)
         self.stages = stages
@@ -159,10 +160,10 @@ class SmallDecoder(nn.Module):
         token_type_ids: Tensor | None = None,
         logits_to_keep: int = 0,
     ) -> SmallOutput:
-        """input_ids [B,Q]; position_ids [B,Q]; attention_mask [B,K], 1 = a real token, cached ones included.
+        """Return logits. input_ids, position_ids [B,Q]; attention_mask [B,K], 1 = a real token, cached ones included.
 
-        Or all of the mask, [B,1,Q,K]: bool, True = may attend, or what is added to the scores. token_type_ids [B,Q]: 1
-        for tokens of an image. logits_to_keep: of the last so many tokens alone.
+        Or a complete mask [B,1,Q,K]: bool, True = may attend, or what is added to the scores. token_type_ids [B,Q]: 1
+        for tokens of an image. logits_to_keep: the number of last tokens that get logits, 0 for all.
         """
         rows, many = input_ids.shape
         past = 0 if past_key_values is None else past_key_values.length
@@ -201,41 +202,41 @@ class SmallDecoder(nn.Module):
         return SmallOutput(logits, made if use_cache else None)
 
     def last(self, x: Tensor, count: int) -> Tensor:
-        """[B,Q,W] -> [B,count,W]."""
+        """Select the last tokens: [B,Q,W] -> [B,count,W]."""
         return x[:, -count:]
 
     def images_of(self, token_type_ids: Tensor) -> Tensor:
-        """[B,Q]: the images are numbered from 1, each a run of tokens."""
+        """Number the images, each a run of tokens, from 1: [B,Q]."""
         image = token_type_ids == 1
         begins = image & ~F.pad(image, (1, 0))[:, :-1]
         return begins.cumsum(-1) * image
 
     def embed(self, ids: Tensor) -> Tensor:
-        """[B,Q] -> [B,Q,W]."""
+        """Look up the embeddings: [B,Q] -> [B,Q,W]."""
         states: Tensor = self.embedding(ids)
         return states
 
     def explicit(self, mask: Tensor) -> Tensor | None:
-        """[B,1,Q,K], bool or added to the scores -> bool, True = may attend."""
+        """Convert an explicit mask [B,1,Q,K], bool or added to the scores, to bool, True = may attend."""
         return mask if mask.dtype == torch.bool else mask == 0
 
     def positions_of(self, keep: Tensor) -> Tensor:
-        """[B,K]: counted over real tokens, -1 before the first."""
+        """Count positions [B,K] over real tokens, -1 before the first."""
         return keep.long().cumsum(-1) - 1
 
     def documents_of(self, position_ids: Tensor) -> Tensor | None:
-        """[B,Q]: a document begins where positions do not go on by one."""
+        """Number the documents, [B,Q]: one begins where positions do not increase by 1. None if there is one."""
         begins = torch.diff(position_ids, dim=-1, prepend=position_ids[:, :1] - 1) != 1
         return begins.cumsum(-1) if bool(begins.any()) else None
 
     def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """The keys and values that a later token may attend to: all, or the last w − 1 under a window."""
+        """Return the keys and values that later tokens may attend to: all, or the last w − 1 under a window."""
         window = self.masks[layer].window
         kept = k.shape[-2] if window is None else min(window - 1, k.shape[-2])
         return k[..., k.shape[-2] - kept :, :], v[..., v.shape[-2] - kept :, :]
 
     def allowed(self, layer: int, places: Places) -> Tensor:
-        """bool [B,1,Q,K], True = may attend."""
+        """Return a layer's mask, bool [B,1,Q,K], True = may attend."""
         if places.explicit is not None:
             return places.explicit
         allowed = self.order(self.masks[layer], places)[:, None] & self.keep_of(places)[:, None, None, :]
@@ -247,15 +248,15 @@ class SmallDecoder(nn.Module):
         return allowed
 
     def keep_of(self, places: Places) -> Tensor:
-        """bool [B,K]: the real tokens."""
+        """Return the real tokens, bool [B,K]."""
         return places.keep
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
-        """bool [B,Q,K]: the layer's own mask."""
+        """Return the layer's own mask, without padding: bool [B,Q,K]."""
         return mask.between(places.queries[:, :, None], places.keys[:, None, :])
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-        """[B,H,Q,D], by the chosen kernel. A query with no key gives 0 in each."""
+        """Compute attention [B,H,Q,D] by the chosen kernel; in each, a query without an allowed key gives 0."""
         kernel = self.config._attn_implementation
         if kernel == "sdpa":
             return F.scaled_dot_product_attention(q, k, v, attn_mask=self.for_kernel(allowed))
@@ -264,11 +265,11 @@ class SmallDecoder(nn.Module):
         return self.stages(q, k, v, allowed).output.to(q.dtype)
 
     def for_kernel(self, mask: Any) -> Any:
-        """The mask as given to sdpa or FlexAttention."""
+        """Return the mask as it is passed to sdpa or FlexAttention."""
         return mask
 
     def flex(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-        """FlexAttention, not compiled."""
+        """Compute attention by FlexAttention, not compiled."""
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # slow to import
 
         block_mask = create_block_mask(
@@ -280,7 +281,7 @@ class SmallDecoder(nn.Module):
 
 
 class SmallPair(SmallDecoder):
-    """An encoder-decoder: the encoder's layers see both ways, the decoder's also look at the source."""
+    """An encoder-decoder: a bidirectional encoder, and a decoder with cross-attention to the source."""
 
     attention_kernels = ("eager",)
     defaults = SmallConfig(is_encoder_decoder=True)
@@ -301,7 +302,7 @@ class SmallPair(SmallDecoder):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
     ) -> SmallOutput:
-        """input_ids [B,S] is the source, decoder_input_ids [B,T] what is written."""
+        """Return logits. input_ids [B,S]: the source; decoder_input_ids [B,T]: the target."""
         ids = input_ids if decoder_input_ids is None else decoder_input_ids
         source_keep = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
         keep = torch.ones_like(ids).bool() if decoder_attention_mask is None else decoder_attention_mask.bool()
@@ -316,9 +317,9 @@ class SmallPair(SmallDecoder):
         return SmallOutput(self.unembedding(self.norm(x)), encoder_last_hidden_state=source)
 
     def source_reach(self, source_keep: Tensor) -> Tensor:
-        """bool, broadcast to [B,1,S,S]: which source tokens the source's own tokens may attend to."""
+        """Return which source tokens the source's own tokens may attend to: bool, broadcast to [B,1,S,S]."""
         return source_keep[:, None, None, :]
 
     def source_allowed(self, source_keep: Tensor, queries: int) -> Tensor:
-        """bool, broadcast to [B,1,Q,S]: which source tokens the target's may attend to."""
+        """Return which source tokens the target's may attend to: bool, broadcast to [B,1,Q,S]."""
         return source_keep[:, None, None, :]

@@ -1,7 +1,7 @@
-"""Modules that break one law each, the way that reports of published software say it was broken.
+"""Sample modules that break one law each, in ways that were reported of published software.
 
-Each is a small sound module in which one step gives something else: `step(module, result, *arguments)` in place of the
-result of the sound method of that name.
+Each is a small correct module in which one method returns something else: `step(module, result, *arguments)` in place
+of the result of the correct method of that name.
 """
 
 import inspect
@@ -31,10 +31,10 @@ ABOUT: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".to
 
 @dataclass(frozen=True)
 class SampleModule:
-    """A module to try. law: the key of the law that names what is wrong with it, "" for a sound one.
+    """A sample module. law: the key of the law that identifies what is wrong with it, "" for a correct one.
 
-    said: what it is, and what is wrong with it. reported: where it was, in published software. Samples of one title
-    are variants of each other. Sentences are to be said where they are shown; `name` is said.
+    said: what it is, and what is wrong with it. reported: where that was seen in published software. Samples with the
+    same title are variants of each other. Texts are translated where they are shown; `name` is a Message.
     """
 
     key: str
@@ -47,13 +47,13 @@ class SampleModule:
 
     @property
     def name(self) -> str:
-        """The title, with the variant where there are several."""
+        """The title, with the variant if there are several."""
         title = msg(self.title)
         return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 
 
 def sample(key: str, make: Callable[[], nn.Module], about: dict[str, str] | None = None) -> SampleModule:
-    """The sample module of this key. about: its texts, by default those in samples.toml."""
+    """Return the sample module of this key. about: its texts, by default those in samples.toml."""
     return SampleModule(key, make=make, **(about or ABOUT[key]))
 
 
@@ -65,8 +65,8 @@ def faulty(
     takes: tuple[str, ...] = (),
     **changes: Any,
 ) -> SampleModule:
-    """A sample of `base` with these steps, or attributes, changed. takes: the arguments of its forward, for one that
-    does not take all. key, about: as sample's."""
+    """Return a sample of `base` with these steps, or attributes, changed. takes: the arguments of its forward, if it
+    does not take all. key, about: as for sample."""
 
     def forward(self: Any, *given: Any, **named: Any) -> Any:
         return base.forward(self, *given, **named)
@@ -92,12 +92,12 @@ def faulty(
 
 
 def everything(mask: Tensor) -> Tensor:
-    """A mask as large, open in every cell."""
+    """Return a mask of the same shape, open in every cell."""
     return torch.ones_like(mask, dtype=torch.bool)
 
 
 def window_wider(more: int) -> Callable[..., Tensor]:
-    """A step of `order`: windows of so many more tokens."""
+    """Return a step for `order`: windows that are `more` tokens wider."""
 
     def step(module: SmallDecoder, order: Tensor, mask: LayerMask, places: Places) -> Tensor:
         if mask.window is None:
@@ -108,32 +108,32 @@ def window_wider(more: int) -> Callable[..., Tensor]:
 
 
 def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, places: Places) -> Tensor:
-    """A step of `order`: in rows of more than 64 tokens, those of a block of 64 see each other."""
+    """Let tokens in a block of 64 attend to each other in rows of more than 64 tokens: a step for `order`."""
     block = places.queries[:, :, None] // 64 == places.keys[:, None, :] // 64
     return order | block if places.keys.shape[1] > 64 else order
 
 
 def counted_over_pads(module: SmallDecoder, counted: Tensor, keep: Tensor) -> Tensor:
-    """A step of `positions_of`: pads are counted too."""
+    """Count pads as positions too: a step for `positions_of`."""
     return torch.arange(keep.shape[1], device=keep.device).expand_as(keep)
 
 
 def interleaved(module: SmallDecoder, allowed: Tensor, *_: Any) -> Tensor:
-    """A step of `allowed`: the masks of the rows, repeated for the heads in the wrong order."""
+    """Repeat the masks of the rows for the heads in the wrong order: a step for `allowed`."""
     rows, _one, queries, keys = allowed.shape
     heads = module.config.num_attention_heads
     return allowed[:, 0].repeat(heads, 1, 1).view(rows, heads, queries, keys)
 
 
 def mask_as_documents(module: SmallDecoder, allowed: Tensor, _mask: Tensor) -> Tensor:
-    """A step of `explicit`: numbers of documents, and the causal mask within each."""
+    """Reduce an explicit mask to numbers of documents, and the causal mask within each: a step for `explicit`."""
     begins = ~F.pad(allowed.diagonal(-1, -2, -1), (1, 0), value=True)
     number = begins.cumsum(-1)
     return (number[..., :, None] == number[..., None, :]).tril()
 
 
 class HidesItsLeak(SmallDecoder):
-    """Reads one number of every later embedding, which is the same for all tokens."""
+    """A decoder that reads one number of every later embedding, which is the same for all tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class HidesItsLeak(SmallDecoder):
 
 
 class ReusesBlockedScores(SmallDecoder):
-    """A causal layer writes -inf into its scores in place, and a layer that should see everything reuses them."""
+    """A module whose causal layer writes -inf into its scores in place, while a bidirectional layer reuses them."""
 
     attention_kernels = ("eager",)
 
@@ -170,7 +170,7 @@ class ReusesBlockedScores(SmallDecoder):
 
 
 class IgnoresPositions(SmallDecoder):
-    """Counts positions itself, and ignores position_ids."""
+    """A decoder that counts positions itself and ignores position_ids."""
 
     def forward(self, input_ids: Tensor, position_ids: Tensor | None = None, **more: Any) -> SmallOutput:  # type: ignore[override]
         return super().forward(input_ids, **more)
@@ -185,7 +185,7 @@ class KeepsRejected(SmallCache):
 
 
 class PicksKeys(SmallDecoder):
-    """Each query reads the keys with the highest scores alone, as many as index_topk says."""
+    """A decoder whose queries attend only to the keys with the highest scores, as many as index_topk says."""
 
     attention_kernels = ("eager",)
     defaults = SmallConfig(index_topk=6)
@@ -196,7 +196,7 @@ class PicksKeys(SmallDecoder):
         return super().attend(layer, q, k, v, allowed & picked)
 
     def picked(self, scores: Tensor, top: int) -> Tensor:
-        """[B,1,Q,K]: whether a score is among the highest of its row."""
+        """Return whether a score is among the `top` highest of its row, [B,1,Q,K]."""
         return scores >= scores.topk(top, -1).values[..., -1:]
 
 
@@ -302,7 +302,7 @@ PUBLISHED = [
         order=lambda module, order, *_: order.tril() if len(order) == 1 else order,
     ),
 ]
-BUGS_BY_LAW = {  # the Bug clinic's bugs that lie in an attention, by the law of a whole module that names the mistake
+BUGS_BY_LAW = {  # the Bug clinic's bugs in an attention function, by the law that identifies them in a whole module
     "reach": ("query-axis", "after-softmax", "inverted", "transposed", "first-layer", "or"),
     "gradients": ("in-place",),
     "padding-left": ("half-added",),
@@ -318,7 +318,7 @@ SECOND_USE = "in-place"  # the mistake shows when the scores are used again
 
 
 class Bugged(SmallDecoder):
-    """One of the Bug clinic's attentions as the eager kernel, from the bug's first layer on; sdpa is right."""
+    """A decoder whose eager kernel is a Bug clinic's attention, from the bug's first layer on; sdpa is correct."""
 
     attention_kernels = ("eager", "sdpa")
 
@@ -334,8 +334,8 @@ class Bugged(SmallDecoder):
 
 
 class UnmaskedTwin(nn.Module):
-    """The twin without a causal mask, read with input_ids and an attention_mask, and declared causal: a language model
-    is meant to be."""
+    """The twin trained without a causal mask, called with input_ids and an attention_mask, and declared causal, as a
+    language model should be."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -346,7 +346,7 @@ class UnmaskedTwin(nn.Module):
         )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SmallOutput:
-        """[B,T] -> logits [B,T,V]."""
+        """Return logits: [B,T] -> [B,T,V]."""
         keep = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
         states, _ = self.network(input_ids, positions_of(keep), keep[:, None, None, :])
         return SmallOutput(self.network.logits(states))

@@ -1,4 +1,4 @@
-"""The encoder of an encoder-decoder, measured on its own, and the cross-attention to it."""
+"""Laws of an encoder-decoder's encoder, measured on its own, and of the cross-attention to it."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ class EncoderOnly(nn.Module):
     """The encoder alone of an encoder-decoder: source ids [B,S] -> states [B,S,D]."""
 
     def __init__(self, pair: CheckedModule, ids: Tensor) -> None:
-        """ids [T]: what the decoder reads meanwhile."""
+        """ids [T]: the decoder's input, which does not matter."""
         super().__init__()
         self.module, self.config = pair.module, text_config(pair.config, encoder=True)
         self._pair, self._ids = pair, ids
@@ -32,9 +32,9 @@ class EncoderOnly(nn.Module):
 
 
 def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | None = None) -> tuple[Any, Tensor | None]:
-    """What the module returns of ids [B,T] and a source [B,S], T not S, and its encoder's states [B,S,D]: those among
-    its outputs, or what a part is given beside states of the target, or the last that were made before: before any of
-    the target were, where no part is given two kinds. None where there are none."""
+    """Return the module's result for ids [B,T] and a source [B,S], T not S, and the encoder's states [B,S,D]: those in
+    the result; else those that a part is given together with states of the target; else the last that were computed
+    before such a part or, without one, before any states of the target. None if none are found."""
     states: list[Tensor] = []
     read: list[Tensor] = []
     begins: list[int] = []
@@ -58,16 +58,16 @@ def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | Non
 
 
 def _states(some: list[Any]) -> list[Tensor]:
-    """Which of these are states [B,T,D]."""
+    """Return those of these values that are states [B,T,D]."""
     tensors = [one for one in some if isinstance(one, Tensor) and not one.is_nested]  # a nested one has no shape
     return [one for one in tensors if one.ndim == 3 and one.is_floating_point()]
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """In the encoder of an encoder-decoder every source token influences every state that its windows allow, by other
-    tokens and by gradients; pads after the source change no state of a real token.
+    """In an encoder-decoder's encoder every source token influences every state that its windows allow, as measured by
+    other tokens and by gradients; padding after the source changes no state of a real token.
 
-    Tolerated: rounding; of gradients the dtype's epsilon of the largest. Limits: a source of 7 or 8 tokens.
+    Tolerated: rounding; for gradients the dtype's epsilon times the largest. Limits: a source of 7 or 8 tokens.
     """
     pair, source = trial.subject, trial.subject.source
     if pair.kind != "encoder-decoder" or source is None:
@@ -91,8 +91,8 @@ def judge(trial: CheckTrial) -> Finding:
 
 
 def judge_cross(trial: CheckTrial) -> Finding:
-    """A source padded on the right gives the same outputs as the source alone, whatever ids its pads have; another
-    source gives others.
+    """A source padded on the right gives the same outputs as the source alone, whatever the padding contains; another
+    source gives other outputs.
 
     Tolerated: rounding. Limits: one source of 7 or 8 tokens.
     """
@@ -127,24 +127,24 @@ def judge_cross(trial: CheckTrial) -> Finding:
 
 def judge_cross_reach(trial: CheckTrial) -> Finding:
     """Every output has a gradient with respect to the encoder's state at every source token, even for a shorter target:
-    cross-attention is not causal, and not cut short.
+    cross-attention is neither causal nor cut short.
 
-    Tolerated: nothing; a gradient is exactly 0 or not. Limits: the states must be among the outputs, or be made by a
-    part of the module before its decoder begins; as many outputs are tried as there are source tokens.
+    Tolerated: nothing; a gradient is exactly 0 or not. Limits: the states must be among the outputs, or be computed by
+    a part of the module before its decoder begins; as many outputs are tried as there are source tokens.
     """
     subject, source = trial.subject, trial.subject.source
     if subject.kind != "encoder-decoder" or source is None:
         return skipped(msg("it has no cross-attention."))
     for many in (trial.length, max(len(source) // 2, 1)):
         ids = trial.ids[None, :many]
-        floating = [one for one in subject.inner.parameters() if one.is_floating_point()]  # frozen in a checkpoint
+        floating = [one for one in subject.inner.parameters() if one.is_floating_point()]  # perhaps frozen
         with setting((one, "requires_grad", True) for one in floating), torch.enable_grad():
             called, states = encoded(subject, ids, source[None])
             if states is None or not states.requires_grad or states.shape[1] != len(source):
                 return skipped(msg("its encoder's states were not found."))
             logits = subject.read(called, ids)[0]
             sign = torch.randint(0, 2, logits.shape[1:], generator=trial.generator(7)).to(logits) * 2 - 1
-            picked = [(row * sign)[row.isfinite()].sum() for row in logits[: len(source)]]  # a plain sum is a norm's 0
+            picked = [(row * sign)[row.isfinite()].sum() for row in logits[: len(source)]]  # a norm's plain sum is 0
             found = [torch.autograd.grad(one, states, retain_graph=True, allow_unused=True)[0] for one in picked]
         if any(one is None for one in found):
             return unknown(msg("no gradient of an output reaches the encoder's states."))

@@ -1,4 +1,4 @@
-"""The module under test, called in one way whatever its forward is called with.
+"""A wrapper that calls the module under test uniformly, whatever arguments its forward takes.
 
 Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its vocabulary).
 """
@@ -18,11 +18,11 @@ from mask_check.findings import CannotCheck
 from model.blocks import FIRST_POSITIONS, numbers_positions_by_padding
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
-TARGETS = "targets"  # nanoGPT's name for the ids that follow
+TARGETS = "targets"  # nanoGPT's name for the ids of the next tokens
 EMBEDS = "inputs_embeds"
 NEEDS = ("pixel_values", "input_features", "input_values", "images", "audio_values")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "in_features", "embed_dim", "normalized_shape")
-KERNELS = ("sdpa", "flash_attn", "flex_attn", "attention_backend")  # those that a transformers class may support
+KERNELS = ("sdpa", "flash_attn", "flex_attn", "attention_backend")  # in _supports_… of a transformers class
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 IDS_OF_TABLE = 97
 NO_IDS = N_("expected a forward that takes token ids, such as forward(input_ids), got one without")
@@ -35,16 +35,16 @@ NOT_OF_ALL = N_("expected logits of every position, [{rows}, {length}, V], from 
 
 
 class TookTooLong(CannotCheck):
-    """The time that the caller allows is used up."""
+    """Raised when the caller's time limit is exceeded."""
 
 
 class CheckedModule:
-    """A module that reads ids [B,T] and gives outputs [B,T,V].
+    """A module that maps ids [B,T] to outputs [B,T,V].
 
-    kind: "decoder", "encoder" or "encoder-decoder"; for the last, ids are the decoder's and `source` [S] is read by
-    its encoder. forwards counts the calls; before_forward is called before each, and may raise to end them.
+    kind: "decoder", "encoder" or "encoder-decoder"; for the last, ids are the decoder's input and `source` [S] the
+    encoder's. forwards: the number of calls; before_forward is called before each, and may raise to stop the check.
     one_row: whether `outputs` runs each row of a batch by itself, for a module whose rows change each other.
-    needs: required arguments that nothing fills.
+    needs: required arguments of its forward that are never passed.
     """
 
     def __init__(self, module: nn.Module, *, seconds: float | None = None) -> None:
@@ -54,7 +54,7 @@ class CheckedModule:
         self.forwards = 0
         self.before_forward: Callable[[], None] = lambda: None
         self.source: Tensor | None = None
-        self.each_row: dict[str, Tensor] = {}  # further arguments [1,T] of every row
+        self.each_row: dict[str, Tensor] = {}  # further arguments, [1,T] each, passed with every row
         self.one_row = False
         self._needs_targets = False
         self._until = None if seconds is None else time.monotonic() + seconds
@@ -67,7 +67,7 @@ class CheckedModule:
         self._takes = set(signature)
         further = any(one.kind == one.VAR_KEYWORD for one in signature.values())
         if self.is_pretrained_model and further and "past_key_values" in self._takes:
-            self._takes.add("use_cache")  # some hand it on unnamed
+            self._takes.add("use_cache")  # some pass it on in **kwargs
         for name, one in signature.items():
             if one.default is one.empty and name == EMBEDS:
                 self._make_table()
@@ -84,13 +84,16 @@ class CheckedModule:
             (name, one) for name, one in signature.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         )
         self.needs = [name for name, one in named if one.default is one.empty and name not in filled]
-        said = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_pretrained_model  # its half too
+        # a configuration of transformers' says so of an encoder or a decoder alone, too
+        said = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_pretrained_model
         pair = said or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # set by find_positions
-        self.ignores_positions = False  # True once they were seen to change nothing
+        self.ignores_positions = False  # set by padding.judge_positions if they change nothing
         self._first = 0
-        self.numbers_positions_by_padding = any(map(numbers_positions_by_padding, module.modules()))
+        self.numbers_positions_by_padding = any(
+            map(numbers_positions_by_padding, module.modules())
+        )  # counts positions by which ids are padding
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]
@@ -107,33 +110,33 @@ class CheckedModule:
 
     @property
     def names_positions(self) -> bool:
-        """Whether the forward has an argument for the positions of its ids."""
+        """Whether the forward has an argument for position ids that it is not known to ignore."""
         name = "decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids"
         return self.takes(name) and not self.ignores_positions
 
     @property
     def is_pretrained_model(self) -> bool:
-        """Whether its class is derived from one of transformers', as every PreTrainedModel's is."""
+        """Whether its class is one of transformers', or derived from one, as every PreTrainedModel is."""
         return class_in("transformers.", self.inner) is not None
 
     @property
     def is_transformers_model(self) -> bool:
-        """Whether it is one of transformers' models, or made around one: their conventions are known."""
+        """Whether it is, or wraps, one of transformers' own models, whose conventions are known."""
         return self.is_pretrained_model and model_of_transformers(self.inner)[0] is not None
 
     @property
     def names_kernel(self) -> bool:
-        """Whether the name of an attention kernel in its configuration is known to be one that it runs with."""
+        """Whether the attention kernel named in its configuration is known to be the one that it runs."""
         says = any(getattr(self.inner, f"_supports_{one}", False) for one in KERNELS)
         return says or not self.is_pretrained_model or self.is_transformers_model
 
     @property
     def embeddings(self) -> list[nn.Embedding]:
-        """The embeddings that may read its ids."""
+        """The embeddings that may look up its ids."""
         return [*embeddings(self.inner), *([] if self.table is None else [self.table])]
 
     def _make_table(self) -> None:
-        """Make random embeddings, as wide as the module says or as its first parts are."""
+        """Create random embeddings, with the width that the config or the first part that has one declares."""
         parts = [getattr(self.inner, "config", None), *self.inner.modules()]
         found = (getattr(part, name, None) for part in parts for name in WIDTHS)
         width = next((one[-1] if isinstance(one, tuple) else one for one in found if isinstance(one, int | tuple)), 0)
@@ -145,16 +148,16 @@ class CheckedModule:
             self.table = nn.Embedding(IDS_OF_TABLE, width).to(first)
 
     def uncompiled(self) -> AbstractContextManager[None]:
-        """Call the module itself inside, not its compiled form, which does not see new hooks."""
+        """Call the module itself within the context, not its compiled form, which ignores new hooks."""
         return setting([(self, "module", self.inner)])
 
     def in_float64(self) -> "CheckedModule":
-        """A copy of it in float64, none of whose parameters is frozen."""
+        """Return a copy of it in float64."""
         copied = copy.copy(self)
         own = [one for part in self.inner.modules() for one in vars(part).values()]
         own += [one for some in own if isinstance(some, dict) for one in some.values()]
         own += [one for some in own if isinstance(some, list | tuple) for one in some]
-        kept = [one for one in own if isinstance(one, Tensor) and not one.is_leaf]  # which deepcopy refuses
+        kept = [one for one in own if isinstance(one, Tensor) and not one.is_leaf]  # not a leaf: deepcopy refuses it
         memo = {id(one): one.detach().clone() for one in kept}
         copied.module = copied.inner = copy.deepcopy(self.inner, memo).double()
         model_class, network = model_of_transformers(copied.inner)
@@ -165,8 +168,8 @@ class CheckedModule:
         return copied
 
     def find_positions(self, ids: Tensor, tolerance: float) -> None:
-        """See whether it can be told positions: those that it counts by itself, from one of FIRST_POSITIONS on, change
-        nothing for ids [T]. Afterwards `call` is told them as if they were counted from 0."""
+        """Set takes_positions: whether passing the positions that it counts by itself, from one of FIRST_POSITIONS on,
+        leaves the outputs of ids [T] unchanged. From then on `call` takes position ids counted from 0."""
         if not self.names_positions:
             return
         counted = torch.arange(len(ids), device=ids.device)[None]
@@ -185,7 +188,7 @@ class CheckedModule:
         self._first = 0
 
     def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
-        """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V], float64 of a module in float64."""
+        """Return outputs [B,T,V], float32 or, in float64, float64. ids [B,T]; keep bool [B,T], True = a real token."""
         if not self.one_row or len(ids) == 1:
             return self.batch_outputs(ids, keep, **more)
 
@@ -197,18 +200,18 @@ class CheckedModule:
         return torch.cat([self.batch_outputs(**row) for row in rows])
 
     def batch_outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
-        """As `outputs`, with all rows in one forward."""
+        """Return outputs as `outputs` does, but always with all rows in one forward pass."""
         with torch.no_grad():
             found = self.call(ids, keep, **more)
             shape, of_last = getattr(logits_in(found), "shape", ())[:-1], ((len(ids), 1), (len(ids),))
             if self.takes(TARGETS) and not self._needs_targets and ids.shape[1] > 1 and shape in of_last:
-                self._needs_targets = True  # nanoGPT leaves out the other positions unless a loss is asked for
+                self._needs_targets = True  # without targets, nanoGPT returns the last position only
                 found = self.call(ids, keep, **more)
             return self.read(found, ids)
 
     def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
-        """What the module itself returns. more: arguments by the names that a decoder has for them; a None among them
-        is left out."""
+        """Return what the module itself returns. more: arguments by a decoder's names for them; those that are None are
+        left out."""
         if self._until is not None and time.monotonic() > self._until:
             raise TookTooLong(msg(STOPPED, seconds=self._seconds, forwards=self.forwards))
         self.before_forward()
@@ -234,7 +237,7 @@ class CheckedModule:
             arguments["decoder_attention_mask" if self.kind == "encoder-decoder" else "attention_mask"] = mask
         if self.takes("use_cache"):
             arguments.setdefault("use_cache", False)
-        # a module may write into what it is given, of which the rows may be one in memory
+        # a module may write into its arguments, and the rows of an expanded tensor share memory
         arguments = {name: one.clone() if isinstance(one, Tensor) else one for name, one in arguments.items()}
         if self._needs_targets:
             arguments[TARGETS] = ids.clone()
@@ -242,7 +245,7 @@ class CheckedModule:
             self._may_take_embeddings = False
             try:
                 return self.module(**arguments)
-            except (RuntimeError, TypeError, ValueError, AssertionError):  # of ids: perhaps it takes embeddings
+            except (RuntimeError, TypeError, ValueError, AssertionError):  # it may take embeddings
                 with suppress(CannotCheck):
                     self._make_table()
                 if self.table is None:
@@ -252,7 +255,7 @@ class CheckedModule:
         return self.module(**arguments)
 
     def read(self, found: Any, ids: Tensor) -> Tensor:
-        """The outputs [B,T,V] in what a forward returned. Raises CannotCheck where a position has none."""
+        """Return the outputs [B,T,V] in what a forward returned. Raises CannotCheck if a position has none."""
         logits = logits_in(found, ids)
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -264,7 +267,7 @@ class CheckedModule:
 
 
 def logits_in(found: Any, ids: Tensor | None = None) -> Any:
-    """What a forward returned as logits: by name, the tensor itself, or in a tuple the first [B,T,V] of these ids."""
+    """Return the logits in a forward's result: by name, the tensor itself, or a tuple's first [B,T,V] for these ids."""
     for name in ("logits", "prediction_logits", "last_hidden_state"):
         if not isinstance(found, Tensor) and getattr(found, name, None) is not None:
             return getattr(found, name)
@@ -277,19 +280,19 @@ def logits_in(found: Any, ids: Tensor | None = None) -> Any:
 
 
 def class_in(package: str, module: nn.Module) -> type | None:
-    """The class of a package that it is of, or derived from."""
+    """Return the first class of a package that the module is an instance of; None if there is none."""
     return next((one for one in type(module).__mro__ if one.__module__.startswith(package)), None)
 
 
 def model_of_transformers(module: nn.Module) -> tuple[type | None, Any]:
-    """The class of transformers' model that it is, or is made around, and that model."""
+    """Return the transformers model that a module is or wraps, after its class in transformers; else (None, module)."""
     models = (part for part in module.modules() if hasattr(part, "get_input_embeddings"))
     of_class = ((class_in("transformers.models.", part), part) for part in models)
     return next((one for one in of_class if one[0]), (None, module))
 
 
 def unwrapped(module: Any) -> Any:
-    """What is inside of torch.compile, DistributedDataParallel and their like."""
+    """Return the module inside torch.compile, DistributedDataParallel and similar wrappers."""
     while True:
         inner = getattr(module, "_orig_mod", None)
         inner = getattr(module, "module", None) if inner is None and type(module).__name__ in WRAPPERS else inner
@@ -299,7 +302,7 @@ def unwrapped(module: Any) -> Any:
 
 
 def text_config(config: Any, **which: bool) -> Any:
-    """The part of a configuration of transformers' that is about text, decoder=True or encoder=True; others' as is."""
+    """Return the text part of a transformers configuration (decoder=True or encoder=True), or another unchanged."""
     return config.get_text_config(**which) if hasattr(config, "get_text_config") else config
 
 
@@ -309,7 +312,7 @@ def embeddings(module: nn.Module) -> list[nn.Embedding]:
 
 @contextmanager
 def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool) -> Iterator[None]:
-    """While it lasts, the forward hook is on all of these parts."""
+    """Register a forward hook on all of these parts within the context."""
     with ExitStack() as stack:
         for part in parts:
             if not isinstance(part, torch.jit.ScriptModule):  # which takes no hooks
@@ -319,7 +322,7 @@ def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool
 
 @contextmanager
 def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """While it lasts, these attributes of objects (object, name, value) have these values, and then their own again."""
+    """Set attributes, given as (object, name, value), within the context; then restore their own values."""
     given = list(attributes)
     own = [(one, name, getattr(one, name)) for one, name, _ in given]
     try:
@@ -333,10 +336,10 @@ def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 
 @contextmanager
 def keeping_state(module: nn.Module) -> Iterator[None]:
-    """Afterwards what its parts keep of a forward, as attributes and buffers, is what they kept before: of a table that
-    is made anew for every length, the table and the length; of a buffer that is written into, its numbers."""
+    """Restore afterwards what the module's parts stored in a forward, as attributes and buffers: of a table that is
+    rebuilt for every length, the table and the length; of a buffer that is written into, its numbers."""
     every = (kept for part in module.modules() for kept in (vars(part), part._buffers))
-    own = [(kept, {**kept}) for kept in every if isinstance(kept, dict)]  # a scripted part's buffers are none
+    own = [(kept, {**kept}) for kept in every if isinstance(kept, dict)]  # a scripted part's _buffers is not
     try:
         with keeping_numbers(module):
             yield
@@ -349,7 +352,7 @@ def keeping_state(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def keeping_numbers(module: nn.Module) -> Iterator[None]:
-    """What is written into its buffers is taken back: of counters, caches, BatchNorm's means."""
+    """Undo writes into the module's buffers afterwards, such as counters, caches and BatchNorm's means."""
     own = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
         yield
@@ -362,7 +365,7 @@ def keeping_numbers(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in eval mode, and every part in its own mode again afterwards."""
+    """Put the module into eval mode; every part gets its own mode back afterwards."""
     with setting((part, "training", part.training) for part in module.modules()), no_autocast_cache():
         module.eval()
         yield
@@ -370,15 +373,15 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def leaving_as_it_was(module: nn.Module) -> Iterator[None]:
-    """The module in eval mode; afterwards its parts have their own modes, attributes and buffers again."""
+    """Put the module into eval mode; its parts' modes, attributes and buffers are restored afterwards."""
     with evaluating(module), keeping_state(module):
         yield
 
 
 @contextmanager
 def no_autocast_cache() -> Iterator[None]:
-    """An autocast around it keeps no cast weights: those of a pass without gradients would have none in a training
-    step that follows."""
+    """Keep a surrounding autocast from caching cast weights: those cast in a pass without gradients would have none in
+    a training step that follows."""
     kept = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -388,12 +391,12 @@ def no_autocast_cache() -> Iterator[None]:
 
 
 def apart(one: Tensor, other: Tensor) -> Tensor:
-    """[..,V] -> [..]: the largest difference at a position, infinite where one is no number and the other differs."""
-    difference = (one - other).abs_()  # in place: of many ids it takes a gigabyte
+    """Return the largest difference at each position, [..,V] -> [..]; infinite for NaN, or if only one is infinite."""
+    difference = (one - other).abs_()  # in place: for a large vocabulary it takes a gigabyte
     difference.masked_fill_(one == other, 0.0)  # -inf logits of entries that are never predicted
     return difference.nan_to_num_(nan=torch.inf, posinf=torch.inf).amax(-1)
 
 
 def largest(outputs: Tensor) -> float:
-    """The largest size of its finite numbers, 0 where there are none."""
+    """Return the largest absolute value of the finite numbers, 0 if there are none."""
     return float(outputs.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs_().max()) if outputs.numel() else 0.0

@@ -1,9 +1,9 @@
-"""What every law is tried on: one module, one row of ids, and what counts as no change.
+"""A trial, on which every law is judged: one module, one row of ids, and the tolerance for changes of outputs.
 
-How much rounding alone moves outputs is measured on the module itself, by Monte Carlo arithmetic (Parker 1997): the
-same input again, with the output of every innermost part moved up or down at random by as much as rounding may: one
-unit in the last place, and for a sum of K products u·√K, the growth that random rounding errors have (Higham and Mary
-2019, "A New Approach to Probabilistic Rounding Error Analysis"). A mask that is obeyed may not do more.
+How much rounding alone changes outputs is measured on the module itself, by Monte Carlo arithmetic (Parker 1997): the
+same input is run again, with the output of every innermost part moved up or down at random by as much as rounding may:
+one unit in the last place, and for a sum of K products u·√K, the growth of random rounding errors (Higham and Mary
+2019, "A New Approach to Probabilistic Rounding Error Analysis"). Blocked tokens may change outputs by no more.
 """
 
 from bisect import bisect_left
@@ -34,21 +34,21 @@ RANDOM = N_(
     "where torch's random numbers are the same: dropout or another random operation is active. F.dropout needs "
     "training=self.training"
 )
-MAX_LOGITS = 2**24  # of one forward: rows · T · V
+MAX_LOGITS = 2**24  # in one forward: rows · T · V
 MAX_ROWS_AT_ONCE = 64
-WORK = 6e9  # parameters · rows that the search for what reaches what may cost, at 24 tokens a row
+WORK = 6e9  # parameters · rows: the budget for measuring influence, with 24 tokens in a row
 FEWEST_ROWS, MAX_ROWS = 24, 640
-SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
-STEP = 8  # of the lengths tried where a longer row is refused: some take whole blocks alone
+SPARE = 8  # positions of a context that tokens may not get: RoBERTa's begin at 2
+STEP = 8  # between lengths tried if a longer row is refused: some modules take only whole blocks
 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What the caller asks for beside a module. mask: what it should obey, see `declared.declare`; its configuration
-    says unless given. kernels: the names to compare, None for those that cost little.
+    """The options of a check. mask: the mask to obey, see `declared.declare`; by default the configuration's. kernels:
+    the names of those to compare; None: those that are cheap.
 
-    tokens: the longest row, None for those that cost little. thorough: every position of the longer rows is changed,
-    and torch.compile is tried. packing: how documents are told to the module, "position_ids" or nothing known.
+    tokens: the length of the longest row; None: lengths that are cheap. thorough: change every position of the longer
+    rows, and try torch.compile. packing: how the module separates documents, "position_ids" or None for unknown.
     """
 
     mask: Mask = None
@@ -63,11 +63,11 @@ NOTHING = CheckOptions()
 
 @dataclass(eq=False)
 class CheckTrial:
-    """ids [T]: the row. pool [N]: ids that may stand in for others. pad: the id of padding.
+    """A module, a row of ids [T] and its findings so far. pool [N]: ids to replace others by. pad: the id of padding.
 
-    most_tokens: that it is known to read, 0 for unknown. mask: what reaches what, once it is measured. longer: the
-    lengths of the longer rows that were tried. refused: whether one raised, or time or memory did not suffice for it.
-    found: what earlier laws found, by their keys.
+    most_tokens: the longest row that it is known to take, 0 for unknown. mask: the measured influence between tokens,
+    None until it is measured. longer: the lengths of the longer rows that were tried. refused: whether one raised, or
+    ran out of time or memory. found: the findings of earlier laws, by key.
     """
 
     subject: CheckedModule
@@ -90,12 +90,12 @@ class CheckTrial:
 
     @property
     def by_hand(self) -> bool:
-        """Whether the declared mask was given cell by cell, and so for this length alone."""
+        """Whether the declared mask was given cell by cell, so that it has this length only."""
         mask = self.asked.mask
         return not (mask is None or isinstance(mask, str) or all(isinstance(one, str) for one in mask))
 
     def at(self, length: int, ids: Tensor | None = None) -> "CheckTrial":
-        """This trial on a row of another length: these ids, or random ones."""
+        """Return this trial on a row of another length: these ids, or random ones."""
         row = self.random_rows(1, length, self.generator(10))[0] if ids is None else ids
         declared = declare(self.subject.config, length, self.asked.mask, self.subject.kind)
         return replace(self, ids=row, declared=declared, mask=None)
@@ -106,8 +106,8 @@ class CheckTrial:
         return max([self.length, *self.longer])
 
     def fitting(self, length: int) -> int:
-        """This length; where its context is not known and a row of it is refused, the largest multiple of STEP below
-        it that is not, or the longest that was tried."""
+        """Return this length, or, if its context is not known and a row of this length is refused, the largest multiple
+        of STEP below it that is not refused, or the longest that was tried."""
 
         def refused(many: int) -> bool:
             return refuses(self.subject, self.random_rows(1, many, self.generator(10)))
@@ -120,17 +120,17 @@ class CheckTrial:
 
     @property
     def tolerance(self) -> float:
-        """What counts as no change of an output between two forwards."""
+        """The largest change of an output between two forwards that counts as none."""
         return self.noise.across
 
     @property
     def part(self) -> int:
-        """The length of a shorter row than the whole, so that a batch of both needs padding."""
+        """The length of a shorter row, so that a batch of it and the whole row needs padding."""
         return max(1, self.length * 2 // 3)
 
     @property
     def most_rows(self) -> int:
-        """How many rows the search for what reaches what may take: fewer for a large module."""
+        """The most rows that measuring influence may take: fewer for a large module."""
         rows = WORK / max(self.subject.parameters, 1) * 24 / self.length
         return int(min(max(rows, FEWEST_ROWS), MAX_ROWS))
 
@@ -143,7 +143,7 @@ class CheckTrial:
 
     @cached_property
     def alone(self) -> Tensor:
-        """[T,V]: the outputs of the row by itself, which most laws compare with."""
+        """The outputs [T,V] of the row by itself, which most laws compare with."""
         return self.subject.outputs(self.ids[None])[0]
 
     @cached_property
@@ -151,13 +151,13 @@ class CheckTrial:
         return self.subject.outputs(self.ids[None, : self.part])[0]
 
     def spread(self, most: int) -> list[int]:
-        """At most so many positions, but four at least, both ends among them."""
+        """Return at most `most` positions, but at least 4, from the first to the last."""
         if max(most, 4) >= self.length:
             return list(range(self.length))
         return sorted({round(one) for one in np.linspace(0, self.length - 1, max(most, 4)).tolist()})
 
     def generator(self, offset: int) -> torch.Generator:
-        """Random numbers that are the same at every check with this seed."""
+        """Return a random generator that is the same at every check with this seed."""
         return torch.Generator().manual_seed(1000 * self.seed + offset)
 
     def other(self, ids: Tensor, generator: torch.Generator) -> Tensor:
@@ -171,10 +171,10 @@ class CheckTrial:
         return self.pool[torch.randint(0, len(self.pool), (count, length), generator=generator)].to(self.ids)
 
     def changed_beside_base(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """For rows [N,T] in turn their outputs beside the row's own from the same forward: ([n,T,V], [1,T,V]).
+        """Yield the outputs of rows [N,T], part by part, with the row's own from the same forward: ([n,T,V], [1,T,V]).
 
-        The same batch, so that both are computed with the same shapes; every forward has as many rows. Where the rows
-        of a batch change each other, a forward for each row.
+        Both are in one batch, so that they are computed with the same shapes; every forward has the same number of
+        rows. If the rows of a batch change each other, each row has its own forward.
         """
         if self.subject.one_row:
             yield from ((self.subject.outputs(row[None]), self.alone[None]) for row in rows)
@@ -186,24 +186,24 @@ class CheckTrial:
             yield found[1 : 1 + len(part)], found[:1]
 
     def difference(self, found: Tensor, expected: Tensor) -> "Difference":
-        """Of outputs [T,V]: the largest difference, and the first position where it is more than rounding."""
+        """Compare outputs [T,V]: the largest difference, and the first position where it exceeds the tolerance."""
         each = apart(found, expected)
         return Difference(float(each.max()), first_above(each, self.tolerance))
 
     def compared(self, found: Tensor, expected: Tensor, broken: str, kept: str, **values: Any) -> Finding:
-        """The verdict on outputs [T,V] that are to be the same. broken: with {amount} and {where}, marked by N_."""
+        """Return the finding on outputs [T,V] that should be equal. broken: with {amount} and {where}, marked by N_."""
         difference = self.difference(found, expected)
         return self.finding(difference.amount, broken=msg(broken, **values, **difference.values), kept=kept)
 
     def finding(self, amount: float, *, broken: str, kept: str, pair: tuple[int, int] | None = None) -> Finding:
-        """The verdict on an amount: `broken` or `kept` says what was found."""
+        """Return the finding on an amount, with the sentence `broken` if it exceeds the tolerance, else `kept`."""
         if amount > self.tolerance:
             return Finding(BROKEN, broken, amount, self.tolerance, pair)
         return Finding(OBEYS, kept, amount, self.tolerance)
 
 
 def within(context: int) -> int:
-    """The longest row of a context that is declared: a few positions are spared, and no whole blocks are read."""
+    """Return the length of the longest row to try in a declared context: some positions less, and no whole blocks."""
     return (context - SPARE) - (context - SPARE) % 2 - 1 if context > SPARE else MAX_POSITIONS
 
 
@@ -218,29 +218,30 @@ def refuses(subject: CheckedModule, ids: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """amount: the largest, in the outputs' units, infinite where one is no number. where: the first position with a
-    larger one than is tolerated, 0 without one."""
+    """The difference between two outputs. amount: the largest, in the outputs' units, infinite where one is not a
+    number. where: the first position at which it exceeds the tolerance, 0 if there is none."""
 
     amount: float
     where: int
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values of {amount} and {where} in a sentence about it."""
+        """The values of {amount} and {where} in a sentence."""
         return {"amount": written(self.amount), "where": self.where}
 
 
 def first_above(difference: Tensor, tolerance: float) -> int:
-    """Where the first number of [T] above the tolerance stands; 0 where there is none."""
+    """Return the index of the first number of [T] above the tolerance, 0 if there is none."""
     found = (difference > tolerance).nonzero()
     return int(found[0]) if len(found) else 0
 
 
 def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) -> Noise:
-    """ids [1,T]: the row. company [N,T]: other rows, which stand in the batch with it once.
+    """Measure how much outputs vary without a cause in a mask. ids [1,T]: the row. company [N,T]: other rows of a
+    batch.
 
-    Sets subject.one_row where the rows of a batch change each other by more than rounding. Raises CannotCheck for a
-    module that gives other outputs for the same ids each time.
+    Sets subject.one_row if rows of a batch change each other by more than rounding. Raises CannotCheck for a module
+    whose outputs for the same ids differ each time.
     """
     copies, again = (subject.batch_outputs(ids.expand(1 + len(company), -1)) for _ in range(2))
     beside = subject.batch_outputs(torch.cat([company, ids]))
@@ -248,7 +249,7 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
     floor = torch.finfo(subject.dtype).eps * largest(copies)
     repeated = float(apart(copies, again).max())
     most = Noise(floor, rounded).across
-    drifts = steady > max(rounded, Noise(floor, 0.0).across)  # as what counts its calls does, rounded or not
+    drifts = steady > max(rounded, Noise(floor, 0.0).across)  # as of a module that counts its calls
     if repeated > most or drifts:
         drawn = steady <= most < float(apart(base, subject.outputs(ids)).max())
         values = {"count": ids.shape[1], "amount": f"{repeated:.3g}"}
@@ -259,8 +260,8 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
 
 
 def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Tensor, float]:
-    """How much rounding moves the outputs of ids, those outputs, and how much running ids once more moves them, where
-    all runs draw the same random numbers."""
+    """Return how much rounding changes the outputs of ids, those outputs, and how much running ids once more changes
+    them. All runs draw the same random numbers."""
 
     def run() -> Tensor:
         with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
@@ -279,7 +280,7 @@ def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Ten
 
 @contextmanager
 def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator[None]:
-    """While it lasts, every innermost part's output is multiplied by 1 + or - what rounding may come to in it."""
+    """Multiply every innermost part's output, within the context, by 1 plus or minus its largest rounding error."""
 
     def move(part: nn.Module, found: Any) -> Any:
         if isinstance(found, Tensor) and found.is_floating_point():
@@ -287,7 +288,7 @@ def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator
             weight, terms = getattr(part, "weight", None), 1
             if isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(part, nn.Embedding):
                 terms = max(weight.numel() // max(found.shape[-1], 1), 1)
-            sums = torch.float64 if found.dtype == torch.float64 else torch.float32  # also those of half precision
+            sums = torch.float64 if found.dtype == torch.float64 else torch.float32  # also in half precision
             rounding = max(torch.finfo(found.dtype).eps, torch.finfo(sums).eps / 2 * terms**0.5)
             return found * (1 + sign * rounding)
         if type(found) is tuple:
@@ -300,7 +301,7 @@ def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator
 
 
 class OperationObserver(TorchDispatchMode):
-    """While it lasts, each operation of torch is told to `tell`: its name, its arguments and what it returned."""
+    """A mode that calls `tell` after each operation of torch with its name, its arguments and its result."""
 
     def __init__(self, tell: Callable[[str, list[Any], Any], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch gives its dispatch modes no types

@@ -1,4 +1,4 @@
-"""Unmask outside its app: in Python, in notebooks and tests, on the command line (`python -m unmask --help`).
+"""The Python interface of Unmask, for notebooks, tests and scripts; on the command line, `python -m unmask --help`.
 
 run = unmask.load("story").run("Once upon a time", causal=False)    # run.heads(), run.head(4, 0), run.leak() …
 unmask.attentions(outputs.attentions, tokens)                       # weights returned by transformers
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The public names, which `dir` and `help` list before they are imported."""
+    """Return the public names, which `dir` and `help` list before they are imported."""
     return sorted([*(name for name in globals() if name.startswith("__")), *__all__])
 
 

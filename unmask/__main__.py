@@ -1,4 +1,4 @@
-"""unmask, python -m unmask: open the app; with a command, what it can do without it."""
+"""The command line, `unmask` or `python -m unmask`: open the app, or run a command without it."""
 
 import argparse
 import sys
@@ -39,7 +39,7 @@ examples:
 
 
 def seconds(said: str) -> float:
-    """A time limit in seconds. Raises ValueError, which argparse turns into a sentence, for anything else."""
+    """Parse a time limit in seconds. Raises ValueError or ArgumentTypeError, of which argparse makes a sentence."""
     found = float(said)
     if not 0 < found <= MAX_SECONDS:
         raise argparse.ArgumentTypeError(f"expected more than 0 and at most {MAX_SECONDS:,}, got {said[:20]}")
@@ -47,7 +47,7 @@ def seconds(said: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     main = argparse.ArgumentParser(NAME, description="Without a command: open the app in the browser.")
     commands = main.add_subparsers(dest="command", metavar="command")
     about = "Run a model's own code with its own kernels, and measure which token influences which output."
@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line. Returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    given[:1] = ["samples"] if given[:1] == ["patients"] else given[:1]  # its old name
+    given[:1] = ["samples"] if given[:1] == ["patients"] else given[:1]  # the command's old name
     asked, rest = parser().parse_known_args(given)
     if rest and asked.command != "train":  # `train` parses its own arguments
         parser().error(f"unrecognized arguments: {' '.join(rest)}")

@@ -1,6 +1,6 @@
 """Analyses of one run, as on the pages of the app, and circuits of a model: they display themselves in a notebook.
 
-Queries and keys are positions of tokens, whatever tokens are merged into.
+Queries and keys are positions of tokens, even if tokens are merged.
 Sizes: L layers, H heads, T tokens, D head width, W model width, V vocabulary.
 """
 
@@ -65,7 +65,7 @@ Token = str | int  # a text, of which the first token counts (" dog"), or an id
 
 
 class Analyses(HeadSource):
-    """Analyses of a run's `row`, the one that is shown. last: the row's last real token. labels: of its queries."""
+    """Analyses of a run's `row`, the one that is shown. last: its last real token. labels: of its queries."""
 
     model: Model
     trace: Trace
@@ -77,23 +77,23 @@ class Analyses(HeadSource):
 
     @property
     def logits(self) -> np.ndarray:
-        """float32 [T,V] of the row. Raises ValueError for an encoder's attention."""
+        """The logits, float32 [T,V], of the row. Raises ValueError for an encoder's attention."""
         self._expect_same_weights()
         self._expect_target("logits")
         return self.trace.logits[self.row].cpu().numpy()
 
     def residual(self, layer: int) -> np.ndarray:
-        """The residual stream, float32 [T,W], of an encoder-decoder its decoder's: 0 is what enters the first layer, n
-        what leaves the n-th, before any final norm. Raises ValueError for a layer that is not there, for an encoder's
-        attention, and (NotSupported) where the model's stream is not known."""
+        """Return the residual stream, float32 [T,W], of an encoder-decoder its decoder's: 0 is the input of the first
+        layer, n the output of the n-th, before any final norm. Raises ValueError for a layer that does not exist, for
+        an encoder's attention, and (NotSupported) if the model's stream is not known."""
         self._expect_same_weights()
         self._expect_target("residual stream")
         streams = self.model.residuals(self.trace.batch.rows([self.row]), self.trace.spec).streams
         return streams[index("layer", layer, len(streams))][0].float().cpu().numpy()
 
     def logit_lens(self, begin: int | None = None, end: int | None = None) -> Picture:
-        """What each layer would predict after each token (nostalgebraist 2020), for positions begin up to, but not
-        including, end; by default the last 128 of the row. Its numbers: the probability of the actual next token,
+        """Return what each layer would predict after each token (nostalgebraist 2020), for positions begin up to, but
+        not including, end; by default the last 128 of the row. Its numbers: the probability of the actual next token,
         float32 [L+1, positions], NaN where there is none. Raises ValueError for a model that predicts no next token."""
         self._expect_predictions()
         real, tokens = self.trace.batch.real(self.row), self._predicting
@@ -109,7 +109,7 @@ class Analyses(HeadSource):
         return table_picture(line, found, found.next_probabilities, body, axes)
 
     def rollout(self, layer: int = -1, how: How = "rollout") -> HeadPicture:
-        """All heads of a layer together, [T,T]: their mean or maximum, or attention rollout by the end of the layer
+        """Combine all heads of a layer, [T,T]: their mean or maximum, or attention rollout up to the end of the layer
         (Abnar and Zuidema 2020). Raises ValueError for a text that is too long, and for cross-attention."""
         if how not in get_args(How):
             raise ValueError(f"expected one out of {', '.join(get_args(How))}, got {how!r:.80}")
@@ -119,7 +119,7 @@ class Analyses(HeadSource):
         return head_picture("heatmap", [f"{how}, {self.named(layer)}"], [view], self.query, self.title)
 
     def flow(self, query: int | None = None) -> HeadPicture:
-        """Attention flow (Abnar and Zuidema 2020) of one query to each token by the end of each layer, [L,T]."""
+        """Return attention flow (Abnar and Zuidema 2020) of a query to each token by the end of each layer, [L,T]."""
         query = self._query(query)
         flows = token_flow(self.trace, self.row, self.trace.spec, query)
         names = [self.named(layer) for layer in range(len(flows))]
@@ -139,12 +139,12 @@ class Analyses(HeadSource):
         query: int | None = None,
         target: Token | None = None,
     ) -> Picture:
-        """The row run with these heads off: what it predicts after a query. way: their output is "zero", their "mean"
-        over the text, or what it is under another `mask` (as `run` takes it), by default the token itself alone.
-        target: a text (its first token) or an id, by default the actual next token, or the most likely one. Its
-        numbers: losses, float32 [T], nats."""
+        """Run the row with these heads off, and show what it predicts after a query. way: their output is "zero", their
+        "mean" over the text, or what it is under another `mask` (as `run` takes it), by default with only the token
+        itself allowed. target: a text (its first token) or an id, by default the actual next token, or the most likely
+        one. Its numbers: losses, float32 [T], nats."""
         query, before = self._asked(query, target)
-        alone = OFF.replace(**{NEAR: 1}) if way == "mask" else None  # without the run's layers, sinks and drawing
+        alone = OFF.replace(**{NEAR: 1}) if way == "mask" else None  # without the run's layers, sinks and strokes
         spec = alone if mask is None else spec_of(self.model.standard, mask)
         expect_text(spec or self.trace.spec, self.trace.batch)
         pairs = pairs_of(heads)
@@ -156,7 +156,7 @@ class Analyses(HeadSource):
         found = outcome(*run, off, before.target)
         everyone = outcome(*run, AblatedHeads((), attention=self.trace.name), before.target)
         names = ", ".join(self.named(*place) for place in off.heads) or "no head"
-        was, now = (0.0 - some.log_probability for some in (before, found))  # of a certain target 0.00, not -0.00
+        was, now = (0.0 - some.log_probability for some in (before, found))  # 0.00 for a certain target, not -0.00
         change = f"{was:.2f} → {now:.2f} nats"
         line = f"{names} off ({way}): loss of {found.label} after {self._predicting[query]} {change}"
         tables = [[Candidate(*one) for one in some.candidates] for some in (found, everyone)]
@@ -166,8 +166,8 @@ class Analyses(HeadSource):
     def ablation(
         self, way: Literal["zero", "mean"] = "zero", *, query: int | None = None, target: Token | None = None
     ) -> Picture:
-        """Each head turned off alone: the increase in the loss of the target after the query, in nats, float32 [L,H].
-        Runs as many rows as there are heads. The arguments are as `ablate`'s."""
+        """Turn each head off alone: the increase in the loss of the target after the query, in nats, float32 [L,H].
+        Runs as many rows as there are heads. The arguments are those of `ablate`."""
         if way not in ("zero", "mean"):
             raise ValueError(f"expected a way out of zero, mean, got {way!r:.40}")
         query, before = self._asked(query, target)
@@ -180,8 +180,8 @@ class Analyses(HeadSource):
         return table_picture(line, view, effects, body, self.axes_of(effects))
 
     def score_split(self, layer: int, head: int, query: int, key: int) -> Picture:
-        """One score, split by what wrote the query and the key, float64 [S,S]; by dimension, [D], where the split by
-        source is not exact."""
+        """Split one score by what wrote the query and the key, float64 [S,S]; by dimension, [D], if the split by source
+        is not exact."""
         self._check(layer, head)
         self._expect_same_weights()
         query, key = self._query(query), index("key", key, len(self._keys))
@@ -202,8 +202,8 @@ class Analyses(HeadSource):
         return table_picture(line, found, found.terms, body, {"query": found.sources, "key": found.sources})
 
     def value_weighted(self, layer: int, head: int, query: int | None = None) -> Picture:
-        """Weight × norm of the value of each key of a query (Kobayashi et al. 2020), float32 [K], and what each adds to
-        the residual stream."""
+        """Return weight × norm of the value for each key of a query (Kobayashi et al. 2020), float32 [K], and what each
+        adds to the residual stream."""
         self._check(layer, head)
         self._expect_same_weights()
         query = self._query(query)
@@ -214,9 +214,9 @@ class Analyses(HeadSource):
         return table_picture(line, found, found.moved, body, {"key": range(len(self._keys))})
 
     def direct_effect(self, layer: int, head: int, query: int | None = None) -> Picture:
-        """The next tokens that a head promotes and suppresses, bypassing all later layers: logits relative to its mean
-        effect, float32, of the 8 most promoted and the 8 most suppressed. Raises ValueError (NotSupported) where what
-        it adds is not known."""
+        """Return the next tokens that a head promotes and suppresses, bypassing all later layers: logits relative to
+        its mean effect, float32, of the 8 most promoted and the 8 most suppressed. Raises ValueError (NotSupported) if
+        what it adds is not known."""
         self._check(layer, head)
         self._expect_same_weights()
         query = self._query(query)
@@ -236,12 +236,12 @@ class Analyses(HeadSource):
         instead_of: Token | None = None,
         query: int | None = None,
     ) -> Picture:
-        """This run (B) with each head's output in turn taken from another run (A) with the same number of tokens.
-        Its numbers are float32 [L,H], by how much the logit of answer, less that of instead_of, rises after the token
-        at position query; without instead_of, the log-probability of answer. By default, answer is the other run's most
+        """Replace each head's output in turn in this run (B) by that in another run (A) with the same number of tokens.
+        Its numbers, float32 [L,H]: the increase of the logit of answer, less that of instead_of, after the token at
+        position query; without instead_of, of the log-probability of answer. By default, answer is the other run's most
         likely token and query this row's last position. Both runs keep their own masks.
 
-        Raises ValueError for texts of different lengths and a token or position that is not there.
+        Raises ValueError for texts of different lengths and a token or position that does not exist.
         """
         if not isinstance(other, Analyses) or other.model is not self.model:
             raise ValueError(f"expected another run of this {self.model.name}, loaded once for both, got {other!r:.80}")
@@ -263,7 +263,7 @@ class Analyses(HeadSource):
         return table_picture(line, view, values, [tag("p", line), patch_grid(view), patch_table(view)], axes)
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """A row for each head: its layer and head, and its measures."""
+        """Return a row for each head: its layer and head, and its measures."""
         import pandas as pd
 
         layers, heads = np.indices((self.trace.num_layers, self.trace.num_heads)).reshape(2, -1)
@@ -284,7 +284,7 @@ class Analyses(HeadSource):
         layers or heads and others are on in the rest, the keys are " in L1" and " elsewhere". An image's own mask is
         left out: ImageRun names it."""
         trace, layers, some = self.trace, self.trace.spec.layers, self.trace.spec.heads
-        heads = {head in some: head for head in range(trace.num_heads if some else 1)}  # heads of a kind are alike
+        heads = {head in some: head for head in range(trace.num_heads if some else 1)}  # one head of each kind
         found: dict[bool, dict[str, Any]] = {}
         for layer, head in product(range(trace.num_layers), heads.values()):
             here = trace.spec.holds_in(layer, head)
@@ -316,7 +316,7 @@ class Analyses(HeadSource):
             raise ValueError(f"expected a model that predicts next tokens, got {self.model.name}, {self.model.kind}")
 
     def _expect_target(self, what: str) -> None:
-        """Raises ValueError for an encoder's attention: its tokens are the source's, these numbers the target's."""
+        """Check the attention. Raises ValueError for an encoder's: its tokens are the source's, not the target's."""
         if self.trace.name == "encoder":
             raise ValueError(f"expected the decoder's or cross attention for its {what}, got the encoder's")
 
@@ -328,7 +328,7 @@ class Analyses(HeadSource):
         index("head", head, self.trace.num_heads)
 
     def _asked(self, query: int | None, target: Token | None) -> tuple[int, TargetPrediction]:
-        """The query, and the prediction that is asked about, with all heads on."""
+        """Return the query, and the prediction of the target after it with all heads on."""
         self._expect_predictions()
         batch, last = self.trace.batch, self.trace.batch.real(self.row).stop - 1
         query = last if query is None else index("query", query, batch.ids.shape[1])
@@ -338,29 +338,29 @@ class Analyses(HeadSource):
 
 
 class Circuits:
-    """What a model's weights say of its heads, without a text. Its methods raise NotSupported, a ValueError, for other
+    """Analyses of a model's weights, without a text. The methods raise NotSupported, a ValueError, for other
     architectures than GPT-2's and Llama's."""
 
     model: Model
 
     def ov(self, layer: int, head: int, tokens: str | Sequence[int] = ()) -> Picture:
-        """What attending to each of these tokens adds to every next token's logit: its numbers are float32 [N,V]; its
-        view has the copying score too. tokens: a text or ids; by default those the head acts on most."""
+        """Return what attending to each of these tokens adds to every next token's logit: its numbers are float32
+        [N,V]; its view has the copying score too. tokens: a text or ids; by default those the head acts on most."""
         found = ov_qk.ov(self.model, layer, head, _ids(self.model, tokens))
         line = f"{self._name(layer, head)}: OV circuit, copying score {fixed(found.copying, 2)}"
         return _circuit(line, found, ("attended to", "raises", "lowers"))
 
     def qk(self, layer: int, head: int, tokens: str | Sequence[int] = (), distance: int = 0) -> Picture:
-        """Which keys each of these query tokens prefers: its numbers are float32 [N,V]; its view has the profile of
-        scores by distance too. tokens: as ov's, by default those with the strongest preferences. distance: of
+        """Return which keys each of these query tokens prefers: its numbers are float32 [N,V]; its view has the profile
+        of scores by distance too. tokens: as for ov, by default those with the strongest preferences. distance: with
         rotary positions, how many tokens before the query the keys are, 0 to 63."""
         found = ov_qk.qk(self.model, layer, head, _ids(self.model, tokens), distance)
         line = f"{self._name(layer, head)}: QK circuit. {profile_sentence(found.profile)}"
         return _circuit(line, found, ("query", "prefers", "avoids"))
 
     def composition(self) -> Picture:
-        """Q-, K- and V-composition of every head with every earlier one: its numbers are float32 [3,L,H,L,H], the later
-        head first, minus what random matrices give; NaN where the other head is not earlier."""
+        """Return Q-, K- and V-composition of every head with every earlier one: its numbers are float32 [3,L,H,L,H],
+        the later head first, minus the value for random matrices; NaN where the other head is not earlier."""
         found, layers = ov_qk.composition(self.model), _layer_numbers(self.model)
         kinds = zip(ov_qk.KINDS, found, strict=True)
         said = [composition_sentence(some, kind, layers) for kind, some in kinds]

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AtlasPicture(Picture):
-    """Its numbers: float [M,L,H], a measure of every head; `names` are the measures. view: the Atlas."""
+    """A picture of an atlas. Its numbers: float [M,L,H], a measure of every head, by `names`. view: the Atlas."""
 
     names: tuple[str, ...] = NAMES
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """A row for each head: layer, head, what it is called, and every measure."""
+        """Return a row for each head: layer, head, its label, and every measure."""
         return measures_table(self.view)
 
 
 def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
-    """Every head over these texts. Raises what `check` raises, and ValueError where no text has two tokens."""
+    """Measure every head over these texts. Raises what `check` raises, and ValueError if no text has two tokens."""
     check(model, masks)
     length = row_length(model)
     begun = progress.begun(model, length)

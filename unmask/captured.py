@@ -1,5 +1,5 @@
-"""Attention of a network that is not transformers': captured from a forward of any nn.Module, or from a cache that
-TransformerLens made.
+"""Attention of networks other than transformers': captured from a forward of any nn.Module, or from a cache made by
+TransformerLens.
 
 Sizes: L calls, H heads, Q queries, K keys, D head width.
 """
@@ -42,8 +42,9 @@ class CapturedHeads(GivenHeads):
     closed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0, 0), bool))
 
     def masks_of(self, layer: int, head: int) -> dict[str, np.ndarray]:
-        """ "causal": later tokens, where all are blocked; "padding": keys at an end that no query may attend to;
-        "sliding": other blocked cells, where all of that distance or more are blocked; else these are "drawn"."""
+        """Name the masks. "causal": later tokens, if all are blocked; "padding": keys at an end that no query may
+        attend to; "sliding": other blocked cells, if all of that distance or more are blocked; else they are
+        "drawn"."""
         closed = self.closed[layer, head]
         later = np.triu(np.ones_like(closed), 1)
         causal = later if later.any() and closed[later].all() and not self.across else np.zeros_like(closed)
@@ -64,10 +65,10 @@ def capture(
     """Run one forward pass, module(*inputs, **named), and capture what each call of F.scaled_dot_product_attention
     computes: a layer for each call, in order; those inside nn.MultiheadAttention are among them.
 
-    The module runs in eval mode and without gradients, and is left as it was. inputs: what it takes; a list of ids
-    alone is read as one row, [1,T]. tokens: a label for each position, by default its number. row: the row of the
-    batch. Calls of other shapes than the most common one are left out, as the title says. Raises ValueError for
-    anything but a module, if it makes no such call, and for more than 1 GB of weights.
+    The module runs in eval mode and without gradients, and is left as it was. inputs: its arguments; a single list of
+    ids is taken as one row, [1,T]. tokens: a label for each position, by default its number. row: the row of the batch.
+    Calls of other shapes than the most common one are left out, as the title says. Raises ValueError for anything but a
+    module, if it makes no such call, and for more than 1 GB of weights.
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"expected a torch.nn.Module, got {module!r:.80}")
@@ -104,11 +105,12 @@ def capture(
 def from_transformer_lens(
     cache: Mapping[str, Any], tokens: Sequence[str] | None = None, *, row: int = 0
 ) -> CapturedHeads:
-    """The attention in a TransformerLens ActivationCache, or any mapping of its names: blocks.N.attn.hook_pattern
-    [B,H,Q,K] or [H,Q,K] of each layer; hook_q, hook_k, hook_v [B,T,H,D] and hook_attn_scores if present.
+    """Return the attention in a TransformerLens ActivationCache, or any mapping of its names:
+    blocks.N.attn.hook_pattern [B,H,Q,K] or [H,Q,K] of each layer; hook_q, hook_k, hook_v [B,T,H,D] and hook_attn_scores
+    if present.
 
-    Blocked are cells whose score is -inf; without scores, later tokens where every pattern is exactly 0 on all of them.
-    tokens: a label for each position, as model.to_str_tokens gives. Raises ValueError for a cache without patterns.
+    Cells whose score is not finite or below -1e4 are blocked; without scores, later tokens if all their weights are 0.
+    tokens: a label for each position, as model.to_str_tokens. Raises ValueError for a cache without patterns.
     """
     found = [PATTERN.fullmatch(name) for name in getattr(cache, "keys", tuple)() if isinstance(name, str)]
     layers = sorted(int(one[1]) for one in found if one)
@@ -140,7 +142,8 @@ def from_transformer_lens(
 
 
 class _Calls(TorchFunctionMode):
-    """Notes what each call of F.scaled_dot_product_attention computes for one row. found: arrays by their names."""
+    """A mode that records what each call of F.scaled_dot_product_attention computes for a row. found: arrays by
+    name."""
 
     def __init__(self, row: int) -> None:
         super().__init__()
@@ -154,14 +157,14 @@ class _Calls(TorchFunctionMode):
         if function is F.scaled_dot_product_attention:
             self._note(*args, **kwargs)
         if function is F.multi_head_attention_forward:
-            plain = F.scaled_dot_product_attention  # which is called in there, where this mode is off
+            plain = F.scaled_dot_product_attention  # called inside, where this mode is off
 
             def noted(*args: Any, **kwargs: Any) -> Tensor:
                 self._note(*args, **kwargs)
                 return plain(*args, **kwargs)
 
             with patch.object(F, "scaled_dot_product_attention", noted):
-                # Weights are computed without such a call, by attn_mask alone; without them is_causal comes first
+                # With weights no such call is made, and attn_mask alone applies; without them is_causal overrides it
                 causal = bool(kwargs.get("is_causal")) and not kwargs.get("need_weights", True)
                 function(*args, **(kwargs | {"need_weights": False, "is_causal": causal}))
         return function(*args, **kwargs)
@@ -177,14 +180,14 @@ class _Calls(TorchFunctionMode):
         self._cells += len(q) * q.shape[1] * k.shape[1]
         _expect_room(self._cells)
         allowed, bias = _allowed(given, self._row)
-        with torch.autocast("cpu", enabled=False):  # the module's own would round these to bfloat16
+        with torch.autocast("cpu", enabled=False):  # the module's own autocast would round these to bfloat16
             stages = attention_stages(q, k, v, allowed, scale=given.get("scale"), terms=ScoreTerms(bias=bias))
         arrays = {"weights": stages.weights, "scores": stages.scaled, "closed": ~allowed, "q": q, "k": k, "v": v}
         self.found.append({name: some.numpy() for name, some in arrays.items()})
 
 
 def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
-    """Which cells [H,Q,K] are open, and what is added to their scores."""
+    """Return which cells [H,Q,K] are allowed, and what is added to their scores."""
     full, mask = (*given["query"].shape[:-1], given["key"].shape[-2]), given.get("attn_mask")
     open_cells = torch.ones(full[-2:], dtype=torch.bool)
     allowed = _of_row((open_cells.tril() if given.get("is_causal") else open_cells).expand(full), row)
@@ -199,7 +202,7 @@ def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
     none = ~seen.any(-1, keepdim=True)  # a query whose every key has -1e9 or so attends to them all
     most = mask.masked_fill(~allowed, -math.inf).amax(-1, keepdim=True)
     allowed = seen | (none & allowed & (mask > -math.inf) & (mask - most > NEVER))
-    if mask.dtype == torch.float64:  # in which scores are not lost beside -1e9, as they are beside -1e300
+    if mask.dtype == torch.float64:  # scores are not lost beside -1e9 in it, but beside -1e300
         mask = mask - most.masked_fill(~none | (most < LOST), 0)
         mask = mask.clamp(min=torch.finfo(torch.float32).min)
     bias = mask.float().masked_fill(~allowed, 0)
@@ -207,7 +210,7 @@ def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
 
 
 def _of_row(some: Tensor, row: int) -> Tensor:
-    """[B,H,Q,D] -> [H,Q,D], on the CPU; [B,Q,D], of one head, and [Q,D] -> [1,Q,D]."""
+    """Select a row, on the CPU: [B,H,Q,D] -> [H,Q,D]; [B,Q,D], of one head, and [Q,D] -> [1,Q,D]."""
     some = some.detach().cpu()
     if some.ndim == 2:
         return some[None]
@@ -217,7 +220,7 @@ def _of_row(some: Tensor, row: int) -> Tensor:
 
 
 def _array(name: str, some: Any, row: int) -> np.ndarray:
-    """One row of a tensor [B,..] of four axes, or the whole of one of three, as float32."""
+    """Return one row of a tensor [B,..] of four axes, or the whole of one of three, as float32."""
     if getattr(some, "ndim", None) not in (3, 4):
         got = list(some.shape) if hasattr(some, "ndim") else type(some).__name__
         raise ValueError(f"expected {name} of three axes, or four with rows, got {got}")
@@ -233,7 +236,7 @@ def _expect_room(cells: int) -> None:
 
 
 def _labels(tokens: Sequence[str] | None, sizes: Sequence[int]) -> list[list[str]]:
-    """The labels of each axis, given its size."""
+    """Return the labels of each axis, given its size."""
     if not min(sizes):
         raise ValueError("expected one token or more, got none")
     labels = None if tokens is None else list(map(str, items("tokens as a list of labels", tokens)))

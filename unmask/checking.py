@@ -1,4 +1,4 @@
-"""check(module) for Python, notebooks and tests: a report that prints and draws itself."""
+"""The mask check in Python, notebooks and tests: check(module) returns a report that prints and draws itself."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ Ids = Tensor | Sequence[int] | None
 
 
 class Report(CheckReport):
-    """What was found, see CheckReport; `print` shows it as text, a notebook as a picture and a table."""
+    """The report of a check, see CheckReport; `print` shows it as text, a notebook as a picture and a table."""
 
     def __str__(self) -> str:
         return findings.as_text(self)
@@ -45,8 +45,8 @@ class Report(CheckReport):
     __repr__ = __str__
 
     def numpy(self) -> np.ndarray:
-        """The measured mask, [T,T]: by how much each output (row) changes when each token is changed. Raises ValueError
-        where that could not be measured."""
+        """Return the measured mask, [T,T]: how much each output (row) changes when each token is changed. Raises
+        ValueError if that could not be measured."""
         if self.mask is None:
             raise ValueError(f"expected a measured mask; of {self.name} there is none: see .findings")
         return self.mask.moved
@@ -75,18 +75,18 @@ def check(
     module: called with input_ids [B,T], and with attention_mask, position_ids, past_key_values if it takes them;
     returns logits [B,T,V], or something that has .logits. It is left as it was. Or what `unmask.load` returned, a run
     of it, or a name that `unmask.load` takes, of a model that is on this machine ("sample:NAME": a sample module).
-    ids [T], or a text: what it reads. A module or name needs a tokenizer for a text, called as transformers' are, or a
+    ids [T], or a text: its input. A module or name needs a tokenizer for a text, called as transformers' are, or a
     function that returns ids. By default, the beginning of a run's text, else random ids, `length` of them: 24, or
-    enough to see past its window.
+    enough to exceed its window.
     mask: the mask to obey: None (that of its configuration; without one: causal), "causal", "full", "window:W",
     "chunk:C" or "prefix:P", of the module as a whole; several of these with commas, one for each layer; or bool [T,T],
     True = may attend.
-    kernels: the attention kernels to compare, by transformers' names. tokens: the longest row that is read besides: 520
-    unless given, fewer for a large module. thorough: change each of its tokens, and try torch.compile.
-    packing: "position_ids" where a module of your own tells packed documents apart by positions that restart.
+    kernels: the attention kernels to compare, by transformers' names. tokens: the length of the longest further row:
+    520 by default, fewer for a large module. thorough: change each of its tokens, and try torch.compile.
+    packing: "position_ids" if a module of your own separates packed documents by positions that restart.
 
-    Raises CannotCheck, a ValueError, where it cannot be called, gives no numbers or not the same ones twice, is asked
-    for more tokens than its positions or the memory allow, or takes more than `seconds`; OSError for a model that is
+    Raises CannotCheck, a ValueError, if it cannot be called, its outputs are not finite or differ between two runs, its
+    positions or the memory do not allow so many tokens, or it takes more than `seconds`; OSError for a model that is
     not on this machine.
     """
     network, name = _network_and_name(module)
@@ -125,12 +125,12 @@ def assert_causal(
     thorough: bool = False,
     packing: str | None = None,
 ) -> Report:
-    """For tests and training loops: fails, with a report, if a blocked token changes an output, or if none changes any.
+    """Fail, with a report, if a blocked token changes an output, or if none changes any: for tests and training loops.
 
-    Takes at most 3 forward passes, of a few rows each; one more before it fails, one where outputs may be random, and
-    one where the module does not say how many tokens it reads. The arguments are those of `check`; with thorough, a
-    text, a tokenizer, kernels, tokens or packing it is `check` and tests every property. The mask is causal whatever
-    the configuration says, unless one is given.
+    Takes at most 3 forward passes, of a few rows each; one more before it fails, one if outputs may be random, and one
+    if the module does not declare how many tokens it takes. The arguments are those of `check`; with thorough, a text,
+    a tokenizer, kernels, tokens or packing it is `check` and tests every property. The mask is causal whatever the
+    configuration declares, unless one is given.
     """
     options: dict[str, Any] = {"ids": ids, "mask": mask, "length": length, "seed": seed, "seconds": seconds}
     options |= {"text": text, "tokenizer": tokenizer, "kernels": kernels, "tokens": tokens, "packing": packing}
@@ -142,7 +142,7 @@ def assert_causal(
 def _causal_report(
     module: "nn.Module | Checkable | str | Path", *, mask: Mask = "causal", thorough: bool = False, **options: Any
 ) -> Report:
-    """The report, by a few forward passes or by `check`; options: those of assert_causal."""
+    """Return the report, by a few forward passes or by `check`; options: those of assert_causal."""
     needs_check = {name: options.pop(name, None) for name in ("text", "tokenizer", "kernels", "tokens", "packing")}
     if thorough or any(one is not None for one in needs_check.values()):
         return check(module, mask=mask, **needs_check, **options)
@@ -150,13 +150,14 @@ def _causal_report(
 
 
 def _stop_if_broken(module: "nn.Module", options: dict[str, Any]) -> None:
-    """Fail in training if the mask is broken. While projections are 0, no token moves another's output: that passes."""
+    """Fail in training if the mask is broken. It passes while projections are 0 and no token changes another's
+    output."""
     report = _causal_report(module, **options)
     assert not report.broken, f"\n{report}"
 
 
 class Checkable:
-    """A model with its tokenizer. network: transformers' own, where it was given in memory."""
+    """A model with its tokenizer. network: transformers' own, if it was given in memory."""
 
     model: Model
     network: Any
@@ -168,18 +169,18 @@ class Checkable:
         return self.model.name
 
     def own_network(self) -> nn.Module:
-        """The network as it was given in memory, or as transformers makes it of the model's files. Raises OSError and
-        ValueError where there is none."""
+        """Return the network given in memory, or the one that transformers makes from the model's files. Raises OSError
+        and ValueError if there is none."""
         return network_of(self.model.name) if self.network is None else self.network
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]] | None:
-        """The ids [T] of a text, and their labels; without a text those that a check reads, None for random ones."""
+        """Return the ids [T] of a text, and their labels; without a text those to check, None for random ones."""
         return None if text is None else tokens_in(self.model.encode([text]), 0)
 
 
 def trainer_callback(every: int = 1000, **options: Any) -> Any:
-    """A TrainerCallback of transformers: Trainer(callbacks=[unmask.trainer_callback()]). options: of assert_causal,
-    which fails here only where something is broken."""
+    """Return a TrainerCallback of transformers: Trainer(callbacks=[unmask.trainer_callback()]). options: of
+    assert_causal, which fails here only if something is broken."""
     _expect_calls(every, options)
     from transformers import TrainerCallback
 
@@ -195,8 +196,8 @@ def trainer_callback(every: int = 1000, **options: Any) -> Any:
 
 
 def lightning_callback(every: int = 1000, network: Callable[[Any], Any] = lambda module: module, **options: Any) -> Any:
-    """A Lightning Callback: Trainer(callbacks=[unmask.lightning_callback()]). network: the part of the LightningModule
-    that is called with ids, by default the whole. options: of assert_causal."""
+    """Return a Lightning Callback: Trainer(callbacks=[unmask.lightning_callback()]). network: the part of the
+    LightningModule that is called with ids, by default the whole. options: of assert_causal."""
     _expect_calls(every, options)
     base: Any = object
     for name in LIGHTNING:
@@ -205,7 +206,7 @@ def lightning_callback(every: int = 1000, network: Callable[[Any], Any] = lambda
             break
 
     class CausalLightningCallback(base):
-        checked = 0  # how many times `every` steps were over at the last check; several batches may be one step
+        checked = 0  # multiples of `every` steps at the last check; several batches may be one step
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             self.checked = trainer.global_step // every
@@ -226,7 +227,7 @@ def _expect_calls(every: int, options: dict[str, Any]) -> None:
 
 
 def tokens_in(batch: TokenBatch, row: int) -> tuple[Tensor, list[str]]:
-    """The ids of a row's real tokens, and their labels."""
+    """Return the ids of a row's real tokens, and their labels."""
     here = batch.real(row)
     return batch.ids[row, here], list(batch.pieces[row][here])
 
@@ -234,10 +235,10 @@ def tokens_in(batch: TokenBatch, row: int) -> tuple[Tensor, list[str]]:
 def network_of(
     name: str, dtype: torch.dtype = torch.float32, *, download: bool = False, progress: "Progress | None" = None
 ) -> nn.Module:
-    """A sample module by "sample:NAME", a class or function without arguments by "FILE.py:NAME", whose file is run, or
-    a model as transformers runs it, by its name, hub id or folder.
+    """Return a sample module by "sample:NAME", a module made by a class or function without arguments by
+    "FILE.py:NAME", whose file is run, or a model as transformers runs it, by its name, hub id or folder.
 
-    Nothing is downloaded unless `download` says so. Raises ValueError and OSError with a sentence.
+    Nothing is downloaded unless `download` is set. Raises ValueError and OSError with a sentence.
     """
     if name.startswith(PREFIXES):
         sample = SAMPLES.get(name.partition(":")[2])
@@ -257,12 +258,12 @@ def network_of(
 
 
 def _made_by(file: Path, name: str) -> nn.Module:
-    """The module NAME of a Python file, or what NAME() returns. Raises CannotCheck, also for what its code raises."""
+    """Return the module NAME of a Python file, or NAME's result. Raises CannotCheck, also for what its code raises."""
     if not file.is_file():
         raise CannotCheck(f"there is no file {str(file)[:80]}")
     beside, known = str(file.resolve().parent), str(file.resolve()).replace(".", "_")  # a name that no package has
     sys.path.insert(0, beside)  # as Python does for a file that it runs
-    module = sys.modules[known] = ModuleType(known)  # for as long as its classes, which are looked up there
+    module = sys.modules[known] = ModuleType(known)  # kept for its classes, which are looked up there
     module.__file__ = str(file)
     try:
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))  # without a file of bytecode beside it
@@ -282,7 +283,7 @@ def _made_by(file: Path, name: str) -> nn.Module:
 
 
 def _network_and_name(module: Any) -> tuple[nn.Module, str]:
-    """The network, and its name where it has one."""
+    """Return the network, and its name if it has one."""
     if isinstance(module, nn.Module):
         return module, ""
     if isinstance(module, Checkable):

@@ -28,7 +28,7 @@ from unmask.limits import cut_sentence
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
 COULD_NOT = 2
 OPTIONS = ("mask", "length", "seed", "seconds", "tokens", "thorough", "packing")  # the options of a check
-GRACE = 5.0  # seconds after the limit, beside as many as the slowest took, in which a forward may come to its end
+GRACE = 5.0  # seconds after the limit, besides those of the slowest, in which a forward may finish
 
 
 def open_app(_asked: argparse.Namespace) -> int:
@@ -40,14 +40,15 @@ def open_app(_asked: argparse.Namespace) -> int:
 
 
 def train(arguments: list[str]) -> int:
-    """Train a model that ships, as `python -m model.training` does in a checkout."""
+    """Train a built-in model, as `python -m model.training` does in a checkout."""
     from model.training.__main__ import main
 
     return _writes("model", main, arguments)
 
 
 def check(asked: argparse.Namespace) -> int:
-    """Print the report. 0: it obeys; 1: a property is violated; 2: the check could not run; the reason is printed."""
+    """Run a check and print the report. 0: it obeys; 1: a property is violated; 2: it could not run, with the
+    reason."""
     _quiet()
     if not asked.explain and not asked.model:
         return _could_not("expected a model, sample:KEY or file.py:NAME; --explain CHECK describes a check")
@@ -57,7 +58,7 @@ def check(asked: argparse.Namespace) -> int:
         except ValueError as error:
             return _could_not(str(error))
     try:
-        with redirect_stdout(sys.stderr):  # what a file and its module print, apart from the report
+        with redirect_stdout(sys.stderr):  # keep what a file and its module print apart from the report
             report = _measured(asked)
     except SystemExit as error:  # raised in a forward: its status must not become the check's
         return _could_not(f"{asked.model} could not be checked: it called sys.exit({error.code!r})")
@@ -88,7 +89,7 @@ def _measured(asked: argparse.Namespace) -> findings.CheckReport:
 
 
 def _writes(what: str, make: Callable[[Any], None], asked: Any) -> int:
-    """Write something by make. Returns 0, or 2 after printing why it could not be written."""
+    """Write a file by calling make. Returns 0, or 2 after printing why it could not be written."""
     _quiet()
     try:
         make(asked)
@@ -154,8 +155,8 @@ def samples(_asked: argparse.Namespace) -> int:
 
 @contextmanager
 def stopped_after(seconds: float, begun: Sequence[float] = ()) -> Iterator[None]:
-    """End the program with a sentence should what is inside still be running: a forward cannot be interrupted. begun:
-    when each forward began; the last may take as long again as the slowest before it."""
+    """End the program with a message if the context is still running then: a forward cannot be interrupted. begun: when
+    each forward began; the last may take as long again as the slowest before it."""
     ended = threading.Event()
 
     def stop() -> None:
@@ -178,7 +179,7 @@ def stopped_after(seconds: float, begun: Sequence[float] = ()) -> Iterator[None]
 
 
 def _quiet() -> None:
-    """Silence the libraries, so that only what was found is printed."""
+    """Silence the libraries, so that only the findings are printed."""
     warnings.filterwarnings("ignore")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when transformers is imported, which takes seconds
 

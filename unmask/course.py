@@ -44,10 +44,10 @@ Scene = dict[str, Any]  # what components/course.js draws, or a run in it
 def course(
     own: Path | None, *, download: bool = False, made: Callable[[int, int, str], None] = lambda *_: None
 ) -> dict[str, bytes]:
-    """The files of a course, by their paths: the lessons that ship, and those of a folder of one's own.
+    """Return the files of a course, by their paths: the lessons that ship, and those of a folder of your own.
 
-    download: models that are not on this machine. made: is told how many lessons are done, of how many, and the path of
-    the last one's page. Raises OSError, and ValueError with the file and line of every error in a lesson.
+    download: whether to download missing models. made: called with the number of lessons done, that of all, and the
+    path of the last one's page. Raises OSError, and ValueError with the file and line of every error in a lesson.
     """
     models, pages, wrong = CourseModels(download), dict[str, str](), dict[str, str]()
     shelves = {language: _shelves(own, language) for language in LANGUAGES}
@@ -83,7 +83,7 @@ def course(
 
 
 def _shelves(own: Path | None, language: str) -> tuple[list[Shelved], list[Shelved]]:
-    """The lessons that ship, and those of one's own, in a language. Raises ValueError for a folder without any."""
+    """Return the lessons that ship, and your own, in a language. Raises ValueError for a folder without any."""
     with spoken(language):
         shipped = shelf(FOLDER, language)
         others = shelf(own, language, [one.name for one in shipped]) if own else []
@@ -106,7 +106,7 @@ class CourseModels:
 
     def __init__(self, download: bool) -> None:
         self._download = download
-        self._models: dict[str, tuple[Model, str]] = {}  # by name, and the path of its file, "" for none
+        self._models: dict[str, tuple[Model, str]] = {}  # by name, with the path of its file, "" for none
         self._packed: dict[str, bytes] = {}
         self.files: dict[str, bytes] = {}
 
@@ -145,7 +145,7 @@ class CourseModels:
             given = pictures.numbers(step.numbers.plain, None) if step.numbers else tokens
             return CourseStep(step, found, given, None, None, drawn=drawn)
         if not now.browser or not beside.browser:
-            if kind == "picture":  # it is what the question is about
+            if kind == "picture":  # the question is about the mask
                 blocked = ~now.trace.allowed(step.head[0], step.row - 1, head=step.head[1]).numpy()
                 hatched = data_uri(hatch_png({"drawn": blocked}, dark=False))
                 tokens = scene_image(hatched, say("Hatched cells are blocked."))
@@ -155,7 +155,7 @@ class CourseModels:
         return CourseStep(step, found, tokens, *scenes)
 
     def _scenes(self, step: Step, now: Scene, beside: Scene, more: Scene) -> tuple[Scene | None, Scene | None]:
-        """What the browser draws before the answer, and after it."""
+        """Return what the browser draws before the answer, and after it."""
         scene: Scene = {"now": now, "side": step.pad, "row": step.row - 1, "head": step.head, "show": step.show} | more
         both = step.show in ("pair", "losses", "texts")
         after = None if step.show == "tokens" else scene | ({"beside": beside} if both else {})
@@ -194,7 +194,7 @@ class CourseModels:
                 check_on_this_machine(name, self._download)
             model, file = PAGE_MODELS[name]() if name in PAGE_MODELS else catalog.load(name), ""
             if Path(name).is_dir():
-                model.name = Path(name).resolve().name  # the path is nobody else's business
+                model.name = Path(name).resolve().name  # the path is private
             with suppress(CheckpointError, ValueError):
                 found = browser_model(model, (0, 0))
                 file = f"models/{hashlib.sha256(found.parameters).hexdigest()[:16]}.bin"
@@ -204,7 +204,7 @@ class CourseModels:
 
 
 def _drawn(step: Step, now: StepRun, query: int, series: Series) -> Markup | None:
-    """The picture of a step that is drawn once and for all; None for one that the browser draws."""
+    """Return the picture of a step that never changes; None for one that the browser draws."""
     if step.numbers is not None:
         return pictures.numbers(step.numbers.plain, four_token_steps(step.numbers.plain))
     if series:
@@ -221,7 +221,7 @@ def _drawn(step: Step, now: StepRun, query: int, series: Series) -> Markup | Non
 
 
 def _losses(step: Step, now: Trace, beside: Trace, names: tuple[str, str]) -> Markup | None:
-    """Draw the losses of two runs if the browser cannot do one of them; None if the step shows something else."""
+    """Draw the losses of two runs if the browser cannot run one of them; None if the step shows something else."""
     if step.show == "texts":
         title = say("Mean loss of each text, in nats/token")
         return losses_table(now.batch.texts, mean_losses(now), mean_losses(beside), names, title)
@@ -241,7 +241,7 @@ def _answer(step: Step, now: StepRun, beside: StepRun, series: Series) -> Answer
 
 
 def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator[tuple[str, bytes | str]]:
-    """The pictures, each after its name, of a run that only the app can do."""
+    """Yield the pictures, each after its name, of a run that the browser cannot do."""
     row, (layer, head) = step.row - 1, step.head
     name = head_name(now.model.describe().layer_number(step.attention, layer), head)
     if step.show == "image":

@@ -25,12 +25,12 @@ _model = cache(load)
 
 
 def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = None) -> "DigitRun":
-    """One forward pass on a picture. levels: 64 numbers from 0, paper, to 7, ink, or [8,8]. told: the digit
-    that its class token names, 0 to 9. causal, masks: as for run. Raises ValueError for invalid arguments."""
+    """Run one forward pass on a picture. levels: 64 numbers from 0, paper, to 7, ink, or [8,8]. told: the digit that
+    its class token names, 0 to 9. causal, masks: as for run. Raises ValueError for invalid arguments."""
     model = _model()
     try:
         picture = np.asarray(levels)
-    except ValueError:  # rows of several lengths
+    except ValueError:  # rows of different lengths
         picture = np.asarray(levels, object)
     if picture.size != PIXELS or picture.dtype.kind not in "iufb" or (picture != np.floor(picture)).any():
         got = f"{picture.dtype} {list(picture.shape)}"
@@ -49,7 +49,7 @@ class DigitRun(Run):
         return network_of(str(digits.FOLDER))
 
     def pixels(self, layer: int, head: int, pixel: int) -> Picture:
-        """What a pixel attends to in a head; its numbers are float32 [65]: the class token's weight, then the pixels'.
+        """Show what a pixel attends to in a head. Its numbers: float32 [65], of the class token, then of the pixels.
 
         The widget's trait `pick` is the pixel that was picked. Raises ValueError for a pixel or head that is not there.
         """

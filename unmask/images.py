@@ -1,4 +1,4 @@
-"""A run of an image-text model with an image in its text, in notebooks: where in the image a token attends."""
+"""A run of an image-text model with an image, in notebooks: where in the image a token attends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class ImageRun(Run):
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """As Run's, with the image mask if the network lets tokens around the image see each other."""
+        """The title of a Run, with the image mask if the network lets tokens around the image attend to each other."""
         opened = self.image_mask not in ("causal", "none") and getattr(self.masks, OF_IMAGES) is not False
         return f"{super().title}, {self.image_mask} around the image" if opened else super().title
 
@@ -57,18 +57,18 @@ class ImageRun(Run):
 
     @property
     def image_mask(self) -> str:
-        """The image's mask as measured: "causal", "block" (an image's tokens see each other), "prefix-lm" (others do
-        too), or "none" for a network without a causal mask."""
+        """The image's mask as measured: "causal", "block" (an image's tokens attend to each other), "prefix-lm" (others
+        do too), or "none" for a network without a causal mask."""
         return image_mask(self.trace)
 
     def _of_text(self, *_: Any, **__: Any) -> Any:
         raise ValueError("expected a run of a text alone, got one with an image")
 
-    served = tree = packed = streamed = check = _of_text  # their models get ids alone
+    served = tree = packed = streamed = check = _of_text  # these call the model with ids alone
     ids = property(_of_text)  # a run on them would have no image
 
     def classes(self, most: int = TOP) -> Predicted:
-        """The `most` most likely classes of an image classifier's image. Raises ValueError for another model."""
+        """Return the `most` most likely classes of an image classifier's image. Raises ValueError for another model."""
         names = getattr(self.model, "classes", {})
         if not names:
             raise ValueError(f"expected an image classifier with its classes, got {self.model.name}")
@@ -78,8 +78,8 @@ class ImageRun(Run):
         return predicted("class", [Candidate(*one) for one in found])
 
     def on_image(self, layer: int, head: int, token: int | None = None) -> Picture:
-        """What a token, by its position, attends to in the image; by default the row's last one. Its numbers are
-        float32 [P], a weight for each image token. Raises ValueError for a head or a token that is not there."""
+        """Show what a token, by its position, attends to in the image; by default the row's last one. Its numbers are
+        float32 [P], a weight for each image token. Raises ValueError for a head or a token that does not exist."""
         lit = self.lit(layer, head, token)
         layers = list(lit.layers())
         line = image_attention_sentence(lit)
@@ -101,7 +101,7 @@ class ImageRun(Run):
         return [(words, picture_uri(shown_at(self.batch.picture, ())[0])), *found]
 
     def lit(self, layer: int, head: int, token: int | None = None) -> ImageHeatmaps:
-        """As `on_image`, but returns arrays."""
+        """Return the arrays that `on_image` shows."""
         self._check(layer, head)
         batch, count = self.batch, len(self.labels)
         token = self.last if token is None else index("token", token, count)

@@ -1,4 +1,4 @@
-"""A mask to draw on in a notebook, and the head beside it, which follows."""
+"""Live widgets in a notebook: a mask to draw on, and the head under the drawn mask."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,10 +7,10 @@ from model.spec import stroke_of
 
 
 class LiveHead:
-    """A mask to draw on and the head beside it. run: the latest Run, under the mask as it is drawn.
+    """A mask to draw on and the head under it. run: the latest Run, under the mask as it is drawn.
 
-    mask, head: the two widgets. Raises ValueError for cross-attention, for a head that is not there and for one that
-    the run's masks do not apply to, ImportError where anywidget is not installed.
+    mask, head: the two widgets. Raises ValueError for cross-attention, for a head that does not exist and for one that
+    the run's masks do not apply to, ImportError if anywidget is not installed.
     """
 
     def __init__(self, run: Any, layer: int, head: int) -> None:
@@ -24,10 +24,10 @@ class LiveHead:
         strokes = tuple(map(stroke_of, (change.new or {}).get("strokes", [])))
         self.run = self.run.under(replace(self.run.masks, drawn=strokes))
         self.head.packet = self.run.head(*self._place).canvas().packet
-        self.head.query = None  # the new picture has its own, and a click on the former one is a change
+        self.head.query = None  # the new picture has its own; a click on the former one is then a change
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
-        from ipywidgets import HBox  # anywidget brings it
+        from ipywidgets import HBox  # installed with anywidget
 
         for widget in (self.mask, self.head):  # without a width of their own; side by side where there is room
             widget.layout.flex = "1 1 20rem"

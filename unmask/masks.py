@@ -15,7 +15,7 @@ def spec_of(
     causal: bool | None = None,
     padding: bool | None = None,
 ) -> MaskSpec:
-    """The masks that the arguments ask for. Raises ValueError for unknown fields and invalid values."""
+    """Return the masks that the arguments select. Raises ValueError for unknown fields and invalid values."""
     if isinstance(masks, dict):
         spec = MaskSpec.from_fields(json.loads(standard.to_json()) | masks)
     elif masks is None or isinstance(masks, MaskSpec):
@@ -28,6 +28,6 @@ def spec_of(
 
 
 def expect_text(spec: MaskSpec, batch: TokenBatch) -> None:
-    """Raises ValueError for a mask that splits a text if the tokens were not read from one."""
+    """Check a mask that splits a text. Raises ValueError if the tokens were not read from a text."""
     if getattr(spec, SPLIT, "") and not (batch.source or batch).texts:
         raise ValueError(f"expected a text for the mask {SPLIT!r}, which splits it, got ids, pixels or an image")

@@ -69,14 +69,14 @@ def load(
     device_map: str = "",
     tokens: int | None = None,
 ) -> "LoadedModel":
-    """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or a model of transformers
-    in memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what
-    such a network is called. The others but tokens are for names and folders; models that ship take step too.
+    """Load a model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or take a model of
+    transformers in memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now.
+    name: the name of such a network. The others but tokens are for names and folders; models that ship take step too.
 
-    step: of a folder of training checkpoints, by default the last. gguf_file: of a repository or folder. device:
-    "cpu", "cuda", "cuda:1" or "mps"; precision (transformers' dtype): "float32", "float16" or "bfloat16"; "auto" is a
-    CUDA device with room for the weights, and the precision of the file where that is fast there (see `repr`).
-    device_map: "auto", "balanced" or "sequential" of accelerate, for several devices. tokens: the most in a row.
+    step: of a folder of training checkpoints, by default the last. gguf_file: of a repository or folder. device: "cpu",
+    "cuda", "cuda:1" or "mps"; precision (transformers' dtype): "float32", "float16" or "bfloat16"; "auto" is a CUDA
+    device with room for the weights, and the precision of the file if that is fast there (see `repr`). device_map:
+    "auto", "balanced" or "sequential" of accelerate, for several devices. tokens: the most in a row.
 
     Raises NotAvailable (an OSError) if its files are not available, ValueError if they, or the network, cannot be used.
     """
@@ -110,7 +110,7 @@ def load(
 
 
 class RunOptions(TypedDict, total=False):
-    """For type checkers: the optional arguments of a run."""
+    """The optional arguments of a run, for type checkers."""
 
     causal: bool | None
     padding: bool | None
@@ -122,7 +122,7 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LoadedModel(Checkable, Circuits):
-    """A model with its tokenizer. network, tokenizer: transformers' own, where they were given in memory."""
+    """A model with its tokenizer. network, tokenizer: transformers' own, if they were given in memory."""
 
     model: Model
     network: Any = None
@@ -153,16 +153,15 @@ class LoadedModel(Checkable, Circuits):
         image: Any = None,
         ids: Ids | None = None,
     ) -> Run:
-        """One forward pass. text: one row, or several, padded on pad_side, of which `row` is shown. ids: token ids in
-        place of a text, [T] or rows of them, to which nothing is added.
+        """Run one forward pass. text: one row, or several, padded on pad_side, of which `row` is shown. ids: token ids
+        in place of a text, [T] or rows of them, to which nothing is added.
 
-        causal, padding: None: as in training. masks: a whole MaskSpec, or some of its fields by name, the
-        others as in training: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
-        without, it writes its own, of at most 40 tokens. image: of an image-text model, a path, an image of Pillow or
-        an array; it stands where the text has the processor's token for it, or at its beginning. Warns where the
-        network was given hooks or other weights since it was loaded, which the run does not have, and where the row's
-        text has too many tokens: `Run.cut` is what was not read. Raises ValueError for invalid arguments, OSError for
-        an image that cannot be read.
+        causal, padding: None: as in training. masks: a whole MaskSpec, or some of its fields by name, the others as in
+        training: {"sliding": 4, "layers": [2]}. target: of an encoder-decoder, one for each text; by default generated,
+        at most 40 tokens. image: of an image-text model, a path, an image of Pillow or an array; it is inserted at the
+        processor's token for it in the text, or at its beginning. Warns if the network was given hooks or other weights
+        since it was loaded, which the run does not have, and if the row's text has too many tokens: `Run.cut` is what
+        was not read. Raises ValueError for invalid arguments, OSError for an image that cannot be read.
         """
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")
@@ -182,13 +181,13 @@ class LoadedModel(Checkable, Circuits):
         return self._run(ImageRun, batch, spec, row)
 
     def _run(self, kind: type[RunKind], batch: TokenBatch, spec: MaskSpec, row: int = 0) -> RunKind:
-        """A run, with `run`'s warnings for the line that called our caller."""
+        """Run a batch, with `run`'s warnings for the line that called our caller."""
         if self._loaded.changed:
             warnings.warn(CHANGED, stacklevel=3)
         weights = NetworkState(self.network, weights_in)
         trace = self.model.run(batch, spec)
         if not bool(trace.states.isfinite().all()):
-            check_finite(self.model.name, self.model.network)  # it may have diverged in a training since it was loaded
+            check_finite(self.model.name, self.model.network)  # training since it was loaded may have diverged
         run = kind(self.model, trace, row, network=self.network, weights=weights)
         if run.cut:
             warnings.warn(cut_sentence(run), stacklevel=3)
@@ -210,8 +209,8 @@ class LoadedModel(Checkable, Circuits):
         return self.model.encode_image(texts[0], picture_of(image))
 
     def atlas(self, texts: str | Sequence[str], *, masks: MaskSpec | dict[str, Any] | None = None) -> "AtlasPicture":
-        """Every head measured over texts, each a row or, if longer than 256 tokens, several. Raises ValueError for an
-        encoder-decoder, masks of some layers or heads or without padding, and where no text has two tokens."""
+        """Measure every head over texts, each a row or, if longer than 256 tokens, several. Raises ValueError for an
+        encoder-decoder, masks of some layers or heads or without padding, and if no text has two tokens."""
         from unmask.atlas import atlas  # with pandas, which takes a second to import
 
         if self._loaded.changed:
@@ -221,7 +220,7 @@ class LoadedModel(Checkable, Circuits):
     def chat(
         self, messages: Sequence[dict[str, str]], *, masks: MaskSpec | dict[str, Any] | None = None, **more: bool
     ) -> Run:
-        """A run on messages [{"role": "user", "content": …}, …], as the model's own chat template writes them, with the
+        """Run on messages [{"role": "user", "content": …}, …], rendered by the model's own chat template, with the
         beginning of the assistant's answer. masks, causal, padding: as `run`'s. The text is `run.trace.batch.texts[0]`.
 
         The template of a folder or repository is rendered in a process with limits of time and memory. Raises
@@ -271,16 +270,17 @@ class Checkpoints:
     steps: tuple[int, ...]
 
     def load(self, step: int, **options: Any) -> LoadedModel:
-        """The model after this step. options: as for unmask.load. Raises ValueError for a step that is not there."""
+        """Load the model after this step. options: as for unmask.load. Raises ValueError for a step that is not
+        there."""
         return load(self.folder, step=step, **options)
 
     def models(self, **options: Any) -> Iterator[tuple[int, LoadedModel]]:
-        """(step, model) in order; one is in memory at a time if you keep none."""
+        """Yield (step, model) in order; one is in memory at a time if you keep none."""
         for step in self.steps:
             yield step, self.load(step, **options)
 
     def measure(self, text: str, *, masks: MaskSpec | dict[str, Any] | None = None, **options: Any) -> "OverSteps":
-        """The loss and every head's patterns on a text after each step. Loads the checkpoints one after another."""
+        """Measure the loss and every head's patterns on a text after each step. Loads one checkpoint at a time."""
         if not isinstance(text, str):
             raise ValueError(f"expected a text, got {text!r:.80}")
         found = []
@@ -306,9 +306,9 @@ class Checkpoints:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OverSteps:
-    """What one text measures after each of S steps. loss: mean nats per token, float32 [S]. shares: of each head's
-    attention by its name ("previous", "induction" …), 0 to 1, float32 [S,L,H]. logged: what Hugging Face's Trainer
-    logged, (step, loss), by "loss" and "eval_loss". numbers: of each layer in the network, where not 0, 1, 2 …"""
+    """Measures of one text after each of S training steps. loss: mean nats per token, float32 [S]. shares: of each
+    head's attention by its name ("previous", "induction" …), 0 to 1, float32 [S,L,H]. logged: what Hugging Face's
+    Trainer logged, (step, loss), by "loss" and "eval_loss". numbers: of each layer in the network, if not 0, 1, 2 …"""
 
     folder: str
     steps: tuple[int, ...]
@@ -321,8 +321,8 @@ class OverSteps:
         return self.loss
 
     def head(self, layer: int, head: int) -> Picture:
-        """One head's patterns and the loss over the steps: its numbers are float32 [N,S], the loss last; its view is a
-        Plotly figure."""
+        """Show one head's patterns and the loss over the steps: its numbers are float32 [N,S], the loss last; its view
+        is a Plotly figure."""
         from viz.heads.overview import steps_figure
 
         layers, heads = next(iter(self.shares.values())).shape[1:]
@@ -341,8 +341,8 @@ class OverSteps:
         return Picture(line, make(), np.stack([*of_head.values(), self.loss]), html, None, printed, axes)
 
     def to_dataframe(self) -> Any:
-        """A row for each step: its loss, and the largest share of any head by each name, NaN where no query of the text
-        is asked about."""
+        """Return a row for each step: its loss, and the largest share of any head by each name, NaN if it applies to no
+        query of the text."""
         import pandas as pd  # takes a second to import
 
         largest = {name: np.fmax.reduce(shares, (1, 2)) for name, shares in self.shares.items()}
@@ -357,7 +357,7 @@ class OverSteps:
 
 
 def checkpoints(folder: str | Path) -> Checkpoints:
-    """The checkpoints in a folder. Raises ValueError where there are none."""
+    """Return the checkpoints in a folder. Raises ValueError if there are none."""
     steps = tuple(step for step in catalog.steps(str(folder)).values() if step is not None)
     if not steps:
         raise ValueError(f"expected a folder of checkpoints (checkpoint-100 …), got {folder!r:.200}")
@@ -370,11 +370,11 @@ def _inspector() -> Scheduler:
 
 
 def _classifier(name: str) -> Model | None:
-    """The image classifier in a folder, None where there is none."""
+    """Load the image classifier in a folder, None if there is none."""
     try:
         if json.loads(read_regular(Path(name) / "config.json", MAX_SMALL_BYTES))["model_type"] not in CLASSIFIERS:
             return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # what is wrong with it, catalog.load says
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # catalog.load reports what is wrong
         return None
     from model.huggingface import image_classifier  # takes seconds to import
 
@@ -382,7 +382,7 @@ def _classifier(name: str) -> Model | None:
 
 
 def _rows_of_ids(model: Model, ids: Any) -> list[list[int]]:
-    """Token ids as rows. Raises ValueError for ids that the model does not have, and for more than it reads."""
+    """Return token ids as rows. Raises ValueError for ids that the model does not have, and for more than it reads."""
     given = ids.tolist() if hasattr(ids, "tolist") else items("token ids", ids)
     flat = not isinstance(given, list) or not given or isinstance(given[0], Integral)
     rows = [items("token ids", row) for row in ([given] if flat else given)]
@@ -393,7 +393,7 @@ def _rows_of_ids(model: Model, ids: Any) -> list[list[int]]:
 
 
 def _texts(name: str, given: Any) -> list[str]:
-    """One text or several, as a list. Raises ValueError for anything else."""
+    """Return one text or several as a list. Raises ValueError for anything else."""
     texts = [given] if isinstance(given, str) else items(f"a {name}, or several", given)
     if not all(isinstance(one, str) for one in texts):
         raise ValueError(f"expected a {name}, or several, got {given!r:.80}")

@@ -1,6 +1,6 @@
-"""Pictures of heads, masks and numbers: each shows itself in a notebook, is saved as a file, and gives its numbers.
+"""Pictures of heads, masks and numbers: each displays itself in a notebook, is saved as a file, and has its numbers.
 
-A picture is a page that needs nothing else, in a frame: a live widget alone is empty in an exported notebook.
+A picture is displayed as a self-contained page in a frame: a live widget alone is empty in an exported notebook.
 """
 
 import os
@@ -46,10 +46,10 @@ TRAITS = {  # a widget's traits by its view: what a user picks in it
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Picture:
-    """A picture of numbers. page: gives it as an HTML document that needs no network; canvas: as the view of a live
-    widget; print: as the bytes of a "png", "svg" or "pdf" file. canvas and print are None where there is none.
+    """A picture of numbers. page: returns it as an HTML document that needs no network; canvas: as the view of a live
+    widget; print: as the bytes of a "png", "svg" or "pdf" file. canvas and print are None if there is none.
 
-    line: what it is, in one line, which is its repr and the title of its page. view: what is drawn. axes: the labels
+    line: a description in one line, which is its repr and the title of its page. view: what is shown. axes: the labels
     along each axis of its numbers.
     """
 
@@ -62,21 +62,21 @@ class Picture:
     axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def numpy(self) -> np.ndarray:
-        """Its numbers, which the method that made the picture describes."""
+        """Return its numbers, as described by the method that made the picture."""
         return self.numbers
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype, copy=copy)
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """Its numbers, a row for each: where it is, by the name of each axis, and its value."""
+        """Return its numbers, a row for each: its labels, by the name of each axis, and its value."""
         import pandas as pd
 
         places = pd.MultiIndex.from_product([list(some) for some in self.axes.values()], names=list(self.axes))
         return pd.DataFrame({"value": self.numbers.ravel()}, index=places).reset_index()
 
     def file(self, kind: str = "html") -> bytes:
-        """The content of a file: "html" or, of heads, "png", "svg" or "pdf". Raises ValueError for another kind."""
+        """Return a file's content: "html" or, of heads, "png", "svg" or "pdf". Raises ValueError for another kind."""
         if self.print and kind in PRINT:
             return self.print(kind)
         if kind not in HTML:
@@ -86,7 +86,7 @@ class Picture:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a file of the kind that its name ends in; without an ending, HTML. Raises ValueError for a kind that
-        this picture cannot be, OSError where it cannot be written."""
+        this picture does not have, OSError if it cannot be written."""
         if not isinstance(path, str | os.PathLike) or not Path(path).name:
             raise ValueError(f"expected a file name, got {path!r:.80}")
         path = Path(path)
@@ -94,8 +94,8 @@ class Picture:
         return path
 
     def widget(self) -> Any:
-        """A live widget (anywidget), with a trait for each thing that can be picked in it, None until something is.
-        Raises ValueError for a table, ImportError, saying how to get it, where anywidget is not installed."""
+        """Return a live widget (anywidget), with a trait for each thing that can be picked in it, None until something
+        is. Raises ValueError for a table, ImportError, with how to install it, without anywidget."""
         if self.canvas is None:
             raise ValueError(f"expected a picture of heads, a mask or pixels, got {self!r}")
         try:
@@ -121,9 +121,8 @@ class Picture:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HeadPicture(Picture):
-    """Heads of one layer. view: the first one; views: each one by its name. of: the run that they are of, in words.
-    query: the position whose row is framed. across: the keys are another text than the queries. form: head_picture's.
-    """
+    """Heads of one layer. view: the first one; views: each one by its name. of: a description of their run. query: the
+    position whose row is framed. across: the keys are another text than the queries. form: head_picture's."""
 
     view: HeadView
     views: Sequence[tuple[str, HeadView]]
@@ -135,8 +134,8 @@ class HeadPicture(Picture):
     form: str
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """A row for each cell: of arcs the head, then positions, tokens, weight, scaled score, and whether it is
-        blocked; of a flow layer, key and value."""
+        """Return a row for each cell: for arcs the head, then positions, tokens, weight, scaled score, and whether it
+        is blocked; for a flow layer, key and value."""
         import pandas as pd
 
         if self.axes:
@@ -153,23 +152,23 @@ class HeadPicture(Picture):
 
     @property
     def weights(self) -> np.ndarray:
-        """float32 [Q,K], 0 to 1; blocked cells exactly 0."""
+        """The weights, float32 [Q,K], 0 to 1; blocked cells exactly 0."""
         return self.view.weights
 
     @property
     def scaled(self) -> np.ndarray:
-        """float32 [Q,K], the scores before masking."""
+        """The scores before masking, float32 [Q,K]."""
         return self.view.scaled
 
     @property
     def blocked(self) -> dict[str, np.ndarray]:
-        """For each mask that is on: bool [Q,K], True = it blocks the cell."""
+        """The masks that are on, by name: bool [Q,K], True = it blocks the cell."""
         return self.view.blocked
 
     def queries(self, some: Sequence[int], how: Literal["mean", "sum"] = "mean") -> "HeadPicture":
-        """What several queries attend to together, one row: the mean or the sum of theirs; one that attends
-        to nothing has no part in the mean. Raises ValueError for a query that is not there, and for what is not the
-        weights of one head: of a change, take the queries of both heads first."""
+        """Combine several queries into one row: the mean or the sum of their weights; one that attends to nothing has
+        no part in the mean. Raises ValueError for a query that does not exist, and for anything but the weights of one
+        head: for a change, combine the queries of both heads first."""
         if self.axes or self.form == "change" or len(self.views) > 1:
             raise ValueError(f"expected the weights of one head for several queries, got {self.name}")
         some = items("queries as positions", some)
@@ -180,7 +179,7 @@ class HeadPicture(Picture):
         return replace(picture, views=[(name, row)])  # at its own position in a table
 
     def difference(self, other: "HeadPicture") -> "HeadPicture":
-        """These weights minus another head's over the same tokens. Raises ValueError for other tokens, and for several
+        """Subtract another head's weights over the same tokens. Raises ValueError for other tokens, and for several
         heads."""
         if not isinstance(other, HeadPicture):
             raise ValueError(f"expected another head, got {type(other).__name__}")
@@ -223,12 +222,12 @@ class ShownHeads:
 
     @property
     def left_out(self) -> str:
-        """Which tokens the picture has no room for, in a sentence; "" for none."""
+        """A sentence on the tokens that the picture has no room for; "" for none."""
         return left_out(self.views[0], self.part, self.query)
 
     @property
     def where(self) -> dict[str, Any]:
-        """A packet's fields: the query, the positions of the shown queries, whether the keys are another text."""
+        """The fields of a packet: the query, the positions of the shown queries, whether the keys are another text."""
         among = self.part.first, self.part.first + len(self.part.queries)
         return {"query": self.query, "among": among, "across": self.across}
 
@@ -250,10 +249,10 @@ def head_picture(
     first_token: int = 0,
     axes: Mapping[str, Sequence[Any]] | None = None,
 ) -> HeadPicture:
-    """A head as "heatmap" or "tokens", what changes in one ("change"), or several of one layer as "arcs".
+    """Show a head as "heatmap" or "tokens", the change of one ("change"), or several of one layer as "arcs".
 
     query: the position whose row is framed. first_token: the key that arcs may leave out. axes: what its rows and
-    columns are, where these are no queries.
+    columns are, if these are not queries and keys.
     """
     heads = ShownHeads(names, views, query, MAX_ARC_TOKENS if form == "arcs" else MAX_TOKENS, across)
     weights = views[0].weights
@@ -294,7 +293,7 @@ def head_picture(
 
 
 def printed_file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes:
-    """The picture as the bytes of a file; see printed.file."""
+    """Return the picture as the bytes of a file; see printed.file."""
     from unmask import printed  # matplotlib takes a second
 
     return printed.file(form, title, of, heads, kind)
@@ -302,7 +301,7 @@ def printed_file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LeakPicture(Picture):
-    """Each head's shares of attention on later tokens and on padding, float32 [L,H]; NaN where there is none.
+    """Each head's shares of attention on later tokens and on padding, float32 [L,H]; NaN where there are none.
 
     names: of the heads, layer by layer.
     """
@@ -320,7 +319,7 @@ class Predicted(Picture):
 
 
 def predicted(name: str, candidates: list[Candidate]) -> Predicted:
-    """The picture of the most likely next tokens. name: of the token that they follow."""
+    """Return the picture of the most likely next tokens. name: of the token that they follow."""
     line = f"{name}: {candidates[0].label} with {chance(candidates[0].probability)}"
     return Predicted(
         line,
@@ -335,5 +334,5 @@ def predicted(name: str, candidates: list[Candidate]) -> Predicted:
 def table_picture(
     line: str, view: Any, numbers: np.ndarray, body: Sequence[Markup], axes: Mapping[str, Sequence[Any]]
 ) -> Picture:
-    """Numbers as tables and sentences, HTML."""
+    """Show numbers as tables and sentences, in HTML."""
     return Picture(line, view, numbers, page=lambda: page(line, body), axes=axes)

@@ -44,8 +44,8 @@ FORMS: dict[str, Form] = {
 
 
 def file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes:
-    """A picture as a file of this kind: "png", "svg" or "pdf". title: "" for all heads. of: what it shows (the model,
-    how many tokens, which masks), the first sentence of its caption; or "". heads: what is drawn: ShownHeads, a
+    """Return a picture as a file of this kind: "png", "svg" or "pdf". title: "" for all heads. of: what it shows (the
+    model, how many tokens, which masks), the first sentence of its caption; or "". heads: the data: ShownHeads, a
     ImageHeatmaps or, for "overview", AllHeads and the numbers of queries and of keys."""
     draw, read = FORMS[form]
     with spoken(language_of(kind)):

@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 class CausalItem(pytest.Item):
-    """One module that is to be causal."""
+    """A test that one module is causal."""
 
     def runtest(self) -> None:
         import unmask

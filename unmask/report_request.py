@@ -1,4 +1,4 @@
-"""`unmask report`: what was asked for on the command line, as a run; and the link to the same view in the app."""
+"""`unmask report` and `unmask page`: command-line arguments as a run or a page, and the link to a view in the app."""
 
 import argparse
 import json
@@ -30,8 +30,8 @@ LONGEST_LINK = 8_000  # characters, as ui/link.py has it
 
 
 def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> Picture:
-    """All heads of a run, masks, numbers and text in one file of at most 8 MB. heads: (layer, head) of those to choose
-    first. link: to the same view in a running app. Raises ValueError for a head that is not there."""
+    """Show all heads of a run, masks, numbers and text in one file of at most 8 MB. heads: (layer, head) of those to
+    select first. link: to the same view in a running app. Raises ValueError for a head that does not exist."""
     if not isinstance(run, Run):
         raise ValueError(f"expected a run, as unmask.load(…).run(text) gives, got {type(run).__name__}")
     if not isinstance(link, str):
@@ -41,7 +41,7 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
         run.shown_view(layer, head)
     chosen = [(int(layer), int(head)) for layer, head in pairs] or [run.first_head()]
 
-    standard, found = _standard(run), run.model.describe()  # now: a network in memory may be trained before it is shown
+    standard, found = _standard(run), run.model.describe()  # now, because a network in memory may be trained later
     now, then = _numbers(run), _numbers(standard) if standard else None
 
     def html() -> str:
@@ -73,11 +73,11 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
 
 
 def _standard(run: Run) -> Run | None:
-    """The same text under the masks that the model was trained with; None where they let the same cells through, from
-    the same positions."""
+    """Run the same text under the masks of the model's training; None if they allow the same cells at the same
+    positions."""
     if run.masks == run.model.standard:
         return None
-    run._expect_same_weights()  # or the weights would make a difference that is called the masks'
+    run._expect_same_weights()  # else a difference of weights would be attributed to the masks
     standard, heads = run.under(run.model.standard), run.masks.heads or (0,)
     batches, row = [batch for batch in (run.trace.batch.source, run.trace.batch) if batch], run.row
     ours, theirs = (
@@ -102,7 +102,7 @@ def _numbers(run: Run) -> ReportNumbers:
 
 
 def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
-    """The run, and the heads to choose first. Raises ValueError and OSError with a sentence."""
+    """Return the run, and the heads to select first. Raises ValueError and OSError with a sentence."""
     check_on_this_machine(asked.model, asked.download)
     heads, loaded = [head_of(said) for said in asked.head], load(asked.model)
     masks = masks_of(asked.masks)
@@ -110,7 +110,7 @@ def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
 
 
 def live_page_of(asked: argparse.Namespace, text: str) -> str:
-    """The page that holds the model. Raises ValueError and OSError with a sentence."""
+    """Return the page that contains the model. Raises ValueError and OSError with a sentence."""
     if asked.lang not in LANGUAGES:
         raise ValueError(f"expected a language out of {', '.join(LANGUAGES)}, got {asked.lang!r}")
     if len(text) > MAX_CHARACTERS:
@@ -125,7 +125,7 @@ def live_page_of(asked: argparse.Namespace, text: str) -> str:
 
 
 def check_on_this_machine(name: str, download: bool) -> None:
-    """Raises NotAvailable for a model that would have to be downloaded, unless that was asked for."""
+    """Check that a model is on this machine. Raises NotAvailable if not, unless `download` is set."""
     size = 0 if download else catalog.download_size(name)
     if size:
         why = "is not on this machine, and nothing is downloaded unasked"
@@ -133,8 +133,8 @@ def check_on_this_machine(name: str, download: bool) -> None:
 
 
 def masks_of(said: str | None) -> dict | None:
-    """The fields of a MaskSpec: "causal,padding" turns these on and others off; "none" turns all off; JSON gives some
-    fields, with the others as in training."""
+    """Parse the fields of a MaskSpec: "causal,padding" turns these on and others off; "none" turns all off; JSON sets
+    some fields, with the others as in training."""
     if said is None:
         return None
     if said.lstrip().startswith("{"):
@@ -149,7 +149,7 @@ def masks_of(said: str | None) -> dict | None:
 
 
 def head_of(said: str) -> tuple[int, int]:
-    """ "4,0" is layer 4, head 0."""
+    """Parse a head: "4,0" is layer 4, head 0."""
     try:
         layer, head = map(int, said.split(","))
     except ValueError:
@@ -158,7 +158,7 @@ def head_of(said: str) -> tuple[int, int]:
 
 
 def link_to(run: Run, head: tuple[int, int]) -> str:
-    """The link to the app on this machine, with the text; "" if no link that ui/link.py reads can hold it."""
+    """Return the link to the app on this machine, with the text; "" if no link that ui/link.py reads can hold it."""
     plain = {name: getattr(run.masks, name) for name in NATIVE}
     spec = {name: value for name, value in plain.items() if value != getattr(run.model.standard, name)}
     same = json.loads(run.masks.to_json()) == json.loads(run.model.standard.to_json()) | plain
@@ -168,6 +168,6 @@ def link_to(run: Run, head: tuple[int, int]) -> str:
     masks = {name: str(on).lower() for name, on in spec.items()} | ({} if run.by == "tokens" else {"by": run.by})
     try:
         link = APP + "?" + urlencode({**where, **masks, "text": run.text + run.cut})
-    except UnicodeEncodeError:  # half a character, which no address can hold
+    except UnicodeEncodeError:  # half a character, which no URL can contain
         return ""
     return link if len(link) <= LONGEST_LINK else ""

@@ -39,14 +39,15 @@ from viz.saved.standalone import Canvas, page
 from viz.sentence import loss_words
 
 MAX_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
-MAX_WHOLE = 6_000**2  # numbers of one head that are made at once: 144 MB
+MAX_WHOLE = 6_000**2  # most numbers of one head that are computed at once: 144 MB
 MAX_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of its own
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Analyses, Checkable):
     """One forward pass, of which one row is shown. trace: what it recorded (model.trace.Trace). network: transformers'
-    own, where it was given in memory. weights: those it had then: what needs them raises ValueError afterwards."""
+    own, if it was given in memory. weights: their state then: what needs them raises ValueError once they have
+    changed."""
 
     model: Model
     trace: Trace
@@ -94,18 +95,18 @@ class Run(Analyses, Checkable):
         return survey(self.trace, self.row, by=self.by)
 
     def notes(self) -> list[list[str]]:
-        """Each head's share of attention on later tokens and on padding, in words, [L][H]."""
+        """Return each head's share of attention on later tokens and on padding, in words, [L][H]."""
         return leak_notes(self.survey.future, self.survey.padding)
 
     def measures(self) -> dict[str, np.ndarray]:
-        """What each head does, in shares of its attention, 0 to 1, [L,H]: "previous", "first", "induction" …"""
+        """Return each head's patterns, in shares of its attention, 0 to 1, [L,H]: "previous", "first", "induction" …"""
         return self.survey.shares
 
     def marks(self) -> dict[str, np.ndarray]:
         return self.survey.marked
 
     def attention(self, name: str) -> "Run":
-        """The same run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""
+        """Return this run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""
         return self._shown(trace=self.trace.select(name))
 
     def merged(self, by: By) -> Self:
@@ -115,13 +116,13 @@ class Run(Analyses, Checkable):
         return self._shown(by=by)
 
     def _shown(self, **otherwise: Any) -> Self:
-        """A copy with these fields changed, which keeps losses that were computed."""
+        """Return a copy with these fields changed, which keeps losses that were computed."""
         found = replace(self, **otherwise)
         vars(found).update({name: value for name, value in vars(self).items() if name == "_losses"})
         return found
 
     def under(self, masks: MaskSpec | dict[str, Any]) -> "Run":
-        """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
+        """Run the same texts again under other masks. Raises ValueError for masks that do not fit the model."""
         spec = spec_of(self.model.standard, masks)
         expect_text(spec, self.trace.batch)
         trace = self.model.run(self.trace.batch, spec).select(self.trace.name)
@@ -130,10 +131,10 @@ class Run(Analyses, Checkable):
     def served(
         self, chunks: Sequence[int] | int = 8, prefix: int = 0, align: str = "bottom-right", second: str = ""
     ) -> CallsComparison:
-        """The row read in several calls with a cache, beside this run: after a prefix of `prefix` tokens, in chunks of
-        these sizes, or all of one size. align: "bottom-right", or the wrong "top-left" or "none". second: another
-        continuation of the cached prefix. Raises ValueError for sizes that do not fit, and for a model that cannot be
-        run so."""
+        """Compare this run with the row read in several calls with a cache: after a prefix of `prefix` tokens, in
+        chunks of these sizes, or all of one size. align: "bottom-right", or the wrong "top-left" or "none". second:
+        another continuation of the cached prefix. Raises ValueError for sizes that do not fit, and for a model that
+        cannot be run so."""
         alone = self._alone
         tokens = alone.ids.shape[1]
         sizes = int(chunks) if isinstance(chunks, Integral) else whole_numbers("chunk sizes as whole numbers", chunks)
@@ -151,7 +152,7 @@ class Run(Analyses, Checkable):
         order: str = "depth",
         positions: str = "depth",
     ) -> DraftTree:
-        """A tree of draft tokens after the row, verified in one call under the model's standard masks.
+        """Verify a tree of draft tokens after the row, in one call under the model's standard masks.
 
         parents: of each node, −1 for the row's last token; tokens: their ids, by default the model's own top-k; or, in
         place of both, the branches as texts. order: of the nodes in the call, "depth" or "breadth" first. positions: by
@@ -169,14 +170,14 @@ class Run(Analyses, Checkable):
         return verify_tree(self.model, ids, nodes, tokens, order=order, positions=positions)
 
     def packed(self, documents: str | Sequence[int] = ".") -> PackedLosses:
-        """The row split into documents, by what they end with or how many tokens each has: their losses packed, under
-        four conventions, and alone. Raises ValueError for fewer than two documents."""
+        """Split the row into documents, by what they end with or how many tokens each has, and compare their losses
+        packed, under four conventions, and alone. Raises ValueError for fewer than two documents."""
         return pack(self.model, self._alone, documents)
 
     def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
-        """The row's text, from its beginning again where it is shorter, read with a cache of sinks + window tokens from
-        which the others are dropped, with and without the sinks; `step` tokens per call. Raises ValueError for sizes
-        that do not fit, and for a model that cannot be run so."""
+        """Read the row's text, repeated if it is shorter, with a cache of sinks + window tokens from which the others
+        are dropped, with and without the sinks; `step` tokens per call. Raises ValueError for sizes that do not fit,
+        and for a model that cannot be run so."""
         tokens = index("number of tokens", tokens, MAX_STREAMED + 1, first=2)
         alone = self._alone
         given = alone.ids[0].tolist()  # repeated, if they were not read from a text
@@ -205,7 +206,7 @@ class Run(Analyses, Checkable):
 
     @property
     def cut(self) -> str:
-        """The end of the row's text that was not read, for it has too many tokens; "" if all of it was read."""
+        """The end of the row's text that was not read because it has too many tokens; "" if all of it was read."""
         return "\n→ ".join(one.cut[self.row] for one in self._batches if one.cut and one.cut[self.row])
 
     @property
@@ -224,8 +225,8 @@ class Run(Analyses, Checkable):
 
     @property
     def losses(self) -> np.ndarray:
-        """float32 [T], nats: -log of the probability of each token, NaN where there is none, as for the first. Raises
-        ValueError for a model that predicts no next token, one that was trained since the run, and an encoder's
+        """The losses, float32 [T], in nats: -log of the probability of each token, NaN where there is none, as for the
+        first. Raises ValueError for a model that predicts no next token, one trained since the run, and an encoder's
         attention."""
         self._expect_target("losses")
         return self._losses.copy()
@@ -236,9 +237,9 @@ class Run(Analyses, Checkable):
         return self.trace.losses(self.row).numpy()
 
     def next_token(self, query: int | None = None, most: int = TOP) -> Predicted:
-        """The `most` most likely tokens after the one at position query, by default the row's last one. Raises
-        ValueError for a position that is not there, fewer than one token, a model that predicts none, and an encoder's
-        attention."""
+        """Return the `most` most likely tokens after the one at position query, by default the row's last one. Raises
+        ValueError for a position that does not exist, fewer than one token, a model that predicts none, and an
+        encoder's attention."""
         self._expect_predictions()
         self._expect_target("next token")
         labels = self.trace.batch.pieces[self.row]
@@ -248,7 +249,7 @@ class Run(Analyses, Checkable):
         return predicted(f"after {labels[here]}", [Candidate(*one) for one in found])
 
     def numpy(self) -> np.ndarray:
-        """Every weight, float32 [L,H,Q,K], which is large for a long text."""
+        """Return every weight, float32 [L,H,Q,K], which is large for a long text."""
         groups, weights = merge_groups(self.trace, self.row, self.by), every_weight(self.trace, self.row)
         return weights if groups is None else merged_weights(weights, *groups)
 
@@ -258,7 +259,7 @@ class Run(Analyses, Checkable):
         return merged_head(self.trace, self.row, self.masks, layer, head, self.by)
 
     def shown_view(self, layer: int, head: int) -> HeadView:
-        """The whole head or, of a longer text, the part around the last token."""
+        """Return the whole head or, for a longer text, the part around the last token."""
         if not self._is_long or self.by != "tokens":
             return self.view(layer, head)
         self._check(layer, head)
@@ -275,8 +276,8 @@ class Run(Analyses, Checkable):
         return begin if groups is None else int(np.searchsorted(groups[1], begin, side="right")) - 1
 
     def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
-        """The exact weights of some queries and keys of a head, each from a position up to, but not including, another;
-        for a text of any length. Raises ValueError for more than 256 of either, or none."""
+        """Show the exact weights of some queries and keys of a head, each from a position up to, but not including,
+        another; for a text of any length. Raises ValueError for more than 256 of either, or none."""
         self._check(layer, head)
         rows, columns = (_part(*one) for one in zip((queries, keys), self._size, strict=True))
         view = head_part(self.trace, self.row, self.masks, layer, head, rows, columns, most=MAX_TOKENS)
@@ -302,8 +303,8 @@ class Run(Analyses, Checkable):
             )
 
     def mask(self, layer: int, head: int) -> Picture:
-        """All masks of one head together; its numbers are bool [Q,K], True = may attend. The widget is drawn on; its
-        trait `drawn` is {"strokes": …, …} or None, which the next run takes: model.run(text, masks={"drawn":
+        """Show all masks of one head together; its numbers are bool [Q,K], True = may attend. The widget can be drawn
+        on; its trait `drawn` is {"strokes": …, …} or None, which the next run takes: model.run(text, masks={"drawn":
         widget.drawn["strokes"]}). Raises ValueError for cross-attention."""
         self._check(layer, head)
         self._expect_room()
@@ -320,25 +321,25 @@ class Run(Analyses, Checkable):
         def canvas(most: int = MAX_STROKES) -> Canvas:
             return Canvas("mask", canvas_packet(view, rows=part, columns=part, epoch=0, number=0, most=most))
 
-        # the page without strokes: nothing there runs the model on a drawing
+        # the page takes no strokes, because it cannot run the model
         line = f"mask of {self.named(layer, head)}: {size}"
         axes = {"query": range(queries), "key": range(keys)}
         return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas, axes=axes)
 
     def live(self, layer: int, head: int) -> LiveHead:
-        """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install anywidget`."""
+        """Return live widgets: a head's mask to draw on, and the head under it. Needs `pip install anywidget`."""
         return LiveHead(self, layer, head)
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
-        """For a report: what each head attends to in the run's image, as a sentence and an image's URI."""
+        """Return, for a report, what each head attends to in the run's image, as a sentence and an image's URI."""
         return []
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         return self.survey.thumbnails, self.survey.blocked
 
     def difference(self, other: "Run") -> Picture:
-        """Every weight minus another run's on the same tokens, merged as here; its numbers are the largest change in
-        each head, float32 [L,H]. Raises ValueError for other tokens."""
+        """Subtract another run on the same tokens, merged as here, from every weight; its numbers are the largest
+        change in each head, float32 [L,H]. Raises ValueError for other tokens."""
         if not isinstance(other, Run):
             raise ValueError(f"expected another run, got {type(other).__name__}")
         other = other.merged(self.by)
@@ -356,7 +357,7 @@ class Run(Analyses, Checkable):
         words = loss_words(self._losses, other._losses, self._predicting) if self.predicts and other.predicts else ""
         change = f"{drawn.names[layer][head]} changes most, a weight by {weight_text(found.largest[layer, head])}"
         titles = [self.title, other.title]
-        if titles[0] == titles[1]:  # which have no parameters, nor masks of an encoder-decoder's other attentions
+        if titles[0] == titles[1]:  # titles have no parameters, nor masks of an encoder-decoder's other attentions
             specs = [json.loads(run.masks.to_json()) for run in (self, other)]
             names = [name for name, value in specs[0].items() if value != specs[1][name]]
             titles = [", ".join([titles[0], *(f"{name} {one[name]!s:.40}" for name in names)]) for one in specs]
@@ -366,7 +367,7 @@ class Run(Analyses, Checkable):
         return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()), axes=axes)
 
     def leak(self) -> LeakPicture:
-        """The share of each head's attention on later tokens and on padding."""
+        """Show the share of each head's attention on later tokens and on padding."""
         future, padding = self.survey.future, self.survey.padding
         names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
         each = [(name, mean_share(shares)) for name, shares in (("later tokens", future), ("padding", padding))]
@@ -379,7 +380,7 @@ class Run(Analyses, Checkable):
         return LeakPicture(line, numbers, numbers, html, axes=axes, future=future, padding=padding, names=names)
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:
-        """The ids and labels of a text, or of the beginning of this row."""
+        """Return the ids and labels of a text, or of the beginning of this row."""
         ids, labels = super().tokens_of(text) or tokens_in(self.trace.batch, self.row)
         return (ids, labels) if text else (ids[:MAX_CHECKED], labels[:MAX_CHECKED])
 
@@ -391,7 +392,7 @@ class Run(Analyses, Checkable):
 
 
 def _part(given: tuple[int, int], size: int) -> tuple[int, int]:
-    """A range [begin, end) of `size` positions. Raises ValueError for anything else, or more than MAX_TOKENS."""
+    """Return a range [begin, end) of `size` positions. Raises ValueError for anything else, or more than MAX_TOKENS."""
     pair = whole_numbers("a pair of positions", given)
     if len(pair) != 2 or not 0 <= pair[0] < pair[1] <= min(size, pair[0] + MAX_TOKENS):
         raise ValueError(f"expected 1 to {MAX_TOKENS} positions from 0 to {size}, got {given!r:.80}")

@@ -20,14 +20,14 @@ from viz.palette import MASK_COLOURS
 from viz.saved.explorer import AllHeads, all_heads, explorer_page
 from viz.saved.standalone import Canvas
 
-HELD_CELLS = 500_000  # of all heads in one picture of a notebook: 1 MB before it is deflated
+HELD_CELLS = 500_000  # of all heads in one picture of a notebook: 1 MB before compression
 
 
 class HeadSource(ABC):
-    """Layers and heads count from 0. Shows itself as all of its heads.
+    """An object with heads, which displays itself as all of them. Layers and heads count from 0.
 
-    title: what it is, in a line. query: the position whose row is framed. across: the keys are another text than the
-    queries. numbers: of each layer in the network, where these are not 0, 1, 2 … by: what tokens are merged into.
+    title: a description in a line. query: the position whose row is framed. across: the keys are another text than the
+    queries. numbers: of each layer in the network, if these are not 0, 1, 2 … by: what tokens are merged into.
     """
 
     title: str
@@ -38,15 +38,15 @@ class HeadSource(ABC):
 
     @abstractmethod
     def merged(self, by: By) -> Self:
-        """The same with its tokens merged into "words" or "sentences": weights summed over keys, averaged over queries;
-        or with each "tokens" for itself. Raises ValueError for anything else."""
+        """Return the same with its tokens merged into "words" or "sentences": weights summed over keys, averaged over
+        queries; or not merged, by "tokens". Raises ValueError for anything else."""
 
     @abstractmethod
     def view(self, layer: int, head: int) -> HeadView:
-        """One head as arrays with its labels. Raises ValueError for a head that is not there."""
+        """Return one head as arrays with its labels. Raises ValueError for a head that does not exist."""
 
     def shown_view(self, layer: int, head: int) -> HeadView:
-        """What pictures of all heads show of one: the whole head, or a part if it is too large."""
+        """Return what pictures of all heads show of one: the whole head, or a part if it is too large."""
         return self.view(layer, head)
 
     @property
@@ -57,55 +57,55 @@ class HeadSource(ABC):
 
     @property
     def first_token(self) -> int:
-        """The first key that is no padding."""
+        """The first key that is not padding."""
         return 0
 
     @abstractmethod
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
-        """Thumbnails float32 [L,H,S,S'], and bool [L, H or 1, S, S'], patches that are blocked as a whole."""
+        """Return thumbnails float32 [L,H,S,S'], and bool [L, H or 1, S, S'], patches that are blocked as a whole."""
 
     @abstractmethod
     def _heads(self, layer: int, name: Literal["q", "k", "v"]) -> np.ndarray:
-        """The q, k or v of a layer's heads. Raises ValueError where they are not known."""
+        """Return the q, k or v of a layer's heads. Raises ValueError if they are not known."""
 
     def q(self, layer: int) -> np.ndarray:
-        """The queries of a layer, float32 [H,Q,D], after rotary positions where the model has them. Raises ValueError
-        where they are not known; so do k and v."""
+        """Return the queries of a layer, float32 [H,Q,D], after rotary positions if the model has them. Raises
+        ValueError if they are not known; so do k and v."""
         return self._heads(layer, "q")
 
     def k(self, layer: int) -> np.ndarray:
-        """The keys of a layer, float32 [Hkv,K,D]: with grouped-query attention, fewer heads than the queries have."""
+        """Return the keys of a layer, float32 [Hkv,K,D]: with grouped-query attention, fewer heads than for queries."""
         return self._heads(layer, "k")
 
     def v(self, layer: int) -> np.ndarray:
-        """The values of a layer, float32 [Hkv,K,D]."""
+        """Return the values of a layer, float32 [Hkv,K,D]."""
         return self._heads(layer, "v")
 
     def first_head(self) -> tuple[int, int]:
         return len(self.glance()[0]) // 2, 0
 
     def notes(self) -> list[list[str]]:
-        """A line for each head of each layer, or none at all."""
+        """Return a line for each head of each layer, or none at all."""
         return []
 
     def measures(self) -> dict[str, np.ndarray]:
-        """Shares of each head's attention by their names, [L,H]."""
+        """Return shares of each head's attention by their names, [L,H]."""
         return {}
 
     def marks(self) -> dict[str, np.ndarray]:
-        """Those of them by which an overview marks, dims and sorts heads."""
+        """Return the measures by which an overview marks, dims and sorts heads."""
         return {}
 
     def head(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
-        """One head as a heatmap. by: as for `merged`."""
+        """Show one head as a heatmap. by: as for `merged`."""
         return (self if by is None else self.merged(by))._picture("heatmap", layer, [head])
 
     def tokens(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
-        """One head as its text: pointing at a token highlights those it attends to. by: as for `merged`."""
+        """Show one head on its text: pointing at a token highlights those it attends to. by: as for `merged`."""
         return (self if by is None else self.merged(by))._picture("tokens", layer, [head])
 
     def arcs(self, layer: int, heads: int | Sequence[int], *, by: By | None = None) -> HeadPicture:
-        """A head of a layer, or several, as lines between the tokens. by: as for `merged`."""
+        """Show a head of a layer, or several, as lines between the tokens. by: as for `merged`."""
         if by is not None:
             return self.merged(by).arcs(layer, heads)
         some = [int(heads)] if isinstance(heads, Integral) else items("a head of the layer, or several", heads)
@@ -114,8 +114,9 @@ class HeadSource(ABC):
         return self._picture("arcs", layer, some)
 
     def heads(self) -> Picture:
-        """All heads as thumbnails, and the selected one enlarged. Its numbers are the thumbnails, float32 [L,H,S,S']:
-        the largest weight of each patch; S = Q for a short text, and its repr says "thumbnails" for a longer one."""
+        """Show all heads as thumbnails, and the selected one enlarged. Its numbers are the thumbnails, float32
+        [L,H,S,S']: the largest weight of each patch; S = Q for a short text; for a longer one its repr says
+        "thumbnails"."""
         first = self.first_head()
         heads = self.all_heads([first])
         layers, count, *pixels = heads.thumbnails.shape
@@ -126,14 +127,14 @@ class HeadSource(ABC):
         return Picture(line, heads, heads.thumbnails, html, canvas, printed, self.axes_of(heads.thumbnails))
 
     def axes_of(self, numbers: np.ndarray) -> dict[str, Sequence[Any]]:
-        """The labels along each axis of an array over all heads, [L,H] or [L,H,S,S']."""
+        """Return the labels along each axis of an array over all heads, [L,H] or [L,H,S,S']."""
         names = zip(("head", "query patch", "key patch"), map(range, numbers.shape[1:]), strict=False)
         return {"layer": self.numbers or range(len(numbers)), **dict(names)}
 
     def all_heads(
         self, chosen: Sequence[tuple[int, int]], cells: int = HELD_CELLS, tokens: int = MAX_TOKENS
     ) -> AllHeads:
-        """All heads as thumbnails, and as many in full as there is room for, the chosen ones first.
+        """Return all heads as thumbnails, and as many in full as there is room for, the chosen ones first.
 
         cells: the most cells of all heads in full; tokens: the most queries and keys, those around the framed one.
         """
@@ -148,7 +149,7 @@ class HeadSource(ABC):
         return head_picture(form, names, views, self.query, self.title, **about)
 
     def named(self, layer: int, head: int | None = None) -> str:
-        """The name of the head, or of the whole layer, by the network's own number of the layer."""
+        """Return the name of the head, or of the whole layer, by the network's own number of the layer."""
         return head_name(self.numbers[layer] if self.numbers else layer, head)
 
     def _repr_html_(self) -> str:
@@ -156,7 +157,7 @@ class HeadSource(ABC):
 
 
 def pairs_of(heads: Any) -> list[tuple[Any, Any]]:
-    """Heads as (layer, head) pairs, which need not exist. Raises ValueError for anything but pairs."""
+    """Return heads as (layer, head) pairs, which need not exist. Raises ValueError for anything but pairs."""
     pairs = items("heads as pairs (layer, head)", heads)
     if not all(isinstance(one, Sequence | np.ndarray) and len(one) == 2 for one in pairs):
         raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
@@ -165,10 +166,10 @@ def pairs_of(heads: Any) -> list[tuple[Any, Any]]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GivenHeads(HeadSource):
-    """Heads whose weights were computed elsewhere. weights: float32 [L,H,Q,K]; queries, keys: a label each.
+    """Heads whose weights were computed elsewhere. weights: float32 [L,H,Q,K]; queries, keys: a label for each.
 
     blocked: for each mask that is known, bool [Q,K], True = it blocks the cell. scores: float32 [L,H,Q,K], before
-    masking, where they are known. qkv: of each layer q [H,Q,D], k and v [Hkv,K,D], likewise.
+    masking, if they are known. qkv: of each layer q [H,Q,D], k and v [Hkv,K,D], likewise.
     """
 
     title: str
@@ -189,7 +190,7 @@ class GivenHeads(HeadSource):
         return self.qkv[layer][name]
 
     def masks_of(self, layer: int, head: int) -> dict[str, np.ndarray]:
-        """For each mask that is known, bool [Q,K], True = it blocks the cell."""
+        """Return the masks that are known, by name: bool [Q,K], True = it blocks the cell."""
         return self.blocked
 
     @property
@@ -209,7 +210,7 @@ class GivenHeads(HeadSource):
         return None if self.by == "tokens" else (next(both), next(both))
 
     def view(self, layer: int, head: int) -> HeadView:
-        """One head as arrays with its labels; scores that are not known are NaN."""
+        """Return one head as arrays with its labels; scores that are not known are NaN."""
         layers, heads = self.weights.shape[:2]
         place = index("layer", layer, layers, numbers=self.numbers), index("head", head, heads)
         weights = self.weights[place]
@@ -239,18 +240,18 @@ def attentions(
     row: int = 0,
     blocked: dict[str, Any] | None = None,
 ) -> GivenHeads:
-    """The weights that transformers returns with output_attentions=True: a tensor [B,H,Q,K] for each layer.
+    """Wrap the weights that transformers returns with output_attentions=True: a tensor [B,H,Q,K] for each layer.
 
     attentions: those, the output that contains them, or what `generate` returns with return_dict_in_generate=True.
-    tokens: a label for each query; of `generate` the last token may be among them, which was never read. keys: a label
-    for each key, where these are other tokens. blocked: bool [Q,K] by the name of a mask ("causal", "padding" …),
-    True = it blocks the cell; weights alone do not tell a blocked cell from a weight of 0.
+    tokens: a label for each query; for `generate` the last token may be among them, which was never read. keys: a label
+    for each key, if these are other tokens. blocked: bool [Q,K] by the name of a mask ("causal", "padding" …), True =
+    it blocks the cell; weights alone do not distinguish a blocked cell from a weight of 0.
     Raises ValueError for anything else.
     """
     weights = weights_from_attentions(attentions, row, across=keys is not None)
     queries = list(map(str, items("tokens as a list of labels", tokens)))
     steps = getattr(attentions, "attentions", attentions)
-    if len(queries) == weights.shape[2] + 1 and isinstance(steps[0], tuple | list):  # of `generate`, a tuple for each
+    if len(queries) == weights.shape[2] + 1 and isinstance(steps[0], tuple | list):  # from `generate`, a tuple for each
         queries = queries[:-1]
     labels = queries, queries if keys is None else list(map(str, items("keys as a list of labels", keys)))
     wanted, got = weights.shape[2:], tuple(map(len, labels))
