@@ -38,7 +38,7 @@ def config() -> LlamaConfig:
 
 
 def q4_k(rows: int, columns: int, random: np.random.Generator) -> np.ndarray:
-    """Return valid block_q4_K data of ggml: d, dmin (float16), 12 bytes of 6-bit scales and minima, 128 of 4-bit numbers."""
+    """Return valid block_q4_K data of ggml: d, dmin (float16), 12 bytes of 6-bit scales and minima, 128 of 4-bit."""
     count = rows * columns // 256
     blocks = random.integers(0, 256, (count, 144), np.uint8)
     blocks[:, :4] = np.tile(np.array([2e-4, 1.5e-3], np.float16).view(np.uint8), (count, 1))

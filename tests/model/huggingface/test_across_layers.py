@@ -1,6 +1,4 @@
-"""Tests of the residual stream and heads of Hugging Face networks: the logit lens ends in the model's own logits, and a
-head turned off equals one whose keys are all blocked.
-"""
+"""Tests that a Hugging Face network's logit lens ends in its own logits, and a head off equals a fully blocked one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,4 @@
-"""Tests of weights that are not stored as one model.safetensors and are still read: under variants' names, or with an
-adapter.
-"""
+"""Tests of weights that are read though not stored as one model.safetensors: under variants' names, with an adapter."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Tests of a repository's files: from the cache without a network, from a Hub with progress, or the message if neither
-is possible. The Hub is a fake one on this machine.
+"""Tests of a repository's files: from the cache without a network, or from a Hub with progress, or else an error.
+
+The Hub is a fake one on this machine.
 """
 
 import socket

@@ -1,6 +1,4 @@
-"""Tests that models which would be shown wrong are refused, or described, with a message, before their weights are
-read.
-"""
+"""Tests that models which would be shown wrong are refused, or described, before their weights are read."""
 
 import json
 import re
