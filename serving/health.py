@@ -29,7 +29,7 @@ from model import catalog
 from model.base import Model
 from serving.job import Job, ModelRef
 from serving.result_cache import Engine, ResultCache
-from serving.scheduler import Done, Scheduler, WorkerState
+from serving.scheduler import FinishedJob, Scheduler, WorkerState
 from serving.settings import Settings
 
 PATIENCE = 5.0  # seconds that a check may take
@@ -38,7 +38,7 @@ Check = Callable[[], str]  # what is wrong, in a sentence; "" for nothing
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)  # ends of the buckets
 
 
-class Observed(Collector):
+class SchedulerMetrics(Collector):
     """The metrics of one scheduler. kept: the caches of this process, by name. registry: for prometheus_client."""
 
     def __init__(self, scheduler: Scheduler, kept: dict[str, ResultCache]) -> None:
@@ -56,7 +56,7 @@ class Observed(Collector):
         self.registry.register(self)
         scheduler.observers.append(self._count)
 
-    def _count(self, done: Done) -> None:
+    def _count(self, done: FinishedJob) -> None:
         self._jobs.labels(done.job, done.outcome).inc()
         self._seconds.labels(done.job, "queue").observe(done.waited)
         self._seconds.labels(done.job, "worker").observe(done.took)
@@ -117,7 +117,7 @@ def served(
 ) -> Iterator[int]:
     """Answer at the settings' address and port (0: any) while inside; yields the port. loop: the app server's."""
     disable_created_metrics()  # a second series for each, of when it began
-    observed = Observed(scheduler, {"answers": answers, "traces": engine.traces})
+    observed = SchedulerMetrics(scheduler, {"answers": answers, "traces": engine.traces})
 
     def stuck() -> str:
         """Whether the event loop runs; if it does not, the server must be restarted."""
@@ -129,8 +129,8 @@ def served(
             return f"the server's loop has not turned within {PATIENCE:g} seconds"
         return ""
 
-    checks = {"/live": stuck, "/ready": lambda: trouble(engine, scheduler, settings, PATIENCE)}
-    app = answering(checks, make_wsgi_app(observed.registry))
+    checks = {"/live": stuck, "/ready": lambda: readiness_problem(engine, scheduler, settings, PATIENCE)}
+    app = health_app(checks, make_wsgi_app(observed.registry))
     where = settings.metrics_address, settings.metrics_port  # a thread for each request: a check may wait
     with make_server(*where, app, ThreadingWSGIServer, _QuietHandler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -138,7 +138,7 @@ def served(
         server.shutdown()
 
 
-def answering(checks: dict[str, Check], metrics: WSGIApplication) -> WSGIApplication:
+def health_app(checks: dict[str, Check], metrics: WSGIApplication) -> WSGIApplication:
     """200 for a check that finds nothing wrong, 503 with what it finds, 404 for any other path."""
 
     def app(environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
@@ -169,7 +169,7 @@ def one_token(model: Model) -> int:
     return model.run(batch, model.standard).batch.ids.numel()
 
 
-def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: float) -> str:
+def readiness_problem(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: float) -> str:
     """Why this server is not ready; "" when a model ran within `seconds`: of those offered the one used last,
     or else the first one offered, whose load goes on for the next check."""
     end = monotonic() + seconds

@@ -30,7 +30,7 @@ FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of o
 }
 
 
-def law_told(law: "Law", wrong: "Verdict", right: "Verdict", *, title: str) -> Markup:
+def law_html(law: "Law", wrong: "Verdict", right: "Verdict", *, title: str) -> Markup:
     """One law by itself: title, words, and findings with the bug and without; PyTorch's own messages are left out."""
     sides = []
     for side, found in ((WITH_BUG, wrong), (RIGHT, right)):
@@ -79,7 +79,9 @@ def _cell(finding: "Verdict", law: "Law", element: str, text: str) -> Markup:
     return tag(element, said, style="white-space:normal" if finding.error else "")
 
 
-def told_apart(apart: "HeatmapDifference", one: str, other: str, shown: HeadView, *, same_tokens: bool = True) -> str:
+def difference_sentence(
+    apart: "HeatmapDifference", one: str, other: str, shown: HeadView, *, same_tokens: bool = True
+) -> str:
     """Say in a sentence how two heatmaps differ; `one` and `other` name them. shown: the other one, for its labels.
     same_tokens: whether a row stands for the same token in both."""
     if not apart.feature:

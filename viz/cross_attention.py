@@ -21,7 +21,7 @@ from viz.numbers import chance, percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 FAINTEST = 0.01  # a line fainter than this nobody sees
-LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers
+MAX_LINES_PER_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers
 MAX_LABELS = 72  # labels of each text in a picture as wide as the page
 HEIGHT = 430  # pixels
 PADDING_SIGN = "▢"
@@ -77,7 +77,7 @@ def alignment_alt(found: Alignment) -> str:
     return say("Alignment of the outputs ({outputs}) with the source tokens ({tokens}). {pairs}", **about)
 
 
-def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
+def outputs_table(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
     """HTML: the outputs in boxes, below each its probability; where masks are lifted, now and under the standard ones.
 
     now, standard: [N], 0 to 1; standard is None if no mask is lifted. step: the chosen one, which is framed.
@@ -110,7 +110,7 @@ def _lines_of(found: Alignment, step: int) -> list[Part]:
     """The heaviest lines of a step, as opaque as the weight is large."""
     row, chosen = found.weights[step], step == found.step
     above, below = _places(len(found.source)), _places(len(found.outputs))
-    heaviest = np.argsort(-row, kind="stable")[:LINES_A_STEP]
+    heaviest = np.argsort(-row, kind="stable")[:MAX_LINES_PER_STEP]
     colour, width = (NOW, 3) if chosen else (STANDARD, 2)
     ends = {"type": "line", "xref": "x", "yref": "y", "y0": 1, "x1": float(below[step]), "y1": 0}
     return [
@@ -201,7 +201,7 @@ table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(12
 
 
 @dataclass(frozen=True)
-class BreakRow:
+class MaskChoiceRow:
     """A row of the table: masks, what the model writes under them, judged by `judgement`, and shares from 0 to 1.
 
     exact: of right dates. Shown the right answer: characters, of its likeliest ones; probability, the mean of all.
@@ -215,7 +215,7 @@ class BreakRow:
     probability: float
 
 
-def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
+def mask_choices_table(rows: list[MaskChoiceRow], now: str, count: int) -> Markup:
     """Every choice of masks, the one on screen framed."""
     several = filled(say("{count} held-out dates,<br>generated"), count=count)
     same = Markup(say("the same dates,<br>shown the right answer"))
@@ -231,7 +231,7 @@ def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
     return scrollable(body, say("What breaks when a mask is off"), "breaks") + STYLE  # not shown
 
 
-def lifted_words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:
+def lifted_words(standard: MaskChoiceRow, padding: MaskChoiceRow, causal: MaskChoiceRow) -> Markup:
     """Say what the table shows: shares with a mask lifted beside those under the standard masks."""
     lifted = {
         "padding": (padding.exact, standard.exact),
@@ -262,7 +262,7 @@ class WrittenAnswer:
     meant: the days that the text may mean by the rules: none, one, or two if day and month can be swapped, with the
     day-first reading first. chances: the probability of each as a whole answer. wrote: the answer under the standard
     masks; chance: its probability; least: the smallest probability of its characters; at: that character. lifted:
-    "without the padding mask" or the like, "" if no mask is lifted; now: what the model writes then. why_none: why the
+    "without the padding mask" or the like, "" if no mask is lifted; now: what the model writes then. no_date_reason: why the
     text means no day, from model/cross_attention/reading.py.
     """
 
@@ -274,7 +274,7 @@ class WrittenAnswer:
     at: str
     lifted: str = ""
     now: str = ""
-    why_none: tuple[Why, str] = ("nothing", "")
+    no_date_reason: tuple[Why, str] = ("nothing", "")
 
 
 def verdict(answer: WrittenAnswer) -> Markup:
@@ -302,7 +302,7 @@ def _judged(answer: WrittenAnswer) -> Markup:
         )
         chances = dict(zip(("chance_of_one", "chance_of_other"), map(chance, answer.chances), strict=True))
         return filled(words, one=days[0], other=days[1], **wrote, **chances)
-    reason, word = answer.why_none
+    reason, word = answer.no_date_reason
     why = say("the text means {day}", day=days[0]) if days else filled(say(NO_DATE_BECAUSE[reason]), word=word)
     return filled(say("Under the standard masks the model writes <b>{wrote}</b>, {judged}: {why}."), why=why, **wrote)
 

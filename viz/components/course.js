@@ -111,10 +111,10 @@ function presenting(on) {
   document.documentElement.toggleAttribute("data-presented", on);
   document.documentElement.style.setProperty("--zoom", on ? Math.max(14, 0.012 * innerWidth) / 11 : 1); // of the canvases' letters
   control("step_present").textContent = course.words[on ? "exit" : "present"];
-  unheard?.();
-  unheard = listen({ data: { main: "html", presented: on, width: innerWidth }, setTriggerValue() {} });
+  stopListening?.();
+  stopListening = listen({ data: { main: "html", presented: on, width: innerWidth }, setTriggerValue() {} });
 }
-let unheard;
+let stopListening;
 
 for (const one of all("[data-answer]")) {
   one.onclick = () => {

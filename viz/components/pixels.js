@@ -117,7 +117,7 @@ function under(canvas, page, event) {
 }
 
 // The state of a canvas, which lasts over many packets, so that a drawing goes on.
-function easel(canvas, root) {
+function pixelEditor(canvas, root) {
   const why = root.querySelector(".why");
   const tools = root.querySelector(".tools");
   const self = { page: null, cursor: null, tool: null, painting: false, sent: 0, timer: null,
@@ -232,9 +232,9 @@ function furnish(tools, { greys, words }) {
 }
 
 export function draw(element, data, onPick) {
-  const canvas = furnished(element, data, PARTS);
-  canvas.easel ||= easel(canvas, element);
-  const self = canvas.easel;
+  const canvas = ensureParts(element, data, PARTS);
+  canvas.pixelEditor ||= pixelEditor(canvas, element);
+  const self = canvas.pixelEditor;
   self.pick = (at) => onPick("pick", at);
   self.send = (drawing) => onPick("drawn", drawing);
   return receiveSized(canvas, data, ({ header }) => self.take(header), self.show);

@@ -1,6 +1,6 @@
 // The text itself: the token pointed at lights the others by how much it attends to them, or they to it, without any
 // request to a server. Packet: see viz/heads/tokens.py. onPick("query", position), onPick("pins", "3,17"),
-// onPick("towards", "at" or "by"), onPick("values", true or false) tell what the reader chose.
+// onPick("towards", "at" or "by"), onPick("values", true or false) sendChoice what the reader chose.
 
 const MAX_PINS = 8;
 const STRONGEST = 0.75; // the opacity of weight 1, at which the token can still be read
@@ -22,7 +22,7 @@ function textOf(cells, side, label) {
 function paint(cells, hatches, text, source, values) {
   text.tokens.forEach((token, at) => {
     const [query, key] = source.side === "query" ? [source.at, at] : [at, source.at];
-    const place = placeOf(cells, query, key);
+    const place = cellIndex(cells, query, key);
     const reason = cells.blocked[place];
     token.classList.toggle("blocked", reason > 0);
     token.style.backgroundImage = reason ? hatches[reason - 1] : "";
@@ -120,7 +120,7 @@ function show(element, cells, own, onPick) {
     else if (own.pins.length < MAX_PINS) own.pins = [...own.pins, position];
     refresh();
     paintPins();
-    tell(own, "pins", own.pins.join(","), onPick);
+    sendChoice(own, "pins", own.pins.join(","), onPick);
   };
   const choose = (position) => {
     chooseSoon(own, position, 0, onPick);
@@ -160,7 +160,7 @@ function show(element, cells, own, onPick) {
     own[choice] = value;
     refresh();
     paintPins();
-    tell(own, choice, value, onPick);
+    sendChoice(own, choice, value, onPick);
   };
   for (const one of ways.children) one.onclick = () => change("towards", one.dataset.way);
   values.onclick = () => change("values", !own.values);

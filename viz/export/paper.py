@@ -226,7 +226,7 @@ MAX_WIDE = 14.0  # width of a row of thumbnails in inches
 LARGEST_SIDE, SMALLEST_SIDE = 0.95, 0.3  # inches of one
 
 
-def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, numbers: Sequence[int] = ()) -> Sheet:
+def all_heads_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, numbers: Sequence[int] = ()) -> Sheet:
     """thumbnails: float32 [L,H,S,S'], weights, 0 to 1. blocked: bool [L, H or 1, S, S'], patches blocked as a whole.
     numbers: of each layer in the network, where they are not 0, 1, 2 …"""
     layers, heads, tall, wide = thumbnails.shape

@@ -53,7 +53,7 @@ def run_names(now: str, beside: str) -> tuple[str, str]:
     return one, other
 
 
-class _InPlaces(Formatter):
+class _StatementFormatter(Formatter):
     """Fills {names} in a sentence; a value that is itself a Statement becomes its sentence."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
@@ -66,7 +66,7 @@ class _InPlaces(Formatter):
 
 def plain(said: Statement) -> str:
     """A statement as text. It may hold what users typed, so escape it where it is shown."""
-    return _InPlaces().vformat(say(said.sentence), (), said.values)
+    return _StatementFormatter().vformat(say(said.sentence), (), said.values)
 
 
 ASKS = {  # questions by kind, and for some kinds by what is asked for
@@ -205,7 +205,7 @@ def scores(asked: int) -> list[str]:
     ]
 
 
-def own_words(answer: "Answer", given: int | None) -> str | None:
+def choice_text(answer: "Answer", given: int | None) -> str | None:
     """The user's choice in words; None if they chose nothing, or typed a number, which is not stored."""
     return plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
 
@@ -213,7 +213,7 @@ def own_words(answer: "Answer", given: int | None) -> str | None:
 def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Markup:
     """Judge an answer. given: the choice's index; None, or another number, for no choice. question: shown above."""
     right = " / ".join(plain(answer.choices[number]) for number in sorted(answer.right))
-    own = own_words(answer, given)
+    own = choice_text(answer, given)
     if given == OTHER:
         kind, first = "wrong", say("Not quite. The answer is: {right}", right=right)
     elif given in answer.right and answer.number is not None:
@@ -286,7 +286,7 @@ def _item(one: QuestionSummary) -> Markup:
     step = say("Step {number}: {title}", number=one.number, title=one.title)
     lines = [tag("b", step), tag("div", one.question)]
     if one.answer and one.kind != "open":
-        own = own_words(one.answer, one.given)
+        own = choice_text(one.answer, one.given)
         right = " / ".join(plain(one.answer.choices[number]) for number in sorted(one.answer.right))
         typed = one.answer.number is not None and one.kind == "right"
         lines += [tag("div", say("Your answer: {own}", own=own))] if own and one.kind != "told" and not typed else []
