@@ -1,4 +1,4 @@
-"""What is measured on a run, on the CPU and on a device that is not there (tests/pretend_device.py).
+"""Comparison of the results of a run on the CPU and on a pretended device (tests/pretend_device.py).
 
 `python -m tests.model.on_pretend_device FOLDER …` prints the largest difference for each model's folder.
 """
@@ -37,7 +37,7 @@ SPECS = (
 
 
 def measured(model: Model) -> list[np.ndarray]:
-    """What pages and the Python API ask of a run."""
+    """Return the results that pages and the Python API compute from a run."""
     found: list[Any] = []
     for pad_side, spec in product(("left", "right"), SPECS):
         batch = model.encode(TEXTS, pad_side)
@@ -71,7 +71,7 @@ def _pages_of_one_text(model: Model) -> Iterator[Any]:
 
 
 def main(folders: list[str]) -> None:
-    from tests.pretend_device import pretended  # PyTorch knows the device from here on
+    from tests.pretend_device import pretended  # from here on PyTorch has the device
 
     for folder in folders:
         settings = Settings(device="cpu", precision="float32")

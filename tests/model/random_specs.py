@@ -1,4 +1,4 @@
-"""MaskSpecs of every kind by chance, for tests of what holds under any masks."""
+"""Random MaskSpecs of every kind, for tests of what holds under any masks."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ from torch import Tensor
 from model.masks import MaskContext, TextSplit
 from model.spec import MaskSpec, Stroke
 
-FEW = (0, 0, 0, 1, 2, 3, 5, 13)  # sizes of masks on a dozen positions: off half the time, some longer than the text
+FEW = (0, 0, 0, 1, 2, 3, 5, 13)  # sizes of masks on a dozen positions: three of eight are off, one is too large
 
 
 def built(
     spec: MaskSpec, keep: Tensor, queries: int, sizes: Mapping[str, int] | None = None, split: TextSplit | None = None
 ) -> dict[str, Tensor]:
-    """The masks of an attention over keys, keep [B,K] saying which are real; sizes and split as in MaskContext."""
+    """Return the masks of an attention over keys; keep [B,K]: which are real; sizes, split: as in MaskContext."""
     return MaskContext(keep, queries, 1, sizes=sizes or {}, split=split).masks(spec)
 
 
@@ -26,7 +26,7 @@ def random_spec(
     layers: Sequence[int] = (),
     heads: Sequence[int] = (),
 ) -> MaskSpec:
-    """sizes: of windows, strides, prefixes, sinks and strokes. layers, heads: where it may hold."""
+    """Return a random spec. sizes: of windows, strides, prefixes, sinks, strokes. layers, heads: where it may hold."""
 
     def size() -> int:
         return chance.choice(sizes)

@@ -1,4 +1,4 @@
-"""Each text run by itself: what padded batches are compared with."""
+"""Runs of each text alone, as references for padded batches."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The attention core: its laws, its hand-computable numbers, its errors, and the classroom's MaskedSelfAttention.
+"""Tests of the attention core: its laws, numbers easy to calculate, errors, and the classroom's MaskedSelfAttention.
 
 Sizes are different primes (or, where heads share keys, different multiples), so that a swapped axis cannot pass.
 """
@@ -14,7 +14,7 @@ from tests.tensors import assert_near
 
 B, H, Q, K, D = 2, 3, 5, 7, 11
 SOME = torch.rand(B, 1, Q, K, generator=torch.Generator().manual_seed(3)) < 0.6
-SOME[0, 0, 2] = False  # a query that may look at nothing
+SOME[0, 0, 2] = False  # a query that may attend to nothing
 SOME[1, 0, 4] = True
 BIAS = torch.randn(1, H, Q, K, generator=torch.Generator().manual_seed(4))
 SINKS = torch.tensor([0.5, -1.0, 2.0])
@@ -44,7 +44,7 @@ def some_qkv(*, queries: int = Q, heads: int = H, shared: int = H) -> tuple[Tens
 
 
 def by_the_book(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, terms: ScoreTerms, scale: float) -> Tensor:
-    """The output of attention, one number at a time, in double precision."""
+    """Return the output of attention, computed one number at a time in double precision."""
     output = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=torch.float64)
     for b, h, i in torch.cartesian_prod(*map(torch.arange, q.shape[:-1])).tolist():
         powers = {}
@@ -121,14 +121,14 @@ def test_a_causal_mask_takes_the_fast_path_and_gives_the_same() -> None:
     expected = attention_stages(q, k, v, allowed).output
     assert_near(attend(q, k, v, allowed[None, None]), expected, 1e-5, "causal")
     almost = allowed.clone()
-    almost[3, 1] = False  # one cell away from causal: the kernel must not be told that it is
+    almost[3, 1] = False  # one cell away from causal: the causal kernel must not be used
     assert_near(attend(q, k, v, almost), attention_stages(q, k, v, almost).output, 1e-5, "almost causal")
     several = torch.stack([allowed, almost])[:, None]
     assert_near(attend(q, k, v, several), attention_stages(q, k, v, several).output, 1e-5, "one mask a row")
 
 
 def test_numbers_that_can_be_checked_by_hand() -> None:
-    """Width 4, so the scale is 1/2. The query's scores are 0, ln 3 and ln 12 after scaling: weights 1, 3, 12 of 16."""
+    """The width is 4, so the scale is 1/2. The scaled scores are 0, ln 3 and ln 12: weights of 1, 3 and 12 of 16."""
     q = torch.tensor([[[2.0, 0, 0, 0]]])
     k = torch.tensor([[[0.0, 9, 9, 9], [math.log(3), 7, 0, 0], [math.log(12), 0, 5, 0]]])
     v = torch.tensor([[[16.0, 0, 0, 0], [0, 16, 0, 0], [0, 0, 16, 1]]])
@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_refused_with_what_was_expected_and_got(
 
 
 def pytorchs_own(attention: MultiHeadAttention, width: int) -> torch.nn.MultiheadAttention:
-    """torch.nn.MultiheadAttention with the same weights."""
+    """Return torch.nn.MultiheadAttention with the same weights."""
     reference = torch.nn.MultiheadAttention(width, attention.heads, batch_first=True)
     parts = (attention.query, attention.key, attention.value)
     reference.load_state_dict(
@@ -213,7 +213,7 @@ class TestMaskedSelfAttention:
         torch.manual_seed(0)
         attention = MaskedSelfAttention(D * H, H)
         values, keys, query = torch.randn(B, K, D * H), torch.randn(B, K, D * H), torch.randn(B, Q, D * H)
-        allowed = SOME | (torch.arange(K) == 0)  # PyTorch's own gives NaN for a row with nothing to attend to
+        allowed = SOME | (torch.arange(K) == 0)  # PyTorch's own module gives NaN for an empty row
         out, weights = attention(values, keys, query, allowed)
         blocked = ~allowed.expand(B, H, Q, K).flatten(0, 1)
         expected = pytorchs_own(attention, D * H)(query, keys, values, attn_mask=blocked, average_attn_weights=False)

@@ -1,6 +1,4 @@
-"""Which models there are and how they are loaded: a folder, the cache, the hub; what is said when that fails; and what
-of a text a model reads.
-"""
+"""Tests of the model catalog: loading from a folder, the cache or the Hub, its errors, and how much text is read."""
 
 import shutil
 from itertools import product
@@ -185,7 +183,7 @@ class TestTokenizers:
         theirs = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))(TEXT).input_ids
         assert (theirs[0], theirs[-1]) == marks
         assert model.encode([TEXT]).ids[0].tolist() == theirs
-        assert model.added_after == 1  # generation continues before it
+        assert model.added_after == 1  # generation continues before this one
 
     def test_one_without_letters_is_read_unless_it_adds_tokens(self, folder: Path) -> None:
         digits = Tokenizer(WordLevel({"0": 0, "1": 1, "<s>": 2}))

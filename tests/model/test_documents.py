@@ -1,4 +1,4 @@
-"""The documents of a text, as a separator parts them: by typed characters, whatever the tokens."""
+"""Tests of a text's documents, split at a separator of typed characters, whatever the tokens are."""
 
 import random
 
@@ -12,7 +12,7 @@ from tests.model.huggingface import families
 
 
 def documents(batch: TokenBatch, separator: str, row: int = 0) -> dict[int, str]:
-    """The tokens of each document, one after the other, by its number."""
+    """Return the tokens of each document, joined, by its number."""
     numbers = batch.split(separator)
     assert numbers.shape == batch.ids.shape
     assert numbers.dtype == torch.int64
@@ -23,7 +23,7 @@ def documents(batch: TokenBatch, separator: str, row: int = 0) -> dict[int, str]
 
 
 def word_pieces() -> BatchTokenizer:
-    """A lower-casing WordPiece tokenizer, as BERT's."""
+    """Return a lower-casing WordPiece tokenizer, like BERT's."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "##s", "sat", ".", "e"]
     tokenizer = Tokenizer(models.WordPiece({word: place for place, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
@@ -33,7 +33,7 @@ def word_pieces() -> BatchTokenizer:
 
 
 def unigrams() -> BatchTokenizer:
-    """A tokenizer whose pieces carry the space before them, as T5's."""
+    """Return a tokenizer whose pieces contain the space before them, like T5's."""
     pieces = ["<pad>", "</s>", "<unk>", "▁", "a", ".", "▁a", "b", "c", ".b"]
     tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=2))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -75,7 +75,7 @@ class TestDocuments:
         assert (int(found[0]), int(found[1]), int(found[-1])) == (0, 0, 2)
 
     def test_a_token_that_reaches_beyond_a_separator_is_behind_it(self, story: Model) -> None:
-        """So that a token of three dots is behind two of them, and what follows behind all three."""
+        """A token of three dots thus counts as after two of them, and the next token as after all three."""
         assert documents(story.encode(["A cat... It"]), ".") == {0: "<start>A·cat", 2: "...", 3: "·It"}
         assert documents(story.encode(["the the"]), "h") == {0: "<start>", 1: "the", 2: "·the"}
 
@@ -90,7 +90,7 @@ class TestDocuments:
         for row, text in enumerate(texts):
             assert torch.equal(batch.split(".")[row, batch.real(row)], story.encode([text]).split(".")[0])
         padding = batch.split(".")[~batch.keep]
-        assert (padding == 0).all() if pad_side == "left" else padding.max() == 1  # of what it stands next to
+        assert (padding == 0).all() if pad_side == "left" else padding.max() == 1  # as its neighbour
 
     def test_a_text_that_was_cut_is_split_as_its_beginning_was(self) -> None:
         tokenizer = Tokenizer.from_file(str(CHECKPOINTS / "story" / "tokenizer.json"))
@@ -105,7 +105,7 @@ class TestDocuments:
         batch = word_pieces().encode(["The cats. É zebra. SAT", "cat"])
         assert documents(batch, ".") == {0: "[CLS]thecat##s.", 1: "e[UNK].", 2: "sat[SEP]"}
         assert documents(batch, ".", row=1) == {0: "[CLS]cat[SEP]" + PAD_PIECE * 7}
-        assert documents(batch, "s") == {0: "[CLS]thecat##s", 1: ".e[UNK].sat[SEP]"}  # SAT has a capital one
+        assert documents(batch, "s") == {0: "[CLS]thecat##s", 1: ".e[UNK].sat[SEP]"}  # SAT has a capital S
 
     def test_unigrams_that_carry_a_space(self) -> None:
         batch = unigrams().encode(["a. ba  .c", "a.b"], "left")
@@ -124,7 +124,7 @@ class TestDocuments:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_random_texts_are_split_where_python_splits_them(self, story: Model, seed: int) -> None:
-        """Into the same parts, for a separator that shares no token with anything else."""
+        """The parts are the same for a separator that shares no token with other text."""
         chance = random.Random(seed)
         for _ in range(50):
             text = "".join(chance.choice(["the cat", " ", ".", "a", "é", "中", "😀", "\n"]) for _ in range(31))

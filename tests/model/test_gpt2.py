@@ -1,5 +1,6 @@
-"""GPT-2's layout and our Transformer, held against references: Hugging Face on random tiny configs, a recorded forward
-pass of a trained model, and GPT-2's recorded scores.
+"""Tests of GPT-2's layout and the Transformer against references.
+
+They are Hugging Face on random tiny configs, a recorded forward pass of a trained model, and GPT-2's recorded scores.
 """
 
 import base64
@@ -37,20 +38,20 @@ LENGTHS = (11, 5, 7)
 
 
 def hugging_face(config: GPT2Config) -> GPT2LMHeadModel:
-    """A random GPT-2 with weights large enough that attention is far from uniform."""
+    """Return a random GPT-2 with weights large enough that attention is far from uniform."""
     torch.manual_seed(0)
     config.initializer_range, config.bos_token_id, config.eos_token_id = 0.3, None, None
     config._attn_implementation = "eager"
     model = GPT2LMHeadModel(config).eval()
     for parameter in model.parameters():
-        if parameter.ndim == 1:  # biases and norms would begin as 0 and 1: a swapped pair could not be seen
+        if parameter.ndim == 1:  # at the initial 0 and 1 of biases and norms a swapped pair is not noticed
             torch.nn.init.normal_(parameter, mean=float(parameter.detach().mean()), std=0.2)
     return model
 
 
 @pytest.fixture(scope="module", params=CONFIGS.values(), ids=list(CONFIGS))
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[GPT2LMHeadModel, Model]:
-    """The same weights in Hugging Face's model and, by way of the file it saved, in ours."""
+    """Return the same weights in Hugging Face's model and, loaded from its saved files, in Unmask's."""
     theirs = hugging_face(request.param)
     folder = tmp_path_factory.mktemp("hugging-face")
     theirs.save_pretrained(folder)
@@ -60,7 +61,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def padded(vocabulary: int, pad_side: str) -> TokenBatch:
-    """Random ids in rows of several lengths."""
+    """Return random ids in rows of several lengths."""
     generator = torch.Generator().manual_seed(0)
     longest = max(LENGTHS)
     ids = torch.randint(0, vocabulary, (len(LENGTHS), longest), generator=generator)
@@ -71,7 +72,7 @@ def padded(vocabulary: int, pad_side: str) -> TokenBatch:
 
 
 def outputs_of_heads(modules: list[torch.nn.Module], run: Callable[[], object]) -> list[Tensor]:
-    """What reaches each attention's output projection while run() runs, [B,T,W]: the heads' outputs side by side."""
+    """Return the inputs of attentions' output projections in run(), [B,T,W]: the heads' outputs side by side."""
     seen: list[Tensor] = []
     hooks = [module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) for module in modules]
     run()
@@ -140,7 +141,7 @@ class TestAgainstHuggingFace:
 
 
 class TestGptNanoSort:
-    """A trained model's forward pass, recorded block by block. The parts of a block are those of the first."""
+    """A trained model's forward pass, recorded block by block; the parts of a block are recorded for the first."""
 
     @pytest.fixture
     def recorded(self, data: Path) -> dict[str, Tensor]:
@@ -194,7 +195,7 @@ class TestGptNanoSort:
         assert_near(inputs[f"{first}.attention.output"][0], recorded["y"], 1e-5, "y, by attend")
 
     def test_it_sorts(self, network: Transformer) -> None:
-        """Six letters in, the same six in order out: what it was trained for, through our masks and positions."""
+        """The model, trained to return six letters in order, does so with Unmask's masks and positions."""
         model = DecoderModel("sort", network, BatchTokenizer(train_tokenizer(["a"], 258), 11, pad=0))
         for letters in ([2, 0, 1, 1, 0, 2], [0, 0, 2, 1, 0, 1]):
             ids = list(letters)
@@ -207,7 +208,7 @@ class TestGptNanoSort:
 
 
 def watched(network: Transformer) -> tuple[dict[str, tuple[Tensor, ...]], dict[str, Any]]:
-    """What goes into each module and what comes out, by the module's name; filled when the network runs."""
+    """Return two dictionaries, filled when the network runs: each module's inputs and its outputs, by its name."""
     inputs: dict[str, tuple[Tensor, ...]] = {}
     outputs: dict[str, Any] = {}
 
@@ -221,7 +222,7 @@ def watched(network: Transformer) -> tuple[dict[str, tuple[Tensor, ...]], dict[s
 
 @pytest.mark.parametrize("example", ["ex0", "ex1", "ex2"])
 class TestRecordedScoresOfGpt2:
-    """q·k of all 144 heads over the whole square, and the causal weights. q = the scores, k = the unit vectors."""
+    """q·k of all 144 heads in every cell, and the causal weights. q = the scores, k = the unit vectors."""
 
     @pytest.fixture
     def recorded(self, data: Path, example: str) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""GPT-2's files: what is saved is loaded as it was, and every way in which a checkpoint can be unusable."""
+"""Tests of GPT-2's files: a saved network is loaded unchanged, and every kind of unusable checkpoint is refused."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_half_precision_is_stored_small_and_loaded_in_full(tmp_path: Path) -> No
 
 
 def test_names_without_their_prefix_are_understood(tiny_folder: Path, tiny: Model, tmp_path: Path) -> None:
-    """As in the files that OpenAI's weights came in."""
+    """OpenAI's original files have such names."""
     copy(tiny_folder, tmp_path)
     tensors = load_file(tiny_folder / "model.safetensors")
     bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
@@ -60,7 +60,7 @@ def test_names_without_their_prefix_are_understood(tiny_folder: Path, tiny: Mode
 def test_a_head_that_differs_from_the_embedding_is_not_tied_to_it(
     tiny_folder: Path, tiny: Model, tmp_path: Path, prefix: str
 ) -> None:
-    """As transformers decides, whatever config.json says: its default is that they are tied."""
+    """transformers decides so too, whatever config.json states, whose default is that they are tied."""
     copy(tiny_folder, tmp_path)
     tensors = load_file(tiny_folder / "model.safetensors")
     embedding = tensors["transformer.wte.weight"]
@@ -74,7 +74,7 @@ def test_a_head_that_differs_from_the_embedding_is_not_tied_to_it(
 
 
 def test_an_embedding_that_is_stored_as_the_head_alone_is_read(tiny_folder: Path, tiny: Model, tmp_path: Path) -> None:
-    """As safetensors' own save_model writes a network whose two are one: under the first of their names."""
+    """safetensors' own save_model writes two tied weights so, under the first of their names."""
     copy(tiny_folder, tmp_path)
     change_tensors(tmp_path, lambda tensors: {"lm_head.weight": tensors.pop("transformer.wte.weight"), **tensors})
     found = load_transformer(tmp_path).state_dict()
@@ -89,7 +89,7 @@ def copy(folder: Path, to: Path) -> Path:
 
 
 class TestUnusableCheckpoints:
-    """Each says which file, what was expected and what was found."""
+    """Each error states which file, what was expected and what was found."""
 
     @pytest.fixture
     def folder(self, tiny_folder: Path, tmp_path: Path) -> Path:

@@ -1,5 +1,6 @@
-"""Device and precision: chosen by settings, said on the page, part of every result's key; and that nothing is left on
-another device. Tests on a GPU run where there is one: `python -m pytest tests/model/test_hardware.py`.
+"""Tests of device and precision: chosen by settings, shown on pages, part of every result's key, no other device used.
+
+Tests on a GPU run where there is one: `python -m pytest tests/model/test_hardware.py`.
 """
 
 import subprocess
@@ -26,12 +27,12 @@ from ui.sidebar.models import model_found
 ROOT = Path(__file__).parents[2]
 NUMBERS = 7 * 10**9
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and torch finds none here")
-HALVES = {"float16": 8e-3, "bfloat16": 8e-2}  # of the largest logit: twice what was found, 4e-3 and 4e-2
+HALVES = {"float16": 8e-3, "bfloat16": 8e-2}  # of the largest logit: twice the measured 4e-3 and 4e-2
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A Llama with grouped queries, a Gemma 2 with windows and a soft-cap, and a decoder of our own."""
+    """Return folders of a Llama with grouped queries, a Gemma 2 with windows and a soft-cap, and Unmask's decoder."""
     place = tmp_path_factory.mktemp("models")
     made = [families.save(name, place / name) for name in ("llama", "gemma2")]
     (place / "tiny").mkdir()
@@ -67,7 +68,7 @@ def test_models_that_ship_take_no_other_device_or_precision(name: str, own: dict
     (20, "auto", "cuda", torch.float16),
     (20, "float32", "cpu", torch.float32),  # 28 GB
     (34, "float32", "cuda", torch.float32),
-    (16, "auto", "cpu", torch.float32),  # 14 GB, and a run needs room too
+    (16, "auto", "cpu", torch.float32),  # 14 GB, and a run needs memory too
 ])  # fmt: skip
 def test_a_gpu_is_used_where_the_weights_have_room_in_their_precision(
     free: int, precision: str, device: str, dtype: torch.dtype
@@ -120,7 +121,7 @@ def test_half_precision_keeps_the_masks_exact_and_the_logits_near(precision: str
             assert trace.layers[0].q.dtype == getattr(torch, precision)
             for row in (0, 1):
                 weights, allowed = trace.weights(1, 2, row), trace.allowed(1, row)
-                assert float(weights[~allowed].abs().sum()) == 0  # blocked is exactly 0, padding's empty rows too
+                assert float(weights[~allowed].abs().sum()) == 0  # blocked is exactly 0, in padding's empty rows too
                 sums = weights.sum(-1)[allowed.any(-1)]
                 assert largest_difference(sums, torch.ones_like(sums)) < 1e-5
             off = largest_difference(trace.logits[batch.keep], expected.logits[batch.keep])
@@ -150,7 +151,7 @@ def test_device_map_puts_weights_where_accelerate_says(folders: list[Path]) -> N
     model = catalog.load(str(folders[0]), settings=Settings(device="cpu", device_map="auto"))
     assert "several devices (device_map=auto)" in model_found(model)
     pairs = zip(expected, measured(model), strict=True)
-    most = 1e-4 if torch.cuda.is_available() else 1e-5  # accelerate takes a GPU where there is one
+    most = 1e-4 if torch.cuda.is_available() else 1e-5  # accelerate uses a GPU if there is one
     assert max(float(abs(one - other).max(initial=0)) for one, other in pairs) < most
 
 

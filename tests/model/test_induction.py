@@ -1,4 +1,4 @@
-"""The induction model: what it is trained on, that its MLPs add nothing, and that the heads form in their order."""
+"""Tests of the induction model: its training rows, that its MLPs add nothing, and the order in which heads form."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from model.training.induction import InductionRecipe, measure, repeated_rows
 
 @pytest.fixture(scope="module")
 def formed() -> dict[int, tuple[float, ...]]:
-    """By step: the losses of the first and of the second time, the previous-token and the induction score."""
+    """Return by step the losses at first and second occurrences, the previous-token and the induction score."""
     folder, found = induction.CHECKPOINTS / "induction", {}
     for name, step in catalog.induction_steps().items():
         path = folder if name == "induction" else folder / str(step)
@@ -38,8 +38,8 @@ def test_the_previous_token_head_comes_first_and_the_loss_falls_with_the_inducti
     assert previous[-1] > 0.6
     assert inductions[-1] > 0.95
     assert agains[-1] < 0.05 < 5 < min(firsts)
-    falls = -np.diff(agains) / np.diff(steps)  # nats a step
-    at = int(falls.argmax())  # the bump: it falls fastest where the induction head forms, slowly long before
+    falls = -np.diff(agains) / np.diff(steps)  # nats per step
+    at = int(falls.argmax())  # the bump: the loss falls fastest where the induction head forms, slowly before
     assert 0.2 < inductions[at + 1] < 0.8
     assert falls[: steps.index(300)].max() < falls[at] / 3
 
@@ -79,5 +79,5 @@ def test_rows_repeat_a_span_and_take_no_loss_of_what_comes_first() -> None:
 
 
 def _came_before(row: Tensor, place: int, token: int) -> bool:
-    """Whether the token followed an earlier copy of the one at this place."""
+    """Whether the token followed an earlier copy of the token at this position."""
     return any(row[one] == row[place] and row[one + 1] == token for one in range(place))

@@ -1,6 +1,6 @@
-"""The key-value cache against the full run: the same numbers under the causal mask, others without it; and its costs.
+"""Tests of the key-value cache against the full run: equal under the causal mask, different without; and its costs.
 
-Differences in float32 are rounding: they are compared with the size of the numbers, and vanish in float64.
+Differences in float32 are rounding: they are measured relative to the numbers, and vanish in float64.
 """
 
 from dataclasses import replace
@@ -205,7 +205,7 @@ class TestCosts:
         assert network is not None
         ids = torch.arange(keys)[None] + 5
         whole = tiny.run(batch_of(tiny, tuple(ids[0].tolist())))
-        plain = sdpa_kernel(SDPBackend.MATH)  # whose two products are counted; the fused kernel's are not
+        plain = sdpa_kernel(SDPBackend.MATH)  # its two products are counted; the fused kernel's are not
         with FlopCounterMode(display=False) as counter, torch.no_grad(), plain:
             if queries == keys:
                 states, _ = network(ids, positions_of(torch.ones(1, keys, dtype=torch.bool)), None)
@@ -250,8 +250,8 @@ class TestCosts:
         ("first", "last", "expected"),
         [
             (Cost(2, 4.0, 2.0, 5.0), Cost(9, 7.0, 2.5, 7.5), True),
-            (Cost(2, 11.4, 2.0, 11.4), Cost(9, 7.0, 2.5, 7.5), False),  # the first only seems the slower
-            (Cost(2, 4.0, 2.0, 7.2), Cost(9, 7.0, 2.5, 7.5), False),  # tries of one step differ as much
+            (Cost(2, 11.4, 2.0, 11.4), Cost(9, 7.0, 2.5, 7.5), False),  # the shortest text only seems slower
+            (Cost(2, 4.0, 2.0, 7.2), Cost(9, 7.0, 2.5, 7.5), False),  # repetitions of one step differ as much
             (Cost(2, 4.0, 7.1, 5.0), Cost(9, 7.0, 2.5, 7.5), False),  # a cached step was as slow
         ],
     )

@@ -1,4 +1,4 @@
-"""Long texts by blocks of queries: the same numbers as at once, under every mask, and no tensor of T × T."""
+"""Tests of long texts in blocks of queries: equal to a run at once under every mask, and no tensor of T × T."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ SPECS = (
 
 @pytest.fixture(scope="module", params=["llama", "gemma2", "gpt_oss"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """Grouped queries; windows and a soft-cap; learned sinks."""
+    """Return a model with grouped queries, with windows and a soft-cap, or with learned sinks."""
     folder = families.save(request.param, tmp_path_factory.mktemp(request.param))
     return catalog.load(str(folder), settings=Settings())
 
@@ -76,7 +76,7 @@ def test_by_blocks_all_is_as_it_is_at_once(pad_side: str, model: Model) -> None:
 
 
 class _Largest(TorchDispatchMode):
-    """The most numbers in a tensor's own memory."""
+    """Recorder of the largest number of elements in one tensor's own memory."""
 
     found = 0
 

@@ -1,4 +1,4 @@
-"""MaskContext: which masks hold in a layer and a head, and what a reader is told of them. True means "may attend"."""
+"""Tests of MaskContext: the masks of a layer and head, and those shown to a user. True means "may attend"."""
 
 import dataclasses
 import random
@@ -17,7 +17,7 @@ KEEP = torch.tensor([[True, True, True, True, True], [False, False, True, True, 
 
 
 class TestMaskContext:
-    """MaskContext.allowed is what a run attends under, MaskContext.masks what a reader is told; B=2, 3 heads."""
+    """MaskContext.allowed is the mask of a run, MaskContext.masks are those shown to a user; B=2, 3 heads."""
 
     HERE = MaskContext(KEEP, 5, 3, layer=1, sizes={"window": 4}, split=lambda _: torch.tensor([[0, 0, 1, 1, 1]] * 2))
 

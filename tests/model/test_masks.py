@@ -1,7 +1,7 @@
-"""The masks, how they combine, and what a MaskSpec turns on.
+"""Tests of the masks, how they combine, and which of them a MaskSpec turns on.
 
-True means "may attend"; rows are queries, columns are keys. Every mask, alone or with others, is held against its
-definition cell by cell, and those that transformers has against transformers.
+True means "may attend"; rows are queries, columns are keys. Every mask, alone or with others, is compared with its
+definition cell by cell, and those that transformers has with transformers'.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ NO_PADDING = torch.ones(3, 5, dtype=torch.bool)
 
 
 def rows(*lines: str) -> Tensor:
-    """A mask drawn by hand: x = may attend."""
+    """Return a mask drawn by hand: x = may attend."""
     return torch.tensor([[cell == "x" for cell in line] for line in lines])
 
 
@@ -39,18 +39,16 @@ def drawn_by(
     sizes: dict[str, int] | None = None,
     documents: Tensor = PACKED,
 ) -> Tensor:
-    """All masks of spec together, bool [Q,K], of the one row of keep."""
+    """Return all masks of spec together, bool [Q,K], for the one row of keep."""
     made = built(spec, keep, queries, sizes, lambda _: documents)
     everything = masks.combine(made | {"nothing": torch.ones(1, dtype=torch.bool)})
     return everything.expand(1, 1, queries, keep.shape[1])[0, 0]
 
 
 def assert_same(found: Tensor, expected: Tensor) -> None:
-    """Compare two masks [Q,K]; the message of a failure shows both, with x for an allowed cell."""
-    pictures = (
-        "\n".join("".join(".x"[int(cell)] for cell in line) for line in one.tolist()) for one in (found, expected)
-    )
-    assert torch.equal(found, expected), "found\n{}\nexpected\n{}".format(*pictures)
+    """Assert that two masks are equal; the message shows the one found as a drawing."""
+    picture = ["".join(".x"[int(cell)] for cell in line) for line in found.tolist()]
+    assert torch.equal(found, expected), "\n".join(["found", *picture])
 
 
 def test_causal_with_more_keys_than_queries_takes_the_last_positions() -> None:
@@ -72,7 +70,7 @@ def test_a_mask_that_blocks_nothing_is_left_out() -> None:
 
 
 class TestLeftOut:
-    """What blocks nothing is left out, on 7 positions."""
+    """Masks that block nothing are left out, on 7 positions."""
 
     def test_nothing_is_blocked_when_all_is_off(self) -> None:
         assert drawn_by(OFF, LEFT).all()
@@ -87,8 +85,8 @@ class TestLeftOut:
 
 
 def may_attend(spec: MaskSpec, keep: list[bool], document: list[int], window: int | None, q: int, k: int) -> bool:
-    """The definition of every mask, for one cell. Blocked if any mask blocks it, unless sinks or a prefix open it; what
-    is drawn overrides everything."""
+    """Whether q may attend to k by the definition of every mask: if any mask blocks it, it is blocked unless sinks or a
+    prefix open it; what is drawn overrides everything."""
     place = [sum(keep[:position]) for position in range(len(keep))]
     real = keep[q] and keep[k]
     for stroke in reversed(spec.drawn):
@@ -137,7 +135,7 @@ def test_any_masks_together_are_their_definitions_cell_by_cell(seed: int) -> Non
 
 
 class TestAgainstTransformers:
-    """The masks that transformers builds for the same thing (transformers.masking_utils)."""
+    """Masks of the same kinds built by transformers (transformers.masking_utils)."""
 
     CONFIG = MistralConfig(sliding_window=2, attn_implementation="sdpa")
     KEEPS = torch.cat([FULL, LEFT, RIGHT])
@@ -145,7 +143,7 @@ class TestAgainstTransformers:
 
     @staticmethod
     def cells(function: object, batch: int = 1, queries: int = 7) -> Tensor:
-        """What a mask function of transformers says of every cell, [B,1,Q,K]."""
+        """Return the mask, [B,1,Q,K], that a mask function of transformers gives."""
         found = masking_utils.sdpa_mask(
             batch, queries, 7, q_offset=7 - queries, mask_function=function, allow_is_causal_skip=False
         )

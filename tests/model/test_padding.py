@@ -1,4 +1,4 @@
-"""A padded batch against each text alone: which of the twelve ways to pad leave a text's logits as they are."""
+"""Tests of a padded batch against each text alone: which of the twelve ways to pad keep a text's logits."""
 
 import math
 from dataclasses import replace
@@ -51,7 +51,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
 def largest(
     model: Model, texts: list[str], causal: bool, choices: tuple[PaddingChoice, ...] = CHOICES
 ) -> dict[PaddingChoice, float]:
-    """The largest difference of any text, for each choice."""
+    """Return the largest difference of any text, for each choice."""
     by_themselves = runs_alone(model, texts, causal)
     return {one: max(padded.compare(model, texts, one, causal, *by_themselves).largest()) for one in choices}
 
@@ -61,7 +61,7 @@ def near(found: dict[PaddingChoice, float], most: float = TOLERANCE) -> set[Padd
 
 
 def logits_by_hand(model: Model, text: str, causal: bool) -> Tensor:
-    """Of a text alone, [n,V]."""
+    """Return the logits of a text alone, [n,V]."""
     return model.run(model.encode([text]), MaskSpec(causal=causal)).logits[0]
 
 
@@ -116,7 +116,7 @@ class TestWhichWaysAreCorrect:
         runs = [tiny.run(batch, PaddingChoice(side, mask, positions).spec(causal)).logits for mask in ("both", "keys")]
         assert_near(runs[0][batch.keep], runs[1][batch.keep], 1e-6, "real rows")
         padding = largest_difference(runs[0][~batch.keep], runs[1][~batch.keep])
-        before_all = side == "left" and causal  # there padding has nobody but padding to look at, which keys rule out
+        before_all = side == "left" and causal  # there padding can attend to padding alone, which masked keys block
         assert padding == 0 if before_all else padding > 0.01
 
 

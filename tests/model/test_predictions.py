@@ -1,4 +1,4 @@
-"""What a run predicts: the likeliest tokens, of however few there are."""
+"""Tests of a run's predictions: the likeliest tokens, also of a vocabulary smaller than asked for."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ CHANCES = torch.tensor([0.1, 0.3, 0.05, 0.25, 0.2, 0.02, 0.08])
 
 
 class Run:
-    """A run of two tokens, as far as it is asked here."""
+    """Stand-in for a run of two tokens, as far as predictions need it."""
 
     def next_token(self, row: int, query: int | None) -> torch.Tensor:
         return CHANCES

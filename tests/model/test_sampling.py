@@ -1,4 +1,4 @@
-"""How a token is drawn, in numbers that can be worked out by hand, and against Hugging Face's own filters."""
+"""Tests of how a token is drawn, with numbers easy to calculate, and against Hugging Face's own filters."""
 
 import math
 
@@ -25,7 +25,7 @@ class TestFilters:
     def test_temperature_divides_the_logits(self) -> None:
         exactly(
             distribution(LOGITS, Sampling(temperature=0.5)), 4 / 38, 25 / 38, 9 / 38
-        )  # the squares, made to sum to 1
+        )  # squared probabilities, normalized
         roots = P.sqrt()
         assert_near(distribution(LOGITS, Sampling(temperature=2)), roots / roots.sum(), 1e-12, "temperature 2")
 
@@ -39,7 +39,7 @@ class TestFilters:
         [
             (0.0, (0, 1, 0)),
             (0.3, (0, 1, 0)),
-            (0.5, (0, 1, 0)),  # exactly its mass: enough
+            (0.5, (0, 1, 0)),  # exactly its mass, which is enough
             (0.51, (0, 5 / 8, 3 / 8)),
             (0.8, (0, 5 / 8, 3 / 8)),
             (0.81, (0.2, 0.5, 0.3)),
@@ -63,7 +63,7 @@ class TestFilters:
         exactly(distribution(LOGITS, Sampling(temperature=0.5, top_p=between)), 0, 25 / 34, 9 / 34)
         exactly(
             distribution(LOGITS, Sampling(top_k=2, top_p=between)), 0, 5 / 8, 3 / 8
-        )  # and top-p sees the temperature
+        )  # without temperature, top-p keeps the second too
 
     def test_of_equal_tokens_the_lower_ids_come_first(self) -> None:
         same = torch.zeros(4)
@@ -135,7 +135,7 @@ class TestDrawing:
         drawn = {(seed, at): draw(flat, Sampling(seed=seed), at).token for seed in range(8) for at in range(8)}
         again = {place: draw(flat, Sampling(seed=place[0]), place[1]).token for place in reversed(list(drawn))}
         assert drawn == again
-        assert len(set(drawn.values())) > 55  # 64 places of a thousand tokens: hardly any twice
+        assert len(set(drawn.values())) > 55  # 64 draws of 1,000 tokens: hardly any twice
         assert drawn[1, 2] != drawn[2, 1]
 
 

@@ -1,4 +1,4 @@
-"""Masks of every kind on a whole model: that a run attends under what its trace says, and where masks hold.
+"""Tests of masks of every kind on a whole model: that a run uses the masks of its trace, and where masks hold.
 
 The tiny model is random: 2 layers, 3 heads of width 7. The largest differences are printed at the end (-rP).
 """
@@ -22,7 +22,7 @@ from tests.model.random_specs import random_spec
 from tests.tensors import assert_near, largest_difference
 
 TEXTS = ["the cat. sat on", "a cat", "the. cat and. the cat sat still"]
-NOTHING_FOR_ONE = Stroke("block", 2, 0, 2, 10**6)  # the third token of each row has nothing to attend to
+NOTHING_FOR_ONE = Stroke("block", 2, 0, 2, 10**6)  # the third token of each row may attend to nothing
 KINDS = {
     "standard": MaskSpec(),
     "nothing": OFF,
@@ -43,7 +43,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def largest() -> Iterator[dict[str, float]]:
-    """The largest differences by what was compared, printed at the end."""
+    """Yield the largest differences by what was compared, and print them at the end."""
     found: dict[str, float] = {}
     yield found
     for name, difference in found.items():
@@ -56,13 +56,13 @@ def batch(request: pytest.FixtureRequest, tiny: Model) -> TokenBatch:
 
 
 def places_in(trace: Trace) -> Iterator[tuple[int, int, int]]:
-    """Every row, layer and head."""
+    """Return every row, layer and head."""
     return product(range(len(trace.batch.ids)), range(trace.num_layers), range(trace.num_heads))
 
 
 @torch.inference_mode()
 def by_hand(model: Model, trace: Trace) -> tuple[Tensor, Tensor]:
-    """The run again, each attention a plain softmax under what the trace says is allowed, head by head.
+    """Repeat the run with each attention a plain softmax under the trace's masks, head by head.
 
     Returns the logits [B,T,V] and the weights [L,B,H,T,T].
     """
@@ -226,13 +226,13 @@ class TestOutOfRange:
 
 
 def batch_of(keep: str, text: str = "", ends: tuple[int, ...] = ()) -> TokenBatch:
-    """One row by hand: x = a real token."""
+    """Return a batch of one row from a drawing: x = a real token."""
     real = torch.tensor([[cell == "x" for cell in keep]])
     return TokenBatch(torch.zeros(real.shape, dtype=torch.long), real, (), texts=(text,), ends=(ends,))
 
 
 class TestPositions:
-    """Of 7 cells: "." ends the second and the fifth real token."""
+    """Positions of 7 cells, where "." ends the second and the fifth real token."""
 
     NO_PADDING = batch_of("xxxxxxx", "a.bc.de", (1, 2, 3, 4, 5, 6, 7))
     LEFT = batch_of("..xxxxx", "a.bc.", (0, 0, 1, 2, 3, 4, 5))
@@ -285,7 +285,7 @@ class TestPackedDocuments:
 
     @staticmethod
     def alone(story: Model, batch: TokenBatch, number: int, row: int = 0) -> tuple[slice, Trace]:
-        """Where a document is in the row, and its tokens run on their own; only the first has the start token."""
+        """Return where a document is in the row, and a run of it alone; only the first has the start token."""
         where = ((batch.split(".")[row] == number) & batch.keep[row]).nonzero()[:, 0]
         here = slice(int(where[0]), int(where[-1]) + 1)
         ids = batch.ids[row : row + 1, here]

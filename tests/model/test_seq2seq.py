@@ -1,4 +1,4 @@
-"""The encoder and the decoder with cross-attention: masks, shapes, and what must not be seen."""
+"""Tests of the encoder and the decoder with cross-attention: masks, shapes, and what must not be visible."""
 
 import pytest
 import torch
@@ -168,7 +168,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="layers of at least 1, got 0"):
             Decoder(**SIZES | {"layers": 0})
         with pytest.raises(TypeError):
-            Decoder(29, 17, 2, 3, 12)  # type: ignore[misc]  # sizes go by their names
+            Decoder(29, 17, 2, 3, 12)  # type: ignore[misc]  # sizes are keyword arguments
 
 
 class TestPositions:

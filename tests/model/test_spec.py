@@ -1,4 +1,4 @@
-"""MaskSpec as plain data: what it refuses, and how it travels as JSON and in a URL."""
+"""Tests of MaskSpec as plain data: what it refuses, and its forms as JSON and in a URL."""
 
 import dataclasses
 import json
@@ -63,7 +63,7 @@ SEPARATORS = [
 
 
 def refuses(make: Any) -> str:
-    """The message of the ValueError that says what was expected and what was got."""
+    """Return the message of the ValueError, which must state what was expected and what was got."""
     with pytest.raises(ValueError, match=r"(?s)expected .*\bgot ") as error:
         make()
     assert len(str(error.value)) < 400

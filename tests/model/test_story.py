@@ -1,4 +1,4 @@
-"""The story model that ships: its size, how well it predicts text it never saw, and the heads it is there to show."""
+"""Tests of the story model that ships: its size, its loss on unseen text, and the heads it must have."""
 
 from pathlib import Path
 
@@ -27,14 +27,14 @@ def test_its_tokenizer_has_a_pad_and_a_start_token_and_two_thousand_entries(stor
 
 
 def test_it_predicts_text_it_never_saw(story: Model, data: Path) -> None:
-    """On the first pages of every book's held-out end; the model card has the number for all of it."""
+    """Measured on the first pages of every book's held-out end; the model card has the number for all of it."""
     tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
     texts = [text[:1000] for text in read_books(data / "text").held_out]
     assert held_out_bits(story.network, tokenizer, texts) <= 1.50
 
 
 def test_it_has_an_induction_head_and_a_previous_token_head(story: Model) -> None:
-    """On random tokens repeated once: nothing but the repetition can be learnt from them. By way of the trace."""
+    """On random tokens repeated once, only the repetition helps to predict; the weights are those of the trace."""
     entries = range(FIRST_ID, story.network.config.vocabulary)
     ids = measures.repeated_tokens(8, SPAN, entries, START_ID, torch.Generator().manual_seed(5))
     trace = story.run(TokenBatch(ids, torch.ones_like(ids) > 0, ()))

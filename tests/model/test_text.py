@@ -1,4 +1,4 @@
-"""Text to tokens and back to something a person can read: labels, padding, special tokens and limits.
+"""Tests of text to tokens and back to readable labels: labels, padding, special tokens and limits.
 
 Some tests use GPT-2's own tokenizer, from the recorded data; they are skipped where that is absent.
 """
@@ -101,7 +101,7 @@ class TestReadable:
 
 
 def assert_visible(label: str) -> None:
-    """Something to see, and nothing that draws nothing or turns the text around it."""
+    """Assert that a label has visible characters, and none that are invisible or change the text's direction."""
     assert label
     literal = re.sub(r"⟨[0-9A-F ]+⟩|⟨U\+[0-9A-F]+⟩", "", label)
     invisible = [c for c in literal if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp")]
@@ -157,13 +157,13 @@ class TestLabels:
         label = token_labels(tokenizer)
         labels = ["·the", "⏎", "⟨F0⟩", "·", "<s>", "##ing", "⟨id 6⟩"]
         assert [label(token) for token in range(7)] == labels
-        tokenizer.add_special_tokens(["<s>", "<0xF0>"])  # a byte is one also where it counts as special
+        tokenizer.add_special_tokens(["<s>", "<0xF0>"])  # a byte token stays one if it is special
         label = token_labels(tokenizer)
         assert [label(token) for token in range(7)] == labels
 
 
 def test_a_browser_is_not_given_a_tokenizer_with_added_tokens(gpt2_tokenizer: Tokenizer) -> None:
-    """Which are found in a text before its words are; special ones are text there and here."""
+    """Added tokens are matched before words are; special ones are text in the browser and here."""
     with_one = Tokenizer.from_str(gpt2_tokenizer.to_str())
     with_one.add_tokens(["<user>"])
     one, other = (BatchTokenizer(some, 1024, pad=END_OF_TEXT) for some in (gpt2_tokenizer, with_one))
@@ -227,7 +227,7 @@ class TestBatches:
 
 
 class Counting:
-    """A tokenizer that counts the characters it is given."""
+    """A tokenizer that records how many characters it is given."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""A small module is checked by one thread, and everybody else keeps theirs."""
+"""Tests that a small module is checked with one thread, and that other callers keep their number of threads."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ MANY = 3
 
 
 class Counts(SmallDecoder):
-    """Notes how many threads each forward may use."""
+    """Module that records how many threads each forward may use."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.counted: set[int] = set()  # added to in place: a check puts back every attribute that a forward sets
+        self.counted: set[int] = set()  # changed in place: a check restores every attribute that a forward sets
 
     def forward(self, input_ids: Tensor, **more) -> SmallOutput:  # type: ignore[override]
         self.counted.add(torch.get_num_threads())
@@ -30,7 +30,7 @@ class Counts(SmallDecoder):
 
 @pytest.fixture
 def elsewhere() -> Iterator[Callable]:
-    """Runs a call in a thread of its own, in a process whose threads begin with MANY."""
+    """Yield a function that runs a call in a new thread, in a process whose threads begin with MANY torch threads."""
 
     def run(call: Callable):
         with ThreadPoolExecutor(1) as pool:
@@ -68,7 +68,7 @@ def test_many_at_once_leave_what_they_found(elsewhere: Callable) -> None:
 
 
 def test_what_is_compiled_meanwhile_has_memory_for_all(elsewhere: Callable) -> None:
-    """Else FlexAttention, which runs with all threads, writes beyond its memory."""
+    """Otherwise FlexAttention, which runs with all threads, writes beyond its memory."""
 
     def counts() -> list[int]:
         with machine.one_thread():

@@ -1,4 +1,4 @@
-"""What a run leaves behind: the laws of masks on a whole model, and everything recomputed from q, k and v.
+"""Tests of what a run records: the laws of masks on a whole model, and everything recomputed from q, k and v.
 
 The model is tiny and random: 2 layers, 3 heads of width 7, 283 ids, 151 positions.
 """
@@ -24,7 +24,7 @@ SIDES = ["left", "right"]
 
 
 def changed(batch: TokenBatch, position: int) -> TokenBatch:
-    """The same batch with another token at one position of row 0."""
+    """Return the same batch with another token at one position of row 0."""
     ids = batch.ids.clone()
     ids[0, position] = (ids[0, position] + 1) % 257
     return dataclasses.replace(batch, ids=ids)
@@ -91,7 +91,7 @@ class TestStages:
 class TestOverview:
     @staticmethod
     def pooled(weights: Tensor, tall: int, wide: int) -> Tensor:
-        """The largest weight of each patch, one patch at a time; patches at uneven borders share a row or column."""
+        """Return the largest weight of each patch, one by one; patches at uneven borders share a row or column."""
         queries, keys = weights.shape
         thumbnail = torch.empty(tall, wide)
         for i, j in product(range(tall), range(wide)):
@@ -123,14 +123,14 @@ class TestOverview:
         length = trace.batch.ids.shape[1]
         whole = torch.full((2, 3, length, length), torch.nan)
         for layer, queries, weights in trace.blocks(row=1):
-            assert 4 * weights.numel() <= max(block_bytes, 4 * 3 * length)  # a row of queries at the least
+            assert 4 * weights.numel() <= max(block_bytes, 4 * 3 * length)  # at least one query
             assert whole[layer, :, queries].isnan().all()
             whole[layer, :, queries] = weights
         for layer, head in heads_of(trace):
             assert_near(whole[layer, head], trace.weights(layer, head, 1), 1e-6, f"weights {layer}.{head}")
 
     def test_shared_masks_are_built_once(self, tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("model.trace.BLOCK_BYTES", 1)  # a block a query
+        monkeypatch.setattr("model.trace.BLOCK_BYTES", 1)  # one query per block
         trace = tiny.run(tiny.encode(TEXTS, "left"))
         built: list[int] = []
         cells_of = masks.cells_of
@@ -204,7 +204,7 @@ class TestMemory:
 def other_record(
     queries: int = 13, keys: int = 13, *, window: int | None = None, terms: ScoreTerms = NO_TERMS
 ) -> LayerRecord:
-    """An attention that is not GPT-2's: 6 query heads over 2 key-value heads, and its own scale."""
+    """Return an attention unlike GPT-2's: 6 query heads over 2 key-value heads, and a scale of its own."""
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(3, 6, queries, 5, generator=generator)
     k, v = (torch.randn(3, 2, keys, 5, generator=generator) for _ in range(2))
@@ -215,7 +215,7 @@ def other_record(
 
 
 def trace_of(record: LayerRecord) -> Trace:
-    """A trace of this attention alone."""
+    """Return a trace of this attention alone."""
     rows, _, queries, _ = record.q.shape
     batch = TokenBatch(torch.zeros(rows, queries, dtype=torch.long), torch.ones(rows, queries, dtype=torch.bool), ())
     return Trace(batch, MaskSpec(), (record,), torch.zeros(rows, queries, 1), lambda states: states)

@@ -1,4 +1,4 @@
-"""How the models that ship were made: the books, the rows drawn from them, the tokenizer, and the numbers on a card."""
+"""Tests of how the models that ship were made: books, training rows, tokenizer, and the numbers on a model card."""
 
 import math
 import sys
@@ -31,7 +31,7 @@ from model.why_causal.live_training import new_optimizers, new_transformer, rate
 from tests.tensors import assert_near
 
 LENGTH = 61
-TEXT = torch.arange(1000, 3003)  # "text" counts up, noise is below 1000: each can be told from the other
+TEXT = torch.arange(1000, 3003)  # "text" counts up from 1000, noise is below: the two can be told apart
 
 
 def new_rows(repeated: float, seed: int = 0) -> Rows:
@@ -75,7 +75,7 @@ class TestRows:
         assert 60 < sum(kinds) < 140
 
     def test_noise_carries_loss_where_it_was_seen_before_and_nowhere_else(self) -> None:
-        """A target with loss continues a repeat: its token followed this one before, and is predictable from it."""
+        """A target with loss continues a repeat: it followed the same token before, and is predictable from that."""
         carried = 0
         for inputs, targets in drawn(1.0):
             if inputs[1] >= 1000:
@@ -153,7 +153,8 @@ class TestTokenizer:
 class TestNumbers:
     @staticmethod
     def bits_directly(model: Model, ids: list[int]) -> float:
-        """One prediction at a time: of the first context from all before it, then from windows half a context on."""
+        """Return bits of one prediction at a time: from all tokens in the first context, then in windows half a context
+        apart."""
         context, bits = model.context, 0.0
         half = context // 2
         for place, token in enumerate(ids):
@@ -191,7 +192,7 @@ class TestNumbers:
         for layer, (q, k, _) in enumerate(qkvs):
             scores = (q @ k.transpose(-2, -1) / 7**0.5).masked_fill(~allowed, -torch.inf).softmax(-1)
             for head in range(3):
-                again = [  # after the last time the token came up, by chance even within the second half
+                again = [  # key after the token's last occurrence, by chance in the second half too
                     float(scores[row, head, query, max(p for p in range(query) if ids[row, p] == ids[row, query]) + 1])
                     for row in range(rows)
                     for query in range(span + 1, length)
@@ -205,7 +206,7 @@ class TestLearning:
     RECIPE = story.StoryRecipe(vocabulary=283, context=31, layers=2, heads=3, width=24, rows=7)
 
     def test_positions_begin_as_rotations(self) -> None:
-        """The product of two positions depends on their distance alone."""
+        """The dot product of two positions depends on their distance alone."""
         waves = rotations(31, 24)
         products = waves @ waves.T
         for back in (1, 2, 7):
@@ -214,7 +215,7 @@ class TestLearning:
         assert (products.diagonal(-1) < products.diagonal()[:-1]).all()
 
     def learn(self, steps: int) -> tuple[list[float], Tensor]:
-        """A batch learned from the beginning: the loss before each step, and all weights in the end."""
+        """Train on one batch from the start; return the loss before each step, and all weights at the end."""
         torch.manual_seed(0)
         model = new_transformer(config_of(self.RECIPE))
         optimizers = new_optimizers(model, self.RECIPE)
@@ -234,7 +235,7 @@ class TestLearning:
 
     def test_torchs_own_optimizers_to_the_bit_without_its_compiler(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as without:
-            without.setitem(sys.modules, "torch._dynamo", None)  # whoever imports it now fails
+            without.setitem(sys.modules, "torch._dynamo", None)  # importing it now fails
             losses, weights = self.learn(3)
         monkeypatch.setattr(live_training, "_Muon", torch.optim.Muon)
         monkeypatch.setattr(live_training, "_AdamW", torch.optim.AdamW)

@@ -1,4 +1,4 @@
-"""An atlas: its numbers against every weight of a run, its sample, known truth about trained and untrained models."""
+"""Tests of a head atlas: its sums against all weights of a run, its sample, facts about trained and random models."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -55,7 +55,7 @@ def atlas_over(model: Model, units: Iterable[Unit], masks: MaskSpec | None = Non
 
 @pytest.mark.parametrize("masks", [MaskSpec(), OPEN])
 def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> None:
-    """Worked out again query by query from each text alone, in Python."""
+    """The expected sums are computed query by query in Python, from a run of each text alone."""
     unit = Unit(0, 0, 0, TEXTS)
     found = atlas_over(tiny, [unit], masks)
     sums = {name: np.zeros((2, 3)) for name in ("previous", "first", "same", "duplicate", "peak", "leak")}
@@ -72,7 +72,7 @@ def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> Non
         for query in range(0 if masks == OPEN else 1, size):
             keys = range(size if masks == OPEN else query + 1)
             cells = {
-                "previous": [query - 1] if query > 1 else [],  # the token before the second is the row's first
+                "previous": [query - 1] if query > 1 else [],  # query 1 has only the row's first token before it
                 "first": [0] if query else [],
                 "same": [query],
                 "duplicate": [key for key in range(query) if row.ids[key] == row.ids[query]],
@@ -103,7 +103,7 @@ def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> Non
 
 
 def test_an_even_head_is_one_over_the_open_cells(tiny: Model) -> None:
-    """Two tokens after the start: the second sees two, the third three cells; only the third has a previous one."""
+    """Of the start token and two more, query 1 sees two keys, query 2 three; only query 2 counts for `previous`."""
     found = atlas_over(tiny, [Unit(0, 0, 0, ("the mat",))])
     size = found.read
     assert size == 3
@@ -123,7 +123,7 @@ def test_batches_change_no_number(tiny: Model, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_two_tallies_add_up_to_that_of_all_texts(tiny: Model) -> None:
-    """In any order, and over a file in between."""
+    """Units are added in either order, and to a tally that was saved to bytes and loaded."""
     texts = [f"{text} {number}" for number, text in enumerate(TEXTS * 9)]
     units = list(in_units(iter(texts)))
     assert len(units) == 2
@@ -142,7 +142,7 @@ def test_a_damaged_tally_is_a_sentence(data: bytes) -> None:
 
 
 def test_the_sample_is_of_every_query_alike(tiny: Model) -> None:
-    """Of 4,000 queries every one has the same chance: the kept ones are spread over rows and positions."""
+    """All 4,000 queries are equally likely to be kept: those kept are spread over rows and positions."""
     (row,) = rows_of_unit(tiny, Unit(0, 0, 0, ("the " * 40,)), 41)
     rows = [row] * 100
     chosen = sampled(rows, Unit(3, 5))
@@ -161,7 +161,7 @@ def test_the_sample_is_of_every_query_alike(tiny: Model) -> None:
 
 @pytest.mark.parametrize("masks", [MaskSpec(), OPEN, MaskSpec(prefix=3)])
 def test_every_query_with_a_choice_may_be_sampled(tiny: Model, masks: MaskSpec) -> None:
-    """A row's first token too, where it may attend to others."""
+    """This includes a row's first token where it may attend to others."""
     found = atlas_over(tiny, [Unit(0, 0, 0, TEXTS)], masks)
     for name in NAMES:
         sampled_of = sum(decile.queries for decile in found.deciles(name, 1, 2))
@@ -184,7 +184,7 @@ def test_the_deciles_are_tenths_of_the_sample_the_strongest_first(tiny: Model) -
 
 
 def test_an_example_is_what_the_head_does_there(tiny: Model) -> None:
-    """Its row run alone: the query's heaviest keys, and the measure itself."""
+    """Reference: the row run alone, for the query's largest weights and for the measure itself."""
     found = atlas_over(tiny, units_of_sample())
     texts = [text for unit in units_of_sample() for text in unit.texts]
     for layer, head in ((0, 1), (1, 2)):
@@ -241,7 +241,7 @@ def test_masks_of_some_heads_are_refused(tiny: Model) -> None:
 
 
 def test_on_random_tokens_the_story_model_s_induction_heads_are_those_of_its_card(story: Model) -> None:
-    """The card: seven heads of at least 0.5, the best layer 5, head 2; head_scores is what measured it."""
+    """The model card, measured by head_scores, states seven heads of at least 0.5, the best in layer 5, head 2."""
     found = atlas_over(story, units_of_random(story), length=row_length(story))
     named = {place for place in np.ndindex(6, 6) if "induction" in found.named(*place)}
     assert isinstance(story, DecoderModel)
@@ -262,7 +262,7 @@ def test_on_texts_its_previous_token_head_is_that_of_its_card(story: Model) -> N
 
 @pytest.mark.slow
 def test_no_untrained_model_has_a_head_with_a_name(story: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred of them, with weights as large as a trained one's may be; on random tokens and on texts."""
+    """100 random models, with weights as large as a trained model's may be, on random tokens and on texts."""
     assert isinstance(story, DecoderModel)
     monkeypatch.setattr(atlas_unit, "RANDOM_ROWS", 3)
     monkeypatch.setattr(atlas_unit, "RANDOM_SPAN", 23)
@@ -285,7 +285,7 @@ def test_no_untrained_model_has_a_head_with_a_name(story: Model, monkeypatch: py
 
 
 def assert_same(one: Tally, other: Tally) -> None:
-    """But for rounding."""
+    """Assert that two tallies are equal up to rounding."""
     assert (one.texts, one.rows, one.read) == (other.texts, other.rows, other.read)
     for name in ("sums", "uniform", "offsets", "even", "key_weight", "query_peak"):
         assert np.allclose(getattr(one, name), getattr(other, name), rtol=1e-5, atol=1e-4), name

@@ -1,4 +1,4 @@
-"""python -m model.atlas: its tables, stopping and going on, what it refuses, and the same on a cluster."""
+"""Tests of the command python -m model.atlas: its tables, stopped and resumed runs, refusals, runs on a cluster."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def texts(tmp_path: Path) -> Path:
 
 
 def same_tables(one: Path, other: Path) -> None:
-    """Byte for byte, metadata and all."""
+    """Assert that two runs' files of heads and of examples are equal byte for byte, metadata included."""
     assert one.read_bytes() == other.read_bytes()
     assert examples_path(one).read_bytes() == examples_path(other).read_bytes()
 
@@ -64,7 +64,7 @@ def test_it_runs_by_its_old_name_too() -> None:
 
 
 def test_its_tables_are_those_that_the_page_gives(tiny_folder: Path, tiny: Model, texts: Path, tmp_path: Path) -> None:
-    """The page measures an upload's units by the same steps, and hands out the same tables."""
+    """The page measures an upload's units in the same steps and offers the same tables."""
     out = tmp_path / "atlas.parquet"
     assert atlas.main([str(tiny_folder), str(texts), "-o", str(out)]) == 0
     length = atlas_unit.row_length(tiny)
@@ -96,7 +96,7 @@ def test_a_lifted_mask_and_random_tokens(tiny_folder: Path, tmp_path: Path) -> N
 def test_stopped_and_gone_on_with_it_is_the_same_table(
     tiny_folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """Stopped after its first unit, as Ctrl-C does, and once more after its second."""
+    """The run is interrupted as by Ctrl-C after its first unit, resumed, and interrupted again after its second."""
     whole, parts = tmp_path / "whole.parquet", tmp_path / "parts.parquet"
     assert atlas.main([str(tiny_folder), str(texts), "-o", str(whole)]) == 0
     measured: list[int] = []
@@ -124,7 +124,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_table(
 def test_its_speed_leaves_out_what_earlier_runs_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """Resumed with 9,000 tokens, of which it knows not how long they took, it reads 100 more in 4 seconds."""
+    """A run resumed after 9,000 tokens, whose duration is unknown, reads 100 more in 4 seconds."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr(atlas, "time", SimpleNamespace(monotonic=iter([17.0, 21.0]).__next__))
     tally = SimpleNamespace(texts=31, read=9_000)
@@ -202,10 +202,10 @@ def test_without_ray_its_flag_is_a_sentence(
 
 
 class Dataset:
-    """What of ray.data.Dataset is used: lazy, one row after another, in order."""
+    """Stand-in for the used part of ray.data.Dataset: lazy, one row after another, in order."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self.rows = [json.loads(json.dumps(row)) for row in rows]  # plain data, as what travels has to be
+        self.rows = [json.loads(json.dumps(row)) for row in rows]  # only plain data can be sent to a worker
 
     def map(self, function: Any) -> "Dataset":
         self.function = function
@@ -216,7 +216,7 @@ class Dataset:
 
 
 def test_a_cluster_s_table(tiny_folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray itself is no requirement: this stands for it, and hands every unit over as plain data."""
+    """A stand-in for Ray, which the tests do not require, passes every unit as plain data."""
     options = SimpleNamespace(preserve_order=False)
     begun: list[dict[str, Any]] = []
     ray, data = ModuleType("ray"), ModuleType("ray.data")

@@ -1,4 +1,4 @@
-"""The atlas's measures on matrices that can be worked out by hand, masks included."""
+"""Tests of the atlas's measures on weight matrices small enough to calculate them, masks included."""
 
 import math
 
@@ -11,7 +11,7 @@ from model.atlas.batch import BatchFacts, softmax2
 from model.atlas.result import NAMES
 from model.text import TokenBatch
 
-IDS = (7, 5, 11, 7, 5)  # the fourth token was there before, and so was the fifth
+IDS = (7, 5, 11, 7, 5)  # the fourth token repeats the first, the fifth the second
 COMMA = 11
 WEIGHTS = (
     (1.0, 0.0, 0.0, 0.0, 0.0),
@@ -25,7 +25,7 @@ OPEN = torch.ones(1, 1, 3, 3, dtype=torch.bool)
 
 
 def facts(*rows: tuple[int, ...], comma: int = COMMA) -> BatchFacts:
-    """Of rows padded on the right."""
+    """Return the facts of a batch of rows padded on the right."""
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
     keep = torch.tensor([[place < len(row) for place in range(longest)] for row in rows])
@@ -33,7 +33,7 @@ def facts(*rows: tuple[int, ...], comma: int = COMMA) -> BatchFacts:
 
 
 def measured(about: BatchFacts, weights: Tensor, allowed: Tensor) -> dict[str, list[float]]:
-    """Of each measure its values, one for each query of the first row and head where it counts."""
+    """Return each measure's values, one for each query of the first row and head where the measure counts."""
     whole = slice(0, weights.shape[-2])
     values = about.values(weights, whole, ahead=allowed is OPEN)[:, 0, 0]
     counts = about.counts(allowed, whole)[:, 0]
@@ -41,14 +41,14 @@ def measured(about: BatchFacts, weights: Tensor, allowed: Tensor) -> dict[str, l
 
 
 def test_every_measure_under_a_causal_mask() -> None:
-    """The first query has no choice, and is left out everywhere; the token before the second is the row's first."""
+    """Query 0 sees one key and counts nowhere; `previous` also leaves out query 1, which follows the first token."""
     found = measured(facts(IDS), torch.tensor(WEIGHTS)[None, None], CAUSAL)
     assert found["previous"] == [0.25, 0.25, 0.125]
     assert found["first"] == [0.75, 0.5, 0.125, 0.0]
     assert found["same"] == [0.25, 0.25, 0.125, 0.125]
-    assert found["duplicate"] == [0.125, 0.25]  # 7 on the 7 before, 5 on the 5 before
-    assert found["induction"] == [0.5, 0.5]  # on the 5 after the 7, on the 11 after the 5
-    assert found["punctuation"] == [0.25, 0.25, 0.5]  # the second query sees none
+    assert found["duplicate"] == [0.125, 0.25]  # 7 on the earlier 7, 5 on the earlier 5
+    assert found["induction"] == [0.5, 0.5]  # 7 on the 5 after the earlier 7, 5 on the 11 after the earlier 5
+    assert found["punctuation"] == [0.25, 0.25, 0.5]  # query 1 sees no punctuation
     assert found["leak"] == [0.0] * 4
     assert found["peak"] == [0.25, 0.25, 0.5, 0.5]
     assert found["distance"] == pytest.approx([0.75, 1.25, 1.625, 1.875])
@@ -60,13 +60,13 @@ def test_without_a_mask_later_tokens_count_and_distances_go_both_ways() -> None:
     found = measured(facts((7, 5, 11)), weights, OPEN)
     assert found["leak"] == [0.75, 0.25, 0.0]
     assert found["distance"] == pytest.approx([1.5, 0.75, 0.625])
-    assert found["first"] == [0.5, 0.125]  # the first token itself is left out
+    assert found["first"] == [0.5, 0.125]  # query 0 is left out
     assert found["previous"] == [0.375]
     assert found["same"] == [0.25, 0.25, 0.5]
 
 
 def test_a_cell_that_a_mask_blocks_is_asked_nothing() -> None:
-    """The token before is blocked for the third query, the repeated token and what followed it for the fourth."""
+    """Blocked are the third query's previous token and the fourth query's repeated token with the one after it."""
     allowed = CAUSAL.clone()
     allowed[0, 0, 2, 1] = False
     allowed[0, 0, 3, 0] = allowed[0, 0, 3, 1] = False
@@ -88,7 +88,7 @@ def test_a_query_with_one_open_cell_has_no_choice() -> None:
 
 
 def test_padding_neither_looks_nor_is_looked_at() -> None:
-    """Two rows of different lengths: the short one's measures are those that it has alone."""
+    """In a batch of two rows of different lengths the shorter row's measures are those of the row alone."""
     short, long = (3, 5, 3), (7, 5, 11, 7, 5)
     keep = torch.tensor([[True] * 3 + [False] * 2, [True] * 5])
     allowed = CAUSAL & keep[:, None, None]
@@ -116,7 +116,7 @@ def test_a_block_of_queries_is_measured_as_it_is_among_all(begin: int) -> None:
 
 
 def test_rows_that_a_sink_takes_from_keep_their_distance() -> None:
-    """Weights that sum to a half: the distance is still the mean of what is there, and so is the entropy."""
+    """Where a row's weights sum to 1/2, distance and entropy are those of the weights divided by their sum."""
     halved = torch.tensor(WEIGHTS)[None, None] / 2
     found = measured(facts(IDS), halved, CAUSAL)
     scores, choice = torch.tensor([[[[2.0, 1, 0]] * 3]]), torch.tensor([[False, True, True]])

@@ -1,4 +1,4 @@
-"""The sampled queries' heaviest keys, on weights that can be sorted by hand."""
+"""Tests of the keys with the largest weights of sampled queries, on weights whose order is known."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ ROWS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 
 
 def test_the_heaviest_keys_come_first_and_of_equals_the_first_key() -> None:
-    """Two blocks of queries, of which the first sees fewer keys than are asked for."""
+    """Of two blocks of queries, the first sees fewer keys than are kept."""
     weights = torch.rand(ROWS, HEADS, QUERIES, KEYS, generator=torch.Generator().manual_seed(0))
     weights[1, 2, 3] = torch.tensor([0.125, 0.25, 0.125, 0.25, 0.0, 0.25, 0.0])
     weights[0, 1, 1, :3] = torch.tensor([0.0, 1.0, 0.0])

@@ -1,4 +1,4 @@
-"""Which heads look from marked tokens to marked tokens."""
+"""Tests of `weight_there`: how much each head's marked queries attend to its marked keys."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_the_mean_of_the_marked_queries_over_the_marked_keys_together(tiny: Mode
 
 
 def test_blocked_cells_are_left_out(tiny: Model) -> None:
-    """Query 1 sees no later key: it does not count; where none does, there is no number."""
+    """Query 1 cannot see the later key 2 and does not count; if no query counts, the result is NaN."""
     trace = tiny.run(tiny.encode([TEXT]))
     with_blocked, without = (weight_there(trace, 0, trace.spec, some, (2,)) for some in ((1, 4), (4,)))
     assert np.array_equal(with_blocked, without)

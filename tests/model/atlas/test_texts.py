@@ -1,4 +1,4 @@
-"""The texts of an atlas: files of both kinds, damaged and oversized ones, long texts in rows, random tokens."""
+"""Tests of an atlas's texts: .txt and .csv files, damaged and oversized ones, rows of long texts, random tokens."""
 
 from itertools import chain
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_texts_come_in_units_that_say_which_they_are(tmp_path: Path) -> None:
 
 
 def test_a_unit_has_an_end_however_long_its_texts(tmp_path: Path) -> None:
-    """One line of 50,000 characters, and one of a table: several texts, a unit each."""
+    """A line, or a cell of a table, of 50,000 characters becomes several texts with a unit each."""
     for name, begin in (("a.txt", ""), ("a.csv", "text\n")):
         (tmp_path / name).write_text(begin + "word " * 10_000, encoding="utf-8")
         units = list(units_of_files([tmp_path / name]))
@@ -91,7 +91,7 @@ def test_a_text_that_is_too_long_is_cut_behind_a_space(tmp_path: Path, name: str
 
 
 def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
-    """The first unit is there before a byte that is no text is met."""
+    """The first unit is returned before the reader meets the bytes that are not UTF-8."""
     path = tmp_path / "long.txt"
     path.write_bytes(b"a line\n" * 100_000 + b"\xff\xfe")
     units = units_of_files([path])
@@ -141,14 +141,14 @@ def test_a_long_text_is_several_rows_that_hold_all_of_it(tiny: Model, length: in
 
 @pytest.mark.parametrize("length", [5, 8, 40])
 def test_a_character_of_several_tokens_is_read_whole_in_one_row(tiny: Model, length: int) -> None:
-    """Each of these is three tokens or four, so that a row's end may lie within one."""
+    """Each character but "a" is three or four tokens, so that the end of a row may lie within one."""
     text = "猫坐在😀垫子上a，狗跑进" * 3
     rows = list(rows_of_unit(tiny, units_of_text(text)[0], length))
     whole = tiny.encode([text]).ids[0].tolist()
     assert "".join(row.text for row in rows) == text
     assert [token for row in rows for token in row.ids[1:]] == whole[1:]
     for row in rows:
-        assert row.ids == tuple(tiny.encode([row.text]).ids[0].tolist())  # as a reader finds it on Explore
+        assert row.ids == tuple(tiny.encode([row.text]).ids[0].tolist())  # as on the Explore page
         assert len(row.ids) <= length
 
 
@@ -159,7 +159,7 @@ def test_a_character_longer_than_a_row_is_cut_and_the_next_one_read(tiny: Model)
 
 
 def test_separators_split_the_rows_of_a_text_as_the_text_itself(tiny: Model) -> None:
-    """Of texts that are one row, that are several, and that are padded."""
+    """Covers texts of one row, texts of several rows, and padded rows."""
     (unit,) = in_units(iter(["the cat. sat. on the mat", "a. cat", "the mat. " * 9]))
     rows = [*rows_of_unit(tiny, unit, 20)]
     batch = batch_of(rows)

@@ -1,4 +1,4 @@
-"""An atlas with a thread for each unit in hand is the one that is made unit by unit."""
+"""Tests that an atlas measured in parallel, one thread per unit, equals one measured unit by unit."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ def units() -> list[Unit]:
 
 @pytest.fixture
 def on_many_cores() -> Iterator[Callable]:
-    """Runs a call in a thread that may use MANY of torch's."""
+    """Yield a function that runs a call in a thread with MANY torch threads."""
     own = torch.get_num_threads()
     with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(MANY,)) as pool:
         yield lambda call: pool.submit(call).result()
@@ -62,7 +62,7 @@ def test_several_are_in_hand_with_one_thread_each(
     def measure(model: Model, unit: Unit, *rest: Any) -> Any:
         counted.append(torch.get_num_threads())
         if unit.number < MANY:
-            together.wait(60)  # it breaks where there are fewer
+            together.wait(60)  # raises if fewer units are measured at once
         return measure_unit(model, unit, *rest)
 
     monkeypatch.setattr(atlas_progress, "measure_unit", measure)

@@ -1,7 +1,7 @@
-"""What a head moves, and why its scores are what they are: sums that have to come out, masks included.
+"""Tests of what a head adds to the residual stream and of how its scores split, by the sums they must have.
 
-On a tiny random model whose sizes are all different primes or nearly so, and on the story model; the references are the
-network's own modules.
+They run a tiny random model whose sizes are all different primes or nearly so, under several masks; the references are
+the network's own modules.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ def network(model: Model) -> tuple[DecoderModel, list[Block]]:
 
 
 def streams(model: Model, trace: Trace) -> list[Tensor]:
-    """What enters each layer and what leaves the last, [B,T,W], by the network's own modules."""
+    """Return the input of each layer and the output of the last, [B,T,W], from the network's own modules."""
     decoder, blocks = network(model)
     batch = trace.batch
     x = decoder.network.token_embedding(batch.ids)
@@ -161,7 +161,7 @@ class TestScoreSplit:
             assert found.terms.sum() == pytest.approx(found.score, abs=1e-5)
 
     def test_a_source_that_is_taken_away_takes_its_terms_along(self, tiny: Model) -> None:
-        """The query's side of a source is what q loses without it, the norm's deviation held."""
+        """A source's terms as query are what q loses without it, the norm's standard deviation held constant."""
         _, blocks = network(tiny)
         trace = tiny.run(tiny.encode(["the cat sat on the mat"]))
         found = score_split(tiny, trace, 0, 1, 2, 5, 1)

@@ -1,4 +1,4 @@
-"""The run that bugs are looked at in."""
+"""Fixture: the run in which the bugs are examined."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Bugs and the laws that catch them: each breaks its named law, by a number one can check; the core breaks none.
+"""Tests of bugs and the laws that catch them: a bug breaks its law by a known amount, the core breaks none.
 
 Sizes are different primes, so that a swapped axis cannot pass.
 """
@@ -19,7 +19,7 @@ from model.bug_clinic.laws import LAWS, AttentionTrial, judge
 from tests.tensors import assert_near
 
 B, H, T, D = 2, 3, 7, 5
-KEEP = torch.tensor([[False, False, True, True, True, True, True], [True] * T])  # padding on the left, and none
+KEEP = torch.tensor([[False, False, True, True, True, True, True], [True] * T])  # padded on the left; no padding
 TRIANGLE = torch.ones(T, T, dtype=torch.bool).tril()
 EVERY = torch.ones(1, 1, dtype=torch.bool)
 ALLOWED = TRIANGLE & KEEP[:, None, None, :]
@@ -52,7 +52,7 @@ CASES = {
 }
 
 
-CRASHES = {"float-width", "narrow-output", "half-fill", "if-mask"}  # these give no numbers
+CRASHES = {"float-width", "narrow-output", "half-fill", "if-mask"}  # these raise an error
 
 
 @pytest.fixture(params=BUGS, ids=lambda bug: bug.key)
@@ -110,7 +110,7 @@ def test_keys_differ_and_variants_stand_together() -> None:
 
 
 class TestAgainstTheWrongLineItself:
-    """What a function makes of q, k and v is what the wrong line, written where people write it, makes of x."""
+    """Each bug's function of q, k and v gives what its wrong line, in the usual place in a module, gives of x."""
 
     @pytest.fixture
     def module(self) -> MultiHeadAttention:
@@ -146,7 +146,7 @@ class TestAgainstTheWrongLineItself:
 
 
 class TestByHand:
-    """Two tokens, two numbers a head; scores after scaling are 0 and ln 3 in each row."""
+    """Two tokens and heads of width 2; the scores after scaling are 0 and ln 3 in each row."""
 
     q = torch.tensor([[[[math.sqrt(2), 0.0], [math.sqrt(2), 0.0]]]])
     k = torch.tensor([[[[0.0, 1.0], [math.log(3), 1.0]]]])
@@ -157,7 +157,7 @@ class TestByHand:
         case = AttentionCase(self.q, self.k, self.v, self.triangle[None, None], torch.ones(1, 2, dtype=torch.bool))
         found = {
             ("after-softmax", "rows"): 3 / 4,  # the first row sums to 1/4
-            ("query-axis", "rows"): 1 / 2,  # 1/2 and 3/2
+            ("query-axis", "rows"): 1 / 2,  # the rows sum to 1/2 and 3/2
             ("or", "blocked"): 3 / 4,
             ("in-place", "kept"): 1.0,
             ("diagonal", "rows"): 1.0,
@@ -168,11 +168,11 @@ class TestByHand:
                 key,
                 law,
             )
-        # the last token's k turned round scores -ln 3, and its v is -8: the first output goes from (1, 6) to (3, -2)
+        # the last token's k and v, negated, give score -ln 3 and value -8: the first output (1, 6) becomes (3, -2)
         assert LAWS["causal"].measure(AttentionTrial(BY_KEY["or"].function, case)) == pytest.approx(8.0, abs=1e-5)
 
     def test_scales(self) -> None:
-        """Width 2·3, heads of 2: √6, √(2/3) and 1 in place of √2."""
+        """For width 2·3 and heads of width 2, scores are divided by √6, √(2/3) or 1 instead of √2."""
         q = torch.ones(1, 3, 1, 2)
         for key, scale in (("scale-width", 6**-0.5), ("scale-divided", 1.5**0.5), ("scale-none", 1.0)):
             assert_near(BY_KEY[key].stages(q, q, q, EVERY).scaled, torch.full((1, 3, 1, 1), 2 * scale), 1e-6, key)
@@ -211,7 +211,7 @@ class TestHalfPrecision:
         empty = ~ALLOWED.any(-1).expand(B, H, T)
         assert torch.equal(stages.weights.isnan().all(-1), empty)
         assert torch.equal(stages.weights.isnan().any(-1), empty)
-        beside_sinks = CASES["sinks"].to(torch.float16)  # which the softmax of a row of -inf gives all weight to
+        beside_sinks = CASES["sinks"].to(torch.float16)  # a row of -inf gives its sink all the weight
         found = beside_sinks.run(BY_KEY["half-added"].function).weights
         assert_near(found, beside_sinks.stages().weights, 1e-3, "a sink in each row, no harm")
         whole = some_case(keep=KEEP | True).to(torch.float16)
@@ -221,7 +221,7 @@ class TestHalfPrecision:
 
 class TestMasksOfOtherRows:
     def test_two_rows_and_four_heads_get_0101_where_0011_is_wanted(self) -> None:
-        """Each row's mask is its number: repeat gives 0, 1, 0, 1 …"""
+        """Each row's mask holds the row's number: repeat gives 0, 1, 0, 1 …"""
         numbers = torch.arange(2)[:, None, None, None]
         assert bugs.repeated(numbers, 4).flatten().tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
         assert bugs.repeated(torch.arange(3)[:, None, None, None], 2).flatten().tolist() == [0, 1, 2, 0, 1, 2]
@@ -238,7 +238,7 @@ class TestCrashes:
         ("key", "words"),
         [
             ("float-width", "got float"),
-            ("narrow-output", "(14x15 and 5x15)"),  # two rows of 7 tokens, 3 heads of 5
+            ("narrow-output", "(14x15 and 5x15)"),  # two rows of 7 tokens, 3 heads of width 5
             ("if-mask", "ambiguous"),
             ("half-fill", "without overflow"),
         ],

@@ -1,4 +1,4 @@
-"""Bugs beside the right version, on real text, by the model that ships."""
+"""Tests of bugs compared with the right version, on real text, mostly with the story model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_the_causal_mask_in_the_first_layer_only_is_a_run_of_its_own(story: Mode
 
 
 def test_in_later_layers_padding_alone_is_masked_whatever_window_a_model_has(tmp_path: Path) -> None:
-    """As the line of code says: its heatmaps are those of the run whose loss is told."""
+    """As in the bug's line of code; the heatmaps are those of the run whose loss is shown."""
     model = catalog.load(str(save("mistral", tmp_path / "mistral")))
     trace = read(model, "the cat sat on a mat and then it saw the cat")
     keep = trace.batch.keep[0]
@@ -86,7 +86,7 @@ def test_sinks_of_each_query_are_those_of_the_row(story: Model, trace: Trace) ->
 
 
 def test_what_is_shown_does_not_depend_on_what_was_asked_before(story: Model, trace: Trace) -> None:
-    """The newest trial is kept with its run: of another bug, layer or row it is another."""
+    """The newest trial is cached with its run, and replaced for another bug, layer or row."""
     asked = [("view", 4, 0), ("diagonal", 4, 0), ("diagonal", 3, 0), ("diagonal", 3, 1), ("first-layer", 3, 1)]
     for key, layer, row in asked * 2:
         kept, anew = (compare(story, run, row, key, layer) for run in (trace, read(story, TEXT)))
@@ -95,7 +95,7 @@ def test_what_is_shown_does_not_depend_on_what_was_asked_before(story: Model, tr
 
 
 class TestTheRightVersion:
-    """One for all bugs that are looked at in a layer."""
+    """The right version, shared by all bugs examined in a layer."""
 
     def test_no_bug_changes_it(self, story: Model, trace: Trace) -> None:
         own = read(story, TEXT)
@@ -104,11 +104,11 @@ class TestTheRightVersion:
             compare(story, trace, 0, bug.key, 4)
             examine(story, trace, 0, bug.key, 4)
             assert shared is right_of(story, trace, bug.dtype, 4, 0)
-            anew = right_of(story, own, bug.dtype, 4, 0)  # no bug was ever given that run
+            anew = right_of(story, own, bug.dtype, 4, 0)  # a run that no bug was given
             for name in ("q", "k", "v", "allowed", "keep"):
                 assert torch.equal(getattr(shared.case, name), getattr(anew.case, name)), name
             assert torch.equal(row_of(shared.stages).weights, row_of(anew.stages).weights)
-            assert repr(shared.verdicts) == repr(anew.verdicts)  # NaN is there too
+            assert repr(shared.verdicts) == repr(anew.verdicts)  # as text, since NaN is unequal to itself
 
     def test_is_that_of_the_layer_the_row_and_the_number_type_asked_for(self, story: Model, trace: Trace) -> None:
         for key, layer, row in [("view", 4, 0), ("view", 3, 0), ("half-fill", 3, 0), ("unprojected", 4, 0)]:
@@ -119,7 +119,7 @@ class TestTheRightVersion:
 
     def test_goes_with_its_run(self, story: Model) -> None:
         run = read(story, "a run that nobody else has")
-        for bug in (BUGS[0], BY_KEY["first-layer"]):  # the other one has a whole run of its own
+        for bug in (BUGS[0], BY_KEY["first-layer"]):  # first-layer has a whole run of its own
             examine(story, run, 0, bug.key, 1)
         gone = ref(run)
         del run

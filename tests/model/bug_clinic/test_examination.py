@@ -1,4 +1,4 @@
-"""Bugs examined on real text: by the model that ships, and by tiny ones; and the game's puzzles."""
+"""Tests of bugs examined on real text, with the story model and tiny models, and of the game's puzzles."""
 
 import math
 from collections import Counter
@@ -30,9 +30,9 @@ from tests.model.huggingface.families import ALL, save
 from tests.model.huggingface.test_families import saved
 from tests.tensors import assert_near
 
-WORDS = "the cat sat on a mat and then it saw the cat"  # of the tiny models' vocabulary
-QUIET = {("first-layer", 0)}  # where a bug is not: in the first layer the mask is there
-OWN_SCALE = {"gemma2", "t5"}  # not 1/√d
+WORDS = "the cat sat on a mat and then it saw the cat"  # all in the tiny models' vocabulary
+QUIET = {("first-layer", 0)}  # no bug here: the first layer has its mask
+OWN_SCALE = {"gemma2", "t5"}  # their scale is not 1/√d
 
 
 class TestText:
@@ -106,26 +106,26 @@ def test_every_kind_of_attention_shows_every_bug_and_keeps_every_law(name: str, 
             caught = found.verdicts[bug.law][0].broken
             quiet = (bug.key, layer) in QUIET or (name, bug.key) == ("gpt_oss", "half-added")  # a sink is never blocked
             quiet |= name in OWN_SCALE and bug.law == "scaled"
-            held = (name, bug.key) == ("gpt_oss", "diagonal")  # the sink gets all that the first token has
+            held = (name, bug.key) == ("gpt_oss", "diagonal")  # the first token gives its sink all its weight
             assert caught != (quiet or held), f"{bug.key} in layer {layer}"
-            if name == "gpt_oss" and bug.key not in CRASHES:  # with its sink too, any softmax of a row sums to 1
+            if name == "gpt_oss" and bug.key not in CRASHES:  # with its sink, any softmax of a row sums to 1
                 assert found.verdicts["rows"][0].broken == (caught and bug.law == "rows")
             assert (float(pair.change().max()) > 0) == (not quiet and bug.key not in UNSEEN)
     assert puzzle(model, trace, 0, 1) is not None
 
 
 def test_targets_that_are_not_shifted_by_hand(story: Model, trace: Trace) -> None:
-    """The loss of the token that stands at each position, from the logits at that position."""
+    """The expected loss is that of the token at each position under the logits at the same position."""
     here = trace.batch.real(0)
     logs = trace.logits[0, here].double().log_softmax(-1)
     expected = torch.stack([-logs[place, token] for place, token in enumerate(trace.batch.ids[0, here])])
     assert len(expected) == 20
     mean = examine(story, trace, 0, "targets", 4).loss[0]
-    assert mean == pytest.approx(float(expected.mean()), abs=5e-5)  # 1e-3 in one token is as much
+    assert mean == pytest.approx(float(expected.mean()), abs=5e-5)  # as 1e-3 in one of the 20 tokens
 
 
 class TestWhereNoLaterTokenIsRead:
-    """A loss that falls by chance is no leak: the law says which it was."""
+    """A loss may fall by chance, without a leak: the causal law tells the two cases apart."""
 
     @pytest.mark.parametrize("key", ["diagonal", "scale-width", "scale-divided", "wrong-axis", "first-layer"])
     def test_on_two_words(self, story: Model, key: str) -> None:

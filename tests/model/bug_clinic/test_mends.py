@@ -1,8 +1,8 @@
-"""Every wrong line and every mend that the page shows is run, in an attention written out line by line.
+"""Tests that run every wrong line and every mend of the page, in an attention written out line by line.
 
-The lines of STEPS are a whole attention. A bug's lines take the place of one or two of them: the mend has to give the
-core's output, rows with nothing to look at included, and the wrong line what the bug's own function gives, or its
-error. Sizes are different primes.
+The lines of STEPS are a whole attention. A bug's lines replace one or two of them: with the mend, the output must be
+the core's, empty rows included; with the wrong line, it must be that of the bug's own function, or its error. Sizes are
+different primes.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ STEPS = {
     "merge": "context = context.transpose(1, 2).reshape(batch, -1, heads * d)",
     "output": "out = self.output(context.float())",
 }
-PLACES = {  # the steps whose place a bug's lines take; a second line that has no step of its own is run after the first
+PLACES = {  # the steps that a bug's lines replace; a second line without a step of its own is run after the first
     "view": ("split", "merge"),
     "unprojected": ("project",),
     "float-width": ("width",),
@@ -65,7 +65,7 @@ PLACES = {  # the steps whose place a bug's lines take; a second line that has n
     "repeat": ("for every head",),
     "if-mask": ("fill",),
 }
-WITHOUT_A_NET = {"after-softmax", "half-fill", "half-added"}  # their mends see to empty rows themselves
+WITHOUT_A_NET = {"after-softmax", "half-fill", "half-added"}  # their mends handle empty rows themselves
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def x() -> Tensor:
 
 
 def run(bug: Bug, lines: str, trained: MultiHeadAttention, x: Tensor) -> dict[str, Any]:
-    """All names after an attention with these lines in the place of its own."""
+    """Return all variables of an attention run with these lines in place of its own."""
     steps, places = dict(STEPS), PLACES[bug.key]
     parts = lines.splitlines()
     if len(parts) > len(places):
@@ -92,7 +92,7 @@ def run(bug: Bug, lines: str, trained: MultiHeadAttention, x: Tensor) -> dict[st
         steps["blocked"] = "attn_mask = ~allowed[:, 0]  # [B,T,T]"
         steps["head by head"] = "attn_mask = attn_mask.view(batch, heads, T, T); allowed = ~attn_mask"
     if bug.key in {"inverted", "wrong-axis", "or", "diagonal", "transposed"} and lines == bug.wrong:
-        steps["empty"] = "weights = weights.nan_to_num(0.0)"  # as the core treats a row with nothing to look at
+        steps["empty"] = "weights = weights.nan_to_num(0.0)"  # as the core treats an empty row
     self = SimpleNamespace(query=trained.query, key=trained.key, value=trained.value)
     names = {
         "self": self, "trained": trained, "x": x, "keep": KEEP, "batch": B, "heads": H, "width": W, "T": T,
@@ -133,7 +133,7 @@ class TestLines:
                 run(bug, bug.wrong, trained, x)
             return
         found = run(bug, bug.wrong, trained, x)["out"]
-        if key == "query-axis":  # a column that is blocked throughout is NaN here; the bug's own function spares it
+        if key == "query-axis":  # a fully blocked column is NaN here, unlike in the bug's own function
             assert found.isnan().all(-1).any()
             return
         most = 1e-5 if bug.dtype == torch.float32 else 5e-3
@@ -154,14 +154,14 @@ def test_masked_in_place_loses_the_scores_and_the_mend_keeps_them(trained: Multi
 
 
 def test_without_its_second_line_the_mend_of_float16_gives_nan(trained: MultiHeadAttention, x: Tensor) -> None:
-    """So the test above can fail: an empty row needs the line."""
+    """Shows that the test above can fail: an empty row needs the second line."""
     bug = BY_KEY["half-fill"]
     half_a_mend = bug.right.replace(".masked_fill(~allowed.any(-1, keepdim=True), 0.0)", "")
     assert run(bug, half_a_mend, trained, x)["out"].isnan().any()
 
 
 def layers(lines: str) -> Callable[[Tensor], Tensor]:
-    """A stack of two layers, attention alone, whose loop has these lines."""
+    """Return the forward of a stack of two attention layers whose loop has these lines."""
 
     def forward(x: Tensor) -> Tensor:
         padding = KEEP[:, None, None, :].expand(B, 1, T, T)
@@ -184,7 +184,7 @@ def test_the_mask_in_every_layer(x: Tensor) -> None:
 
 
 def test_a_module_for_each_attention() -> None:
-    """With two of them, trained weights of a decoder's layer fit both; one is left with those that come last."""
+    """Two modules both keep the trained weights of a decoder's layer; a shared one keeps those loaded last."""
     torch.manual_seed(0)
     block, bug = CrossBlock(width=W, heads=H, mlp_width=4 * W, epsilon=1e-5), BY_KEY["one-module"]
     x = torch.randn(B, T, W)
@@ -219,7 +219,7 @@ class TestTargets:
         assert float(self.loss(bug.right, knows, ids)) == pytest.approx(0, abs=1e-6)
 
     def test_trained_on_the_wrong_ones_a_model_copies_its_input(self) -> None:
-        """What the page says of training: on random tokens, which nobody can predict, the wrong loss falls to 0."""
+        """As the page states of training: even on random, unpredictable tokens the wrong loss falls to 0."""
         torch.manual_seed(1)
         ids = torch.randint(self.vocabulary, (64, T))
         reached = {}
@@ -243,4 +243,4 @@ class TestTargets:
             copied = int(read(states + attention(states, None)[0]).argmax()) == 5
             assert copied or lines != BY_KEY["targets"].wrong
         assert reached[BY_KEY["targets"].wrong] < 0.05
-        assert reached[BY_KEY["targets"].right] > 1  # it can learn these rows by heart, and slowly does
+        assert reached[BY_KEY["targets"].right] > 1  # it slowly memorizes these rows

@@ -1,6 +1,7 @@
-"""A two-layer decoder whose weights are written by hand: L0 H0 attends to the previous token and writes down which
-that was, L1 H0 looks for the token before which its own query's token stands there, and copies what it finds (Elhage et
-al. 2021's induction circuit). The other two heads have little random weights, the MLPs none.
+"""A two-layer decoder whose weights are set to the induction circuit of Elhage et al. 2021.
+
+L0 H0 attends to the previous token and writes which token that is; L1 H0 attends to the position whose previous token
+is the query's own token, and copies the token there. The other two heads have small random weights, the MLPs zeros.
 """
 
 import torch
@@ -15,7 +16,7 @@ VOCABULARY, CONTEXT, HEADS = len(WORDS), 23, 2
 TOKEN, BEFORE, OUT, PLACE = 0, VOCABULARY, 2 * VOCABULARY, 3 * VOCABULARY  # where each part of the stream begins
 WIDTH = PLACE + CONTEXT
 PREVIOUS, INDUCTION = (0, 0), (1, 0)
-CLEAN, CORRUPT = "p q r t p", "r q p t p"  # after the last p: q, and t
+CLEAN, CORRUPT = "p q r t p", "r q p t p"  # the last p predicts q in CLEAN, t in CORRUPT
 SHARP, NOISE = 4.0, 0.02
 
 

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: tiny models of transformers, and the circuit written by hand."""
+"""Fixtures of this folder: tiny models of transformers' families, and the circuit of `by_hand`."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,7 +12,7 @@ from tests.model.huggingface.family import Family
 
 @pytest.fixture(scope="session")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Family]:
-    """A family by its name, made once."""
+    """Return a function from a family's name to its models, each made once."""
     return cache(lambda name: Family(name, tmp_path_factory.mktemp(name)))
 
 

@@ -1,4 +1,4 @@
-"""On the induction model that ships, patching, composition and the OV and QK circuits find the same circuit."""
+"""Tests that patching, composition and OV and QK circuits find the same circuit in the induction model that ships."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from model.inference.calls import continuation_ids
 from tests.model.circuits.test_patching import head_effects
 
 LETTERS = "abcdefghijklmnopqrst"
-PREVIOUS = 6  # the head of layer 0; of layer 1, all are induction heads
+PREVIOUS = 6  # the head of layer 0; in layer 1 all are induction heads
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def induction() -> Model:
 
 
 def pairs(model: Model) -> Iterator[tuple[PatchPair, PatchMetric]]:
-    """Letters, and the first of them again; in B two of the first time change places, so that another one follows."""
+    """Yield texts A of 20 letters and the first 6 again, and B with two of the 20 swapped: another letter follows."""
     for seed in range(3):
         first = list(np.random.default_rng(seed).permutation(list(LETTERS)))
         other = first.copy()

@@ -1,4 +1,4 @@
-"""OV and QK circuits and composition, against whole V × V matrices and against a circuit that is known."""
+"""Tests of OV and QK circuits and composition, against whole V × V matrices and against the circuit of `by_hand`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ LOADED = ("llama", "mistral", "qwen2", "mixtral", "gpt2")
 def test_the_induction_head_copies_and_the_previous_token_head_looks_one_back(known: DecoderModel) -> None:
     scores = copying_scores(known)
     assert scores[INDUCTION] > 0.95
-    assert np.isnan(scores[PREVIOUS])  # it writes down what the next layer alone reads
+    assert np.isnan(scores[PREVIOUS])  # its output is read by the next layer alone
     assert ov(known, *PREVIOUS).silent
     assert np.abs(scores[:, 1]).max() < 0.5
     found = ov(known, *INDUCTION)
@@ -47,7 +47,7 @@ def test_composition_finds_the_path_into_the_keys_and_no_other(known: DecoderMod
     assert strongest == (1, *INDUCTION, *PREVIOUS)
     rest = found.copy()
     rest[strongest] = np.nan
-    shared = len(WORDS) ** -0.5 - len(weights_of(known).moments(0).mean) ** -0.5  # one direction a token, and no other
+    shared = len(WORDS) ** -0.5 - len(weights_of(known).moments(0).mean) ** -0.5  # one direction per token is shared
     assert found[strongest] == pytest.approx(shared, abs=0.01)
     assert np.nanmax(rest) < shared / 3
     assert np.isnan(found[:, 0]).all()
@@ -59,7 +59,7 @@ def test_the_factors_are_the_whole_matrices(tiny: DecoderModel) -> None:
     block, width = network.blocks[layer], 7
     some = slice(head * width, (head + 1) * width)
     tokens, place = network.token_embedding.weight[:277], network.position_embedding.weight.mean(0)
-    embedded = (network.blocks[0].feed_forward(tokens + place) - place).double()  # what a head of layer 1 reads
+    embedded = (network.blocks[0].feed_forward(tokens + place) - place).double()  # input of a head of layer 1
     beside = network.position_embedding.weight.double().var(-1, unbiased=False).mean()
     deviation = (embedded.var(-1, unbiased=False) + beside + 1e-5).sqrt()[:, None]
     x = (embedded - embedded.mean(-1, keepdim=True)) / deviation * block.attention_norm.weight.double()
@@ -98,7 +98,7 @@ def test_composition_is_that_of_the_whole_matrices(tiny: DecoderModel) -> None:
 
 @pytest.mark.parametrize("name", LOADED)
 def test_weights_of_transformers_are_those_of_its_runs(name: str, family: Callable[[str], Family]) -> None:
-    """On the first token of a text q, k and v are what the weights make of its embedding."""
+    """On the first token of a text, q and v are the weights applied to its embedding."""
     model = family(name).ours
     weights = weights_of(model)
     trace = model.run(model.encode(["cat"]))
@@ -106,7 +106,7 @@ def test_weights_of_transformers_are_those_of_its_runs(name: str, family: Callab
     own, record = weights.layer(0), trace.layers[0]
     for head in range(model.num_heads):
         made = weights.read_by(own.v[own.shared(head)], 0)[token]
-        if weights.positions is None:  # turned by nothing at position 0
+        if weights.positions is None:  # no rotation at position 0
             bias = model.network.model.layers[0].self_attn.v_proj.bias  # type: ignore[union-attr]
             made = made if bias is None else made + bias.unflatten(0, (-1, len(made)))[own.shared(head)]
             np.testing.assert_allclose(record.v[0, own.shared(head), 0], made.detach(), atol=1e-5)
@@ -152,7 +152,7 @@ def test_rotary_keys_at_a_distance_have_the_scores_of_a_run(
     trace = model.run(model.encode(["cat cat cat cat mat"]))
     ids, place = trace.batch.ids[0].tolist(), trace.batch.real(0).stop - 1
     found = qk(model, 0, 3, [ids[place]], distance=3).effects[0]
-    raw = trace.stages(0, 3).scaled[place]  # of the first layer, whose stream is the embedding alone
+    raw = trace.stages(0, 3).scaled[place]  # in the first layer, whose input is the embedding alone
     both = [model.run(model.encode([text])).stages(0, 3).scaled[place, place - 3] for text in (
         "cat cat cat cat mat", "cat sat cat cat mat")]  # fmt: skip
     other = model.encode(["cat sat cat cat mat"]).ids[0, place - 3]
@@ -194,7 +194,7 @@ def test_measures_of_the_atlas(known: DecoderModel) -> None:
 
 
 def test_weights_whose_products_overflow_have_no_score() -> None:
-    """And do not end the process, as LAPACK does of what is no number."""
+    """LAPACK may end the process on NaN; such weights must not."""
     network = families.random_network("gpt2")
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"))
     model = adapter.from_network(network, tokenizer)

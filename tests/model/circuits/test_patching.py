@@ -1,4 +1,4 @@
-"""Activation patching, against hooks on the network's own modules and against a circuit that is known."""
+"""Tests of activation patching, against hooks on the network's own modules and against the circuit of `by_hand`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,13 +30,13 @@ Q, T = WORDS.index("q"), WORDS.index("t")
 
 @pytest.fixture(scope="module")
 def pair(known: DecoderModel) -> PatchPair:
-    """A says q after its last token, B t; B stands, padded, beside another text."""
+    """Return runs where A predicts q after its last token and B predicts t; B is a padded row among others."""
     a, b = known.run(known.encode([CLEAN])), known.run(known.encode(["p", CORRUPT, "p q r t x z y"], "left"))
     return PatchPair(known, a, 0, b, 1)
 
 
 def head_effects(pair: PatchPair, metric: PatchMetric, layer: int) -> np.ndarray:
-    """Of each head of a layer, and of all of them."""
+    """Return the effect of each head of a layer, then of the whole layer."""
     heads = [[Patch("head", layer, head)] for head in range(pair.b.num_heads)]
     return pair.effects(metric, [*heads, [Patch("layer", layer)]])
 
@@ -88,9 +88,9 @@ def test_positions_of_the_stream(known: DecoderModel, pair: PatchPair) -> None:
     tokens = slice(real.start, real.stop)
     at_last = position_effects(pair, metric, 1, tokens.start, tokens.stop) / (a - b)
     assert at_last[:2] == pytest.approx([0, 0], abs=0.02)
-    assert at_last[2] + at_last[4] > 0.9  # after p and after r stands what was before
+    assert at_last[2] + at_last[4] > 0.9  # the positions after p and after r hold their previous token
     first = position_effects(pair, metric, 0, tokens.start, tokens.stop)
-    assert first[[0, 2, 4, 5]] == pytest.approx([0] * 4, abs=1e-5)  # the same tokens in both
+    assert first[[0, 2, 4, 5]] == pytest.approx([0] * 4, abs=1e-5)  # here A and B have the same tokens
 
 
 def test_several_patches_are_one_run(known: DecoderModel, pair: PatchPair) -> None:
@@ -111,7 +111,7 @@ def test_several_patches_are_one_run(known: DecoderModel, pair: PatchPair) -> No
 
 
 def plain_hook(model: DecoderModel, a: TokenBatch, b: TokenBatch, layer: int, head: int) -> torch.Tensor:
-    """B's logits with a head's part of what the output projection gets replaced by A's, by torch's hooks alone."""
+    """Return B's logits with one head's input to the output projection replaced by A's, by torch hooks alone."""
     projection, width = model.network.blocks[layer].attention.output, model.network.config.width
     some = slice(head * width // model.num_heads, (head + 1) * width // model.num_heads)
     kept = []
@@ -168,11 +168,11 @@ def test_models_of_transformers(name: str, family: Callable[[str], Family]) -> N
         assert np.isfinite(pair.path_effects(metric, (2, 1), part, 0)).all()
 
 
-Put = tuple[torch.nn.Module, str, slice, torch.Tensor]  # a module, its input or output, features, what they become
+Put = tuple[torch.nn.Module, str, slice, torch.Tensor]  # module, its "in"put or "out"put, features, new values
 
 
 def hooked(model: Model, batch: TokenBatch, kept: dict[torch.nn.Module, str], *puts: Put) -> tuple:
-    """Logits [T,V] of a run by torch's hooks alone, and the inputs or outputs of some modules."""
+    """Return the logits [T,V] of a run changed by torch hooks alone, and some modules' inputs or outputs."""
     seen, hooks = {}, []
 
     def changing(features: slice, value: torch.Tensor) -> Callable:
@@ -250,7 +250,7 @@ def test_a_position_of_a_hybrid_enters_the_layer_that_attends(tmp_path: Path) ->
     model = adapter.load(str(folder), settings=Settings())
     a, b = (model.encode([text]) for text in ("the cat sat on a mat", "the mat sat on a cat"))
     pair = PatchPair(model, model.run(a), 0, model.run(b), 0)
-    attends, place, last = model.network.model.layers[1], 2, b.real(0).stop - 1  # a convolution comes before
+    attends, place, last = model.network.model.layers[1], 2, b.real(0).stop - 1  # layer 0 is a convolution
     kept: list[torch.Tensor] = []
     hook = attends.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
     model.run(a)

@@ -1,4 +1,4 @@
-"""The dates model that ships: how well it writes days that it never saw, its runs, its files, its training."""
+"""Tests of the dates model that ships: its accuracy on unseen days, its runs, its files, its training."""
 
 import math
 import random
@@ -66,7 +66,7 @@ class TestExactMatch:
 
 
 class TestTheList:
-    """Ways that people write dates, and texts that are none, listed before the model was trained."""
+    """A list, made before the model was trained, of ways that people write dates and of texts that are no dates."""
 
     def test_it_is_what_its_kinds_say_by_the_rules_and_of_held_out_days(self) -> None:
         listed, held_out = listed_texts(), {day.isoformat() for day in held_out_days()}

@@ -1,4 +1,4 @@
-"""The rules by which a text means a day, and the generators that write by them: dates, and texts that are none."""
+"""Tests of the rules that read a text as a day, and of the generators of dates and of texts that are no dates."""
 
 import random
 from datetime import date
@@ -182,7 +182,7 @@ class TestRules:
 
 class TestGenerators:
     def test_every_string_is_read_as_the_day_it_was_written_from(self) -> None:
-        """Which also shows that no two days are written alike, but for those with two readings."""
+        """This also shows that no two days are written alike, except where a text has two readings."""
         some = examples([day_of(number) for number in range(DAYS)], 12_000, random.Random(8))
         wrong = [(text, iso, read(text)) for text, iso in some if [iso] != [str(day) for day in read(text)[:1]]]
         assert not wrong[:5]
@@ -192,7 +192,7 @@ class TestGenerators:
 
     @pytest.mark.parametrize("kind", dict.fromkeys(KINDS), ids=lambda kind: kind.__name__[1:])
     def test_a_text_that_is_none_is_seldom_drawn_again(self, kind: object) -> None:
-        """What happens to be a date is left out; a kind of which much is left out would be no kind of its own."""
+        """Texts that happen to be dates are left out; a kind that often gives dates would not be a distinct kind."""
         draw = random.Random(4)
         some = [kind(draw) for _ in range(300)]  # type: ignore[operator]
         assert sum(bool(read(text)) for text in some) <= 30, [text for text in some if read(text)][:5]

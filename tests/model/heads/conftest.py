@@ -1,4 +1,4 @@
-"""A padded batch of two texts."""
+"""Fixture: a padded batch of two texts."""
 
 import pytest
 

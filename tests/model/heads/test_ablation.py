@@ -1,4 +1,4 @@
-"""Heads turned off, against runs in which what a head gives is taken away by other means."""
+"""Tests of heads turned off, against runs in which a head's output is removed by other means."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_a_mask_for_one_head_is_a_scoped_run(tiny: Model, batch: TokenBatch, alo
 @pytest.mark.parametrize("spec", [MaskSpec(), MaskSpec(causal=False)])
 @pytest.mark.parametrize("way", ["zero", "mean"])
 def test_several_heads_off_by_hand(tiny: DecoderModel, batch: TokenBatch, way: str, spec: MaskSpec) -> None:
-    """The network's own parts called one by one: heads 0 and 2 of layer 0, head 1 of layer 1, in the padded row."""
+    """Heads 0 and 2 of layer 0 and head 1 of layer 1, in the padded row, against the network's modules one by one."""
     off = AblatedHeads(((0, 0), (0, 2), (1, 1)), way)  # type: ignore[arg-type]
     row = batch.rows([1])
     trace, network, keep = tiny.run(row, spec), tiny.network, row.keep[0]

@@ -1,4 +1,4 @@
-"""Two runs compared head by head, every weight of a run, and weights that somebody else computed."""
+"""Tests of two runs compared head by head, of every weight of a run, and of weights computed elsewhere."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_the_changes_of_every_head(tiny: Model) -> None:
     one, other = tiny.run(batch), tiny.run(batch, MaskSpec(causal=False))
     found = changes(one, other, 0, 0)
     change = np.abs(every_weight(one, 0) - every_weight(other, 0))
-    np.testing.assert_allclose(found.thumbnails, change, atol=1e-6)  # short enough for a pixel each
+    np.testing.assert_allclose(found.thumbnails, change, atol=1e-6)  # short enough for one pixel per cell
     np.testing.assert_allclose(found.largest, change.max((2, 3)), atol=1e-6)
     assert found.largest.min() > 0
     assert not changes(one, tiny.run(batch), 0, 0).largest.any()

@@ -1,4 +1,4 @@
-"""What heads are known for, of all heads at once: by hand, and equal to the measures of one head at a time."""
+"""Tests of the attention shares of all heads at once, against calculated values and the measures of one head."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SPECS = [MaskSpec(), MaskSpec(causal=False), MaskSpec(padding=False), MaskSpec(s
 
 
 def test_by_hand(tiny: Model) -> None:
-    """Five tokens a b c a b under a causal mask: what queries 2, 3 and 4 put where."""
+    """Five tokens a b c a b with causal weights: expected are the shares of queries 1 to 4."""
     batch = tiny.encode(["a"])
     trace = tiny.run(batch)
     ids = torch.tensor([[5, 7, 9, 5, 7]])
@@ -25,7 +25,7 @@ def test_by_hand(tiny: Model) -> None:
     batch = replace(batch, ids=ids, keep=keep, pieces=(("a", "b", "c", "a", "b"),))
     found = AttentionShares(replace(trace, batch=batch), 0, MaskSpec(causal=False))
     weights = torch.zeros(trace.num_heads, 5, 5)
-    weights[0, :, 0] = 1.0  # one that looks at the first token alone
+    weights[0, :, 0] = 1.0  # a head that attends to the first token alone
     weights[1] = torch.tensor(
         [
             [1, 0, 0, 0, 0],
@@ -45,7 +45,7 @@ def test_by_hand(tiny: Model) -> None:
     assert means["induction"] == pytest.approx((0.4 + 0.25) / 2)
     of_first = {name: share[1, 0] for name, share in found.means().items()}
     assert of_first["first"] == 1
-    assert of_first["duplicate"] == pytest.approx(1 / 2)  # a's earlier place, of query 3
+    assert of_first["duplicate"] == pytest.approx(1 / 2)  # query 3 on the earlier a
     assert all(np.isnan(share[0]).all() for share in found.means().values())
 
 

@@ -1,4 +1,4 @@
-"""The logit lens: the last reading is the model's own prediction, the others its parts called one by one."""
+"""Tests of the logit lens: its last reading is the model's prediction, the others equal its modules one by one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The numbers about a head, on weights small enough to work them out by hand."""
+"""Tests of the measures of a head, on weights small enough to calculate them."""
 
 import math
 
@@ -24,7 +24,7 @@ def test_entropy_in_bits() -> None:
     assert number(measures.entropy(CAUSAL)) == pytest.approx((0 + 1 + 1.5 + 2) / 4)
     assert number(measures.entropy(torch.full((3, 7), 1 / 7))) == pytest.approx(math.log2(7), abs=1e-6)
     assert number(measures.entropy(CAUSAL / 8)) == pytest.approx((0 + 1 + 1.5 + 2) / 4)  # a sink has the rest
-    assert measures.row_entropy(torch.tensor([[1e-35, 0, 0]])).tolist() == [0]  # and here nearly everything
+    assert measures.row_entropy(torch.tensor([[1e-35, 0, 0]])).tolist() == [0]  # a sink has nearly all of the weight
 
 
 def test_leak_to_the_future_and_to_padding() -> None:
@@ -32,7 +32,7 @@ def test_leak_to_the_future_and_to_padding() -> None:
     future, padding = measures.leak(LIFTED, KEEP)  # over the four queries that attend to something
     assert number(future) == pytest.approx((0.75 + 0.5 + 0.5 + 0) / 4)
     assert number(padding) == pytest.approx((0.25 + 0 + 0.25 + 0) / 4)
-    future, padding = measures.leak(LIFTED, KEEP, queries=KEEP)  # real tokens alone
+    future, padding = measures.leak(LIFTED, KEEP, queries=KEEP)  # over queries that are real tokens
     assert number(future) == pytest.approx((0.5 + 0.5 + 0) / 3)
     assert number(padding) == pytest.approx(0.25 / 3)
 
@@ -47,7 +47,7 @@ def test_padding_that_comes_later_is_counted_once() -> None:
 def test_previous_token() -> None:
     assert number(measures.previous_token(CAUSAL)) == pytest.approx((0.5 + 0.25 + 0.25) / 3)
     assert number(measures.previous_token(torch.eye(5).roll(-1, 1))) == 1
-    assert number(measures.previous_token(torch.eye(5).roll(1, 1))) == 0  # looks one ahead
+    assert number(measures.previous_token(torch.eye(5).roll(1, 1))) == 0  # attends to the next token
     second_and_last = torch.tensor([False, True, False, True])
     assert number(measures.previous_token(CAUSAL, second_and_last)) == pytest.approx((0.5 + 0.25) / 2)
 
@@ -94,12 +94,12 @@ def test_key_share() -> None:
 
 
 def test_what_follows_the_last_time_is_not_the_query_itself() -> None:
-    """In "no no no" the token after the last one is the query, in "now and now" the one before it: no induction."""
+    """What follows its last occurrence is the query itself in "no no no", the token before it in "now and now"."""
     weights = torch.eye(5)[None].expand(2, 5, 5)
     assert torch.isnan(measures.induction(weights, torch.tensor([7, 7, 7, 7, 7]))).all()
-    assert torch.isnan(measures.induction(weights, torch.tensor([7, 5, 7, 5, 7]))).all()  # it is the token before
+    assert torch.isnan(measures.induction(weights, torch.tensor([7, 5, 7, 5, 7]))).all()  # it is the previous token
     assert torch.isnan(measures.induction(weights, torch.tensor([3, 5, 7, 11, 13]))).all()
     copies = torch.zeros(5, 5)
-    copies[3, 1] = copies[4, 2] = 0.75  # 7 5 11 7 5: the second 7 looks at what followed the first, and so on
+    copies[3, 1] = copies[4, 2] = 0.75  # 7 5 11 7 5: a repeated token attends to what followed its first occurrence
     assert float(measures.induction(copies, torch.tensor([7, 5, 11, 7, 5]))) == 0.75
     assert float(measures.own_token(weights[0])) == 1.0

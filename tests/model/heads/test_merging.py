@@ -1,4 +1,4 @@
-"""Tokens merged into words and sentences. Run: python -m pytest tests/model/heads/test_merging.py"""
+"""Tests of tokens merged into words and sentences."""
 
 from dataclasses import replace
 
@@ -96,7 +96,7 @@ def test_a_part_of_a_view_keeps_what_the_view_says_of_itself() -> None:
 
 @pytest.mark.parametrize("decoder", ["bytes", "characters"])
 def test_several_tokens_of_one_character_are_no_special_tokens(decoder: str) -> None:
-    """As with byte fallback, and with a normalizer that writes ½ as 1, ⁄ and 2: all but the first have no text."""
+    """As with byte fallback, or a normalizer that writes ½ as 1, ⁄ and 2: only the first such token has text."""
     text = "Tom saw ½ fox. Ok"
     parts = ["⟨C2⟩", "⟨BD⟩", "⟨80⟩"] if decoder == "bytes" else ["1", "⁄", "2"]
     labels = ("<s>", "·Tom", "·saw", "·", *parts, "·fox", ".", "·Ok", "</s>", "<pad>")
@@ -148,7 +148,7 @@ def test_a_text_is_split_where_it_was_read(story: Model) -> None:
     sentences = merged_labels(batch.pieces[0], groups_of(batch, 0, "sentences"))
     assert sentences == ["<start>", "Once·upon·a·time,·there·was·Lily's·cat.", '·"It·ran!"', "·She·said·so."]
     assert groups_of(batch, 1, "tokens").tolist() == list(range(batch.ids.shape[1]))
-    assert len(groups_of(batch, 1, "words")) == 3  # padding, the start and the word
+    assert len(groups_of(batch, 1, "words")) == 3  # padding, the start token and the word
 
 
 def test_a_merged_cell_is_the_sum_over_keys_and_the_mean_over_queries() -> None:
@@ -156,12 +156,12 @@ def test_a_merged_cell_is_the_sum_over_keys_and_the_mean_over_queries() -> None:
     np.testing.assert_allclose(found.weights, [[1, 0, 0], [0.625, 0.375, 0], [0.0625, 0.1875, 0.75]])
     assert found.queries == ["a", "bc", "de"]
     assert found.keys == ["ab", "c", "de"]
-    scores = np.log(np.exp(VIEW.scaled[1:3, :2]).sum(1)).mean()  # what the softmax takes to the sum of their weights
+    scores = np.log(np.exp(VIEW.scaled[1:3, :2]).sum(1)).mean()  # a score whose softmax is the sum of their weights
     assert found.scaled[1, 0] == pytest.approx(scores, rel=1e-6)
 
 
 def test_a_merged_score_is_of_its_open_cells() -> None:
-    """Else a word on itself, half of which it does not see, has a larger score than one with more weight."""
+    """Otherwise a word's half-blocked cell with itself could score higher than a cell with more weight."""
     view = replace(VIEW, scaled=np.where(CAUSAL, 50, VIEW.scaled).astype(np.float32))
     found = merged(view, np.array([0, 1, 3]), np.array([0, 1, 3]))
     one, both = view.scaled[1, 1], np.log(np.exp(view.scaled[2, 1:3]).sum())
@@ -248,7 +248,7 @@ def test_no_block_is_held_longer_than_its_group() -> None:
 
 
 def test_a_long_texts_thumbnails_are_blocked_where_its_sentences_are(story: Model) -> None:
-    """Sentences of very different lengths, and a window that some of them lie outside of."""
+    """The sentences have very different lengths, and some lie outside the window."""
     trace = story.run(story.encode(["A cat, a dog, a bird and a fox ran to the old man. I ran. No. He saw."]))
     spec = MaskSpec(sliding=4)
     whole = survey(trace, 0, spec, "sentences").blocked

@@ -1,4 +1,4 @@
-"""Reach against every path, tried one by one, and against what windows are known to reach."""
+"""Tests of reach, against a search of every path and against the known reach of windows."""
 
 from dataclasses import replace
 from itertools import product
@@ -16,7 +16,7 @@ TEXTS = ["the cat sat on the mat and the cat", "the mat"]
 
 
 def searched(allowed: list[Tensor]) -> Tensor:
-    """Every path from each query, walked from the last layer down: the fewest layers after which it leads to a key."""
+    """Return the fewest layers after which a path, walked from the last down, leads each query to each key; else 0."""
     size = len(allowed[0])
     first = torch.zeros(size, size, dtype=torch.int16)
     for layers in range(len(allowed), 0, -1):
@@ -115,7 +115,7 @@ class TestOfARun:
     def test_one_opened_cell_gives_answers_away_by_a_second_layer(self, tiny: Model) -> None:
         found = answers(tiny, MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),)))
         assert found == {3: (PathStep(1, 2, 5), PathStep(0, 5, 3)), 5: (PathStep(1, 4, 2), PathStep(0, 2, 5))}
-        # 3 would need a third layer to hear of 4, from 2 by way of 5
+        # position 3 would need a third layer to reach its answer, 4: from 3 to 2 to 5 to 4
 
     def test_open_in_the_first_layer_alone_only_what_is_looked_at_itself_gets_out(self, tiny: Model) -> None:
         found = answers(tiny, MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),), layers=(0,)))
@@ -129,6 +129,6 @@ class TestOfARun:
 
 
 def answers(model: Model, spec: MaskSpec, row: int = 0, side: str = "right") -> dict[int, tuple[PathStep, ...]]:
-    """The tokens that can know their own answer, and how."""
+    """Return the tokens that the position before them can reach, each with its path."""
     trace = model.run(model.encode(TEXTS, side), spec)
     return paths_to(trace, row, spec, leaked_tokens(trace, row, spec))

@@ -1,4 +1,4 @@
-"""Rollout and flow against their definitions, worked out by hand on three tokens; maps over heads, masks included."""
+"""Tests of rollout and flow, calculated from their definitions for three tokens, and of maps over heads under masks."""
 
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ SPECS = [
     MaskSpec(sliding=2),
     MaskSpec(drawn=(Stroke("block", 1, 0, 4, 3),), heads=(1,)),
     MaskSpec(causal=False, layers=(1,)),
-    MaskSpec(causal=False, sliding=2, heads=(0,)),  # later keys are blocked by one mask for it, by another for others
+    MaskSpec(causal=False, sliding=2, heads=(0,)),  # a window blocks later keys for head 0, causal for others
 ]
 
 
@@ -35,7 +35,7 @@ def test_rollout_by_hand_under_a_causal_mask() -> None:
 
 
 def test_rollout_by_hand_without_one() -> None:
-    every = np.array([[[0, 1, 0], [0, 0, 1], [1, 0, 0]]] * 2, np.float64)  # each looks at the next, in a ring
+    every = np.array([[[0, 1, 0], [0, 0, 1], [1, 0, 0]]] * 2, np.float64)  # each attends to the next, in a ring
     np.testing.assert_allclose(layers.rollout(every)[0], [[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
     np.testing.assert_allclose(layers.rollout(every)[1], [[0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.5, 0.25, 0.25]])
 
@@ -46,16 +46,17 @@ def test_a_row_that_looks_at_nothing_stays_itself_and_one_that_sums_to_less_is_s
 
 
 def test_flow_by_hand() -> None:
-    """From token 2 after layer 1, whose edges are .1 to token 0, .3 to 1 and .6 to itself: to token 0 flow all of .1,
-    and by way of 1 what its edge to 0 lets through, ¼. To 1: by way of 1 all of .3 (its edge is ¾), of itself ½.
-    To 2: by way of itself alone, ½."""
+    """Flow from token 2 after layer 1, whose edges there are .1 to token 0, .3 to token 1 and .6 to itself.
+
+    To token 0: .1, and through token 1 its edge's ¼. To 1: through 1 all of .3 (its edge is ¾), through 2 its edge's ½.
+    To 2: through 2 alone, ½."""
     found = flow(CAUSAL, 2)
     np.testing.assert_allclose(found[0], [0, 0.5, 0.5], atol=1e-6)
     np.testing.assert_allclose(found[1], [0.1 + 0.25, 0.3 + 0.5, 0.5], atol=1e-6)
 
 
 def test_flow_differs_from_rollout_as_the_paper_says() -> None:
-    """Through two ways of ½ each flows all: rollout multiplies, flow takes the narrowest edge."""
+    """Two paths of ½ each carry a flow of 1: rollout multiplies along a path, flow takes its narrowest edge."""
     mean = np.array([[[0, 1, 0], [0, 0, 1], [1, 0, 0]]] * 2, np.float64)
     np.testing.assert_allclose(flow(mean, 0)[1], [0.5, 1, 0.5], atol=1e-6)
 
@@ -106,7 +107,7 @@ def test_a_cell_is_blocked_where_it_is_so_for_every_head(tiny: Model, batch: Tok
 def test_merged_heads_and_layers(
     tiny: Model, batch: TokenBatch, spec: MaskSpec, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each head before their mean or maximum, and a rollout as it is of tokens; a block of queries at a time."""
+    """Heads are merged before their mean or maximum, a rollout after it is computed on tokens; in query blocks."""
     monkeypatch.setattr("model.trace.BLOCK_BYTES", 4 * 3 * 13 * 5)
     edges = list(pairwise((0, 4, 5, batch.ids.shape[1] - 1, batch.ids.shape[1])))
     begins = np.array([begin for begin, _ in edges])
@@ -114,7 +115,7 @@ def test_merged_heads_and_layers(
     trace = tiny.run(batch)
 
     def by_hand(weights: np.ndarray) -> list[list[float]]:
-        """Queries that attend to nothing have no part in the mean."""
+        """Return merged weights, with queries that attend to nothing left out of the mean."""
         looking = [[query for query in range(*rows) if weights[query].any()] for rows in edges]
         return [[weights[rows, a:b].sum() / max(len(rows), 1) for a, b in edges] for rows in looking]
 

@@ -1,4 +1,4 @@
-"""All heads at a glance: the same numbers as one head at a time, for any masks and any blocks of queries."""
+"""Tests of the survey of all heads: its numbers equal one head at a time, for any masks and blocks of queries."""
 
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ def test_what_looks_across_has_no_later_and_earlier(tiny: Model, batch: TokenBat
 
 
 def test_padding_is_no_earlier_copy_of_a_token_whatever_fills_it(tiny: Model, batch: TokenBatch) -> None:
-    """Where a tokenizer has no token for padding, an ordinary one fills it: here one that the row's text has."""
+    """A tokenizer without a padding token pads with an ordinary one: here one that occurs in the row's text."""
     row, ids = 1, batch.ids.clone()
     real = batch.real(row)
     ids[row, : real.start] = ids[row, real.start + 2]

@@ -1,4 +1,4 @@
-"""What the tests of this folder share."""
+"""Fixtures of this folder."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.model.huggingface.family import Family
 
 @pytest.fixture(scope="session")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
-    """Every family, made once, when it is asked for."""
+    """Return a dictionary of families by name, each made at its first use."""
 
     class Loaded(dict[str, Family]):
         def __missing__(self, name: str) -> Family:
@@ -23,13 +23,13 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A llama that can be loaded."""
+    """Return the folder of a llama checkpoint that can be loaded."""
     return families.save("llama", tmp_path / "llama")
 
 
 @pytest.fixture(scope="module")
 def largest() -> Iterator[dict[str, list[float]]]:
-    """The largest differences of weights and logits by family, printed at the end."""
+    """Yield the largest differences of weights and logits by family, and print them at the end."""
     found: dict[str, list[float]] = {}
     yield found
     for name, (weights, logits) in found.items():

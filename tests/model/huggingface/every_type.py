@@ -1,6 +1,6 @@
 """A tiny random network of every model type in transformers' causal, masked and seq2seq mappings.
 
-Sizes go by the names of a configuration's fields, and of its parts'. Windows, chunks and top k are EDGE tokens;
+Sizes are set by the names of the fields of a configuration and its parts. Windows, chunks and top k are EDGE tokens;
 matrices have a gain of about 1, so that attention is far from uniform.
 """
 
@@ -20,7 +20,7 @@ MAPPINGS = {
     "seq2seq": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 }
 V, W, L, H, D, EDGE, CONTEXT = 320, 64, 2, 4, 16, 9, 128
-SIZES = {  # by the value, the names of the fields that have it
+SIZES = {  # value -> the names of the fields that get it
     2: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_encoder_layers "
     "num_decoder_layers num_blocks depth num_layers_per_stack text_layers t2u_encoder_layers "
     "t2u_decoder_layers speech_encoder_layers num_key_value_heads num_kv_heads swa_num_key_value_heads "
@@ -67,7 +67,7 @@ SIZES = {  # by the value, the names of the fields that have it
     500: "encoder_hash_byte_group_vocab",
     200: "ngram_vocab_size_base",
 }
-# What a type needs beyond its names: these replace or add fields, in the text part too.
+# What a type needs beyond SIZES: fields that are replaced or added, in its text part too.
 MIX = ["linear_attention", "full_attention"]
 BY_TYPE = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
@@ -95,7 +95,7 @@ BY_TYPE = {
     "hunyuan_v1_dense": {"head_dim": D},
     "hunyuan_v1_moe": {"head_dim": D},
     "ministral": {"head_dim": D},
-    # as published, 16 blocks of 128: the same, before any text is longer than what all blocks hold, as dense attention
+    # as published, with 16 blocks of 128, it equals dense attention on texts no longer than all blocks together
     "minimax_m3_vl_text": {
         "index_block_size": 8,
         "index_topk_blocks": 2,
@@ -143,16 +143,16 @@ BY_TYPE = {
 }
 
 BY_NAME = {name: size for size, names in SIZES.items() for name in names.split()}
-LEFT_NONE = (  # fields that are None unless they are given
+LEFT_NONE = (  # fields that are set although their default is None
     "pad_token_id|num_key_value_heads|eos_token_id|bos_token_id|^ple_|sliding_window|decoder_start"
 )
 LISTS = "layer_types", "mlp_layer_types", "layers_block_type", "indexer_types"
 COUNTS = "num_hidden_layers", "n_layer", "num_layers"
-DROPPED = (  # what a configuration may refuse beside the rest
+DROPPED = (  # fields left out, set after set, until a configuration accepts the rest
     *((), ("mlp_layer_types",), ("layer_types",), ("indexer_types",), ("layer_types", "mlp_layer_types")),
     *(("head_dim",), ("sliding_window",), ("num_key_value_heads",), ("layers_block_type",)),
 )
-AS_DECODERS = {  # of a causal mapping, yet encoders unless they are told
+AS_DECODERS = {  # in the causal mapping, but encoders unless is_decoder is set
     *("bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert"),
     *("rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta", "xlm-roberta-xl", "xmod"),
     "reformer",
@@ -160,7 +160,7 @@ AS_DECODERS = {  # of a causal mapping, yet encoders unless they are told
 
 
 def network_of(mapping: str, model_type: str) -> nn.Module:
-    """In eval mode, with random weights. Raises what the type's own classes raise."""
+    """Return a type's network in eval mode with random weights. Raises what the type's own classes raise."""
     name = MAPPINGS[mapping][model_type]
     loader: Any = getattr(hf, name[0] if isinstance(name, tuple | list) else name)
     config = _pair() if model_type == "encoder-decoder" else _config_of(loader, model_type)
@@ -174,12 +174,12 @@ def network_of(mapping: str, model_type: str) -> nn.Module:
 
 def _config_of(loader: Any, model_type: str) -> Any:
     declared = CONFIG_MAPPING[model_type]
-    own = getattr(loader, "config_class", None)  # of a composite's text part
+    own = getattr(loader, "config_class", None)  # a composite's text part has its own
     return tiny(declared if own is None else own)
 
 
 def _pair() -> Any:
-    def part() -> Any:  # each its own: one becomes a decoder
+    def part() -> Any:  # a new one each time: one of them becomes a decoder
         sizes = {"num_hidden_layers": L, "num_attention_heads": H, "intermediate_size": 96, "pad_token_id": 0}
         return hf.BertConfig(vocab_size=V, hidden_size=W, max_position_embeddings=CONTEXT, **sizes)
 
@@ -189,14 +189,14 @@ def _pair() -> Any:
 
 
 def tiny(kind: Any) -> Any:
-    """A configuration of a class with everything small; its parts too."""
+    """Return a small configuration of a class, its parts included."""
     try:
         usual = kind()
     except Exception:  # noqa: BLE001 - some need sizes that fit each other
         usual = None
     given = _sizes_of(kind, usual)
     if "qk_rope_head_dim" in given and "head_dim" in given:
-        given["head_dim"] = given["qk_rope_head_dim"]  # of the part that is turned
+        given["head_dim"] = given["qk_rope_head_dim"]  # the width of the rotated part
     if {"num_key_value_heads", "kv_lora_rank", "qk_rope_head_dim"} <= set(given):
         given["num_key_value_heads"] = H
     given |= _layers_of(kind, usual, given) | BY_TYPE.get(kind.model_type, {})
@@ -228,7 +228,7 @@ def _sizes_of(kind: Any, usual: Any) -> dict[str, Any]:
 
 
 def _layers_of(kind: Any, usual: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """At least one layer of every kind that the usual configuration has."""
+    """Return the fields that give at least one layer of every kind in the default configuration."""
     kinds = {name: found for name in LISTS if isinstance(found := _value(usual, name), list | tuple) and found}
     first = [*dict.fromkeys(kinds.get("layer_types") or kinds.get("layers_block_type") or [])]
     layers, fields = max(L, len(first)), {field.name for field in dataclasses.fields(kind)}
@@ -240,13 +240,13 @@ def _value(config: Any, name: str) -> Any:
     if config is None:
         return 0 if name in BY_NAME else None
     try:
-        return getattr(config, name, True)  # True: no such field, to be left alone
+        return getattr(config, name, True)  # True: no such field, it is left alone
     except Exception:  # noqa: BLE001 - an attribute of each layer
         return 0
 
 
 def _fill(network: Any) -> None:
-    """Matrices with a gain of about 1, more for queries and keys; norms and biases off their 1 and 0."""
+    """Fill matrices with a gain of about 1, more for queries and keys; move norms and biases off 1 and 0."""
     generator = torch.Generator().manual_seed(0)
     for name, parameter in network.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
@@ -256,7 +256,7 @@ def _fill(network: Any) -> None:
             if parameter.ndim == 2 or ("experts" in name and parameter.ndim == 3):
                 gain = 1.6 if re.search(r"q_|k_|query|key|qkv|c_attn|\.q\.|\.k\.|Wqkv", name) else 1.0
                 if hasattr(network.config, "d_kv") and re.search(r"\.q\.", name):
-                    gain *= network.config.d_kv**-0.5  # T5 scales its queries here, and no scores
+                    gain *= network.config.d_kv**-0.5  # T5 has this scale in its query weights, not in its scores
                 table = parameter.shape[0] in (V, CONTEXT, CONTEXT + 2) and "head" not in name
                 parameter.copy_(noise * (0.5 if table else gain / parameter.shape[-1] ** 0.5))
             elif parameter.ndim == 1 and re.search(r"norm|bias$", name) and "dt_bias" not in name:

@@ -1,4 +1,4 @@
-"""A Hugging Face hub on this machine, as much of it as a download needs; and a cache with files in it."""
+"""A local stand-in for the Hugging Face Hub, as far as downloads need it, and a cache with files."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def cache(folder: Path, repo: str, files: Mapping[str, bytes]) -> Path:
-    """Lay files out as the hub's own client does, and return the folder that holds them."""
+    """Lay files out as the Hub's own client does, and return the folder that holds them."""
     root = folder / ("models--" + repo.replace("/", "--"))
     snapshot = root / "snapshots" / COMMIT
     snapshot.mkdir(parents=True)
@@ -29,7 +29,7 @@ def cache(folder: Path, repo: str, files: Mapping[str, bytes]) -> Path:
 
 
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any attempt to reach another machine, or this one, fails the test."""
+    """Make any attempt to reach a machine, this one included, fail the test."""
 
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("the network was used")
@@ -40,12 +40,12 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeHub:
-    """Serves repositories, {"owner/name": {file: content}}, to this process's hub client while it is open.
+    """Server of repositories, {"owner/name": {file: content}}, for this process's Hub client while it is open.
 
-    requests: what was asked, "METHOD path". tokens: the Authorization headers that came with them. gated: repositories
-    that want a login. status: answer everything with it.
-    breaks_after: no more than so many bytes of any file arrive, then the connection is closed. pause: seconds from one
-    byte of a file to the next.
+    requests: "METHOD path" of each request. tokens: the Authorization headers received. gated: repositories that
+    require a login. status: the status of all answers, if not None.
+    breaks_after: how many bytes of a file are sent before the connection is closed. pause: seconds from one byte of a
+    file to the next.
     """
 
     def __init__(self, repos: Mapping[str, Mapping[str, bytes]]) -> None:
@@ -80,7 +80,7 @@ class FakeHub:
 
     @staticmethod
     def point_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-        """What HF_ENDPOINT does, for a client that has read its environment already."""
+        """Set the endpoint as HF_ENDPOINT does, for a client that has already read its environment."""
         endpoint = f"http://127.0.0.1:{port}"
         monkeypatch.setattr(constants, "ENDPOINT", endpoint)
         monkeypatch.setattr(

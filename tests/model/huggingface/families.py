@@ -1,4 +1,4 @@
-"""A tiny random checkpoint of each family that the tests of Hugging Face models run, saved as its users save theirs.
+"""Tiny random checkpoints of the families that the tests of Hugging Face models run, saved as users save theirs.
 
 Sizes are small and, where the architecture lets them, all different, so that a swapped axis cannot pass.
 """
@@ -48,7 +48,7 @@ DECODERS: dict[str, PreTrainedConfig] = {
     "phi3": hf.Phi3Config(**GROUPED, sliding_window=5),
     "olmo2": hf.Olmo2Config(**GROUPED),
     "gpt_oss": hf.GptOssConfig(
-        **WIDE | {"hidden_size": 32, "intermediate_size": 32, "head_dim": 8},  # its experts want multiples of 16 bytes
+        **WIDE | {"hidden_size": 32, "intermediate_size": 32, "head_dim": 8},  # its experts need multiples of 16 bytes
         sliding_window=3,
         layer_types=MIXED,
         num_local_experts=4,
@@ -57,7 +57,7 @@ DECODERS: dict[str, PreTrainedConfig] = {
     "mixtral": hf.MixtralConfig(
         **WIDE | {"intermediate_size": 36}, sliding_window=3, num_local_experts=4, num_experts_per_tok=2
     ),
-    "phi": hf.PhiConfig(**PLAIN | {"hidden_size": 32}),  # half of a head's width is turned, and that must be even
+    "phi": hf.PhiConfig(**PLAIN | {"hidden_size": 32}),  # half of a head's width is rotated, and must be even
 }  # fmt: skip
 ENCODERS: dict[str, PreTrainedConfig] = {
     "bert": hf.BertConfig(**PLAIN),
@@ -82,7 +82,7 @@ REFUSED: dict[str, PreTrainedConfig] = {
     ),
     "falcon": hf.FalconConfig(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3),
 }
-TEMPLATES = {  # what each family's tokenizers add around a text
+TEMPLATES = {  # the tokens that each family's tokenizers add around a text
     "gpt2": "$A",
     "gpt_neox": "$A",
     "qwen2": "$A",
@@ -96,7 +96,7 @@ TEMPLATES = {  # what each family's tokenizers add around a text
     "bart": "<s> $A </s>",
 }
 ALL = DECODERS | ENCODERS | PAIRS
-ALIKE = {  # those that run the same code of ours as another: `python -m tests.benchmarks.families` compares them too
+ALIKE = {  # families that run the same code here as another; `python -m tests.benchmarks.families` compares them too
     "qwen3", "gemma3", "gpt_neox", "phi3", "mixtral", "phi", "distilbert", "codegen", "qwen3_5", "qwen3_5_moe",
     "granitemoehybrid", "olmo_hybrid", "paligemma", "mistral3", "internvl", "smolvlm", "switch_transformers",
 }  # fmt: skip
@@ -110,7 +110,7 @@ def network_class(name: str) -> type:
 
 
 def random_network(name: str, config: PreTrainedConfig | None = None) -> PreTrainedModel:
-    """Weights large enough that attention is far from uniform, and no norm or bias left at its 1 or 0."""
+    """Return a network with weights large enough for non-uniform attention, and no norm or bias at its 1 or 0."""
     config = copy.deepcopy(config or (ALL | REFUSED)[name])  # a network keeps the config it is given
     network = network_class(name).from_config(config, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(7)
@@ -120,12 +120,12 @@ def random_network(name: str, config: PreTrainedConfig | None = None) -> PreTrai
             parameter.copy_(centre + 0.3 * torch.randn(parameter.shape, generator=generator))
         for weight_name, parameter in network.named_parameters():
             if name == "t5" and weight_name.endswith("Attention.q.weight"):
-                parameter *= network.config.d_kv**-0.5  # T5 scales its queries once, here, and no scores
+                parameter *= network.config.d_kv**-0.5  # T5 has this scale in its query weights, not in its scores
     return network
 
 
 def word_tokenizer(template: str = "$A") -> Tokenizer:
-    """One token a word, with the ids of SPECIAL first and a template of its own."""
+    """Return a tokenizer with one token per word, the ids of SPECIAL first, and this post-processing template."""
     entries = {token: place for place, token in enumerate([*SPECIAL, *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(entries, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -146,7 +146,7 @@ def save_tokenizer(folder: Path, template: str = "$A") -> None:
 
 
 def save(name: str, folder: Path, config: PreTrainedConfig | None = None) -> Path:
-    """config.json, model.safetensors and the tokenizer of one family."""
+    """Save config.json, model.safetensors and the tokenizer of one family, and return their folder."""
     random_network(name, config).save_pretrained(folder)
     save_tokenizer(folder, TEMPLATES.get(name, "<s> $A"))
     return folder

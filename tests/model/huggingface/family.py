@@ -1,4 +1,4 @@
-"""A family of models as two see it: ours, through our attention, and transformers' eager one."""
+"""A family's checkpoint loaded twice: into Unmask's attention and into transformers' eager attention."""
 
 from pathlib import Path
 
@@ -17,11 +17,11 @@ from tests.tensors import assert_near
 
 TEXTS = ["the cat sat on a mat and then it saw", "one big red ball", "red ball near the old mat"]
 TARGETS = ["a big cat and a ball", "it sat", "one old mat saw the red ball"]
-WEIGHTS, LOGITS = 1e-5, 1e-4  # the most that they may differ
+WEIGHTS, LOGITS = 1e-5, 1e-4  # the largest differences allowed
 
 
 class Family:
-    """A tiny checkpoint, loaded by us and, eager, by transformers."""
+    """A tiny checkpoint, loaded by Unmask (`ours`) and by transformers with eager attention (`theirs`)."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class Family:
         self.theirs: PreTrainedModel = loader.from_pretrained(folder, attn_implementation="eager").eval()
 
     def batch(self, padding: str) -> TokenBatch:
-        """padding: "none" (one text), "left" or "right"."""
+        """Return the texts as a batch. padding: "none" (one text), "left" or "right"."""
         texts, targets = (TEXTS[:1], TARGETS[:1]) if padding == "none" else (TEXTS, TARGETS)
         side = "right" if padding == "none" else padding
         given = {"targets": targets} if self.name in families.PAIRS else {}
@@ -41,8 +41,8 @@ class Family:
 
 
 def assert_shown(name: str, stored: str, network: PreTrainedModel) -> Model:
-    """A model of files in a type that is no network's own is shown as this eager network, which has its weights in
-    float32; gives the model."""
+    """Assert that a GGUF or bitsandbytes model is shown as this eager network, which has its weights in float32; return
+    the model."""
     catalog.inspect(name, Settings())
     model = catalog.load(name, settings=Settings())
     assert f"stored in {stored} and computed in float32 on CPU" in model.describe().precision

@@ -1,4 +1,4 @@
-"""A tiny random Llama as GGUF files, as llama.cpp writes them, and the weights that they hold, dequantized.
+"""A tiny random Llama in GGUF files as llama.cpp writes them, and its weights, dequantized.
 
 The package gguf quantizes F16 and Q8_0; blocks of Q4_K and Q6_K, which it only dequantizes, are written here at random.
 """
@@ -20,7 +20,7 @@ TOKENIZER = json.loads(train_tokenizer([" ".join(WORDS)] * 3, 277).to_str())["mo
 TOKENS = sorted(TOKENIZER["vocab"], key=TOKENIZER["vocab"].__getitem__)
 PAD, START = 0, 1
 CHAT = "{% for message in messages %}<start>{{ message.role }}: {{ message.content }}{% endfor %}"
-PARTS = {  # of a layer: llama.cpp's name -> transformers', rows
+PARTS = {  # of a layer: llama.cpp's name -> transformers' name, rows
     "attn_q": ("self_attn.q_proj", WIDTH), "attn_k": ("self_attn.k_proj", WIDTH * SHARED // HEADS),
     "attn_v": ("self_attn.v_proj", WIDTH * SHARED // HEADS), "attn_output": ("self_attn.o_proj", WIDTH),
     "ffn_gate": ("mlp.gate_proj", INNER), "ffn_up": ("mlp.up_proj", INNER), "ffn_down": ("mlp.down_proj", WIDTH),
@@ -38,7 +38,7 @@ def config() -> LlamaConfig:
 
 
 def q4_k(rows: int, columns: int, random: np.random.Generator) -> np.ndarray:
-    """Valid blocks of ggml's block_q4_K: d, dmin (float16), 12 bytes of 6-bit scales and minima, 128 of 4-bit."""
+    """Return valid block_q4_K data of ggml: d, dmin (float16), 12 bytes of 6-bit scales and minima, 128 of 4-bit."""
     count = rows * columns // 256
     blocks = random.integers(0, 256, (count, 144), np.uint8)
     blocks[:, :4] = np.tile(np.array([2e-4, 1.5e-3], np.float16).view(np.uint8), (count, 1))
@@ -46,7 +46,7 @@ def q4_k(rows: int, columns: int, random: np.random.Generator) -> np.ndarray:
 
 
 def q6_k(rows: int, columns: int, random: np.random.Generator) -> np.ndarray:
-    """Valid blocks of ggml's block_q6_K: 192 bytes of 6-bit numbers, 16 scales (int8), d (float16)."""
+    """Return valid block_q6_K data of ggml: 192 bytes of 6-bit numbers, 16 scales (int8), d (float16)."""
     count = rows * columns // 256
     blocks = random.integers(0, 256, (count, 210), np.uint8)
     blocks[:, 192:208] = random.integers(-9, 10, (count, 16), np.int8).view(np.uint8)
@@ -55,7 +55,7 @@ def q6_k(rows: int, columns: int, random: np.random.Generator) -> np.ndarray:
 
 
 def save(path: Path, quantization: str) -> LlamaForCausalLM:
-    """Write a GGUF file; returns transformers' network of the same weights, dequantized.
+    """Write a GGUF file, and return transformers' network of the same weights, dequantized.
 
     quantization: "F16", "Q8_0", or "Q4_K_M", llama.cpp's mixture of Q4_K and, for half of two parts, Q6_K.
     """
@@ -71,7 +71,7 @@ def save(path: Path, quantization: str) -> LlamaForCausalLM:
             data = quantize(random.normal(0, 0.1, (rows, columns)).astype(np.float32), kind)
         writer.add_tensor(name, data, raw_dtype=kind)
         weights = dequantize(data, kind).reshape(rows, columns)
-        if "attn_q" in name or "attn_k" in name:  # llama.cpp turns pairs of neighbours, transformers halves
+        if "attn_q" in name or "attn_k" in name:  # llama.cpp rotates pairs of neighbours, transformers halves
             heads = HEADS if "attn_q" in name else SHARED
             weights = weights.reshape(heads, -1, 2, columns).swapaxes(1, 2).reshape(rows, columns)
         state[theirs] = torch.from_numpy(np.ascontiguousarray(weights, np.float32))

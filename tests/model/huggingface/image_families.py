@@ -1,6 +1,6 @@
-"""Tiny random image-text checkpoints with their processors, saved as their users save theirs.
+"""Tiny random image-text checkpoints with their processors, saved as users save theirs.
 
-Image sizes, patches and merges are small; a picture gives between four and some eighty tokens.
+Image sizes, patches and merges are small; an image gives between four and about eighty tokens.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from transformers.models.video_llama_3.image_processing_pil_video_llama_3 import
 from model.huggingface.internals import images_only, processor_of
 from tests.model.huggingface.families import IDS, SPECIAL, WORDS
 
-SPECIALS = {  # the tokenizer's attributes that processors ask for
+SPECIALS = {  # the tokenizer's attributes that processors read
     "image_token": "<image>", "boi_token": "<boi>", "eoi_token": "<eoi>", "video_token": "<video>",
     "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<image>",
     "image_boundary_token": "<fake_token_around_image>", "image_break_token": "[IMG_BREAK]",
@@ -57,7 +57,7 @@ TEXT = {
 }  # fmt: skip
 WIDE = TEXT | {"head_dim": 10}
 EVEN = TEXT | {"hidden_size": 32, "head_dim": 8}
-EYE = {  # a picture of 32 × 32 pixels, patches of 8 × 8
+EYE = {  # an image of 32 × 32 pixels, patches of 8 × 8
     "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 32,
     "patch_size": 8,
 }  # fmt: skip
@@ -77,7 +77,7 @@ STARTS = {
 }
 TILES = {"size": SQUARE, "crop_to_patches": True, "min_patches": 1, "max_patches": 4}
 PATCHES = {"patch_size": 8, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
-Made = tuple[PreTrainedConfig, Callable[[Any], Any]]  # the configuration, and from a tokenizer to the processor
+Made = tuple[PreTrainedConfig, Callable[[Any], Any]]  # the configuration, and tokenizer -> processor
 
 
 def _llava(config: type = hf.LlavaConfig) -> Made:
@@ -286,7 +286,7 @@ def tokenizer() -> Any:
 
 
 def save(name: str, folder: Path) -> Path:
-    """config.json, model.safetensors, the tokenizer and the processor of one family."""
+    """Save config.json, model.safetensors, the tokenizer and the processor of one family; return their folder."""
     torch.manual_seed(5)
     config, processor = FAMILIES[name]()
     network: PreTrainedModel = hf.AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval()
@@ -301,6 +301,6 @@ def save(name: str, folder: Path) -> Path:
 
 
 def picture(width: int = 60, height: int = 40, seed: int = 3) -> Image.Image:
-    """Random blocks of colour, so that every patch differs from every other."""
+    """Return an image of random pixels, so that every patch differs from every other."""
     levels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     return Image.fromarray(levels)

@@ -1,4 +1,4 @@
-"""The fake hub, which also lists a repository's files with their sizes, as the hub's API does."""
+"""A fake Hub that also lists a repository's files with their sizes, as the Hub's API does."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from tests.model.huggingface.fake_hub import COMMIT, FakeHub
 
 
 class ListingHub(FakeHub):
-    """larger_than_life: bytes that the listing claims for a file, whatever it really has."""
+    """FakeHub with listings. larger_than_life: bytes that the listing states for a file, whatever its real size."""
 
     def __init__(self, repos: Mapping[str, Mapping[str, bytes]]) -> None:
         super().__init__(repos)

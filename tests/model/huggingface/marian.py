@@ -1,4 +1,4 @@
-"""Tiny sentencepiece files, and a Marian repository as the hub has it: .spm files, vocab.json, no tokenizer.json."""
+"""Tiny sentencepiece files, and a Marian repository as on the Hub: .spm files, vocab.json, no tokenizer.json."""
 
 import io
 import json
@@ -27,7 +27,7 @@ LANGUAGE = ">>deu<<"
 
 
 def sentencepieces(lines: list[str], kind: str, **options: Any) -> bytes:
-    """A trained sentencepiece file. kind: "unigram" or "bpe"."""
+    """Return the bytes of a trained sentencepiece file. kind: "unigram" or "bpe"."""
     written = io.BytesIO()
     given = {"model_type": kind, "vocab_size": 90, "hard_vocab_limit": False, "minloglevel": 2, "num_threads": 1}
     SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=written, **given | options)
@@ -35,7 +35,7 @@ def sentencepieces(lines: list[str], kind: str, **options: Any) -> bytes:
 
 
 def vocabulary(source: bytes, target: bytes, *, without: tuple[str, ...] = ()) -> dict[str, int]:
-    """As Marian's: both files' pieces in an order of its own, with </s> and <unk> first and <pad> last."""
+    """Return a vocabulary like Marian's: both files' pieces, shuffled, with </s> and <unk> first and <pad> last."""
     pieces = set()
     for content in (source, target):
         processor = SentencePieceProcessor(model_proto=content)
@@ -46,7 +46,7 @@ def vocabulary(source: bytes, target: bytes, *, without: tuple[str, ...] = ()) -
 
 
 def save(folder: Path, kind: str = "unigram") -> Path:
-    """A random network with its two sentencepiece files; a few of their pieces are not in vocab.json."""
+    """Save a random network and its two sentencepiece files, a few of whose pieces are not in vocab.json."""
     source, target = sentencepieces(ENGLISH, kind), sentencepieces(GERMAN, kind)
     ids = vocabulary(source, target, without=("w", "ß"))
     pad, end = ids["<pad>"], ids["</s>"]

@@ -1,6 +1,6 @@
-"""Tiny random configurations of the families that need more than the plain interface: one of each cause.
+"""Tiny random configurations of the families that need more than the plain interface, one for each reason.
 
-Windows, chunks and blocks lie below the length of the tests' texts, so that a mask that is missed shows.
+Windows, chunks and blocks are shorter than the tests' texts, so that a missing mask makes a difference.
 """
 
 import transformers as hf
@@ -10,7 +10,7 @@ from tests.model.huggingface.families import GROUPED, IDS, PAIR, PLAIN, VOCABULA
 
 EVEN = GROUPED | {
     "hidden_size": 32, "intermediate_size": 40, "head_dim": 8,
-}  # linear attention and experts want multiples of 8  # fmt: skip
+}  # linear attention and experts need multiples of 8  # fmt: skip
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 LINEAR = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
@@ -46,7 +46,7 @@ OWN_CODE: dict[str, PreTrainedConfig] = {
     "deberta-v2": hf.DebertaV2Config(
         **PLAIN, relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8, type_vocab_size=0
     ),
-    "doge": hf.DogeConfig(**GROUPED, keep_window_size=24),  # it adds a number for each key, and is made for 24 tokens
+    "doge": hf.DogeConfig(**GROUPED, keep_window_size=24),  # it adds a number per key; up to 24 keys, it keeps all
     "layoutlm": hf.LayoutLMConfig(**PLAIN),
     "nystromformer": hf.NystromformerConfig(**PLAIN, num_landmarks=47, segment_means_seq_len=47, conv_kernel_size=1),
     "squeezebert": hf.SqueezeBertConfig(**PLAIN | {"intermediate_size": 40}, embedding_size=24),
@@ -162,7 +162,7 @@ PAIRS: dict[str, PreTrainedConfig] = {
         num_experts=2, expert_capacity=64, decoder_start_token_id=0, **IDS,
     ),
 }  # fmt: skip
-CHOOSING: dict[str, PreTrainedConfig] = {  # each query looks at four of the tokens that the causal mask allows
+CHOOSING: dict[str, PreTrainedConfig] = {  # each query attends to four of the tokens that the causal mask allows
     "deepseek_v32": hf.DeepseekV32Config(
         **GROUPED | {"num_key_value_heads": 4},
         moe_intermediate_size=16,
@@ -176,7 +176,7 @@ CHOOSING: dict[str, PreTrainedConfig] = {  # each query looks at four of the tok
         qk_rope_head_dim=8,
         qk_nope_head_dim=16,
         v_head_dim=16,
-        index_n_heads=16,  # with few of them two tokens may score the same, 0, and which is chosen is chance
+        index_n_heads=16,  # with few of them two tokens may both score 0, and the choice is arbitrary
         index_head_dim=16,
         index_topk=4,
     )

@@ -1,6 +1,4 @@
-"""The residual stream and the heads of transformers' networks: the logit lens ends in the model's own logits, a head
-turned off is one that may look at nothing.
-"""
+"""Tests that a Hugging Face network's logit lens ends in its own logits, and a head off equals a fully blocked one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,12 +20,12 @@ from tests.model.huggingface import families, more_families
 from tests.model.huggingface.family import Family
 
 NOTHING = (Stroke("block", 0, 0, 99, 99),)
-OTHERS = ("gptj", "bloom", "openai-gpt")  # attention of their own code
+OTHERS = ("gptj", "bloom", "openai-gpt")  # families with attention code of their own
 
 
 @contextmanager
 def called(modules: list[nn.Module]) -> Iterator[list[str]]:
-    """The kinds of those that are called within it."""
+    """Yield a list that receives the class name of each of these modules as it is called."""
     seen: list[str] = []
     hooks = [one.register_forward_hook(lambda module, *_: seen.append(type(module).__name__)) for one in modules]
     try:
@@ -60,7 +58,7 @@ def test_code_of_its_own_is_read_too(name: str, tmp_path: Path) -> None:
 
 
 def test_what_a_network_does_after_its_last_layer_is_found(loaded: dict[str, Family]) -> None:
-    """GPT-2's final norm; OPT's, and the projection behind it; BERT, normalised within its layers, does nothing."""
+    """GPT-2 ends in a norm, OPT in a norm and a projection; BERT, normalized within its layers, in neither."""
     for name, wanted in (
         ("gpt2", ["LayerNorm"]),
         ("opt", ["LayerNorm", "Linear"]),

@@ -1,8 +1,8 @@
-"""Hugging Face models through our own attention, held against transformers' eager attention, family by family.
+"""Tests of Hugging Face models in Unmask's attention against transformers' eager attention, family by family.
 
-For each family a tiny random checkpoint is saved, loaded as a reader's folder would be, and run on texts of different
-lengths without padding, padded on the right and padded on the left. What is compared is what a reader sees: every
-weight of every head, and the logits, at the real tokens. The largest differences are printed at the end (-rP).
+For each family a tiny random checkpoint is saved, loaded as a user's folder would be, and run on texts of different
+lengths without padding, padded on the right and padded on the left. Compared is what a user sees: every weight of every
+head, and the logits, at the real tokens. The largest differences are printed at the end (-rP).
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ def test_rows_sum_to_one_and_blocked_cells_are_exactly_zero(family: Family) -> N
                 assert blocked.any() or name == "cross" or row == 0
                 assert (weights[blocked] == 0).all()
                 total = weights.sum(-1)[shown.queries.real(row)]
-                if family.name == "gpt_oss":  # its sinks take a share
+                if family.name == "gpt_oss":  # its sinks take a share of the weight
                     assert ((total > 0) & (total <= 1 + 1e-6)).all()
                     assert (total < 0.99).any()
                 else:
@@ -152,7 +152,7 @@ def test_what_a_model_says_of_itself(loaded: dict[str, Family]) -> None:
     assert bart.heads_by_part == {"encoder": (3, 3), "decoder": (4, 4), "cross": (4, 4)}
     roberta = loaded["roberta"].ours.describe()
     assert (roberta.kind, roberta.masks, roberta.sizes) == ("encoder", ("padding",), {})
-    assert roberta.context == 47 - families.PAD - 1  # it counts positions from behind its padding's
+    assert roberta.context == 47 - families.PAD - 1  # its positions start after its padding's
 
 
 def test_a_trace_knows_what_it_holds(loaded: dict[str, Family]) -> None:
@@ -182,14 +182,14 @@ def test_a_layer_that_does_not_come_through_is_refused_after_the_run(loaded: dic
     model: HuggingFaceModel = loaded["gpt2"].ours
     network = model._stacks.network
     try:
-        network.config._attn_implementation_internal = "eager"  # as a library that changes a config behind our back
+        network.config._attn_implementation_internal = "eager"  # as if another library changed the config
         with pytest.raises(NotSupported, match=r"\(gpt2\) cannot be shown: only 0 of its 3 .* llama"):
             model.run(model.encode(["the cat"]))
     finally:
         network.config._attn_implementation_internal = "unmask"
 
 
-KINDS = {  # every token sees at least one other or itself, as eager attention needs it
+KINDS = {  # every token sees at least one token, as eager attention requires
     "nothing": MaskSpec(causal=False, padding=False, window=False),
     "sliding": MaskSpec(window=False, sliding=3),
     "both ways": MaskSpec(window=False, causal=False, sliding=2),
@@ -207,10 +207,10 @@ SCOPED = MaskSpec(causal=False, stride=2, drawn=(Stroke("block", 2, 0, 2, 99),),
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_equals_eager_under_a_mask(decoder: Family, kind: str, largest: dict[str, list[float]]) -> None:
-    """transformers adds a mask [B,H,Q,K] of zeros and large negative numbers as it is given, to every layer."""
+    """transformers adds a given mask [B,H,Q,K] of zeros and large negative numbers unchanged in every layer."""
     spec = KINDS[kind]
     if spec.heads and decoder.ours.describe().sizes:
-        spec = replace(spec, heads=())  # its other heads have windows, which not all its layers do
+        spec = replace(spec, heads=())  # the other heads would keep windows, which not all layers have
     trace = decoder.run("left", spec)
     batch = trace.batch
     allowed = torch.stack(
@@ -260,7 +260,7 @@ def test_a_run_attends_as_its_trace_shows_it(
 
 
 def test_code_of_its_own_may_name_the_scores_it_gives_to_a_function() -> None:
-    """relu is no step of attention: such scores are no longer followed. A softmax that names its input is."""
+    """relu is no step of attention, so its scores are not followed; a softmax whose input is named is followed."""
     q, k, v = torch.randn(2, 7, 3, 11), torch.randn(2, 7, 5, 11), torch.randn(2, 7, 5, 13)
     expected, run = torch.relu(input=q @ k.mT), ScriptedAttention([3])
     with active_run(run), OwnAttention(2):

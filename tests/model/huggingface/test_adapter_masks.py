@@ -1,4 +1,4 @@
-"""Hugging Face models under composed masks: windows, layers and heads of their own, packed documents."""
+"""Tests of Hugging Face models under composed masks: windows, masks of some layers or heads, packed documents."""
 
 from dataclasses import replace
 from itertools import product
@@ -24,7 +24,7 @@ def test_a_window_as_wide_as_its_own(loaded: dict[str, Family], name: str, size:
 
 
 def test_a_window_for_the_layers_that_have_one_is_the_models_own(loaded: dict[str, Family]) -> None:
-    """Gemma's first and third layer; the second keeps its standard masks, which have no window."""
+    """The spec applies to Gemma's first and third layers; the second keeps its standard masks, without a window."""
     usual = loaded["gemma2"].run("left")
     instead = loaded["gemma2"].run("left", MaskSpec(window=False, sliding=3, layers=(0, 2)))
     assert largest_difference(instead.logits, usual.logits) == 0
@@ -82,7 +82,7 @@ def test_packed_documents_are_alone(decoder: Family, padding: str, largest: dict
         found[1] = max(found[1], largest_difference(packed.logits[0, where], alone.logits[0]))
         assert_near(packed.logits[0, where], alone.logits[0], LOGITS, f"{decoder.name}, document {number}")
     going_on = decoder.run(padding, replace(spec, positions="counted"))
-    relative = decoder.name not in ("gpt2", "opt")  # rotary positions are the same between any two tokens
+    relative = decoder.name not in ("gpt2", "opt")  # rotary positions count by their distance alone
     assert (largest_difference(going_on.logits[0, where], alone.logits[0]) <= LOGITS) == relative
 
 

@@ -1,4 +1,4 @@
-"""Weights that bitsandbytes stored in 4 or 8 bits: what is shown equals them, dequantized by hand."""
+"""Tests of weights that bitsandbytes stored in 4 or 8 bits: the model shown has them as they are dequantized here."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from tests.model.huggingface import families
 from tests.model.huggingface.family import TEXTS, assert_shown
 from tests.tensors import largest_difference
 
-BLOCK = 64  # numbers of 4 bits that share a scale
+BLOCK = 64  # 4-bit numbers that share a scale
 STORED = {
     "NF4": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4"),
     "FP4": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="fp4"),
@@ -30,7 +30,7 @@ NESTED = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4b
 
 
 def quantized(folder: Path, stored: str) -> Path:
-    """A copy of a model's folder, its linear layers stored by bitsandbytes."""
+    """Save a copy of a model with its linear layers stored by bitsandbytes, and return its folder."""
     packed = folder.with_name(stored)
     network = AutoModelForCausalLM.from_pretrained(
         folder, quantization_config=STORED.get(stored, NESTED), device_map="cpu"
@@ -43,8 +43,8 @@ def quantized(folder: Path, stored: str) -> Path:
 
 
 def dequantized(parts: dict[str, Tensor], name: str, shape: torch.Size) -> Tensor:
-    """A weight [out,in] of a file: of 8 bits, with a scale for each row (Dettmers et al. 2022, arXiv:2208.07339); of 4
-    bits, with a table of 16 numbers and a scale for each block (Dettmers et al. 2023, arXiv:2305.14314)."""
+    """Return a weight [out,in] of a file: 8-bit with a scale for each row (Dettmers et al. 2022, arXiv:2208.07339), or
+    4-bit with a table of 16 numbers and a scale for each block (Dettmers et al. 2023, arXiv:2305.14314)."""
     kept = parts[name]
     if kept.dtype == torch.int8:
         return kept.float() * parts[name.replace("weight", "SCB")][:, None] / 127

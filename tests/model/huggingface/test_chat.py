@@ -1,4 +1,4 @@
-"""Messages with roles: parsed, rendered by the model's own template within limits, and read with special tokens."""
+"""Tests of messages with roles: parsed, rendered by the model's template within limits, read with special tokens."""
 
 import json
 from pathlib import Path
@@ -56,10 +56,10 @@ def test_the_template_is_rendered_and_its_special_tokens_are_tokens(folder: Path
     batch, special = model.encode_rendered(text)
     ids = batch.ids[0].tolist()
     assert special >= {families.START, families.END}
-    assert [ids.count(one) for one in (families.START, families.END)] == [3, 3]  # as every chat reads a typed </s>
-    assert ids[0] == families.START != ids[1]  # the template wrote it, and no other is put before it
+    assert [ids.count(one) for one in (families.START, families.END)] == [3, 3]  # a typed </s> too, as in every chat
+    assert ids[0] == families.START != ids[1]  # written by the template; no other is added
     typed = model.encode(["<s> the cat"]).ids[0].tolist()
-    assert typed.count(families.START) <= 1  # in a plain text it is text: the one is the model's own
+    assert typed.count(families.START) <= 1  # typed in a plain text it is text; the model adds one
     assert "".join(batch.pieces[0]).count("<s>") == 3
 
 
@@ -79,7 +79,7 @@ def test_in_python_a_chat_is_a_run(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["tiny", "checkpoint", "bert", "in memory"])
 def test_who_takes_messages(kind: str, tmp_path: Path) -> None:
-    """Folders in GPT-2's layout do, and checkpoints with a template above them, by the tokenizer; encoders do not."""
+    """GPT-2 layouts and checkpoints with a template in the folder above accept messages; encoders do not."""
     asked, folder = [{"role": "user", "content": "the cat"}], tmp_path
     if kind == "tiny":
         save_tiny(folder)
@@ -103,7 +103,7 @@ def test_who_takes_messages(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_chat_is_streamed_as_its_template_wrote_it(folder: Path) -> None:
-    """Beyond the context as well, and from its beginning again."""
+    """The stream exceeds the context, and starts again at the chat's beginning."""
     model = unmask.load(str(folder))
     (label, asked), context = (model.model.label, [{"role": "user", "content": "the cat " * 30}]), model.model.context
     with pytest.warns(UserWarning, match="reads at most"):
@@ -160,7 +160,7 @@ def test_a_template_that_makes_no_text_is_said_to(folder: Path) -> None:
 def test_a_relative_path_is_the_same_folder_in_the_process_that_reads_a_stranger_s_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a folder of the reader's called "model" is not taken for ours."""
+    """A user's folder named "model" is not imported in place of this package's."""
     (folder / "model").mkdir()
     (folder / "model" / "__init__.py").write_text("raise RuntimeError")
     monkeypatch.chdir(folder)
@@ -178,7 +178,7 @@ def test_a_template_that_never_ends_ends_its_process_alone(folder: Path, monkeyp
     with pytest.raises((LostTwice, ValueError, MemoryError)):
         inspector.ask(asked)
     (folder / CHAT_TEMPLATE).write_text("{% for a in range(99999) %}" * 4 + "{% endfor %}" * 4)
-    monkeypatch.setattr(inspector, "_seconds", 1.0)  # its process is there now
+    monkeypatch.setattr(inspector, "_seconds", 1.0)  # its process has started by now
     with pytest.raises(TooSlow):
         inspector.ask(asked)
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Folders that hold no model we can show, or more than is allowed: each is refused in a sentence that says why."""
+"""Tests that folders without a supported model, or with one above a limit, are refused with the reason."""
 
 import json
 from collections.abc import Callable
@@ -157,7 +157,7 @@ def test_code_beside_a_known_architecture_is_never_run(folder: Path) -> None:
 
 
 def test_sizes_that_transformers_itself_cannot_run_are_refused_as_such(tmp_path: Path) -> None:
-    odd = PhiConfig(**families.PLAIN)  # it turns half of each head's width, in pairs: half of 6 is 3
+    odd = PhiConfig(**families.PLAIN)  # it rotates half of each head's width, in pairs: half of 6 is 3
     with pytest.raises(NotSupported, match=r"\(phi\) cannot be shown: transformers itself cannot run it \(Runtime"):
         load(families.save("phi", tmp_path, odd))
 
@@ -182,7 +182,7 @@ def test_more_weights_than_allowed(folder: Path) -> None:
 
 @pytest.mark.parametrize("reads", [load, unmask.load, transformers_own])
 def test_more_weights_than_the_files_hold(folder: Path, monkeypatch: pytest.MonkeyPatch, reads: Callable) -> None:
-    """transformers would create them, of whatever size the configuration says, before it compares shapes."""
+    """transformers would create them, in the size that the configuration states, before it compares shapes."""
     edit(folder / "config.json", vocab_size=10**9)
     monkeypatch.setattr(PreTrainedModel, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
     with pytest.raises(TooLarge, match=r"needs 1\d\d\.\d GB of memory for its weights, and the limit is 3\.0 GB"):
@@ -190,7 +190,7 @@ def test_more_weights_than_the_files_hold(folder: Path, monkeypatch: pytest.Monk
 
 
 def test_more_weights_than_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half-precision files take twice their size in memory, where they are float32."""
+    """Half-precision files take twice their size in memory, as float32."""
     tensors = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     size = sum(tensor.nbytes for tensor in tensors.values())
@@ -223,7 +223,7 @@ def test_a_checkpoint_s_tokenizer_above_it_stays_inside_the_allowed_root_too(fol
     families.save("llama", checkpoint)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (checkpoint / file).rename(run / file)
-    (run / "notes.txt").symlink_to(folder / "config.json")  # is not read
+    (run / "notes.txt").symlink_to(folder / "config.json")  # never read
     assert load(checkpoint, Settings(model_root=run)).num_layers == 3
     with pytest.raises(CheckpointError, match="has no tokenizer that can be read"):
         load(checkpoint, Settings(model_root=checkpoint))

@@ -1,8 +1,8 @@
-"""All families: plain ones, attention by code of its own, hybrids, language parts of larger models, wrappers.
+"""Tests of all families: plain ones, own attention code, hybrids, language parts of larger models, wrappers.
 
-Each tiny random checkpoint is saved, loaded as a reader's folder, and held against transformers' own eager attention:
+Each tiny random checkpoint is saved, loaded as a user's folder, and compared with transformers' own eager attention:
 logits to 1e-3 of the largest, weights to 1e-5, on texts longer than its windows, chunks and blocks, one without padding
-and one padded on either side; then its causal mask is lifted and put back.
+and one padded on either side; then its causal mask is lifted and restored.
 """
 
 import inspect
@@ -37,8 +37,8 @@ TEXTS = ["the cat sat on a mat and then it saw one", "red ball near the old mat"
 TARGETS = ["a big cat and a ball it saw", "one old mat"]
 ENCODERS = {"mpnet", "deberta", "deberta-v2", "layoutlm", "nystromformer", "squeezebert"}
 EVERY = ALL | families.DECODERS | families.ENCODERS | families.PAIRS
-READS_PADDING = {"recurrent_gemma"}  # its recurrence does, in transformers too
-LAYERS = {  # the numbers of the layers that have attention, and what the others are
+READS_PADDING = {"recurrent_gemma"}  # its recurrence reads padding, in transformers too
+LAYERS = {  # the numbers of the layers with attention, and the kind of the others
     "qwen3_next": ((2,), "linear attention"),
     "qwen3_5": ((2,), "linear attention"),
     "qwen3_5_moe": ((2,), "linear attention"),
@@ -64,7 +64,7 @@ def network_class(name: str) -> type:
 
 
 def saved(name: str, folder: Path) -> Path:
-    """Weights large enough that attention is far from uniform; norms and what a state space is driven by stay."""
+    """Save weights large enough for non-uniform attention; norms and the inputs of state spaces stay as they are."""
     torch.manual_seed(5)
     network = network_class(name).from_config(EVERY[name], attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(7)
@@ -81,7 +81,7 @@ def saved(name: str, folder: Path) -> Path:
 def family(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, HuggingFaceModel, PreTrainedModel]:
-    """Its name, as we load it, and as transformers does."""
+    """Return a family's name, its model loaded by Unmask, and its network loaded by transformers."""
     name = request.param
     folder = saved(name, tmp_path_factory.mktemp(name))
     theirs = network_class(name).from_pretrained(folder, attn_implementation="eager").eval()
@@ -91,7 +91,7 @@ def family(
 
 @torch.inference_mode()
 def eager(name: str, network: PreTrainedModel, batch: TokenBatch, row: int) -> tuple[Tensor, dict[str, tuple]]:
-    """What transformers computes of a row alone: logits [T,V], and by name the weights [H,Q,K] of each layer."""
+    """Return transformers' logits [T,V] of a row alone, and by name the weights [H,Q,K] of each layer."""
     here = batch.real(row)
     ids = batch.ids[row : row + 1, here]
     if batch.source is None and name in READS_PADDING:
@@ -102,7 +102,7 @@ def eager(name: str, network: PreTrainedModel, batch: TokenBatch, row: int) -> t
         given = {"use_cache": False} if "use_cache" in inspect.signature(network.forward).parameters else {}
         out = network(ids, attention_mask=torch.ones_like(ids), output_attentions=True, **given)
         weights = {"self": out.attentions}
-        if name == "squeezebert":  # what it gives back are scores before the softmax, not weights
+        if name == "squeezebert":  # it returns scores before the softmax, not weights
             weights = {"self": tuple(scores.softmax(-1) for scores in out.attentions)}
     else:
         source = batch.source.ids[row : row + 1, batch.source.real(row)]
@@ -116,7 +116,7 @@ def batch_of(model: HuggingFaceModel, padding: str) -> TokenBatch:
     return model.encode(TEXTS, padding, TARGETS if model.kind == "encoder-decoder" else None)
 
 
-@pytest.mark.parametrize("padding", ["right", "left"])  # the first row has none
+@pytest.mark.parametrize("padding", ["right", "left"])  # the first row has no padding
 def test_each_text_is_as_it_is_alone(family: tuple[str, HuggingFaceModel, PreTrainedModel], padding: str) -> None:
     name, ours, theirs = family
     trace, found = ours.run(batch_of(ours, padding)), ours.describe()
@@ -127,7 +127,7 @@ def test_each_text_is_as_it_is_alone(family: tuple[str, HuggingFaceModel, PreTra
         assert off <= 1e-3 * float(logits.abs().max()), f"{name}, {padding}, row {row}: logits off by {off:.2g}"
         for part, expected in attentions.items():
             shown = trace.select(part)
-            if len(expected) == len(found.layer_kinds):  # MiniMax gives what its linear attention has, too
+            if len(expected) == len(found.layer_kinds):  # MiniMax also returns those of linear attention
                 expected = tuple(expected[found.layer_number(part, layer)] for layer in range(found.layers[part]))
             assert len(expected) == shown.num_layers
             for layer, weights in enumerate(expected):
@@ -177,7 +177,7 @@ def test_what_is_not_attention_is_named_and_never_drawn(name: str, tmp_path: Pat
     numbers, kind = LAYERS[name]
     found = model.describe()
     assert found.layer_numbers == ({"self": numbers} if len(numbers) < len(found.layer_kinds) else {})
-    with_attention = ("attention", "state space besides attention")  # Zamba's
+    with_attention = ("attention", "state space besides attention")  # such as Zamba's
     assert [place for place, what in enumerate(found.layer_kinds) if what in with_attention] == list(numbers)
     assert found.layer_kinds[0] == kind
     assert found.layers == {"self": len(numbers)}
@@ -251,7 +251,7 @@ def test_what_a_model_adds_to_its_scores_is_a_term_of_its_own(name: str, tmp_pat
 
 @torch.inference_mode()
 def test_alibi_is_added_once(tmp_path: Path) -> None:
-    """As SDPA does, and unlike transformers' eager attention of this model."""
+    """This is what SDPA does, unlike transformers' eager attention of this model."""
     folder = saved("falcon", tmp_path)
     ours = adapter.load(str(folder), settings=Settings())
     theirs = hf.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa").eval()
@@ -261,7 +261,7 @@ def test_alibi_is_added_once(tmp_path: Path) -> None:
     assert largest_difference(trace.logits[keep], expected[keep]) <= 1e-5
     in_memory = adapter.from_network(theirs, Tokenizer.from_file(str(folder / "tokenizer.json"))).run(trace.batch)
     assert largest_difference(trace.logits[keep], in_memory.logits[keep]) <= 1e-5
-    for head, slope in enumerate((2**-4, 2**-8, 2**-2)):  # of 3 heads, the third one's is between those of 4
+    for head, slope in enumerate((2**-4, 2**-8, 2**-2)):  # of 3 heads, the third has a slope of those for 4
         stages, record = trace.stages(0, head, 0), trace.layers[0]
         added = (stages.scaled - stages.raw * record.scale)[5]
         assert largest_difference(added.diff(), torch.full((len(added) - 1,), slope / 8**0.5)) <= 1e-4

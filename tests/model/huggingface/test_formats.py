@@ -1,6 +1,4 @@
-"""Weights that are stored in another way than one model.safetensors, and are read: by variants' names, with an
-adapter.
-"""
+"""Tests of weights that are read though not stored as one model.safetensors: under variants' names, with an adapter."""
 
 import json
 from pathlib import Path
@@ -28,7 +26,7 @@ def logits(folder: Path) -> torch.Tensor:
 
 
 def add_adapter(folder: Path, targets: dict[str, tuple[int, int]], **config: Any) -> dict[str, torch.Tensor]:
-    """targets: of each weight, [out,in]. Returns B·A for each."""
+    """Save an adapter, and return B·A for each weight. targets: the shape [out,in] of each weight."""
     generator = torch.Generator().manual_seed(3)
     tensors, products = {}, {}
     for target, (out, into) in targets.items():
@@ -42,7 +40,7 @@ def add_adapter(folder: Path, targets: dict[str, tuple[int, int]], **config: Any
 
 
 def merged_by_hand(folder: Path, products: dict[str, torch.Tensor], scale: float) -> torch.Tensor:
-    """Logits of the folder's network with the products in its weights, and no adapter any more."""
+    """Return the logits of the folder's network with the products added to its weights and its adapter removed."""
     tensors = load_file(folder / "model.safetensors")
     for target, product in products.items():
         change = product if tensors[f"{target}.weight"].shape == product.shape else product.T
@@ -94,7 +92,7 @@ def test_integers_of_a_part_that_says_how_it_is_quantised_are_refused_for_that(t
     save_file({"model.q_proj.weight": torch.ones(2, 2, dtype=torch.int8)}, tmp_path / "model.safetensors")
     config = {"model_type": "llava", "text_config": {"quantization_config": {"quant_method": "mxfp4"}}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert checkpoint_files.stored_type("a model", tmp_path)  # and no sentence on integers
+    assert checkpoint_files.stored_type("a model", tmp_path)  # no message about integers
     with pytest.raises(CheckpointError, match="stored quantized"):
         formats.check_config("a model", config)
 
@@ -116,7 +114,7 @@ def test_masks_and_positions_may_be_integers(tmp_path: Path) -> None:
 
 
 def test_weights_that_the_files_lack_count_for_the_limit_too(folder: Path) -> None:
-    """They would be made, as large as the configuration says."""
+    """transformers would create them, in the size that the configuration states."""
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 10**9}))
     with pytest.raises(TooLarge, match="of memory for its weights, and the limit is"):

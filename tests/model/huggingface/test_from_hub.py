@@ -1,6 +1,6 @@
-"""Hugging Face models from the hub: what is asked, what is downloaded, and every sentence a reader gets instead.
+"""Tests of Hugging Face models from the Hub: requests, downloads, and every message shown in place of a model.
 
-A hub on this machine answers. No test reaches further.
+A fake Hub on this machine answers; no test uses another network.
 """
 
 import json
@@ -145,7 +145,7 @@ def test_what_a_config_shows_is_said_before_the_weights_are_fetched(fake: Listin
 
 
 def test_the_size_that_counts_is_that_in_memory(fake: ListingHub, files: dict[str, bytes]) -> None:
-    """A bfloat16 file doubles once it is float32."""
+    """A bfloat16 file doubles its size in memory, as float32."""
     half = len(files["model.safetensors"]) // 2
     fake.larger_than_life["model.safetensors"] = half
     with pytest.raises(TooLarge, match="of memory for its weights, and the limit is"):
@@ -185,7 +185,7 @@ def test_a_gated_model(fake: ListingHub) -> None:
 def test_without_a_network_it_says_within_two_seconds_which_model_and_how_to_get_it(
     fake: ListingHub, silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections and never says a word
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # accepts connections and never answers
         fake.point_at(monkeypatch, mute.getsockname()[1])
         if not silent:
             mute.close()
@@ -244,7 +244,7 @@ def test_a_sentence_transformers_repository_says_how_to_get_the_transformer_insi
 
 
 def test_the_transformer_inside(fake: ListingHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all its folders that of the first module alone is fetched; then it is found without a network."""
+    """Only the folder of the first module is downloaded; after that, the model loads without a network."""
     modules = [{"idx": 0, "path": "0_Transformer", "type": "x"}, {"idx": 1, "path": "1_Pooling", "type": "y"}]
     inside = {f"0_Transformer/{name}": content for name, content in files.items()}
     fake.repos = {REPO: {"modules.json": json.dumps(modules).encode(), "1_Pooling/config.json": b"{}", **inside}}
@@ -256,7 +256,7 @@ def test_the_transformer_inside(fake: ListingHub, files: dict[str, bytes], monke
 
 
 def test_what_runs_on_no_text_is_said(fake: ListingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the list of known ones too: the network that the config describes is asked."""
+    """This needs no list of known types: the network that the configuration describes is examined."""
     monkeypatch.setattr(verify, "NOT_SHOWN", {})
     vit = ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9, image_size=16)
     bert = BertConfig(**families.PLAIN, is_decoder=True, add_cross_attention=True)

@@ -1,6 +1,6 @@
-"""What the heads of transformers' networks read and write: sums that have to come out, or a sentence that says why not.
+"""Tests of what the heads of Hugging Face networks read and write: the sums match, or a message states the reason.
 
-On a tiny random network of each family. The references are the network's own modules, heard while it runs.
+They run a tiny random network of each family. The references are the outputs of its own modules, taken by hooks.
 """
 
 from pathlib import Path
@@ -33,12 +33,12 @@ MORE = {  # own code with rotary positions or ALiBi, a gate, parallel layers of 
     "diffllama": ("token", None),
 }
 NOT_EXACT = {
-    "bert": "do more than add to the residual stream",  # its norms stand behind the sums
+    "bert": "do more than add to the residual stream",  # its norms come after the sums
     "openai-gpt": "do more than add to the residual stream",
     "zamba": "does not leave the layer",
     "t5": "encoder-decoder",
 }
-ENDS = {  # the module that gives what attention adds to the stream
+ENDS = {  # the module whose output attention adds to the stream
     "gpt2": "attn",
     "gpt_neox": "attention",
     "gemma2": "post_attention_layernorm",
@@ -59,7 +59,7 @@ def run(model: HuggingFaceModel, spec: MaskSpec | None = None) -> Trace:
 
 
 def check_cells(model: HuggingFaceModel, trace: Trace, row: int, cells: list[tuple[int, int, int, int]]) -> tuple:
-    """The terms of cells (layer, head, query, key) sum to the scores. The names of the last one's sources."""
+    """Assert that the terms of cells (layer, head, query, key) sum to the scores; return the last cell's sources."""
     for layer, head, query, key in cells:
         found, record = score_split(model, trace, row, layer, head, query, key), trace.layers[layer]
         assert found.terms is not None, found.why_not
@@ -94,7 +94,7 @@ def test_other_code_is_split_too(name: str, tmp_path: Path, loaded: dict[str, Fa
 
 
 def test_alibi_is_a_source_of_its_own(tmp_path: Path, loaded: dict[str, Family]) -> None:
-    """Bloom's slope of head 1 of 3 … times the key's position: a number of its own, not a product of q and k."""
+    """Bloom adds the slope of head 1 of 3 times the key's position: a term of its own, no product of q and k."""
     model = saved("bloom", tmp_path, loaded)
     trace = run(model)
     near, far = (score_split(model, trace, 0, 1, 1, 8, key) for key in (7, 2))
@@ -134,7 +134,7 @@ def test_all_heads_with_the_bias_are_the_attention_layer_s_output(name: str, loa
     frozen = model.frozen(trace, 0)
     hook.remove()
     each = [additions(frozen, trace, 0, trace.spec, layer, head, query) for head in range(trace.num_heads)]
-    _, bias = frozen._written(layer, query)  # of the output projection
+    _, bias = frozen._written(layer, query)  # the bias of the output projection
     found, expected = torch.stack(each).sum((0, 1)) + bias, heard[0][0, query].double()
     assert float(bias.abs().max()) > 0.01 or name not in ("gpt2", "gpt_neox", "opt", "phi")
     assert float((found - expected).abs().max()) <= CLOSE * max(float(expected.abs().max()), 1)
@@ -146,7 +146,7 @@ def of_name(network: nn.Module, name: str) -> list[nn.Module]:
 
 @pytest.mark.parametrize("name", SOME)
 def test_what_all_sources_add_to_the_logits_makes_them(name: str, loaded: dict[str, Family]) -> None:
-    """Up to what the final norm's and the head's biases give, the same at each position; a cap comes after."""
+    """The rest comes from biases of the final norm and the LM head, equal at each position; a soft-cap is undone."""
     model = loaded[name].ours
     trace = run(model)
     frozen, gives = model.frozen(trace, 0), []

@@ -1,4 +1,4 @@
-"""GGUF files: what is shown equals their dequantized weights; a stranger's header is read within limits."""
+"""Tests of GGUF files: the model shown has their dequantized weights; an untrusted header is read within limits."""
 
 import struct
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_a_file_gives_the_logits_and_weights_of_its_dequantized_weights(quantiza
 
 
 def test_a_block_of_q4_k_is_what_ggml_says_it_is() -> None:
-    """dequantize_row_q4_K of ggml-quants.c, number by number."""
+    """Reference: dequantize_row_q4_K of ggml-quants.c, number by number."""
     block = gguf_models.q4_k(1, 256, np.random.default_rng(3))
     data = block[0].tobytes()
     d, least = struct.unpack("<2e", data[:4])

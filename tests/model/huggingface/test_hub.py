@@ -1,5 +1,6 @@
-"""Files of a repository: from the cache without any network, from a hub with progress, and what is said when neither
-is possible. The hub is a faked one, on this machine.
+"""Tests of a repository's files: from the cache without a network, or from a Hub with progress, or else an error.
+
+The Hub is a fake one on this machine.
 """
 
 import socket
@@ -119,7 +120,7 @@ class TestDownload:
         assert ended.wait(5), "its thread waits for ever, with the lock of the file"
 
     def test_a_broken_connection_is_said(self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the client waits between its own tries
+        monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the client waits between its retries
         monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
         fake.breaks_after = 5000
         with pytest.raises(NotAvailable, match=r"download of some/model was interrupted .* Try again"):
@@ -135,7 +136,7 @@ class TestDownload:
         fake.pause = pause
 
         class StopError(Exception):
-            """As of a reader who presses Stop."""
+            """Error raised as when a user presses Stop."""
 
         def stop(*_: object) -> None:
             raise StopError
@@ -144,7 +145,7 @@ class TestDownload:
         with pytest.raises(StopError):
             hub.download("some/model", FILES[1:], stop)
         monkeypatch.setattr(hub, "PATIENCE", 0.5)
-        for _ in range(2):  # what the first try left behind keeps nobody from the next
+        for _ in range(2):  # what the first attempt left does not prevent the next
             with pytest.raises(NotAvailable, match=r"^The download of some/model was stopped: no data .* for 0\.5 sec"):
                 hub.download("some/model", FILES[1:])
 
@@ -158,7 +159,7 @@ class TestWhatCannotBeHad:
     HOW = "hf download some/model"
 
     def refused(self, repo: str = "some/model", files: tuple[str, ...] = FILES) -> str:
-        """What is said, within two seconds."""
+        """Return the error message, which must come within two seconds."""
         began = time.monotonic()
         with pytest.raises(NotAvailable) as caught:
             hub.download(repo, files)

@@ -1,4 +1,4 @@
-"""What we use of transformers beside its documented interface is still there, and still does what we use it for."""
+"""Tests that the undocumented parts of transformers that Unmask uses exist, and still do what it uses them for."""
 
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ def test_a_tokenizer_can_be_told_to_remember_no_words(kind: type) -> None:
     [transformers.Mistral3Config, transformers.SmolVLMConfig, transformers.Qwen3VLConfig, transformers.LlavaConfig],
 )
 def test_a_processor_needs_no_torchvision(config: type) -> None:
-    """Of those that torchvision or num2words would be needed for, and of one that needs none."""
+    """Covers processors that would need torchvision or num2words, and one that needs neither."""
     found = internals.processor_of(config())
     assert found.get_attributes() == ["image_processor", "tokenizer"]
     assert found.__name__ == PROCESSOR_MAPPING[config].__name__

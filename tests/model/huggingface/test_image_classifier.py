@@ -1,4 +1,4 @@
-"""Image classifiers against transformers' own eager attention, on tiny random checkpoints."""
+"""Tests of image classifiers against transformers' own eager attention, on tiny random checkpoints."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ FAMILIES = {  # the configuration, the processor, and the tokens before the patc
 def save(name: str, folder: Path) -> Path:
     config, processor, _ = FAMILIES[name]
     torch.manual_seed(5)
-    kind = hf.DeiTForImageClassification if name == "deit" else None  # which has two
+    kind = hf.DeiTForImageClassification if name == "deit" else None  # DeiT has two classifier classes
     network = kind(config) if kind else hf.AutoModelForImageClassification.from_config(config)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -63,7 +63,7 @@ def test_a_classifier_is_as_transformers_has_it(name: str, tmp_path: Path) -> No
         shown = torch.stack([run.trace.weights(layer, head) for head in range(4)])
         assert largest_difference(shown, weights[0]) <= 1e-6
     assert run.labels == [*FAMILIES[name][2], *(f"▦{number}" for number in range(1, 17))]
-    assert np.isnan(run.measures()["duplicate"]).all()  # each token is another
+    assert np.isnan(run.measures()["duplicate"]).all()  # no token occurs twice
     top = run.classes(2)
     assert top.candidates[0].label == f"LABEL_{out.logits.argmax()}"
     assert top.numpy().tolist() == pytest.approx(out.logits.softmax(-1)[0].topk(2).values.tolist(), abs=1e-5)
@@ -74,7 +74,7 @@ def test_the_class_token_and_every_patch_look_at_the_image(name: str, tmp_path: 
     run = unmask.load(str(save(name, tmp_path))).run(image=picture(60, 40))
     before = len(FAMILIES[name][2])
     assert [token.position for token in run.image_tokens] == list(range(before, before + 16))
-    resized = tuple(at * 60 / 54 for at in (11, 2, 19, 10))  # 54 × 36, of which the middle 32 × 32
+    resized = tuple(at * 60 / 54 for at in (11, 2, 19, 10))  # to 54 × 36, then cropped to the middle 32 × 32
     first = {"vit": (0, 0, 15, 10), "deit": (6, 4, 18, 12)}.get(name, resized)
     assert run.image_tokens[0].box == pytest.approx(first, abs=1e-3)
     for token in (0, before + 5):
@@ -125,7 +125,7 @@ def test_the_limit_on_weights_counts_what_is_computed_with(tmp_path: Path, monke
     network = hf.ViTForImageClassification.from_pretrained(tmp_path).to(torch.bfloat16)
     network.save_pretrained(tmp_path)
     monkeypatch.setenv("UNMASK_PRECISION", "bfloat16")
-    monkeypatch.setenv("UNMASK_MAX_WEIGHTS_GB", str(3 * network.num_parameters() / 1e9))  # between 2 and 4 bytes each
+    monkeypatch.setenv("UNMASK_MAX_WEIGHTS_GB", str(3 * network.num_parameters() / 1e9))  # 2 to 4 bytes each
     with pytest.raises(TooLarge):
         unmask.load(str(tmp_path))
 

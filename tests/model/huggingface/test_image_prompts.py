@@ -1,6 +1,6 @@
-"""Image-text models with an image in the prompt, against transformers' own eager attention, on tiny random checkpoints.
+"""Tests of models with an image in the prompt against transformers' own eager attention, on tiny random checkpoints.
 
-Logits to 1e-4 of the largest, weights to 1e-5, under the masks that each network has with an image; then these lifted.
+Logits agree to 1e-4 of the largest, weights to 1e-5, under each network's masks with an image, and with these lifted.
 """
 
 import json
@@ -35,15 +35,15 @@ ALIKE = {
     "qwen2_5_vl",
     "lighton_ocr",
     "deepseek_vl",
-}  # as others; all: tests.benchmarks.families --images
+}  # same code as another; all are in tests.benchmarks.families --images
 NO_BOXES = {"idefics2", "aria"}  # a resampler makes their tokens, each from the whole image
 TWICE = {"idefics3", "smolvlm"}  # they resize an image twice, so that their filter reaches a little into the next box
-GROUPS = {"gemma3": "image", "paligemma": "all"}  # the tokens that see each other whatever is causal
+GROUPS = {"gemma3": "image", "paligemma": "all"}  # the tokens that see each other despite the causal mask
 
 
 @torch.inference_mode()
 def eager(network: PreTrainedModel, batch: ImageBatch) -> tuple[Tensor, Tensor]:
-    """What transformers computes: logits [T,V], and the weights [L,H,T,T]."""
+    """Return transformers' logits [T,V] and weights [L,H,T,T]."""
     out = network(batch.ids, attention_mask=torch.ones_like(batch.ids), **batch.inputs, output_attentions=True)
     return out.logits[0], torch.cat(list(out.attentions))
 
@@ -74,7 +74,7 @@ def test_an_image_in_the_prompt_is_as_transformers_has_it(
 def test_a_row_that_is_repeated_has_its_image_each_time(
     family: tuple[str, HuggingFaceModel, PreTrainedModel],
 ) -> None:
-    """As ablation and patching repeat it."""
+    """Ablation and patching repeat rows."""
     _, ours, _ = family
     batch = ours.encode_image(TEXT, picture())
     alone, repeated = ours.run(batch).logits[0], ours.run(batch.rows([0, 0, 0])).logits
@@ -107,8 +107,8 @@ def test_the_image_mask_is_measured_and_lifted(family: tuple[str, HuggingFaceMod
 def test_the_pixels_of_a_token_change_it_and_no_other(
     family: tuple[str, HuggingFaceModel, PreTrainedModel], size: tuple[int, int]
 ) -> None:
-    """A spot in the middle of a token's box changes this token: of tokens of its size no other, and of other tiles'
-    tokens only those that it touches, with the filter of the processor's resizing."""
+    """A spot in the middle of a token's box changes that token, no other token of its size, and of other tiles' tokens
+    only those within reach of the processor's resizing filter."""
     name, ours, _ = family
     batch = ours.encode_image(TEXT, picture(*size))
     if name in NO_BOXES:
@@ -130,12 +130,12 @@ def test_the_pixels_of_a_token_change_it_and_no_other(
         after = embed(ours._prompts.prepare(TEXT, Image.fromarray(other))["pixel_values"])
         change, least = (after - before).abs().amax(-1), 1e-4 * before.abs().max()
         moved = set((change > least).nonzero()[:, 0].tolist())
-        reach = max(size) / 32 * 3  # Lanczos, in pixels of the image for each of the smallest processor's
+        reach = max(size) / 32 * 3  # of a Lanczos filter over 3 of at least 32 resized pixels
         near = {place for place, token in enumerate(batch.image_tokens) if _apart(token.box, spot) < reach}
         alike = {place for place, token in enumerate(batch.image_tokens) if np.allclose(_sides(token.box), _sides(box))}
         assert at in moved
         assert moved <= near, (name, size, at)
-        if min(_sides(box)) > 9:  # of patches of 8 pixels or more; a filter reaches from their middle to their edge
+        if min(_sides(box)) > 9:  # patches of 8 pixels or more: the filter reaches from the middle to the edge
             most = change[at] / 20 if name in TWICE else least
             assert {place for place in alike if change[place] > most} == {at}, (name, size, at)
             strict += 1
@@ -147,26 +147,26 @@ def _sides(box: Box) -> tuple[float, float]:
 
 
 def _apart(one: Box, other: Box) -> float:
-    """Pixels between two boxes, 0 where they meet."""
+    """Return the pixels between two boxes, 0 where they meet."""
     return max(one[0] - other[2], other[0] - one[2], one[1] - other[3], other[1] - one[3], 0)
 
 
 def test_boxes_are_the_resizing_inverted(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
-    """Together the tokens of an image cover it, but for what its processor crops."""
+    """Together an image's tokens cover it, except for what its processor crops."""
     name, ours, _ = family
     batch = ours.encode_image(TEXT, picture(200, 150))
     covered = np.zeros((150, 200), dtype=bool)
     for token in batch.image_tokens:
         left, top, right, bottom = token.box
         covered[round(top) : round(bottom), round(left) : round(right)] = True
-    left, right = {"llava": (24, 176), "vipllava": (24, 176)}.get(name, (0, 200))  # the middle 32 of 42 pixels
+    left, right = {"llava": (24, 176), "vipllava": (24, 176)}.get(name, (0, 200))  # cropped: the middle 32 of 42 pixels
     assert covered[:, left:right].all() or name in NO_BOXES
     assert not covered[:, :left].any()
     assert not covered[:, right:].any()
 
 
 def test_pixels_beyond_the_last_whole_patch_are_in_no_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """30 pixels are three patches of 8: as SigLIP's 384 pixels, of which 27 patches of 14 leave 6."""
+    """30 pixels hold three patches of 8 and leave 6, as SigLIP's 384 pixels hold 27 patches of 14 and leave 6."""
     monkeypatch.setitem(FAMILIES, "paligemma", lambda: image_families._paligemma(30))
     model = adapter.load(str(image_families.save("paligemma", tmp_path)), settings=Settings())
     tokens = model.encode_image(TEXT, picture(60, 90)).image_tokens

@@ -1,4 +1,4 @@
-"""From which number a network counts a text's tokens, and how little of it is computed to know."""
+"""Tests of the first position number that a network gives a text, and of how little is computed to find it."""
 
 import copy
 from collections import Counter
@@ -63,7 +63,7 @@ def test_a_network_is_told_the_numbers_that_it_counts_by_itself(name: str, first
 @pytest.mark.parametrize("name", FIRST)
 @pytest.mark.parametrize("padding", ["left", "right"])
 def test_a_text_of_the_whole_context_is_as_the_network_alone_has_it(name: str, padding: str, tmp_path: Path) -> None:
-    """Without positions, as anybody calls it; padding on either side changes nothing."""
+    """The network alone is called as usual, without positions; padding on either side changes nothing."""
     network = network_of(name)
     network.save_pretrained(tmp_path)
     families.save_tokenizer(tmp_path)
@@ -81,7 +81,7 @@ def test_a_text_of_the_whole_context_is_as_the_network_alone_has_it(name: str, p
 
 
 def test_the_proof_is_three_passes_and_the_numbers_take_no_more_than_the_first_attention() -> None:
-    """What loading costs, in passes over all weights: a fourth would be a third more."""
+    """The cost of loading, in passes over all weights; a fourth pass would cost a third more."""
     network = network_of("llama")
     calls: Counter[str] = Counter()
 
@@ -98,7 +98,7 @@ def test_the_proof_is_three_passes_and_the_numbers_take_no_more_than_the_first_a
 
 
 def test_padding_has_an_id_that_the_network_knows(tmp_path: Path) -> None:
-    """A model's configuration may name the padding of a larger vocabulary than its language part has."""
+    """A model's configuration may give a padding id beyond the vocabulary of its language part."""
     config = copy.deepcopy(MULTIMODAL["smolvlm"])
     config.pad_token_id = 128_002
     hf.AutoModelForImageTextToText.from_config(config).save_pretrained(tmp_path)
@@ -115,7 +115,7 @@ def test_padding_has_an_id_that_the_network_knows(tmp_path: Path) -> None:
     [
         (hf.BertConfig(**LONG), hf.BertConfig(**families.PLAIN), 17),
         (hf.BertConfig(**families.PLAIN), hf.BertConfig(**LONG), 17),
-        (hf.RobertaConfig(**families.PLAIN), hf.RobertaConfig(**families.PLAIN), 46),  # its padding's id is 0
+        (hf.RobertaConfig(**families.PLAIN), hf.RobertaConfig(**families.PLAIN), 46),  # positions follow padding id 0
     ],
 )
 def test_two_stacks_read_what_the_shorter_reads(
@@ -133,7 +133,7 @@ def test_two_stacks_read_what_the_shorter_reads(
 
 @pytest.mark.parametrize("name", ["bert2bert", "bart"])
 def test_padding_on_the_left_shifts_no_number(name: str) -> None:
-    """Of two stacks that take positions, and of BART's decoder alone, which takes none."""
+    """Covers two stacks that take positions, and BART's decoder alone, which takes none."""
     model = adapter.from_network(network_of(name), families.word_tokenizer("<s> $A </s>"), name)
     texts, targets = ["one big red ball near the old mat", "the cat"], ["it saw", "a cat sat on the mat"]
     given: Any = {} if name == "bart" else {"targets": targets}

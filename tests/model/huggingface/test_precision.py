@@ -1,4 +1,4 @@
-"""bfloat16 weights: kept where the processor computes them well, else float32; what is shown is float32 either way."""
+"""Tests of bfloat16 weights: kept if the processor computes them well, else made float32; always shown in float32."""
 
 import copy
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.tensors import largest_difference
 from ui.sidebar.models import model_found
 
 TEXTS = ["the cat sat on a mat and then it saw", "one big red ball"]
-ROUNDING = 0.05  # of the largest logit, for numbers of 8 bits
+ROUNDING = 0.05  # of the largest logit, for numbers with 8 significant bits
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def keeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def saved(name: str, folder: Path) -> PreTrainedModel:
     config = copy.deepcopy((families.ALL | more_families.OWN_CODE)[name])
-    if name == "gpt_oss":  # all experts: of two that are as likely, one rounding chooses another, and all is different
+    if name == "gpt_oss":  # all experts: rounding may choose the other of two equally likely ones, which changes all
         config.num_experts_per_tok = config.num_local_experts
     network = families.random_network(name, config).to(torch.bfloat16)
     network.save_pretrained(folder)
@@ -73,7 +73,7 @@ def test_one_whose_queries_and_keys_are_float32_and_its_values_not(name: str, tm
     with torch.inference_mode():
         theirs = network(trace.batch.ids, output_attentions=True, use_cache=False)  # a cache rounds keys
     for head, expected in enumerate(theirs.attentions[0][0].float()):  # later layers read rounded states
-        assert largest_difference(trace.weights(0, head), expected) <= 2**-9  # half a step of 8 bits
+        assert largest_difference(trace.weights(0, head), expected) <= 2**-9  # half a step of 8 significant bits
     expected = theirs.logits[0].float()
     assert largest_difference(trace.logits[0], expected) <= ROUNDING * float(expected.abs().max())
 
@@ -121,7 +121,7 @@ def test_what_is_stored_is_what_the_file_holds(stored: str, words: str) -> None:
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.uint8])
 def test_a_mask_beside_the_weights_is_not_their_type(kind: torch.dtype, tmp_path: Path) -> None:
-    """As in GPT-Neo's files of before; first by name, and here of more numbers than the weights have."""
+    """Older files of GPT-Neo have such masks; they come first by name, and here have more numbers than the weights."""
     saved("gpt_neo", tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     mask = torch.ones(1, 1, 470, 470).tril().to(kind)

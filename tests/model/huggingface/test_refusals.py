@@ -1,6 +1,4 @@
-"""What is refused, or said, of a model that would otherwise be shown wrong: each by its sentence, before its
-weights.
-"""
+"""Tests that models which would be shown wrong are refused, or described, before their weights are read."""
 
 import json
 import re
@@ -57,13 +55,13 @@ def test_weights_that_nothing_shown_depends_on_are_passed_over(folder: Path) -> 
 
 
 def test_a_body_without_a_head_claims_no_predictions(tmp_path: Path) -> None:
-    """Its embedding would serve as the head of a tied model, and nothing would be missing."""
+    """Its embedding would serve as the head, as in a tied model, and no weight would be missing."""
     hf.LlamaModel(hf.LlamaConfig(**families.WIDE, tie_word_embeddings=True)).save_pretrained(tmp_path)
     families.save_tokenizer(tmp_path)
     model = load(tmp_path)
     assert not model.predicts
     assert model.describe().architecture == "LlamaModel"
-    for refuses in (weights_of, check_predicts):  # a decoder, it is told what it lacks
+    for refuses in (weights_of, check_predicts):  # the message states what this decoder lacks
         with pytest.raises(ValueError, match="language-model head"):
             refuses(model)
 
@@ -129,7 +127,7 @@ def test_the_documentation_has_every_reason() -> None:
 
 
 SMALL = families.PLAIN | {"num_hidden_layers": 2}
-BY_PROOF = {  # each is refused without the list too, once it is run
+BY_PROOF = {  # each is refused even without the list, once it is run
     "mamba": (hf.MambaConfig(vocab_size=61, hidden_size=16, state_size=4, num_hidden_layers=2), "a state space"),
     "fnet": (hf.FNetConfig(**SMALL), "it has no attention"),
     "yoso": (hf.YosoConfig(**SMALL), "is not a softmax over all tokens"),
@@ -149,7 +147,7 @@ def test_the_proof_refuses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("size", [{}, {"conv_kernel_size": 3}])
 def test_a_convolution_beside_the_attention_is_refused(tmp_path: Path, size: dict[str, int]) -> None:
-    """It reads padding: transformers' logits of a padded text are others than those of the text alone."""
+    """It reads padding: transformers' logits of a padded text differ from those of the text alone."""
     network = hf.AutoModelForMaskedLM.from_config(hf.NystromformerConfig(**SMALL, **size)).eval()
     network.save_pretrained(tmp_path)
     families.save_tokenizer(tmp_path)
@@ -177,7 +175,7 @@ def test_layers_with_different_numbers_of_heads_are_refused(tmp_path: Path, head
     [
         ("vit", "an image model: it reads images"),
         ("wav2vec2", "a speech model: it reads sound"),
-        ("clip", r"\(clip\) cannot be shown: transformers has no language model of this kind"),  # one half reads text
+        ("clip", r"\(clip\) cannot be shown: transformers has no language model of this kind"),  # half of it reads text
         ("siglip", "no language model"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Models whose tokenizer is in sentencepiece's files: cut as sentencepiece cuts, with the ids of their own tokenizers.
+"""Tests of models with sentencepiece files: they split texts as sentencepiece, with the ids of their own tokenizers.
 
 The files are trained here, on eight sentences; nothing is downloaded.
 """
@@ -54,13 +54,13 @@ TEXTS = [
 
 @pytest.fixture(scope="module", params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Marian repository."""
+    """Return the folder of a Marian repository."""
     return marian.save(tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.fixture
 def copy(folder: Path, tmp_path: Path) -> Path:
-    """The same, to be damaged."""
+    """Return a copy of the repository, to be damaged."""
     return Path(shutil.copytree(folder, tmp_path / "copy"))
 
 
@@ -111,7 +111,7 @@ class TestMarian:
         ends = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
         assert batch.source.ids[0].tolist().count(ends["</s>"]) == 1
         assert ends["<pad>"] not in batch.source.ids[0]
-        assert batch.ids[0].tolist().count(ends["<pad>"]) == 1  # the one that it begins with
+        assert batch.ids[0].tolist().count(ends["<pad>"]) == 1  # the start token
         assert ends["</s>"] not in batch.ids[0]
 
     def test_a_written_target_is_read_in_the_pieces_of_the_vocabulary(self, folder: Path) -> None:
@@ -125,7 +125,7 @@ class TestMarian:
             piece.removeprefix("◌") for piece in batch.pieces[0][1:]
         ]
         reference = MarianMTModel.from_pretrained(folder).eval()
-        reference.generation_config.forced_eos_token_id = None  # at the limit: a closing token that nobody wrote
+        reference.generation_config.forced_eos_token_id = None  # it would add a closing token at the limit
         never = [[int(batch.ids[0, 0])]]
         theirs = reference.generate(batch.source.ids, num_beams=1, max_new_tokens=MAX_WRITTEN, bad_words_ids=never)
         assert theirs[0, 1:].tolist()[: len(written)] == written
@@ -165,7 +165,7 @@ def cut_at(share: float) -> Callable[[Path], None]:
 
 
 def cut_between_two_fields(folder: Path) -> None:
-    """What is left can be read, and cuts otherwise: it lacks the rules that normalise a text."""
+    """Cut the file so that it can be read but splits texts differently: it lacks the normalization rules."""
     content = (folder / "source.spm").read_bytes()
     left = ModelProto.FromString(content)
     left.ClearField("normalizer_spec")
@@ -251,12 +251,12 @@ BYTES = {"byte_fallback": True, "normalization_rule_name": "identity", "remove_e
 LLAMA = {"vocab_size": 330, **BYTES}
 GEMMA = LLAMA | {"add_dummy_prefix": False, "pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3}
 T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
-LONE: dict[str, tuple[PreTrainedConfig, str, dict[str, object], str]] = {  # config, file, how it is trained, tokenizer
+LONE: dict[str, tuple[PreTrainedConfig, str, dict[str, object], str]] = {  # config, file, training options, tokenizer
     "llama": (LlamaConfig(), "tokenizer.model", LLAMA, "LlamaTokenizer"),
     "gemma2": (Gemma2Config(), "tokenizer.model", GEMMA, "GemmaTokenizer"),
     "t5": (T5Config(), "spiece.model", T5, "T5Tokenizer"),
 }
-CONVERTED = {"llama": "bpe", "gemma2": "bpe", "t5": "unigram"}  # what transformers converts rightly: what they are
+CONVERTED = {"llama": "bpe", "gemma2": "bpe", "t5": "unigram"}  # each family's real kind, converted correctly
 
 
 class Lone:
@@ -309,7 +309,7 @@ class TestOneFileAlone:
         lone.say(add_bos_token=False, add_eos_token=True)
         assert lone.read().encode("the cat").ids == [*inside, end]
         lone.say(add_bos_token=True)
-        if name == "t5":  # its file has no start
+        if name == "t5":  # its file has no start token
             assert lone.read().encode("the cat").ids == [*inside, end]
 
     def test_tokens_added_behind_the_files_own_have_names(self, tmp_path: Path, name: str, kind: str) -> None:
@@ -345,7 +345,7 @@ def test_a_llama_with_nothing_but_its_tokenizer_model(tmp_path: Path) -> None:
 
 
 def test_a_chat_template_beside_a_tokenizer_model_alone_is_not_offered(tmp_path: Path) -> None:
-    """It would read the special tokens that the template writes as text."""
+    """The special tokens that the template writes would be read as text."""
     lone = Lone(tmp_path, "llama", "bpe")
     lone.say(chat_template="{% for message in messages %}<s>{{ message['content'] }}{% endfor %}")
     families.random_network("llama", LlamaConfig(**families.WIDE | {"vocab_size": 330})).save_pretrained(tmp_path)
@@ -353,7 +353,7 @@ def test_a_chat_template_beside_a_tokenizer_model_alone_is_not_offered(tmp_path:
     assert not model.chats
     with pytest.raises(CheckpointError, match="takes no messages"):
         model.encode_rendered("<s>the cat")
-    families.save_tokenizer(tmp_path)  # a tokenizer.json, which comes first
+    families.save_tokenizer(tmp_path)  # a tokenizer.json, which takes precedence
     lone.say(chat_template="{% for message in messages %}<s>{{ message['content'] }}{% endfor %}")
     assert load(tmp_path).chats
 

@@ -1,4 +1,4 @@
-"""Hugging Face models and text: what their tokenizers add, targets given and written, a story, and many threads."""
+"""Tests of Hugging Face models on text: added tokens, given and generated targets, a story, and many threads."""
 
 import dataclasses
 import sys
@@ -40,7 +40,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, HuggingFaceMod
 
 @pytest.fixture(scope="module")
 def storyteller(data: Path) -> HuggingFaceModel:
-    """A real trained llama of 260,000 weights."""
+    """Return a trained llama with 260,000 weights."""
     return adapter.load(str(data / "stories260K"), settings=Settings())
 
 
@@ -58,10 +58,10 @@ class TestWhatIsAdded:
 
     def test_typed_special_tokens_are_text(self, models: dict[str, HuggingFaceModel]) -> None:
         batch = models["llama"].encode(["<s> </s> <pad>"])
-        assert batch.ids.tolist() == [[families.START, *[families.UNKNOWN] * 6]]  # each cut in two
+        assert batch.ids.tolist() == [[families.START, *[families.UNKNOWN] * 6]]  # each is split in two
 
     def test_typed_special_tokens_are_text_for_a_vocabulary_that_has_them_as_words(self) -> None:
-        """As T5's has, whose pieces carry the space before them."""
+        """T5's vocabulary has them; its pieces contain the space before them."""
         pieces = ["<pad>", "</s>", "<unk>", "▁", "<", "/", "s", ">", "a", "▁a"]
         tokenizer = Tokenizer(Unigram([(piece, -1.0) for piece in pieces], unk_id=2))
         tokenizer.pre_tokenizer = Metaspace()
@@ -81,7 +81,7 @@ class TestWhatIsAdded:
         assert models["bert"].run(batch).num_layers == 3
 
     def test_a_tokenizer_with_nothing_but_its_vocabulary(self, tmp_path: Path) -> None:
-        """As older repositories have it: no tokenizer.json."""
+        """Older repositories have no tokenizer.json."""
         folder = families.save("bert", tmp_path / "bert")
         for path in folder.glob("*token*"):
             path.unlink()
@@ -106,7 +106,7 @@ class TestWhatIsAdded:
             models["gpt2"].run(longer)
 
     def test_positions_that_would_change_the_network_for_everybody_are_not_reached(self, tmp_path: Path) -> None:
-        """Phi-3's long context has other rotary frequencies, which the network writes over its own."""
+        """For a long context, Phi-3 overwrites the network's rotary frequencies with others."""
         rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 3, "long_factor": [4.0] * 3}
         config = Phi3Config(**families.GROUPED, original_max_position_embeddings=16, rope_parameters=rope)
         model = adapter.load(str(families.save("phi3", tmp_path, config)), settings=Settings())
@@ -153,7 +153,7 @@ class TestTargets:
         assert max(lengths) > 0
 
     def test_padding_is_never_written(self, tmp_path: Path) -> None:
-        """Marian's networks are sure of it everywhere, and are told not to write it."""
+        """Marian's networks predict padding everywhere, and their configuration forbids writing it."""
         model = load("marian", tmp_path)
         model._stacks.network.final_logits_bias[0, families.PAD] = 1000.0
         batch = model.encode([TEXT])
@@ -199,7 +199,7 @@ class TestStories:
 
 @pytest.fixture
 def often() -> Iterator[None]:
-    """Python goes from one thread to another fifty times as often as by itself, within each run."""
+    """Make Python switch threads 50 times as often as by default, so that it does within each run."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(usual / 50)
     yield
@@ -209,7 +209,7 @@ def often() -> Iterator[None]:
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize(("name", "runs"), [("mistral", 50), ("gemma2", 25), ("bart", 25)])
 def test_threads_share_a_model_not_masks(models: dict[str, HuggingFaceModel], name: str, runs: int) -> None:
-    """Eight threads, each with masks of its own: every run equals the same run made alone."""
+    """Each of eight threads has its own masks; every run must equal the same run made alone."""
     model = models[name]
     given = {"targets": ["a big red ball", "it saw"]} if name in families.PAIRS else {}
     batch = model.encode([TEXT, "it saw"], "left", **given)

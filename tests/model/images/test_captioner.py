@@ -1,4 +1,4 @@
-"""The captioner: its patches, its masks, and what its card says of the three versions that ship."""
+"""Tests of the captioner: its patches, its masks, and its model card's statements on the three versions that ship."""
 
 import random
 from dataclasses import replace
@@ -101,7 +101,7 @@ def test_each_mask_opens_and_blocks_what_it_is_named_for(tiny: captioner.Caption
 
 
 def test_patches_are_no_repeats_of_one_token(tiny: captioner.CaptionerModel) -> None:
-    """They share an id; the one token that comes again is the second “a”."""
+    """Patches share an id; the only repeated token is the second “a”."""
     trace = tiny.run(encode(render([SCENE]), "down", ["a", "small", "a"]), MASKS["block"])
     on_it = [[float(trace.weights(layer, head)[PATCHES + 3, PATCHES + 1]) for head in range(3)] for layer in range(2)]
     np.testing.assert_allclose(survey(trace, 0).shares["duplicate"], on_it, rtol=1e-5)
@@ -110,7 +110,7 @@ def test_patches_are_no_repeats_of_one_token(tiny: captioner.CaptionerModel) -> 
 def test_a_removed_patch_is_seen_by_nobody(tiny: captioner.CaptionerModel) -> None:
     (picture,) = render([SCENE])
     changed = picture.copy()
-    changed[:PATCH, PATCH : 2 * PATCH] = 0  # of patch 1
+    changed[:PATCH, PATCH : 2 * PATCH] = 0  # the pixels of patch 1
     spec = captioner.without(MASKS["prefix"], [1])
     found = [captioner.read(tiny, one, "across", ("a", "small"), spec) for one in (picture, changed)]
     np.testing.assert_array_equal(found[0].chances, found[1].chances)
@@ -124,8 +124,8 @@ def test_localization_is_the_share_inside_the_boxes(tiny: captioner.CaptionerMod
     words = [text for text, _ in caption(SCENE, "across")]
     found = captioner.read(tiny, render([SCENE])[0], "across", tuple(words), MASKS["block"])
     touched = np.zeros((len(words), GRID, GRID), bool)
-    touched[1:4, 3:5, 0:2] = True  # the square, 6 to 14 across and 26 to 34 down
-    touched[7:10, 0:3, 3:6] = True  # the circle, 28 to 44 and 4 to 20
+    touched[1:4, 3:5, 0:2] = True  # the square, x from 6 to 14 and y from 26 to 34
+    touched[7:10, 0:3, 3:6] = True  # the circle, x from 28 to 44 and y from 4 to 20
     asked = [1, 2, 3, 7, 8, 9]
     inside = touched.reshape(len(words), PATCHES)
     weights = found.weights[:, :, asked]
@@ -133,14 +133,14 @@ def test_localization_is_the_share_inside_the_boxes(tiny: captioner.CaptionerMod
     wanted = ((weights * inside[asked]).sum(-1) / weights.sum(-1)).mean(-1)
     np.testing.assert_allclose(located.shares, wanted, rtol=1e-5)
     assert located.even == pytest.approx(inside[asked].mean())
-    area = np.zeros((2, GRID, GRID))  # of each patch inside the boxes, by hand
+    area = np.zeros((2, GRID, GRID))  # share of each patch inside the boxes
     area[0, 3:5, 0:2] = np.outer((6, 2), (2, 6)) / 64
     area[1, 0:3, 3:6] = np.outer((4, 8, 4), (4, 8, 4)) / 64
     parts = area.reshape(2, PATCHES).repeat(3, axis=0)
     np.testing.assert_allclose(located.by_area, ((weights * parts).sum(-1) / weights.sum(-1)).mean(-1), rtol=1e-5)
     assert located.most == pytest.approx((36 / 64 + 1) / 2)
     assert located.loss == pytest.approx(found.loss)
-    some = locate(tiny, SCENE, "across", captioner.without(MASKS["block"], [3 * GRID + 1, 1, 2]))  # one of the square
+    some = locate(tiny, SCENE, "across", captioner.without(MASKS["block"], [3 * GRID + 1, 1, 2]))  # one in the square
     assert some.even == pytest.approx((3 / 33 + 9 / 33) / 2)
     assert some.most == pytest.approx((12 / 64 + 1) / 2)
     none = locate(tiny, SCENE, "across", captioner.without(MASKS["block"], range(PATCHES)))
@@ -157,7 +157,7 @@ def test_a_folded_head_keeps_every_rows_sum(tiny: captioner.CaptionerModel) -> N
 
 
 def test_a_folded_image_that_two_masks_block_together_is_blocked(tiny: captioner.CaptionerModel) -> None:
-    """A window leaves a word the end of the image, and that end is removed."""
+    """The window leaves a word only the end of the image, and that end is removed."""
     spec = captioner.without(replace(MASKS["window"], sliding=PATCHES // 2), range(PATCHES // 3, PATCHES))
     trace = tiny.run(encode(render([SCENE]), "down", ["a", "small"]), spec)
     whole, view = trace.allowed(0).numpy(), captioner.folded_head(trace, 0, spec, 0, 0)

@@ -1,4 +1,4 @@
-"""A user's image: what is read of it, and what is refused, with a sentence each."""
+"""Tests of a user's image: how it is read, and the message of each refusal."""
 
 import io
 import struct
@@ -22,7 +22,7 @@ def file_of(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
 
 
 def png_header(wide: int, high: int) -> bytes:
-    """A PNG that says to be so large, and is a few bytes."""
+    """Return a PNG of a few bytes whose header states this size."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -39,13 +39,13 @@ def test_pixels_are_read_as_they_are(kind: str, options: dict[str, object]) -> N
 
 def test_exif_orientation_is_applied() -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned clockwise
+    exif[0x0112] = 6  # to be rotated clockwise
     found = np.asarray(read_picture(file_of(Image.fromarray(PIXELS), exif=exif)))
     np.testing.assert_array_equal(found, np.rot90(PIXELS, -1))
 
 
 def test_a_phones_photo_is_its_first_image() -> None:
-    """A JPEG that a smaller second image follows, which all viewers pass over."""
+    """A smaller second image follows the JPEG, and all viewers skip it."""
     photo, preview = Image.fromarray(PIXELS), Image.new("RGB", (16, 8), "red")
     found = read_picture(file_of(photo, "MPO", save_all=True, append_images=[preview]))
     np.testing.assert_array_equal(np.asarray(found), np.asarray(read_picture(file_of(photo, "JPEG"))))
@@ -53,7 +53,7 @@ def test_a_phones_photo_is_its_first_image() -> None:
 
 @pytest.mark.parametrize(("tag", "kind"), [(0x011A, 2), (0x0100, 7)])
 def test_an_image_is_turned_whatever_else_its_exif_says(tag: int, kind: int) -> None:
-    """A resolution and a width that are text: Pillow reads them, and cannot write them again."""
+    """The resolution or the width is text, which Pillow reads but cannot write again."""
     entries = (0x0112, 3, 1, b"\x06\0\0\0"), (tag, kind, 4, b"abc\0")
     exif = b"Exif\0\0II*\0\x08\0\0\0\x02\0" + b"".join(struct.pack("<HHI4s", *one) for one in entries) + bytes(4)
     found = np.asarray(read_picture(file_of(Image.fromarray(PIXELS), exif=exif)))

@@ -1,7 +1,7 @@
-"""A text in several calls, a draft tree and packed documents give what one call, each branch and each document gives
-alone; every wrong convention gives something else.
+"""Tests that chunked calls, draft trees and packed documents equal one call, each branch and each document alone.
 
-python -m pytest tests/model/inference/test_calls.py
+Every wrong convention must give something else.
+Run: python -m pytest tests/model/inference/test_calls.py
 """
 
 import copy
@@ -30,7 +30,7 @@ from viz.inference import calls_sentence, packing_figure, packing_sentence
 
 TEXT = "Once upon a time there was a cat, a dog and one little bird. It was red."
 FAMILIES = ("story", "gpt2", "llama", "gemma3", "gpt_oss", "qwen3_next", "lfm2", "bamba", "falcon_h1", "bloom")
-WRONG = 100  # times rounding, at the least
+WRONG = 100  # least difference of a wrong convention, times rounding
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -39,7 +39,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def load(name: str, folder: Path, **settings: str) -> Model:
-    """The story model, or a tiny random one of a family."""
+    """Return the story model, or a tiny random model of a family."""
     if name == "story":
         return catalog.load("story")
     path = families.save(name, folder) if name in families.DECODERS else saved(name, folder)
@@ -47,7 +47,7 @@ def load(name: str, folder: Path, **settings: str) -> Model:
 
 
 def ids_of(model: Model, count: int = 17) -> list[int]:
-    """Different tokens, none of them special."""
+    """Return different tokens, none of them special."""
     return [5 + 3 * place % 50 for place in range(count)]
 
 
@@ -90,13 +90,13 @@ def test_a_continuation_has_none_of_the_tokens_around_a_text() -> None:
 
 @pytest.mark.parametrize(("text", "more"), [("a mat", " on a hat"), ("b", "b sat"), ("on", "\n a"), ("a\n", "\non")])
 def test_a_continuation_has_no_space_that_a_tokenizer_puts_before_a_text(text: str, more: str) -> None:
-    """As Llama 2's does: its tokens are those that both texts together have there."""
+    """Llama 2's tokenizer puts one. The continuation has the tokens that end both texts tokenized together."""
     own = Tokenizer(models.BPE(unk_token="<unk>"))
     own.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     trainer = trainers.BpeTrainer(special_tokens=["<unk>", "<pad>"], vocab_size=families.VOCABULARY)
     own.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     own.train_from_iterator(["the cat sat on a mat and a hat", "b", "\n"], trainer)
-    own.pre_tokenizer = pre_tokenizers.Sequence([])  # none, as Llama 2's
+    own.pre_tokenizer = pre_tokenizers.Sequence([])  # none, like Llama 2's
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=own, pad_token="<pad>", unk_token="<unk>")
     llama = unmask.load(families.random_network("llama"), tokenizer)
     both = llama.run(text + more).labels
@@ -104,7 +104,7 @@ def test_a_continuation_has_no_space_that_a_tokenizer_puts_before_a_text(text: s
 
 
 def test_a_second_continuation_is_split_at_the_separators_of_its_prefix() -> None:
-    """Its masks are made of the text that both are together."""
+    """Its masks are made from the prefix and the continuation together."""
     for masks in ({"documents": "."}, {"documents": ".", "positions": "documents"}):
         run = unmask.load("story").run("The cat sat. The dog ran away", masks=masks)
         found = run.served(chunks=4, prefix=7, second=" on. The king")
@@ -162,7 +162,7 @@ PARENTS = [-1, -1, 0, 0, 1, 2, 2]
 
 
 @pytest.mark.parametrize("order", ["depth", "breadth"])
-@pytest.mark.parametrize("family", ["story", "gpt2", "gemma3", "gpt_oss"])  # of the last two windows of 3 tokens
+@pytest.mark.parametrize("family", ["story", "gpt2", "gemma3", "gpt_oss"])  # the last two have windows of 3
 def test_a_tree_gives_each_branch_as_alone(family: str, order: str, tmp_path: Path) -> None:
     story = load(family, tmp_path)
     right = verify_tree(story, ids_of(story), PARENTS, order=order)
@@ -171,7 +171,7 @@ def test_a_tree_gives_each_branch_as_alone(family: str, order: str, tmp_path: Pa
     assert wrong.difference >= WRONG * wrong.tolerance
     assert right.positions[17:] == [17 + depth for depth in {"depth": [0, 1, 2, 2, 1, 0, 1]}.get(
         order, [0, 0, 1, 1, 1, 2, 2])]  # fmt: skip
-    assert right.tokens_per_call == 4  # of the model's own likeliest tokens one at each of three depths, and one more
+    assert right.tokens_per_call == 4  # the model's likeliest tokens at each of three depths, and one more
 
 
 def test_a_node_sees_the_text_and_its_ancestors_alone() -> None:
@@ -239,7 +239,7 @@ def test_packing_tells_the_conventions_apart(family: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("family", ["bloom", "falcon"])
 def test_a_model_of_its_own_positions_is_packed_without_others(family: str, tmp_path: Path) -> None:
-    """ALiBi's distances are those of the row: a mask alone keeps documents apart, and a tree cannot be told."""
+    """ALiBi takes distances within the row: a mask alone separates documents, and a tree cannot be verified."""
     model = load(family, tmp_path)
     found = pack(model, model.encode(["the cat sat . a big mat . and then it saw one"]), ".")
     assert found.differences["mask"] <= found.tolerance
@@ -275,9 +275,9 @@ def test_rounding_in_16_bits_is_no_fault(family: str, precision: str, tmp_path: 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_rounding_at_late_positions_is_no_difference_and_a_slight_one_is(family: str, tmp_path: Path) -> None:
-    """Rotary angles of late positions have lost digits. Learned positions that hardly count make a real difference."""
+    """Rotary angles lose digits at late positions. Learned positions with tiny weights make a real difference."""
     config = copy.deepcopy(families.DECODERS[family])
-    config.max_position_embeddings = 2048  # of both: GPT-2 calls it n_positions
+    config.max_position_embeddings = 2048  # for both: GPT-2 calls it n_positions
     network = families.random_network(family, config)
     if family == "gpt2":
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What a mask costs: counts of blocks beside torch's own, on masks and sizes at random.
+"""Tests of what a mask costs: counts of blocks against torch's own, on random masks and sizes.
 
 python -m pytest tests/model/inference/test_cost.py
 """
@@ -22,7 +22,7 @@ SIZES = (16, 32, 33, 64, 100, 128, 256)
 
 
 def random_spec(random: Random, tokens: int) -> MaskSpec:
-    """Causal or not, some of the kinds that a text alone gives, and sometimes strokes that reach beyond it."""
+    """Return a spec, causal or not, with some kinds that need only a text, and sometimes strokes reaching beyond it."""
     kinds: dict[str, Any] = {"causal": random.random() < 0.6}
     for name, kind in KINDS.items():
         if isinstance(kind.first, int) and random.random() < 0.3:
@@ -36,7 +36,7 @@ def random_spec(random: Random, tokens: int) -> MaskSpec:
 
 
 def allowed(spec: MaskSpec, tokens: int, documents: list[int]) -> torch.Tensor:
-    """bool [T,T], as a run masks it."""
+    """Return the mask of a run, bool [T,T]."""
     part = torch.tensor([sum(at >= end for end in accumulate(documents)) for at in range(tokens)])
     spec = spec.replace(documents="." if documents else "")
     found = MaskContext(torch.ones(1, tokens, dtype=torch.bool), tokens, 1, split=lambda _: part[None]).allowed(spec)

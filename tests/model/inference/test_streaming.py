@@ -1,7 +1,7 @@
-"""A stream whose cache drops keys gives what a mask over the whole text gives, where positions are those of the text,
-and what StreamingLLM computes, where they are counted within the cache.
+"""Tests of streams whose cache drops keys, against a mask over the whole text and against StreamingLLM.
 
-python -m pytest tests/model/inference/test_streaming.py
+With positions of the text, a stream equals the mask; with positions counted within the cache, it equals StreamingLLM.
+Run: python -m pytest tests/model/inference/test_streaming.py
 """
 
 from dataclasses import replace
@@ -36,7 +36,7 @@ def numbers(count: int, vocabulary: int = 55) -> tuple[int, ...]:
 
 
 def test_dropped_keys_are_masked_keys() -> None:
-    """Learned positions, a text within the context, one token in a call: a sliding window, with and without sinks."""
+    """Learned positions, a text within the context, one token per call, a sliding window with and without sinks."""
     story = catalog.load("story")
     ids = ids_of(story, SAMPLE, 120)
     found = stream(story, ids, window=20, sinks=3, step=1)
@@ -49,7 +49,7 @@ def test_dropped_keys_are_masked_keys() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 8, 9])
 def test_a_short_text_is_the_beginning_of_a_long_one(count: int) -> None:
-    """However few tokens there are, learned positions are known for such."""
+    """Learned positions are recognized as such for any number of tokens."""
     story = catalog.load("story")
     ids = ids_of(story, SAMPLE, 40)
     some, whole = (stream(story, part, window=3, sinks=1, step=1) for part in (ids[:count], ids))
@@ -80,8 +80,8 @@ def test_the_cache_stays_as_large_beyond_the_context() -> None:
 
 
 def streaming_llm(network: torch.nn.Module, ids: tuple[int, ...], window: int, sinks: int) -> list[float]:
-    """The losses of a Llama as StreamingLLM computes them: keys are cached before they are rotated, and rotated by
-    where they are in the cache."""
+    """Return the losses of a Llama by StreamingLLM, which caches keys before rotation and rotates them by their
+    position in the cache."""
     stack, losses = network.model, []
     caches: list[list[torch.Tensor]] = [[] for _ in stack.layers]
     for token, following in pairwise(ids):
@@ -148,7 +148,7 @@ def test_chunks_are_not_said_to_be_distances() -> None:
 
 
 def test_a_window_that_hides_the_sinks_is_said_to(tmp_path: Path) -> None:
-    """In every layer of Mistral, but of Gemma 3 not; and only where it is smaller than the cache."""
+    """Mistral's windows hide them in every layer, Gemma 3's do not; and only a window smaller than the cache does."""
     config = hf.MistralConfig(**families.WIDE, sliding_window=5)
     mistral, gemma = adapter.load(str(families.save("mistral", tmp_path, config))), load("gemma3", tmp_path / "gemma3")
     for model, sizes, hidden in (

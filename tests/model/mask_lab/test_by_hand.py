@@ -1,4 +1,4 @@
-"""The head that fits on paper: its numbers against a calculation by hand, and the worksheet that asks for them."""
+"""Tests of the head small enough to calculate on paper: its numbers, and the worksheet that asks for them."""
 
 import io
 import math
@@ -16,7 +16,7 @@ GIVEN = tuple(map(np.array, (QUERIES, KEYS, VALUES)))
 
 
 def test_every_stage_of_the_third_token_is_what_one_calculates() -> None:
-    """q = (1, 1) on the keys (1, 0), (1, 2), (0, 1): 1, 3, 1; the fourth is masked."""
+    """q = (1, 1) with the keys (1, 0), (1, 2), (0, 1) gives 1, 3, 1; the fourth key is masked."""
     found = by_hand(*GIVEN, masked=True)
     np.testing.assert_allclose(found.raw[2], [1, 3, 1, 3])
     np.testing.assert_allclose(found.scaled[2], np.array([1, 3, 1, 3]) / math.sqrt(2))
@@ -32,7 +32,7 @@ def test_without_the_mask_every_cell_counts() -> None:
     free, masked = (by_hand(*GIVEN, masked=one) for one in (False, True))
     assert free.allowed.all()
     assert (free.exp > 0).all()
-    np.testing.assert_allclose(free.weights[3], masked.weights[3])  # the last row sees all of them anyway
+    np.testing.assert_allclose(free.weights[3], masked.weights[3])  # the last row sees all keys with the mask too
     assert (free.weights[0] != masked.weights[0]).all()
 
 
@@ -58,7 +58,7 @@ def test_the_worksheet_has_the_answers_of_the_core_only_where_it_is_to(answers: 
     named = {name: cells for name, _, cells in stages(found, TOKENS)}
     assert all(name.split()[0] in text for name in named)
     assert ("−∞" in text) == answers
-    for cell in ("8.34", "0.67"):  # e^(3/√2), and its share
+    for cell in ("8.34", "0.67"):  # e^(3/√2), and its weight
         assert any(cell in row for cells in named.values() for row in cells)
         assert (cell in text) == answers
 

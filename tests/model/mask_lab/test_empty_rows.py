@@ -1,4 +1,4 @@
-"""What a fully masked row gets from each kernel is what that kernel gives here.
+"""Tests that each kernel's documented output of a fully masked row is what that kernel returns here.
 
 python -m pytest tests/model/mask_lab/test_empty_rows.py
 """

@@ -1,4 +1,4 @@
-"""What is written into blocked cells: every way of masking, against softmaxes worked out by hand and in 64 bits."""
+"""Tests of the values written into blocked cells: every way of masking, against calculated and 64-bit softmaxes."""
 
 import math
 from dataclasses import replace
@@ -20,7 +20,7 @@ def scores_of(seed: int = 0, spread: float = 3.0) -> Tensor:
 
 
 def mask_of(seed: int = 0, share: float = 0.6) -> Tensor:
-    """Some cells blocked in every row, and never all."""
+    """Return a mask with some, but never all, cells of every row blocked."""
     allowed = torch.rand(QUERIES, KEYS, generator=torch.Generator().manual_seed(seed + 100)) < share
     allowed[:, seed % KEYS] = True
     allowed[:, (seed + 1) % KEYS] = False
@@ -97,7 +97,7 @@ def test_ours_is_the_core_and_leaves_an_empty_row_at_0() -> None:
     assert (found.empty_row, found.rows) == (2, QUERIES - 1)
     assert found.ours.damage is not None
     assert (found.ours.empty.kind, found.ours.empty.total) == ("zero", 0.0)
-    q, k = torch.eye(QUERIES)[None], scores.T[None]  # so that q·k are these scores
+    q, k = torch.eye(QUERIES)[None], scores.T[None]  # so that q·k equals these scores
     core = attention_stages(q, k, torch.zeros(1, KEYS, 1), allowed, scale=1.0).weights[0]
     exact = scores.double().masked_fill(~allowed, -math.inf).softmax(-1).nan_to_num(0.0)
     assert found.ours.damage.difference == pytest.approx(float((core - exact).abs().max()), abs=1e-9)
@@ -108,7 +108,7 @@ def test_minus_10_leaks_what_the_arithmetic_says() -> None:
     scores = torch.tensor([[0.0, 0.0, 5.0], [-10.0, 5.0, 5.0]])
     allowed = torch.tensor([[True, True, False], [True, False, False]])
     one = result(compare(scores, allowed), "−10")
-    assert one.damage.blocked_largest == pytest.approx(1 / 3, abs=1e-6)  # the second row: -10 three times
+    assert one.damage.blocked_largest == pytest.approx(1 / 3, abs=1e-6)  # the second row is -10 three times
     assert one.damage.blocked_total == pytest.approx(2 / 3, abs=1e-6)
     assert one.damage.difference == pytest.approx(2 / 3, abs=1e-6)
 
@@ -171,7 +171,7 @@ class TestSink:
         trace = tiny.run(tiny.encode(["the cat", "the cat sat on the mat"], pad_side="left"))
         sinks = torch.randn(*trace.layers[0].q.shape[:3], 1, generator=torch.Generator().manual_seed(5))
         run = replace(trace, layers=tuple(replace(one, terms=ScoreTerms(sinks=sinks)) for one in trace.layers))
-        for row in (0, 1):  # padded on the left, and not
+        for row in (0, 1):  # a row padded on the left, and one without padding
             found, allowed = compare_on_head(run, row, run.spec, 1, 2), run.allowed(1, row)
             powers = (run.stages(1, 2, row).scaled.double().exp() * allowed).sum(-1)
             totals = (powers / (powers + sinks[row, 2, :, 0].double().exp()))[allowed.any(-1)]
@@ -180,7 +180,7 @@ class TestSink:
                 assert one.damage.most_total == pytest.approx(float(totals.max()), abs=1e-6)
                 assert one.damage.difference < 1e-6
             assert found.empty_row == (None, 0)[row == 0]
-            sink = float(sinks[row, 2, -1 if found.empty_row is None else 0])  # else a copy of the last row is blocked
+            sink = float(sinks[row, 2, -1 if found.empty_row is None else 0])  # else the last row is copied and blocked
             lost = found.keys * math.exp(-10)
             assert result(found, "−10").empty.total == pytest.approx(lost / (lost + math.exp(sink)))
 

@@ -1,7 +1,7 @@
-"""A mask taken away: the code shown gives the same mask in a fresh interpreter.
+"""Tests that the code shown for a mask gives the same mask in a fresh interpreter.
 
 The programs run in one interpreter that finds neither a GPU nor a compiler, each in a namespace of its own. Tracing a
-mask for flex_attention takes 0.4 s: that is left out, but for every fifteenth.
+mask for flex_attention takes 0.4 s, so only every fifteenth is traced.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ SPECS = {
     "in another head": MaskSpec(causal=False, sliding=2, heads=(0, 1)),
     **{f"separator {text!r}": MaskSpec(documents=text) for text in SEPARATORS},
 }
-LAYER, HEAD = 1, 2  # that the code is made for
+LAYER, HEAD = 1, 2  # for which the code is made
 TEXTS = ["the cat sat on. the mat. and", "a cat. sat"]
 
 RUNNER = """
@@ -92,7 +92,7 @@ json.dump(found, open(sys.argv[2], "w"))
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One program, and the mask that it has to give."""
+    """One program, and the mask that it must give."""
 
     name: str
     kind: str
@@ -101,7 +101,7 @@ class Case:
 
 
 def run(programs: list[str], folder: Path) -> list[dict]:
-    """What each leaves behind, from one fresh interpreter."""
+    """Return each program's results, all from one fresh interpreter."""
     given, found = folder / "programs.json", folder / "found.json"
     given.write_text(json.dumps(programs), encoding="utf-8")
     bare = {"PATH": "", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HOME": str(folder), "TMPDIR": str(folder)}
@@ -122,7 +122,7 @@ def case(name: str, kind: str, trace: Trace, spec: MaskSpec, row: int, layer: in
 
 @pytest.fixture(scope="module")
 def traces(tiny: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
-    """No padding, padding on either side, and a model with a window of its own."""
+    """Return runs without padding, with padding on either side, and of a model with a window of its own."""
     mistral = adapter.load(str(families.save("mistral", tmp_path_factory.mktemp("mistral"))), settings=Settings())
     words = ["the cat sat on a mat and then it", "then it saw"]
     found = {side: tiny.run(tiny.encode(TEXTS, side), MaskSpec()) for side in ("left", "right")}
@@ -136,7 +136,7 @@ def cases(traces: dict[str, Trace]) -> list[Case]:
     for number, (name, spec) in enumerate(SPECS.items()):
         padded = ("left", "right", "mistral")
         for where in ("one text",) if name.startswith("separator") else ("one text", *padded):
-            # flex_attention takes a place in turn, and the others those beside it
+            # flex_attention runs on one text and a padded run in turn, the others take turns on the other runs
             here = where in ("one text", padded[number % 3])
             kinds = mask_code.KINDS if here else mask_code.KINDS[number % 2 : number % 2 + 1]
             made += [case(f"{name}, {where}", kind, traces[where], spec, int(where in padded)) for kind in kinds]

@@ -1,4 +1,4 @@
-"""A mask as an NPY file: it survives the way there and back, and a file that is none is refused in a sentence."""
+"""Tests of masks as NPY files: a mask survives saving and loading, and other files are refused with a message."""
 
 import dataclasses
 import io
@@ -23,12 +23,12 @@ FULL, LEFT, RIGHT = (torch.tensor([cell == "x" for cell in line]) for line in ("
 
 
 def from_npy(data: bytes, keep: torch.Tensor) -> MaskSpec:
-    """As the page takes an uploaded file."""
+    """Read an uploaded file as the page does."""
     return mask_files.spec_from_matrix(mask_files.read_npy(data), keep)
 
 
 def allowed_by(spec: MaskSpec, keep: Tensor) -> np.ndarray:
-    """bool [T,T] of a row with these real tokens."""
+    """Return the mask, bool [T,T], of a row with these real tokens."""
     on = masks.combine(built(spec, keep[None], len(keep)))
     size = (1, 1, len(keep), len(keep))
     return (torch.ones(size) > 0 if on is None else on.expand(size))[0, 0].numpy()
@@ -99,7 +99,7 @@ class TestNpy:
 
 
 class TestRefused:
-    """Every refusal says what was expected, what came, and what to do."""
+    """Every refusal states what was expected, what was found, and what to do."""
 
     MASK = np.tri(7, dtype=bool)
 
@@ -163,7 +163,7 @@ class TestRefused:
         ):
             from_npy(saved(chess), torch.ones(size, dtype=torch.bool))
 
-    @pytest.mark.filterwarnings("ignore:invalid escape sequence")  # Python's, about a header that is not ours
+    @pytest.mark.filterwarnings("ignore:invalid escape sequence")  # from Python, about a damaged header
     def test_nothing_but_a_sentence_whatever_the_bytes(self) -> None:
         whole = bytearray(saved(self.MASK))
         chance = random.Random(5)

@@ -1,4 +1,4 @@
-"""Masks that others write are named, run as they are, and what is wrong with some of them is said.
+"""Tests that masks of other programs are recognized and run unchanged, and that what is wrong with some is stated.
 
 python -m pytest tests/model/mask_lab/test_recognize.py
 """
@@ -24,7 +24,7 @@ TEXT = "Once upon a time there was a cat, a dog and"
 
 
 def theirs(function: Any) -> np.ndarray:
-    """bool [T,T], of a mask function of transformers."""
+    """Return a mask function of transformers as bool [T,T]."""
     return np.array([[bool(function(0, 0, torch.tensor(q), torch.tensor(k))) for k in range(T)] for q in range(T)])
 
 
@@ -68,7 +68,7 @@ WRONG = {
 
 
 def runs_as(masks: dict[str, Any]) -> np.ndarray:
-    """bool [T,T]: what a run of the story model masks, on T tokens."""
+    """Return the mask, bool [T,T], of a run of the story model on T tokens."""
     run = unmask.load("story").run(TEXT, masks=masks)
     assert len(run.labels) == T
     return run.mask(1, 2).numpy()
@@ -207,7 +207,7 @@ def test_what_it_refuses(given: Any, words: str) -> None:
 
 
 def test_kinds_of_this_program_at_random() -> None:
-    """Of masks made of a few kinds, each comes back as a mask that is the same."""
+    """Each mask made of a few kinds is recognized as kinds that give the same mask."""
     rng = np.random.default_rng(3)
     for _ in range(40):
         masks: dict[str, Any] = {"causal": bool(rng.random() < 0.5)}

@@ -1,6 +1,6 @@
-"""The digits model: pictures as tokens, the causal law on them, writing, and whether what is written is recognised.
+"""Tests of the digits model: images as tokens, the causal law on them, generated digits and their recognition.
 
-All on the model that ships. scikit-learn's digits come with scikit-learn: nothing is downloaded.
+All tests use the model that ships. scikit-learn's digits come with scikit-learn: nothing is downloaded.
 """
 
 import re
@@ -35,7 +35,7 @@ from model.transformer import Transformer, TransformerConfig
 from tests.tensors import assert_near
 
 NO_CAUSAL = MaskSpec(causal=False)
-ENOUGH = 0.8  # the share of written digits that has to be recognised
+ENOUGH = 0.8  # the least share of generated digits that must be recognized
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def model() -> DigitsModel:
 
 @pytest.fixture(scope="module")
 def hundred(model: DigitsModel) -> measure_digits.Digits:
-    """The 100 digits of the card: ten a class, seed 0, at the temperature that the page begins with."""
+    """Return the 100 digits of the model card: ten per class, seed 0, at the page's default temperature."""
     return measure_digits.sample(model, 100, SAMPLING)
 
 
@@ -55,13 +55,13 @@ def some_digits(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def card() -> dict[str, str]:
-    """The numbers on the card, by name."""
+    """Return the numbers on the model card by name."""
     text = (digits.FOLDER / "README.md").read_text(encoding="utf-8")
     return dict(re.findall(r"^    (\w\S*): (\d+\.\d+)$", text, re.MULTILINE))
 
 
 def test_the_digits_are_those_that_scikit_learn_loads_each_once() -> None:
-    from sklearn.datasets import load_digits  # which nothing else needs: every worker of pytest reads this file
+    from sklearn.datasets import load_digits  # only this test needs it; every pytest worker loads this file
 
     theirs, ours = load_digits(), real_digits()
     parts = (ours.train, ours.validation, ours.test)
@@ -201,7 +201,7 @@ def test_four_of_five_written_digits_are_recognised_as_on_the_card(hundred: meas
     reader = recogniser(kind)
     rate = reader.rate(hundred)
     assert rate >= ENOUGH, f"{rate:.0%} of 100 written digits are recognised by {TITLES[kind]}"
-    # another processor may round a pixel's probability the other way, and write a few digits otherwise
+    # another processor may round a pixel's probability the other way, and generate a few digits differently
     assert rate == pytest.approx(float(card()[f"{kind}_recognises_100_at_{SAMPLING.temperature}"]), abs=0.03)
     assert reader.accuracy == pytest.approx(float(card()[f"{kind}_accuracy_on_real"]), abs=0.006)
     assert reader.accuracy > 0.9

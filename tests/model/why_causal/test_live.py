@@ -1,4 +1,4 @@
-"""Live training: the curve grows, stop stops, pause pauses, leaving ends it, a text and a server have their bounds."""
+"""Tests of live training: its curve, stop, pause, its end when nobody watches, limits of a text and of a server."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +13,12 @@ from serving.training_job import Training, TrainingProgress
 pytestmark = pytest.mark.slow  # trains
 
 TEXT = "the cat sat on the mat and the dog sat on the cat. " * 20
-PATIENCE = 300  # seconds; the tests beside this one may take both cores
+PATIENCE = 300  # in seconds; tests that run in parallel may use both cores
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Training]]:
-    """Training(...), stopped at the end of the test."""
+    """Yield a function that starts a Training, which is stopped at the end of the test."""
     started: list[Training] = []
 
     def one(text: str = TEXT, **choices: object) -> Training:
@@ -31,7 +31,7 @@ def start() -> Iterator[Callable[..., Training]]:
 
 
 def until(training: Training, when: Callable[[TrainingProgress], bool]) -> TrainingProgress:
-    """Watch until it has come to that."""
+    """Watch a training until its progress fulfils `when`, and return that progress."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         progress = training.watch()
@@ -42,7 +42,7 @@ def until(training: Training, when: Callable[[TrainingProgress], bool]) -> Train
 
 
 def gone(training: Training) -> bool:
-    """Whether its process ends."""
+    """Whether a training's process ends within PATIENCE."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and training.is_alive():
         time.sleep(0.02)
@@ -71,7 +71,7 @@ def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_kee
     training.pause()
     seen = paused = training.watch()
     time.sleep(0.7)
-    while training.watch() != paused:  # the report under way still comes; on a busy machine it takes its time
+    while training.watch() != paused:  # the report in progress still arrives, late on a busy machine
         paused = training.watch()
         time.sleep(0.7)
     assert paused.step <= seen.step + live_training.REPORT_EVERY
@@ -89,7 +89,7 @@ def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_kee
 
 
 def test_it_ends_when_nobody_watches(start: Callable) -> None:
-    """While it is paused; one that runs: tests/serving/test_background.py."""
+    """Here it is paused; tests/serving/test_background.py has one that runs."""
     training = start(steps=training_job.MAX_STEPS, unwatched_seconds=1.0)
     until(training, lambda progress: progress.step > 0)
     training.pause()
@@ -122,7 +122,7 @@ def test_any_text_can_be_trained_on() -> None:
 
 
 def test_without_the_mask_it_copies_and_with_it_it_cannot() -> None:
-    """In this process, on sentences: what a reader sees after 150 steps of each."""
+    """In this process, on sentences: what a user sees after 150 steps with and without the mask."""
     torch.set_num_threads(1)
     words = ["fox", "cat", "dog", "sun", "sea", "hen", "pig", "owl", "ant", "bee"]
     generator = torch.Generator().manual_seed(3)

@@ -1,4 +1,4 @@
-"""The twins that ship, and what is measured on them: losses, accuracy, copy scores, writing, a changed token."""
+"""Tests of the twins that ship and their measures: losses, accuracy, copy scores, generation, a changed token."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_the_training_losses_are_those_of_two_twins() -> None:
 
 
 def test_one_writes_words_and_the_other_the_same_ones_over_and_over(pair: TwinPair) -> None:
-    """How many different tokens there are among 48, over three seeds and three beginnings."""
+    """Compared are the numbers of different tokens among 48, over three seeds and three prompts."""
     given = [pair.encode(text).ids[0, :12].tolist() for text in TEXTS]
     different = {}
     for trained, model in pair.models.items():
@@ -114,7 +114,7 @@ def test_one_writes_words_and_the_other_the_same_ones_over_and_over(pair: TwinPa
 
 def test_the_copy_score_is_the_mean_of_the_cells_right_of_the_diagonal() -> None:
     weights = torch.tensor([[0.1, 0.9, 0.0], [0.2, 0.2, 0.6], [0.0, 0.0, 1.0]])
-    assert float(twins.copy_score(weights)) == pytest.approx(0.75)  # of 0.9 and 0.6; the last row has none
+    assert float(twins.copy_score(weights)) == pytest.approx(0.75)  # mean of 0.9 and 0.6; the last row has no such cell
     assert float(twins.copy_score(torch.ones(1, 1))) == 0.0
 
 
@@ -206,7 +206,7 @@ def test_writing_draws_from_the_last_token_and_stays_in_the_context(pair: TwinPa
     assert len(full) == pair.context
     assert full[:12] == given
     assert twins.write(model, given, causal=one.run, seed=5, count=20) == full[:32]
-    if one.trained:  # its twin repeats itself, whatever is drawn
+    if one.trained:  # its twin repeats itself, whatever the seed
         assert twins.write(model, given, causal=one.run, seed=6, count=20) != full[:32]
 
 
@@ -214,7 +214,7 @@ def test_writing_draws_from_the_last_token_and_stays_in_the_context(pair: TwinPa
 
 
 def test_only_the_mask_differs_in_a_step() -> None:
-    """With every target's answer to its left alone, or one token a row, the mask has nothing to hide."""
+    """With one token per row, the mask has nothing to hide."""
     ids, targets = torch.tensor([[3], [5]]), torch.tensor([[4], [6]])
     pair = [training.new_twin(SMALL, causal) for causal in (True, False)]
     for twin in pair:
