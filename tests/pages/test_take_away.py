@@ -1,4 +1,4 @@
-"""The mask to take away, on a page of its own: the code on screen, the files, and what a loaded file does."""
+"""The exported mask of the Mask Lab, on a page of its own: the code shown, the files, and loading a file."""
 
 import io
 
@@ -16,7 +16,7 @@ TEXTS = ["Once upon a time there was a cat.", "The end."]
 
 
 def page() -> None:
-    """As the Mask Lab shows it, on what is in the session."""
+    """Show the export as the Mask Lab does, for the masks in the session state."""
     import streamlit as st
 
     from model import catalog
@@ -29,7 +29,7 @@ def page() -> None:
 
     def load(spec: MaskSpec) -> None:
         st.session_state.loaded = [*st.session_state.get("loaded", []), spec]
-        st.session_state.widget = True  # what only a callback may do
+        st.session_state.widget = True  # allowed only in a callback
 
     st.toggle("a widget drawn before", key="widget")
     st.session_state.setdefault("code_kind", mask_code.KINDS[0])
@@ -83,7 +83,7 @@ def test_the_code_on_screen_gives_the_mask_on_screen(kind: str, story: Model) ->
 
 def test_a_drawing_of_thousands_of_pieces_comes_as_a_file() -> None:
     chess = tuple(Stroke("block", q, k, q, k) for q in range(120) for k in range(q % 2, 120, 2))
-    assert opened(MaskSpec(drawn=chess)).code  # on a short text there is little of it
+    assert opened(MaskSpec(drawn=chess)).code  # a short text has few of its cells
     app = opened(MaskSpec(drawn=chess), 0, ["the cat " * 90])
     assert not app.code
     assert app.download_button(key="take_code").label == "Python"
@@ -98,7 +98,7 @@ def test_json_is_loaded_once(story: Model) -> None:
     assert loaded(app) == [spec]
     assert app.toggle(key="widget").value
     assert "Loaded mask.json" in app.success[0].value
-    upload(app, "mask.json", spec.to_json().encode())  # chosen anew, it is loaded anew
+    upload(app, "mask.json", spec.to_json().encode())  # choosing it again loads it again
     assert loaded(app) == [spec, spec]
     app.file_uploader(key="take_file").set_value(None)
     healthy(app.run())
