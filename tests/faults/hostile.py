@@ -123,7 +123,7 @@ def inputs(number: int, page: str) -> tuple[dict[str, str], tuple[str, bytes]]:
 
 
 def text(chance: random.Random) -> str:
-    """Return a random text of one or several lines: usually short, sometimes of 99,000 repeated parts."""
+    """Return a random text of one or several lines: usually short, sometimes of 3,000 or 99,000 repeated parts."""
     if chance.random() < 0.02:
         return chance.choice(("a", "\n", "<b>", "é ")) * chance.choice((3_000, 99_000))
     lines = []

@@ -122,7 +122,7 @@ def test_a_head_without_a_copying_score_may_change_logits(tmp_path: Path) -> Non
             norm.weight.fill_(1)
         attention.v_proj.weight[:16] = attention.o_proj.weight[:, :16] = 0
         attention.v_proj.weight[0, 4] = attention.o_proj.weight[5, 0] = 1
-        attention.o_proj.weight[6, 0] = -1  # else subtracting the mean would lower the token that is read
+        attention.o_proj.weight[6, 0] = -1  # otherwise subtracting the mean would lower the logit of the token read
     network.save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     page = Circuits(model=str(tmp_path), layer=0, head=0)

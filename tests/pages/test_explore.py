@@ -232,7 +232,7 @@ class TestHandEditedAddress:
 
 @pytest.mark.parametrize(("words", "expected"), [(90, ["all heads", "one head"]), (180, ["one head", "all heads"])])
 def test_the_chosen_head_is_drawn_first(words: int, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a short text both are sent together, so that what the browser draws first does not wait for the other."""
+    """The figures of a short text are sent together: the browser draws one without waiting for the other."""
     drawn: list[str] = []
 
     def noted(name: str, call: Callable) -> Callable:

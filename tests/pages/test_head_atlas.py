@@ -237,7 +237,7 @@ def test_a_measurement_that_is_stopped_shows_what_there_is_and_continues_to_the_
     assert "80 texts" in whole.words()
     (expected,) = whole.app.dataframe
     results.result_cache().forget(lambda key: isinstance(key, tuple) and key[0] == "atlas")
-    monkeypatch.setattr(controls, "SHOW_EVERY", 0.0)  # one unit per run
+    monkeypatch.setattr(controls, "SHOW_EVERY", 0.0)  # one unit at a time
     monkeypatch.setattr(controls, "MAX_SECONDS", 0.0)
     page = HeadAtlas(source="text", text=text, atlas_section="all")
     assert progress_of(page).startswith("Stopped after 0 minutes. The result covers 33% of the texts: 32 texts")
