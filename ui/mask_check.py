@@ -83,7 +83,7 @@ def read(model: Model, text: str) -> CheckInput:
     return CheckInput(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
 
 
-def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport:
+def check_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport:
     """The check of a model as transformers runs it; while it lasts, what the model declares is shown. Raises what
     loading and checking raise."""
     name = model.name
@@ -115,7 +115,7 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
     return _with_progress(("obey", files_key(name, folder), reading, number_type), make, show_declared)
 
 
-def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
+def check_sample(sample: SampleModule, number_type: str) -> CheckReport:
     def make(show: "Progress") -> CheckReport:
         from mask_check.check import check  # it imports transformers, which takes seconds
 

@@ -42,9 +42,9 @@ def scheduler() -> Scheduler:
     return backends.start(Settings.from_environment(), engine())
 
 
-def kept(key: Hashable, make: Callable[[], Made], still_wanted: Callable[[], object] = lambda: None) -> Made:
+def kept(key: Hashable, make: Callable[[], Made], raise_if_cancelled: Callable[[], object] = lambda: None) -> Made:
     """The result of make(), cached for each language because it may contain sentences."""
-    return result_cache().get((language(), key), make, still_wanted)
+    return result_cache().get((language(), key), make, raise_if_cancelled)
 
 
 def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -57,7 +57,7 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     with ExitStack() as spinner:
 
         def look() -> None:
-            still_wanted()
+            raise_if_cancelled()
             if next(looks) == 1:  # the job takes a moment: only then is a spinner worth its thread and two messages
                 spinner.enter_context(waiting())
 
@@ -66,7 +66,7 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
 def ask_anew(function: Callable[..., Any], *arguments: Any, low_priority: bool = False) -> Any:
     """As `ask`, but not cached. low_priority: all other jobs go first."""
-    return scheduler().ask(Job(function, arguments), session(), still_wanted, low_priority=low_priority)
+    return scheduler().ask(Job(function, arguments), session(), raise_if_cancelled, low_priority=low_priority)
 
 
 def session() -> str:
@@ -74,7 +74,7 @@ def session() -> str:
     return session_id() or download_of.get()
 
 
-def still_wanted() -> None:
+def raise_if_cancelled() -> None:
     """Call from time to time in long work: reading the session's state lets Streamlit end a script that is no longer
     wanted. Also polls the page's training, if it has one, because its own polling is in a fragment, which waits for
     the script.

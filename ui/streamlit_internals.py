@@ -182,7 +182,7 @@ def _log_ignored(sent: str | None, expected: str) -> None:
 
 
 @cache
-def run_page_for_late_clicks() -> None:
+def rerun_page_for_late_clicks() -> None:
     """From now on a click in a fragment runs the whole page while a script runs, which ends, and where its session does
     not have the fragment, as after a restart.
 
@@ -203,7 +203,7 @@ def run_page_for_late_clicks() -> None:
 
 
 @cache
-def lose_no_clicks() -> None:
+def preserve_interrupted_clicks() -> None:
     """From now on a click that is followed by another message before its callback has run is brought by that message,
     and a callback that has begun is not ended.
 
@@ -234,7 +234,7 @@ def lose_no_clicks() -> None:
                 if click.id not in sent:
                     client_state.widget_states.widgets.append(click)
                 elif click.json_trigger_value:  # what a component tells is a list
-                    _put_before(click, sent[click.id])
+                    _prepend_trigger_values(click, sent[click.id])
         request(self, client_state)
 
     def call_to_the_end(self: SafeSessionState, states: WidgetStates | None, **others: Any) -> None:
@@ -260,7 +260,7 @@ def lose_no_clicks() -> None:
 
 
 @cache
-def keep_texts_for_the_next_page() -> None:
+def preserve_text_on_page_change() -> None:
     """From now on a message for another page brings the texts that were typed in messages whose run it ends.
 
     Streamlit's page sends a text as its field is left, then the page that was clicked, without the fields of the page
@@ -287,7 +287,7 @@ def keep_texts_for_the_next_page() -> None:
 
 
 @cache
-def order_pages_once() -> None:
+def cache_page_order() -> None:
     """From now on a script's position among the pages is read from its file name once, not in every run of every page.
 
     Relies on: the function `script_runner.page_sort_key`, which is replaced.
@@ -316,7 +316,7 @@ def limit_uploads() -> None:
 
 
 @cache
-def make_downloads_in_turn() -> None:
+def serialize_downloads() -> None:
     """From now on a session's downloads are made one after the other, and none once its browser has left.
 
     Streamlit makes each in one of the few threads that all sessions share, first come, first served: those that one
@@ -355,7 +355,7 @@ def _is_trigger(sent: WidgetState) -> bool:
     return kind.endswith("trigger_value") and bool(getattr(sent, kind))
 
 
-def _put_before(first: WidgetState, second: WidgetState) -> None:
+def _prepend_trigger_values(first: WidgetState, second: WidgetState) -> None:
     """Let the second message of a component tell what the first did, too."""
     with suppress(ValueError, RecursionError):  # what a browser sends may be anything
         told = [json.loads(one.json_trigger_value) for one in (first, second)]

@@ -14,7 +14,7 @@ from model.base import Model
 from model.bug_clinic import comparison
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, Bug, stretch
 from model.bug_clinic.comparison import BugComparison, Text, masks_for
-from model.bug_clinic.spot import PLAIN, Puzzle, difference, following, puzzle, stages_of
+from model.bug_clinic.spot import MIN_FEATURE_DIFFERENCE, Puzzle, difference, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import controls, link, results, run_view
 from ui.bug_clinic import explanations
@@ -22,7 +22,7 @@ from ui.explain import title_of
 from ui.markdown import escaped
 from ui.run_view import RunView
 from ui.widgets import select
-from viz.bug_clinic import told_apart
+from viz.bug_clinic import difference_sentence
 
 WHOLE_NAMES = '<style>:is([class*="st-key-candidate_"], .st-key-puzzle_link) button * { white-space: normal; }</style>'
 MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
@@ -57,7 +57,7 @@ NO_ANSWER: dict[str, Any] = {"bug": BUGS[0].key, "bug_on": True}  # in the links
 
 def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
     """The text's lines as this page takes them, and as the model reads them. Raises ValueError where it cannot."""
-    lines = comparison.prepared(model, text)
+    lines = comparison.prepare_text(model, text)
     targets = comparison.targets_for(model, lines)
     return lines, run_view.tokenize(model, "\n".join(lines.lines), st.session_state.pad, targets)
 
@@ -104,7 +104,7 @@ def choose_bug() -> Bug:
     return BY_KEY[st.session_state.bug]
 
 
-def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
+def choose_head_showing_bug(now: RunView, bug: Bug, pair: BugComparison) -> None:
     """Another bug, model or text: choose the head that shows it best, where the chosen one does not show it.
 
     Call after controls.nearest_head, before the head's own control is drawn; does nothing where a link names the head.
@@ -115,7 +115,7 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
     if state.get("clinic_looked_at") == looked_at:
         return
     state.clinic_looked_at = looked_at
-    if linked or not pair.is_seen():
+    if linked or not pair.shows_in_heatmap():
         return
     # how well each head shows the bug, 0 to 1: the mean over real tokens' rows of the largest change of a weight; of
     # heads cut by view, whose cells are no pairs of tokens, the share of what it sees that is text and no padding
@@ -124,10 +124,10 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
         group = now.head(state.layer, 0).group
         parts = [stretch(head // group, heads // group, len(keep)) for head in range(heads)]
         shares = [float(keep[first : last + 1].float().mean()) for first, last in parts]
-        seen = [share if share == 1 else share * PLAIN / 2 for share in shares]
+        seen = [share if share == 1 else share * MIN_FEATURE_DIFFERENCE / 2 for share in shares]
     else:
         seen = pair.change("weights")[:, keep].amax(-1).mean(-1).tolist()
-    if max(seen) and seen[state.head] < PLAIN:
+    if max(seen) and seen[state.head] < MIN_FEATURE_DIFFERENCE:
         state.head = seen.index(max(seen))
 
 
@@ -160,8 +160,8 @@ def play(now: RunView, asked: Puzzle) -> None:
         if not state["answer"]:  # a second press counts no more
             state.update(answer=key, right=state["right"] + (key == bug.key), of=state["of"] + 1)
 
-    def go_on() -> None:
-        found = results.ask(following, now.run.model, now.run, now.row, asked)
+    def next_puzzle() -> None:
+        found = results.ask(next_puzzle, now.run.model, now.run, now.row, asked)
         state.update(asked=found, answer="", hint=False)
 
     stages = results.ask(stages_of, now.run.model, now.run, now.row, asked)
@@ -192,7 +192,7 @@ def play(now: RunView, asked: Puzzle) -> None:
             if not state["answer"] and not state["hint"]:
                 hint = lambda: state.update(hint=True)  # noqa: E731
                 st.button(say("Hint"), key="hint", icon=":material/lightbulb:", on_click=hint)
-            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=go_on)
+            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=next_puzzle)
             if state["of"]:
                 st.caption(say("{right} of {all} correct", right=state["right"], all=state["of"]))
         own = NO_ANSWER | {"model": controls.chosen_model() or "story", "layer": None, "head": None}
@@ -227,4 +227,4 @@ def _apart(
     features = tuple(BY_KEY[key].tells for key in keys if same_tokens and BY_KEY[key].tells)
     theirs, ours = (stages[key].weights[asked.head] for key in (other, asked.bug))
     apart = difference(theirs, ours, now.run.queries.keep[now.row], features)
-    return told_apart(apart, there, say("here"), named, same_tokens=same_tokens)
+    return difference_sentence(apart, there, say("here"), named, same_tokens=same_tokens)

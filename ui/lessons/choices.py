@@ -90,7 +90,7 @@ def forget(lesson: str) -> None:
 
 
 NAME = "unmask lessons"  # not shown: in the local storage
-LONGEST = 40_000  # characters there
+MAX_STORED_LENGTH = 40_000  # characters there
 DRAFT = "draft"  # what the answers to the lesson that is written are kept under: not remembered
 LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # what answers are kept under
 HELP = N_("Answers are kept in this browser, and on the server only while this page is open.")
@@ -109,10 +109,12 @@ def listen() -> None:
     room, taken, forgotten = (state.get(f"lesson_{name}") for name in ("room", "taken", "forgotten"))
     kept = {"answers": answers_by_lesson(), "room": asdict(room) if room else None, "forgotten": forgotten or 0}
     kept |= {"anew": state.get("lesson_anew", []), "session": session_id()}
-    _storage(data={"name": NAME, "most": LONGEST, "taken": bool(taken)} | kept, key=key, on_stored_change=take)
+    _storage(
+        data={"name": NAME, "most": MAX_STORED_LENGTH, "taken": bool(taken)} | kept, key=key, on_stored_change=take
+    )
 
 
-def begin_anew(lesson: str) -> None:
+def reset_answers(lesson: str) -> None:
     """Forget all answers to it, in the browser too."""
     forget(lesson)
     st.session_state.lesson_anew = [*st.session_state.get("lesson_anew", []), lesson]
@@ -145,7 +147,7 @@ def _take(stored: Any) -> None:
     """What a browser sends, which may be anything: what is no answer and no room is left out."""
     st.session_state.lesson_taken = True
     try:
-        told = json.loads(stored) if isinstance(stored, str) and len(stored) <= LONGEST else {}
+        told = json.loads(stored) if isinstance(stored, str) and len(stored) <= MAX_STORED_LENGTH else {}
         answers, key = dict(told.get("answers") or {}), told.get("room")
     except (ValueError, TypeError, AttributeError, RecursionError):
         return
