@@ -1,10 +1,9 @@
-"""Hostile inputs on every page: texts, links and files that somebody sends who means harm, or has had an accident.
+"""Hostile inputs for every page: texts, links and files that were made to do harm, or damaged by accident.
 
-    python -m tests.faults.hostile [FIRST] [LAST]     inputs FIRST up to, without, LAST, of 500, on all pages
+    python -m tests.faults.hostile [FIRST] [LAST]     inputs FIRST to LAST - 1 of 500, on all pages
 
-Input number n is the same each time: a text, some fields of the page's link that make sense and some that do not, and a
-file with a name where the page takes one. A page may say what is wrong with them; it shows no exception and no markup
-that came with them.
+Input number n is deterministic: a text, some valid and some invalid fields of the page's link, and a named file where
+the page accepts one. A page may report what is wrong with them; it shows no exception and none of the markup in them.
 """
 
 import json
@@ -97,13 +96,13 @@ FILES = (
     b"{}",
     b"a,b\n" * 99,
 )
-LINK = re.compile(r"(?<!\\)\]\(javascript:")  # in Markdown; with its bracket escaped it is text
+LINK = re.compile(r"(?<!\\)\]\(javascript:")  # in Markdown, where an escaped bracket makes it plain text
 NEVER = ("script", "iframe", "object", "embed", "base", "meta", "form", "link")
-DRAWN = ("data:image/svg+xml;base64,", "data:image/png;base64,")  # ours: nothing is fetched, and no script in it runs
+DRAWN = ("data:image/svg+xml;base64,", "data:image/png;base64,")  # the app's own: fetch nothing and run no script
 
 
 def inputs(number: int, page: str) -> tuple[dict[str, str], tuple[str, bytes]]:
-    """The fields of a page's link, and a file by its name without an ending."""
+    """Return the fields of a page's link, and a file as (name without suffix, content)."""
     chance = random.Random(f"{number} {page}")
     link = LINKS[page]
     fields = {
@@ -119,12 +118,12 @@ def inputs(number: int, page: str) -> tuple[dict[str, str], tuple[str, bytes]]:
         given["model"] = _odd(chance)
     if page == "pages/cross_attention.py":
         given.setdefault("model", "dates")
-    name = text(chance)[:100].replace("\0", "")  # with one Streamlit refuses the file itself, and no browser sends it
+    name = text(chance)[:100].replace("\0", "")  # no browser sends NUL in a name, and Streamlit refuses it
     return given, (name, chance.choice(FILES))
 
 
 def text(chance: random.Random) -> str:
-    """Of one line to many, short as a rule."""
+    """Return a random text of one or several lines: usually short, sometimes of 3,000 or 99,000 repeated parts."""
     if chance.random() < 0.02:
         return chance.choice(("a", "\n", "<b>", "é ")) * chance.choice((3_000, 99_000))
     lines = []
@@ -139,7 +138,7 @@ def _odd(chance: random.Random) -> str:
 
 
 def _plausible(name: str, annotation: Any, chance: random.Random) -> str:
-    """One of the values that a field is meant to have, as a link spells it."""
+    """Return a valid value of a field, as it is written in a link."""
     if name == "section":
         return chance.choice((*mask_lab.SECTIONS, *export.SECTIONS))
     kinds = [annotation, *get_args(annotation)]
@@ -148,7 +147,7 @@ def _plausible(name: str, annotation: Any, chance: random.Random) -> str:
 
 
 def opened(page: str, given: dict[str, str]) -> AppTest:
-    """The page with this link. Raises AssertionError where it shows an exception, or markup that came with it."""
+    """Open a page with a link. Raises AssertionError if it shows an exception, or markup that the link contains."""
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=900)
     app.switch_page(page)
     for field, value in given.items():
@@ -158,7 +157,7 @@ def opened(page: str, given: dict[str, str]) -> AppTest:
 
 
 def show(number: int, page: str) -> AppTest:
-    """The page with this input, its file included."""
+    """Open a page with input `number`, including its file. Raises AssertionError as `opened` does."""
     given, (name, data) = inputs(number, page)
     app = opened(page, given)
     for uploader in app.get("file_uploader"):
@@ -181,7 +180,7 @@ def check(app: AppTest, what: str) -> None:
 
 
 def _markup(app: AppTest) -> Iterator[str]:
-    """What a browser reads as HTML."""
+    """Yield what a browser parses as HTML."""
     for element in app.get("html"):
         if not element.proto.unsafe_allow_javascript:
             yield element.proto.body
@@ -193,7 +192,7 @@ def _markup(app: AppTest) -> Iterator[str]:
 
 
 class Tags(HTMLParser):
-    """wrong: tags and attributes that none of our pictures and tables has."""
+    """A parser that collects in `wrong` the tags and attributes that none of the app's pictures and tables has."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""A disk that is full, and kill -9, while a checkpoint, an atlas or a report is written: nothing half-written is read.
+"""A full disk, or kill -9, while a checkpoint, an atlas or a report is written leaves no partial file under its name.
 
-The disk is full by way of /dev/full, which takes no byte: the link to it lies where a file is written before it gets
-its name. Stopping a process at any moment leaves on the disk what killing it there would.
+The full disk is /dev/full, which accepts no byte: the temporary file that is renamed after writing is a link to it.
+Stopping a process at any moment leaves on the disk what killing it there would.
 """
 
 import signal
@@ -58,7 +58,7 @@ WRITTEN: dict[str, Callable[[Path, int], None]] = {
 
 
 def fill_the_disk(path: Path) -> Path:
-    """For whoever writes this file next."""
+    """Make the next write of this file fail; return its temporary file, a link to /dev/full."""
     beside = path.with_name(path.name + ".tmp")
     beside.symlink_to("/dev/full")
     return beside

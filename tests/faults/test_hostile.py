@@ -1,4 +1,4 @@
-"""A few of the hostile inputs on every page; `python -m tests.faults.hostile` shows all 500."""
+"""A few of the hostile inputs on every page; `python -m tests.faults.hostile` runs all 500."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from ui.page import PAGES
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_soon")]  # opens every page many times
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "pages/mask_check.py"])  # it checks a whole model
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "pages/mask_check.py"])  # checks a whole model
 @pytest.mark.parametrize("number", [3])
 def test_what_was_sent_to_do_harm_does_none(page: str, number: int) -> None:
     hostile.show(number, page)

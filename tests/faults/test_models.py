@@ -1,5 +1,5 @@
-"""Model folders and repositories that somebody made to do harm, or by accident: each is a sentence, in bounded time and
-memory, and the next model loads.
+"""Hostile or damaged model folders and repositories: each is refused with a sentence, in bounded time and memory, and
+the next model loads.
 """
 
 import json
@@ -30,7 +30,7 @@ from tests.model.huggingface import families
 from tests.serving import jobs
 from ui.sidebar import models, speech
 
-pytestmark = pytest.mark.slow  # loads broken models by the dozen
+pytestmark = pytest.mark.slow  # loads dozens of broken models
 
 DEEP = 500_000
 SETTINGS = Settings()
@@ -82,7 +82,7 @@ def backtracks(changed: Tokenizer) -> None:
 
 
 def expands(changed: Tokenizer) -> None:
-    """ "z" becomes 10^12 of them."""
+    """Make the tokenizer replace "z" by 10^12 of them."""
     changed.normalizer = normalizers.Sequence([normalizers.Replace("z", "z" * 100)] * 6)
 
 
@@ -99,7 +99,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def grows(folder: Path) -> None:
-    """Finite weights, with which numbers are not."""
+    """Scale the weights so that they are finite, but activations are not."""
     path = folder / "model.safetensors"
     weights = {name: weight * 1e30 for name, weight in load_file(path).items()}
     save_file(weights, path, metadata={"format": "pt"})
@@ -107,7 +107,7 @@ def grows(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> dict[str, Path]:
-    """A folder of each of our two readers."""
+    """Return an intact folder for each of the two loaders: the app's own and Hugging Face's."""
     return {"gpt2": tiny_folder, "llama": families.save("llama", tmp_path_factory.mktemp("llama"))}
 
 
@@ -146,7 +146,7 @@ def test_numbers_that_grow_beyond_their_type_are_a_sentence(tmp_path: Path, soun
     "name", ["config.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "vocab.json"]
 )
 def test_no_json_of_a_folder_is_nested_too_deep_to_refuse(name: str, sound: dict[str, Path], tmp_path: Path) -> None:
-    """Whoever reads it; one that nobody reads does no harm."""
+    """Whichever library reads the file; a file that is not read does no harm."""
     folder = shutil.copytree(sound["llama"], tmp_path / "llama")
     nested(name)(folder)
     with suppress(CheckpointError):
@@ -173,7 +173,7 @@ def test_a_text_on_which_a_tokenizer_panics_is_a_sentence(tmp_path: Path, sound:
 
 
 def test_while_a_tokenizer_is_slow_other_threads_go_on(tmp_path: Path, sound: dict[str, Path]) -> None:
-    """Its own encode holds Python's lock: every reader of the server would stand still."""
+    """The tokenizer's own encode holds the GIL, which would stop every session of the server."""
     folder = shutil.copytree(sound["gpt2"], tmp_path / "gpt2")
     tokenizer(backtracks)(folder)
     model = catalog.load(str(folder), settings=SETTINGS)

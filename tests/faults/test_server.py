@@ -1,6 +1,7 @@
-"""A server with little memory, a hub that never answers and clients that vanish: the other reader's flips go on.
+"""A server with little memory, a hub that never answers, and clients that vanish: other users' flips are answered.
 
-One server with 1.5 GB for itself (RLIMIT_DATA, which its worker has too), which pings its clients every second.
+All tests share one server with 1.5 GB of memory (RLIMIT_DATA, which its worker has too); it pings its clients every
+second.
 """
 
 import asyncio
@@ -26,10 +27,10 @@ from ui.streamlit_internals import MAX_UPLOADS, XSRF_COOKIE
 pytestmark = pytest.mark.slow  # starts servers
 
 MEMORY, PATIENCE = 1_500_000_000, 60
-CLICK = 0.2  # seconds from a flip to the next
-GONE = 200  # clients
+CLICK = 0.2  # seconds between two flips
+GONE = 200  # clients that vanish
 EXPLORE = Switch("", "causal")
-FILES = 300  # that a process may have open, as long as it does not ask for more
+FILES = 300  # soft limit of open files
 LIMITED = """
 import resource
 resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))
@@ -48,7 +49,7 @@ class Server:
         return next(child for child in psutil.Process().children() if port in child.cmdline())
 
     def metric(self, line: str) -> float:
-        """The value behind this beginning of a line."""
+        """Return the value of the metric whose line begins with this."""
         with urlopen(f"http://127.0.0.1:{self.metrics}/metrics") as answer:
             lines = answer.read().decode().splitlines()
         return float(next(one for one in lines if one.startswith(line)).split()[-1])
@@ -62,7 +63,7 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder, metrics = tmp_path_factory.mktemp("server"), free_port()
-    (folder / "sitecustomize.py").write_text(LIMITED.format(memory=MEMORY, files=FILES))  # Python runs it first
+    (folder / "sitecustomize.py").write_text(LIMITED.format(memory=MEMORY, files=FILES))  # Python imports it at start
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environment = {
             "PYTHONPATH": str(folder), "HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
@@ -75,7 +76,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Beside:
-    """Another reader, who flips all the while, as fast as one can click."""
+    """Another user, who flips a mask every CLICK seconds in the background. flips: how often so far."""
 
     def __init__(self, reader: Reader) -> None:
         self.flips, self._reader, self._over = 0, reader, False
@@ -87,7 +88,7 @@ class Beside:
 
     async def _flip(self) -> None:
         while not self._over:
-            await self._reader.flip()  # raises where the page shows an error
+            await self._reader.flip()  # raises if the page shows an error
             self.flips += 1
             await asyncio.sleep(CLICK)
 
@@ -97,7 +98,7 @@ class Beside:
 
 
 async def refused(server: Server, model: str) -> tuple[str, int]:
-    """What a reader is told who asks for a model, and how often another flipped meanwhile."""
+    """Return the error that a user gets who asks for a model, and how often another user flipped meanwhile."""
     async with visiting(server.address, EXPLORE, "other words") as other, Beside(other) as beside:
         async with visiting(server.address, EXPLORE, "some words", model=model) as reader:
             with pytest.raises(RuntimeError) as told:
@@ -127,7 +128,7 @@ def test_a_model_without_room_is_a_sentence(server: Server, tmp_path: Path) -> N
 
 
 def save_large(folder: Path) -> None:
-    """A GPT-2 of 1.4 GB, nearly all of it a hole in its file."""
+    """Save a GPT-2 of 1.4 GB, nearly all of it a hole in a sparse file."""
     width, layers, vocabulary = 1280, 16, 300
     config = {
         "model_type": "gpt2", "vocab_size": vocabulary, "n_positions": 64, "n_embd": width, "n_layer": layers,
@@ -150,7 +151,7 @@ def test_a_hub_that_never_answers_is_a_sentence_within_seconds(server: Server) -
 
 
 def test_clients_that_vanish_are_let_go_and_do_no_harm(server: Server) -> None:
-    """They shake hands, a few ask for the page, and from then on nothing comes from them, not even that they go."""
+    """They shake hands, a few ask for the page, and from then on they send nothing, not even a close frame."""
     files = server.process.num_fds()
     port = int(server.address.rpartition(":")[2])
     gone = [vanishing(port, asks=number % 20 == 0) for number in range(GONE)]
@@ -158,7 +159,7 @@ def test_clients_that_vanish_are_let_go_and_do_no_harm(server: Server) -> None:
         assert server.process.num_fds() > FILES
         end = time.monotonic() + PATIENCE
         while server.process.num_fds() > files + 30:
-            finished(come_and_flip(server))  # with whoever leaves go those whose time is over
+            finished(come_and_flip(server))  # a session that ends also removes expired ones
             time.sleep(CLICK)
             assert time.monotonic() < end, f"{server.sessions()} sessions, {server.process.num_fds()} files of {files}"
         assert server.sessions() == 0
@@ -168,7 +169,7 @@ def test_clients_that_vanish_are_let_go_and_do_no_harm(server: Server) -> None:
 
 
 def vanishing(port: int, *, asks: bool) -> socket.socket:
-    """A websocket that is never read."""
+    """Open a WebSocket that is never read. asks: whether it asks for the page."""
     line = socket.create_connection(("127.0.0.1", port))
     line.sendall(
         b"GET /_stcore/stream HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nOrigin: http://127.0.0.1:%d\r\nUpgrade: websocket\r\n"
@@ -199,7 +200,7 @@ def test_a_few_of_many_files_that_a_session_uploads_are_kept(server: Server) -> 
 
 
 async def upload_many(server: Server) -> str:
-    """Files of one byte; what Streamlit says of all that it keeps."""
+    """Upload files of one byte; return Streamlit's metric of the bytes it keeps."""
     browsing = AsyncClient(base_url=server.address)
     async with visiting(server.address, EXPLORE, "words") as reader, browsing as browser:
         await reader.open()

@@ -1,4 +1,4 @@
-"""The gallery: a lesson for each page of the app, in both languages, every step of which runs."""
+"""The gallery of lessons: one for each page of the app, in both languages, and every step of it runs."""
 
 import re
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_the_languages_ask_the_same_of_the_same_runs() -> None:
 
 
 def test_the_row_of_a_written_character_says_where_the_next_one_is_read(models: CourseModels) -> None:
-    """Of the head that the lesson on cross-attention shows; its notice says so, in both languages."""
+    """In the head that the lesson on cross-attention shows; its notice says so in both languages."""
     for language, says in (("en", "the next character"), ("zh", "下一个字符")):
         step = next(one.lesson for one in shelf(GALLERY, language) if one.name == "cross_attention").steps[1]
         assert says in step.notice

@@ -1,4 +1,4 @@
-"""Steps on an image: what a captioner reads, which shape a token attends to, and what is no such step."""
+"""Lesson steps on an image: what a captioner reads, which shape a token attends to, and which steps are refused."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from model.images.captioner import MASKS, PATCHES
 from model.images.scenes import render, scene_of
 from unmask.course import CourseModels
 
-SCENE = "grey_square-red-small-12-20_circle-blue-large-36-12"  # 8 to 16 and 16 to 24; 28 to 44 and 4 to 20
+SCENE = "grey_square-red-small-12-20_circle-blue-large-36-12"  # x, y: 8–16, 16–24; 28–44, 4–20
 LESSON = """---
 title: Mine
 aim: To look.
@@ -50,7 +50,7 @@ def test_a_step_reads_the_image_and_the_words_as_the_images_page_does() -> None:
 
 def test_each_patch_counts_for_the_shape_that_it_shows_most_of() -> None:
     weights = np.zeros(PATCHES, np.float32)
-    weights[[13, 3, 4, 11, 35]] = 0.1, 0.2, 0.05, 0.04, 0.11  # the square; three of the circle; the ground
+    weights[[13, 3, 4, 11, 35]] = 0.1, 0.2, 0.05, 0.04, 0.11  # the square; three of the circle; background
     shares = shape_shares(weights, SCENE)
     assert shares == pytest.approx({"small red square": 0.2, "large blue circle": 0.58, "": 0.22})
     for image in ("white_square-red-small-8-8_square-red-small-40-40", SCENE):

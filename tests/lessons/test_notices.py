@@ -1,7 +1,7 @@
-"""What lessons say is to be noticed holds for the lesson's own text and for ten others.
+"""The notices of lessons: each holds for the lesson's own text and for ten others.
 
-What is said of one text alone names its tokens or numbers, and is checked on that text; what is said of a row of four
-tokens is checked in test_number_questions.py.
+A claim about one text alone names its tokens or numbers, and is checked on that text; claims about a row of four tokens
+are checked in test_number_questions.py.
 """
 
 import random
@@ -57,14 +57,14 @@ PAIRS = [f"{first[0].upper() + first[1:]} {second}" for first, second in pairwis
 
 
 def random_texts() -> list[str]:
-    """The lesson's, and ten of 8 to 14 different characters that come again but for the last."""
+    """Return the lesson's text, and ten of 8 to 14 different characters, a space, and the same characters again."""
     draw = random.Random(0)
     spans = ["".join(draw.sample(string.ascii_letters + string.digits, 8 + place % 7)) + " " for place in range(10)]
     return ["qZ7kV3mXbR qZ7kV3mXb", *(span + span[:-1] for span in spans)]
 
 
 def loss(model: Model, text: str, masks: MaskSpec | None = None) -> np.ndarray:
-    """float [T-1], of each token but the first."""
+    """Return the loss of each token but the first, float [T-1]."""
     return model.run(model.encode([text]), masks).losses(0)[1:].numpy()
 
 
@@ -73,7 +73,7 @@ def run(model: Model, text: str, masks: MaskSpec | None = None) -> Trace:
 
 
 def earlier_row(model: Model, text: str, other: str, query: int) -> float:
-    """How far the weights of a row move, over all heads, when the text is another."""
+    """Return the largest change of a query's weights in L3 H5 when the text is replaced by another."""
     rows = [run(model, some).weights(3, 5, 0)[query, : query + 1] for some in (text, other)]
     return float((rows[0] - rows[1]).abs().max())
 
@@ -112,10 +112,10 @@ def test_an_induction_head_forms(subtests: pytest.Subtests) -> None:
             check_formation(scores)
             last, first = run(models[1500], text), run(models[0], text)
             span = text.index(" ") + 1
-            line = last.weights(1, 0, 0).diagonal(-(span - 1))[2:]  # of the second time, what followed the first
+            line = last.weights(1, 0, 0).diagonal(-(span - 1))[2:]  # from repeated tokens to what followed them first
             assert float(line.min()) > 0.5
             weights = first.weights(1, 0, 0)
-            assert float((weights.amax(-1) * torch.arange(1, len(weights) + 1)).max()) < 2  # spread evenly
+            assert float((weights.amax(-1) * torch.arange(1, len(weights) + 1)).max()) < 2  # nearly uniform
             assert float(last.weights(0, 6, 0).diagonal(-1).mean()) > 0.75
 
 
@@ -127,7 +127,7 @@ def check_formation(scores: dict[int, RunScores]) -> None:
     ]
     assert begins[0] < begins[1]
     assert scores[250].induction < 0.2 < scores[500].induction
-    assert 0 < first.loss - scores[350].loss < scores[400].loss - scores[600].loss  # a little, then the drop
+    assert 0 < first.loss - scores[350].loss < scores[400].loss - scores[600].loss  # a small fall, then the drop
     assert scores[700].loss < 1.0
 
 
@@ -144,7 +144,7 @@ def test_from_text_to_next_token(story: Model) -> None:
         assert head.weights.sum(-1) == pytest.approx(1, abs=1e-5)
         assert head.output == pytest.approx(head.weights @ head.v, abs=1e-3)
         shares = survey(run(story, twice), 0).shares
-        assert shares["induction"][4, 0] > 10 * shares["duplicate"][4, 0]  # what followed it, not the word
+        assert shares["induction"][4, 0] > 10 * shares["duplicate"][4, 0]  # what followed the token, not itself
         assert shares["previous"].argmax() == 3  # L0 H3
 
 
@@ -160,7 +160,7 @@ def test_the_formulas_of_from_text_to_next_token_give_what_it_shows(story: Model
         q, k = (normalized @ projection.weight[:32].T for projection in (attention.query, attention.key))
         weights = (q[output.query] @ k.T / 32**0.5).softmax(-1)
         chances = (network.unembedding.weight @ network.norm(streams[-1][0, -1])).softmax(-1)
-    assert weights.numpy() == pytest.approx(found.weights(4, 0, 0)[13].numpy(), abs=0.001)  # without the biases too
+    assert weights.numpy() == pytest.approx(found.weights(4, 0, 0)[13].numpy(), abs=0.001)  # also without the biases
     assert chances.numpy() == pytest.approx(found.logits[0, -1].softmax(-1).numpy(), abs=1e-5)
     assert network.unembedding.weight is network.token_embedding.weight
     assert f"{len(attention.output.weight)}" in output.prose
@@ -170,7 +170,7 @@ def test_the_formulas_of_from_text_to_next_token_give_what_it_shows(story: Model
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", ["what_attention_is", "text_to_next_token"])
 def test_a_token_that_is_said_to_come_twice_does(story: Model, language: str, name: str) -> None:
-    """“Peter” begins the text without a space, and so is another token than “·Peter”."""
+    """“Peter” begins the text without a space, and is therefore a different token from “·Peter”."""
     pieces = story.encode([PETER]).pieces[0]
     said = (FOLDER / language / f"{name}.md").read_text("utf-8")
     quoted = set(re.findall("“(·?(?:Peter|blew|his|silver))”", said))
@@ -187,7 +187,7 @@ def test_masks_in_serving(story: Model) -> None:
         own = story.run(story.encode([text, text + " " + other], "left"))
         assert own.losses(0)[-8:].numpy() == pytest.approx(loss(story, text)[-8:], abs=1e-3)
         end = len(story.encode([text]).ids[0]) - 1
-        assert run(story, text).allowed(0, 0)[end].all()  # the last row is open from end to end
+        assert run(story, text).allowed(0, 0)[end].all()  # the last query may attend to every key
         longer = text[: text.index(".") + 1] + " The dog sat down."
         prefix = part.tolist().index(1) - 1
         assert earlier_row(story, text, longer, prefix) < 1e-5
@@ -198,7 +198,7 @@ def test_why_training_needs_the_mask() -> None:
     for text in TEXTS:
         copied, masked = (float(loss(pair.models[False], text, MaskSpec(causal=way)).mean()) for way in (False, True))
         learned = float(loss(pair.models[True], text).mean())
-        assert copied < 0.5 < 1 < learned < masked  # near 0; in use the higher training loss is the better model
+        assert copied < 0.5 < 1 < learned < masked  # near 0; the model of the higher training loss is better in use
         line = run(pair.models[False], text, MaskSpec(causal=False)).weights(0, 3, 0).diagonal(1)
         assert float(line[1:].min()) > 0.5  # one position above the diagonal
 
@@ -206,27 +206,27 @@ def test_why_training_needs_the_mask() -> None:
 def test_the_masks_of_the_older_lessons(story: Model) -> None:
     for text, other in zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True):
         lifted = run(story, text, MaskSpec(causal=False)).weights(3, 5, 0)
-        assert lifted.triu(1).sum() > 0.1  # the triangle has filled up
+        assert lifted.triu(1).sum() > 0.1  # weight above the diagonal
         assert lifted.sum(-1).numpy() == pytest.approx(1, abs=1e-5)
         rows = sorted([text[: len(text) // 2], other], key=lambda one: len(story.encode([one]).ids[0]))
         padded = story.encode(rows, "left")
         open_cells, empty = story.run(padded).allowed(0, 0), int((~padded.keep[0]).sum())
-        assert not open_cells[:empty].any()  # a row without an open cell
+        assert not open_cells[:empty].any()  # padding queries have no allowed key
         assert not open_cells[:, :empty].any()
         to_padding = story.run(padded, MaskSpec(padding=False)).weights(5, 0, 0)[empty:, :empty].sum(-1)
-        assert to_padding.min() > 0  # taken from the real tokens
+        assert to_padding.min() > 0  # weight that real tokens lose
         right = story.encode(rows, "right")
         both, without = (story.run(right, masks).weights(0, 3, 0) for masks in (MaskSpec(), MaskSpec(padding=False)))
         real = int(right.keep[0].sum())
-        assert torch.equal(both[:real], without[:real])  # the causal mask hides it already
+        assert torch.equal(both[:real], without[:real])  # the causal mask already blocks the padding
         assert (both[real:] - without[real:]).abs().max() > 0.001  # only the padding's own rows change
 
 
 def test_what_attention_is(story: Model) -> None:
     phrase = run(story, PETER)
     ids, rows = phrase.batch.ids[0], phrase.weights(4, 0, 0)
-    assert ids[11:13].tolist() == ids[2:4].tolist()  # “·blew” and “·his” come again
-    assert rows[10:13].argmax(-1).tolist() == [2, 3, 4]  # what followed, of “·Peter” too
+    assert ids[11:13].tolist() == ids[2:4].tolist()  # “·blew” and “·his” occur twice
+    assert rows[10:13].argmax(-1).tolist() == [2, 3, 4]  # what followed before, for “·Peter” too
     assert ids[10] != ids[1]
     assert float(rows[10, 2]) > 0.5
     for text in TEXTS:
@@ -246,8 +246,8 @@ def test_from_decoder_to_translator(text: str) -> None:
     model = dates.load()
     batch = model.encode([text])
     trace, lifted = model.run(batch), model.run(batch, MaskSpec(causal=False))
-    assert trace.select("encoder").allowed(0, 0).all()  # no triangle
-    assert not trace.weights(0, 2, 0).triu(1).any()  # 0 to the last bit
+    assert trace.select("encoder").allowed(0, 0).all()  # no causal mask
+    assert not trace.weights(0, 2, 0).triu(1).any()  # exactly 0
     assert trace.select("cross").allowed(0, 0).all()
     assert trace.select("cross").weights(0, 1, 0).shape == (len(batch.ids[0]), len(batch.source.ids[0]))
-    assert float(lifted.weights(0, 2, 0)[4, 5]) > 0.9  # this row reads what is to be predicted
+    assert float(lifted.weights(0, 2, 0)[4, 5]) > 0.9  # this query attends to the token that it must predict

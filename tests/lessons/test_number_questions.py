@@ -1,4 +1,4 @@
-"""Questions about numbers, heads, a row of four tokens and a training; and the row itself, computed by hand."""
+"""Questions about numbers, heads, a row of four tokens and a training; and the row itself, against its formulas."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Ask = Callable[..., Answer]
 
 @pytest.fixture
 def ask(story: Model) -> Ask:
-    """The answer to a question about a text, its masks compared with the standard ones."""
+    """Return a function that answers a question about a text whose masks are compared with the standard ones."""
 
     def asked(kind: str, text: str = PETER, masks: MaskSpec | None = None, **about: object) -> Answer:
         batch = story.encode(text.split("\n"), "right")
@@ -100,7 +100,7 @@ def test_numbers_of_a_row_and_how_near_is_right(ask: Ask) -> None:
     assert right(ask("number", numbers=ROW, of="weight", key=0)) == ["0.18"]
     assert right(ask("number", numbers=ROW, of="output")) == ["0.35"]
     numbers = [float(plain(one)) for one in found.choices]
-    assert min(np.diff(numbers)) > 2 * found.within  # what was typed is near one of them at the most
+    assert min(np.diff(numbers)) > 2 * found.within  # a typed number matches at most one choice
 
 
 def test_on_how_many_texts_the_loss_falls(ask: Ask) -> None:
@@ -119,7 +119,7 @@ def test_on_how_many_texts_the_loss_falls(ask: Ask) -> None:
 @pytest.mark.parametrize(("key", "share"), [(5, "More than half"), (4, "Up to 10%")])
 def test_how_much_a_key_gets(ask: Ask, key: int, share: str) -> None:
     assert right(ask("weight", head=(4, 0), query=13, key=key)) == [share]
-    assert right(ask("weight", head=(4, 0), query=3, key=key)) == ["None at all"]  # it is blocked
+    assert right(ask("weight", head=(4, 0), query=3, key=key)) == ["None at all"]  # the key is blocked
 
 
 @pytest.mark.parametrize(("pattern", "head"), [("induction", "L4 H0"), ("previous", "L0 H3"), ("first", "L5 H2")])
@@ -128,7 +128,7 @@ def test_which_head(ask: Ask, pattern: str, head: str) -> None:
     assert right(found) == [head]
     assert len({plain(one) for one in found.choices}) == 4
     with pytest.raises(ValueError, match="one head follows the pattern more than every other"):
-        ask("which_head", masks=MaskSpec(sliding=1), pattern="previous")  # 0% in all of them
+        ask("which_head", masks=MaskSpec(sliding=1), pattern="previous")  # 0% in every head
 
 
 @pytest.mark.parametrize(("head", "length"), [((5, 2), "Less than half as long"), ((1, 0), "As long, or longer")])
@@ -159,7 +159,7 @@ def test_what_comes_first_and_where_the_loss_falls_fastest(ask: Ask) -> None:
     assert right(ask("steepest", series=SERIES)) == ["From step 20 to step 30"]
     losses = zip([*range(0, 80, 10), 500], [5.0, 5.0, 5.0, 5.0, 5.0, 4.5, 4.0, 1.0, 1.0], strict=True)
     long_end = ask("steepest", series=tuple((step, RunScores(loss, 0.0, 0.0)) for step, loss in losses))
-    assert right(long_end) == ["From step 60 to step 500"]  # although most of that part is flat
+    assert right(long_end) == ["From step 60 to step 500"]  # although the loss is flat in most of it
     assert "from step 60 to step 70: by 3.00 nats" in plain(long_end.why)
     with pytest.raises(ValueError, match="show: training"):
         ask("steepest")
@@ -170,7 +170,7 @@ def test_the_scores_of_a_run() -> None:
     batch = model.encode([AGAIN])
     found = run_scores(model.run(batch), 0)
     losses = model.run(batch).losses(0)
-    assert found.loss == pytest.approx(float(losses[13:].mean()), abs=1e-5)  # 12 begins the second time
+    assert found.loss == pytest.approx(float(losses[13:].mean()), abs=1e-5)  # the second occurrence begins at 12
     assert found.induction > 0.9
     with pytest.raises(ValueError, match="a part occurs again three or more tokens later"):
         run_scores(model.run(model.encode(["abcdef"])), 0)

@@ -1,4 +1,4 @@
-"""Questions: what is right is computed from the run, so each kind is asked of runs in which other answers are."""
+"""Questions of lessons: the right answer is computed from the run, so each kind is asked of runs that differ in it."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def ask(
 
 
 def right(found: Answer) -> list[object]:
-    """What is said of the right choices: a sentence, or what stands in its one place."""
+    """Return the text of each right choice: its sentence, or the value of its placeholder if it has one."""
     choices = [found.choices[place] for place in sorted(found.right)]
     return [next(iter(choice.values.values()), choice.sentence) for choice in choices]
 
@@ -62,7 +62,7 @@ def test_the_move_on_most_texts(story: Model, texts: tuple[str, ...], right_one:
 
 
 def test_the_model_with_the_lower_loss(story: Model) -> None:
-    """The story model without its mask, beside itself: it reads one text better, the other worse."""
+    """The story model without its masks has a lower loss than itself on one text, a higher loss on the other."""
     names = [ask(story, "lower", text, FREE).right for text in (CAT, ONCE)]
     assert names == [frozenset([0]), frozenset([1])]
     found = ask(story, "lower", CAT, FREE)
@@ -83,7 +83,7 @@ def test_the_token_looked_at_most(story: Model, head: tuple[int, int], query: in
     ("masks", "query", "count"), [(None, 8, 5), (None, 2, 0), (CAUSAL, 8, 9), (PADDING, 5, 5), (FREE, 5, 9)]
 )
 def test_open_cells_are_counted_in_the_mask(story: Model, masks: MaskSpec | None, query: int, count: int) -> None:
-    found = ask(story, "sees", TWO, masks, query=query)  # 4 of padding, then 5 tokens
+    found = ask(story, "sees", TWO, masks, query=query)  # 4 padding tokens, then 5 tokens
     assert right(found) == [count]
     assert (found.why.values["count"], found.why.values["blocked"]) == (count, 9 - count)
 
@@ -168,7 +168,7 @@ def test_every_kind_is_tested_here() -> None:
 
 
 def test_a_picture_s_masks_are_those_of_the_head_that_is_shown(story: Model) -> None:
-    """Causal is off in layer 3 alone; the head is of layer 0."""
+    """The causal mask is off in layer 3 alone; the head is in layer 0."""
     other = MaskSpec(causal=False, layers=(3,))
     found = ask(story, "picture", ONCE, other, head=(0, 3), among=(other, MaskSpec(causal=False)))
     assert [plain(found.choices[place]) for place in (*found.right,)] == ["causal mask + padding mask"]

@@ -1,4 +1,4 @@
-"""Lessons from their files: what is read, and which line a mistake is said to stand on."""
+"""Reading lessons from files: what a lesson contains, and the line that is reported for each mistake."""
 
 import os
 from pathlib import Path
@@ -158,7 +158,7 @@ def test_every_file_of_a_folder_is_a_lesson_or_a_mistake(tmp_path: Path) -> None
     left = [one for one in found if not one.lesson]
     assert all(f"{one.file}: expected a unique name such as lesson.en.md" in one.problem for one in left)
     files = {one.file.replace("\\", "/") for one in left}
-    assert files in (set(others), {*others, "one.en.md"} - {"en/one.md"})  # either of the two of one name
+    assert files in (set(others), {*others, "one.en.md"} - {"en/one.md"})  # either of the two with one name
 
 
 def test_a_mistake_in_masks_is_said_in_the_user_s_language() -> None:
@@ -259,14 +259,14 @@ def test_what_is_no_lesson_is_refused_with_a_line(data: bytes) -> None:
 
 
 def test_what_is_nested_deep_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its parser would take seconds for each of thirty blocks, and other readers' pages wait for it."""
+    """The YAML parser would take seconds for each of thirty blocks, and other users' pages would wait for it."""
     monkeypatch.setattr(yaml, "compose", None)
     with pytest.raises(ValueError, match="line 4: expected lists nested at most 8 deep, got 'more'"):
         read("---\ntitle: a\nminutes: {a: [{b: [\n{c: [{d: [{\n---\n## A\n")
 
 
 def test_links_without_an_end_are_read_in_linear_time() -> None:
-    """With the time quadratic in the line, this would take half an hour."""
+    """In time quadratic in the length of the line, this would take half an hour."""
     with pytest.raises(ValueError, match=r"line 7: expected .* 5,000 characters"):
         read("---\ntitle: a\naim: b\nminutes: 1\ntext: c\n---\n## A\n```run\n```\n" + "](word:" * 140_000)
 

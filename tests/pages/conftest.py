@@ -1,4 +1,4 @@
-"""What tests of several pages share: tiny random models that are not ours."""
+"""Fixtures for tests of several pages: tiny random models of other architectures than the app's own."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 
 class Folders(dict[str, str]):
-    """By family, the folder of a model, which is saved when it is first asked for."""
+    """Folders of models by family; each model is saved when it is first requested."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()

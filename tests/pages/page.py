@@ -1,4 +1,4 @@
-"""A page of the app without a browser: Streamlit's own test runner, and what is sent to the browser."""
+"""A page of the app without a browser, for tests: Streamlit's AppTest, and access to what the browser is sent."""
 
 import base64
 import re
@@ -19,12 +19,12 @@ KINDS = ("selectbox", "toggle", "checkbox", "radio", "button_group", "slider", "
 
 
 class Page:
-    """One user's page. Every run of it has to end without an exception."""
+    """One user's page. Every run of it must end without an exception."""
 
     SCRIPT = "app.py"
 
     def __init__(self, **query: str) -> None:
-        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=180)  # to which a page's links are relative
+        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=180)  # pages' links are relative to it
         if self.SCRIPT != "app.py":
             self.app.switch_page(self.SCRIPT)
         self.app.query_params.update(query)
@@ -36,22 +36,22 @@ class Page:
         return self
 
     def go(self, script: str) -> Self:
-        """To another page."""
+        """Open another page."""
         self.app.switch_page(script)
         return self.run()
 
     def type(self, text: str) -> Self:
-        """A text instead of the one that was there."""
+        """Replace the text."""
         return self.set(text=text)
 
     def set(self, **values: Any) -> Self:
-        """Set these widgets, by the names of their choices, in one run."""
+        """Set widgets, by the names of their choices, in one run."""
         for name, value in values.items():
             self.widget(name).set_value(value)
         return self.run()
 
     def press(self, name: str, times: int = 1) -> Self:
-        """A button, by its key or its label."""
+        """Press a button, found by its key or label."""
         for _ in range(times):
             next(one for one in self.app.button if name in (one.key, one.label)).click()
             self.run()
@@ -61,25 +61,25 @@ class Page:
         return next(one for one in controls(self.app) if one.key == key_of(self.app, name))
 
     def __getitem__(self, name: str) -> Any:
-        """A choice as the page keeps it."""
+        """Return a choice from the session state."""
         return self.app.session_state[name]
 
     def value(self, choice: str) -> Any:
-        """What the widget of a choice shows."""
+        """Return the value that the widget of a choice shows."""
         return self.app.session_state[key_of(self.app, choice)]
 
     @property
     def url(self) -> dict[str, str]:
-        """The choices in the address."""
+        """Return the choices in the page's address."""
         given = self.app.query_params.items()
         return {name: value if isinstance(value, str) else value[0] for name, value in given}
 
     def figures(self) -> dict[str, Any]:
-        """The charts' JSON, by their key."""
+        """Return the charts' JSON by key."""
         return {key: chart["figure"] for key, chart in charts(self.app).items()}
 
     def trace(self, figure: str, name: str, **where: Any) -> Any:
-        """The one trace of a chart that has this name, and these other properties."""
+        """Return the only trace of a chart with this name and these other properties."""
         (found,) = [
             one
             for one in self.figures()[figure]["data"]
@@ -88,15 +88,15 @@ class Page:
         return found
 
     def packets(self) -> dict[str, bytes]:
-        """What each of the browser's own parts is sent, by its name."""
+        """Return the bytes sent to each custom component, by component name."""
         return {one.proto.component_name: one.proto.bytes for one in self.app.get("bidi_component") if one.proto.bytes}
 
     def html(self) -> list[str]:
-        """Every piece of HTML on the page that Streamlit sanitizes."""
+        """Return every piece of HTML on the page that Streamlit sanitizes."""
         return [one.proto.body for one in self.app.get("html") if not one.proto.unsafe_allow_javascript]
 
     def sentences(self) -> list[str]:
-        """What the page says of its numbers, without tags."""
+        """Return the page's sentences about its numbers, without tags."""
         found = re.findall(r'<p class="sentence".*?>(.*?)</p>', "".join(self.html()), re.DOTALL)
         return list(map(plain, found))
 
@@ -105,18 +105,18 @@ class Page:
         return found
 
     def said(self, kind: str) -> list[str]:
-        """The texts of all boxes of a kind, error, warning, caption …, without Markdown's backslashes."""
+        """Return the texts of all boxes of a kind (error, warning, caption …), without Markdown's backslashes."""
         return [re.sub(r"\\([^A-Za-z0-9])", r"\1", box.value) for box in self.app.get(kind)]
 
     def words(self) -> str:
-        """All sentences of the page, without tags and without Markdown's backslashes."""
+        """Return all text of the page, without tags and without Markdown's backslashes."""
         kinds = ("markdown", "caption", "info", "error", "warning", "success")
         shown = re.sub("<style.*?</style>", "", " ".join(self.html()), flags=re.DOTALL)
         return " ".join(one for kind in kinds for one in self.said(kind)) + plain(shown)
 
 
 class Here:
-    """A long job done at once: for what is not about its process, which takes seconds to start."""
+    """A background job that runs in this process: one of its own takes seconds to start."""
 
     def __init__(self, function: Callable, *arguments: object) -> None:
         self._job = function, arguments
@@ -127,12 +127,12 @@ class Here:
 
 
 def controls(app: AppTest) -> list[Any]:
-    """Every widget that has a value."""
+    """Return every widget that has a value."""
     return [one for kind in KINDS for one in app.get(kind)]
 
 
 def array(typed: Any) -> np.ndarray:
-    """A plotly array out of its JSON."""
+    """Decode a plotly array from its JSON."""
     if isinstance(typed, list):
         return np.array(typed, float)
     flat = np.frombuffer(base64.b64decode(typed["bdata"]), typed["dtype"])

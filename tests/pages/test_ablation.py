@@ -1,4 +1,4 @@
-"""Ablation without a browser: what is off, in which way, and all heads ranked."""
+"""The Ablation page without a browser: which heads are off and how, and the ranking of all heads."""
 
 from types import SimpleNamespace
 
@@ -103,7 +103,7 @@ def test_every_head_is_ranked_and_the_strongest_can_be_turned_off(story: Model) 
     assert page.value("heads_chosen") == [(layer, head)]
     assert page.sentence().startswith(f"Turning L{layer} H{head} off")
     assert page.url == {"heads_off": f"{layer}.{head}", "ranking": "true"}
-    assert page.app.button(key="rank").label == "Close the ranking"  # which stops it, too, while it runs
+    assert page.app.button(key="rank").label == "Close the ranking"  # also stops a running one
     page.press("rank")
     assert "effects" not in page.figures()
 
@@ -134,7 +134,7 @@ def test_the_masks_hold_for_both_runs(story: Model) -> None:
     batch = story.encode([FIRST])
     np.testing.assert_allclose(page.losses()[1], story.run(batch, MaskSpec(causal=False)).losses().numpy(), atol=1e-5)
     page.set(way_off="mask")
-    assert "also later tokens" not in page.app.selectbox(key="mask_off").options  # they all do
+    assert "also later tokens" not in page.app.selectbox(key="mask_off").options  # every query may attend to them
 
 
 @pytest.mark.parametrize("written", ["9.9", "4.0.1"])

@@ -1,4 +1,4 @@
-"""Every page: each opens, and a rerun repeats nothing; what was chosen on one is there when it is seen again."""
+"""Every page: it opens, a rerun computes nothing again, and choices are kept until the user comes back."""
 
 from pathlib import Path
 

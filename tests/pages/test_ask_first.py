@@ -1,4 +1,4 @@
-"""Explore and the Mask Lab with "Ask me first": a flipped mask is asked about before it is shown. And the start."""
+"""Explore and the Mask Lab with "Ask me first": a flipped mask is asked about before it is shown; Explore's start."""
 
 import re
 from itertools import pairwise
@@ -20,7 +20,7 @@ def asking(**query: str) -> Explore:
 
 
 def question(page: Explore) -> list[str]:
-    """What may be answered; [] where nothing is asked."""
+    """Return the answers offered; [] if nothing is asked."""
     return [button.label for button in page.app.button if re.fullmatch(r"first_\d", str(button.key))]
 
 
@@ -59,7 +59,7 @@ def test_every_kind_has_its_turn_and_a_text_without_padding_is_not_asked_about_i
 
 @pytest.mark.parametrize("padding", ["true", "false"])
 def test_the_standard_run_is_out_of_sight_while_it_may_be_asked_about(padding: str) -> None:
-    """A text without padding has the same run with and without its mask."""
+    """A text without padding has the same run with and without the padding mask."""
     page = asking(causal="false", padding=padding)
     lifted = page.weights()
     assert len(page.figures()["loss_figure"]["data"]) > 1
@@ -98,7 +98,7 @@ def test_the_lab_hides_the_standard_run_while_it_may_be_asked_about(padding: str
     assert question(page)
     assert "loss_figure" not in page.figures()
     assert not any("standard" in one for one in page.html() if "<table" in one)
-    assert np.nanmin(page.weights()) >= 0  # of the run before, not a change
+    assert np.nanmin(page.weights()) >= 0  # weights of the previous run, not a change
     page.press("first_0")
     assert "loss_figure" in page.figures()
     assert page["shown"] == "change"
@@ -152,7 +152,7 @@ def test_what_is_asked_about_is_in_the_lab_s_address_and_asked_again_after_back(
     assert question(page)
     assert (spec.causal, spec.sliding, spec.drawn) == (False, page["mask_sliding"], page["mask_drawn"])
     page.set(head=3)
-    page.app.query_params.clear()  # as Back does
+    page.app.query_params.clear()  # as the browser does on Back
     page.app.query_params.update(asked)
     page.run()
     assert question(page)
@@ -162,7 +162,7 @@ def test_what_is_asked_about_is_in_the_lab_s_address_and_asked_again_after_back(
 
 def test_a_verdict_stays_with_the_head_that_it_is_about() -> None:
     page = asking(layer="4", head="0")
-    page.app.session_state.first_kind = "loss"  # the next is of what comes later
+    page.app.session_state.first_kind = "loss"  # the next question is about later tokens
     page.set(causal=False).press("first_0")
     assert f"{page.leaks()[0][0]} of this head" in verdicts(page)[0]
     page.set(head=2)
@@ -186,5 +186,5 @@ def test_what_follows_is_asked_of_the_target_where_the_longer_source_s_tokens_lo
     asked = next(one.value for one in page.app.markdown if one.value.startswith("**"))
     assert asked == "**Under these masks, which token will the model predict after “mat” at 3?**"
     page.press("first_0")
-    first, _, second = page.candidates()[:3]  # beside each, one under the standard masks
+    first, _, second = page.candidates()[:3]  # each is followed by one under the standard masks
     assert f"“{first[0]}” with {first[1]}; “{second[0]}” is second, with {second[1]}." in verdicts(page)[0]

@@ -1,4 +1,4 @@
-"""The Bug clinic without a browser: every bug, the numbers beside it, the game, and texts that could break it."""
+"""The Bug clinic page without a browser: every bug, its numbers, the game, and texts that could break it."""
 
 import html
 import math
@@ -33,7 +33,7 @@ class Clinic(Page):
     SCRIPT = "pages/bug_clinic.py"
 
     def choose(self, bug: Bug) -> Self:
-        """The way a reader does: its number, then which way, each where it is another."""
+        """Choose a bug as a user does: its title, then its variant, each only if it changes."""
         if self.app.selectbox(key="bug_title").value != bug.title:
             self.set(bug_title=bug.title)
         if bug.variant and self.app.selectbox(key="bug").value != bug.key:
@@ -48,18 +48,18 @@ class Clinic(Page):
         return figure
 
     def weights(self, xaxis: str = "x") -> np.ndarray:
-        """float [T,T], NaN where blocked; x is the large picture, x2 the right version."""
+        """Return the weights [T,T], NaN where blocked. xaxis: "x" of the large picture, "x2" of the correct version."""
         traces = self.figure()["data"]
         (z,) = [trace["z"] for trace in traces if trace["name"] == "weights" and trace.get("xaxis", "x") == xaxis]
         return array(z)
 
     def rows(self) -> list[str]:
-        """What stands in each row, its position before it."""
+        """Return the label of each row: its position and what it holds."""
         (trace,) = [one for one in self.figure()["data"] if one["name"] == "weights" and one.get("yaxis", "y") == "y"]
         return list(trace["y"])
 
     def pieces(self) -> tuple[str, ...]:
-        """The tokens of the row that is looked at."""
+        """Return the tokens of the batch row that is shown."""
         state = self.app.session_state
         model = catalog.load(state["other"] if state["model"] == OTHER else state["model"])
         return model.encode(list(comparison.prepare_text(model, state["text"]).lines), state["pad"]).pieces[0]
@@ -69,7 +69,7 @@ class Clinic(Page):
         return self.value("head")
 
     def laws(self) -> dict[str, tuple[str, str]]:
-        """For each law in words what is said of it with the bug and right; the one beside the picture first."""
+        """Return verdicts (with the bug, correct version) by the property's words; the one beside the picture first."""
         told = re.search("<p>(.*?) <span.*?<p>with the bug (.*?) · correct version (.*?)</p>", self.told(), re.DOTALL)
         assert told
         tables = [one for one in self.html() if "numbers laws" in one]
@@ -78,14 +78,14 @@ class Clinic(Page):
         return {plain(law): (plain(wrong), plain(right)) for law, wrong, right in found}
 
     def told(self) -> str:
-        """The law that stands beside the picture, as HTML."""
+        """Return the HTML of the property beside the picture."""
         (told,) = [one for one in self.html() if "<p>with the bug " in one]
         return told
 
 
 @pytest.fixture(scope="module")
 def page() -> Clinic:
-    """One that only chooses bugs."""
+    """Return a page for tests that only choose bugs."""
     return Clinic()
 
 
@@ -195,7 +195,7 @@ class TestAllBugs:
     @pytest.mark.parametrize(
         ("text", "key", "where", "said"),
         [
-            ("hm", "after-softmax", {"layer": "0", "head": "3"}, False),  # higher, lower, and both by the denominator
+            ("hm", "after-softmax", {"layer": "0", "head": "3"}, False),  # a changed denominator moves the loss
             ("Tyger Tyger, burning bright,", "query-axis", {"layer": "4", "head": "2"}, False),
             ("猫坐在垫子上。", "query-axis", {}, False),
             ("hm", "transposed", {}, True),
@@ -213,7 +213,7 @@ class TestAllBugs:
         assert any(reason in page.words() for reason in reasons) == said
 
     def test_a_loss_that_is_lower_by_chance_is_not_put_down_to_the_target(self, folders: dict[str, str]) -> None:
-        """Random weights make nothing of a target that they read."""
+        """A model with random weights makes no use of a target that it can read."""
         text = "then saw on red old a sat sat the"
         words = Clinic(model=folders["mistral"], text=text, bug="first-layer", layer="1").words()
         assert "It is lower, and the model can read the token that it must predict." in words
@@ -253,7 +253,7 @@ class TestAllBugs:
 @pytest.mark.parametrize("name", ["bert", "t5"])
 def test_models_that_are_not_ours(name: str, folders: dict[str, str]) -> None:
     page = Clinic(model=folders[name], text="the cat sat on a mat and then it saw the cat")
-    for bug in BUGS[::5]:  # all of them: tests/model/bug_clinic/test_examination.py
+    for bug in BUGS[::5]:  # all bugs: tests/model/bug_clinic/test_examination.py
         page.choose(bug)
         assert all(error.value.startswith("Crashes: ") for error in page.app.error)
         assert page.weights().size > 0
@@ -270,7 +270,7 @@ def test_models_that_are_not_ours(name: str, folders: dict[str, str]) -> None:
 def test_what_float16_cannot_hold_is_not_put_down_to_the_bug(tmp_path: Path) -> None:
     network = families.random_network("gpt2")
     for block in network.transformer.h:
-        block.attn.c_attn.bias.data[:48] += 150  # queries and keys: q·k of more than 65,504
+        block.attn.c_attn.bias.data[:48] += 150  # queries and keys, so that q·k exceeds 65,504
     network.save_pretrained(tmp_path)
     families.save_tokenizer(tmp_path)
     page = Clinic(model=str(tmp_path), text="the cat sat on a mat and then it saw one big red ball", bug="half-added")
@@ -288,9 +288,10 @@ def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(f
     (trace,) = [one for one in page.figure()["data"] if one["name"] == "weights"]
     queries, keys = ([label.split(": ", 1)[1] for label in trace[axis]] for axis in "yx")
     named = lambda found: [f"{pieces[token]}:{part}" for token, part in found]  # noqa: E731
-    for labels, split in (queries, (1, 4)), (keys, (0, 2)):
-        parts = (token_in_view_split(split[0], position, split[1], length) for position in range(length))
-        assert list(map(html.unescape, labels)) == named(parts)
+    assert list(map(html.unescape, queries)) == named(
+        token_in_view_split(1, place, 4, length) for place in range(length)
+    )
+    assert list(map(html.unescape, keys)) == named(token_in_view_split(0, place, 2, length) for place in range(length))
     last, ends = token_in_view_split(0, length - 1, 2, length)
     assert f"only positions 0 to {last}, from part 0 of the first to part {ends} of" in page.words()
     assert "into 4 parts, one per head; a key into 2, one per key-value head" in page.words()
@@ -298,7 +299,7 @@ def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(f
 
 class TestSpotTheBug:
     def answer(self, page: Clinic) -> str:
-        """The key of the bug that is asked."""
+        """Return the key of the bug in the current puzzle."""
         asked = page.app.session_state["spot"]["asked"]
         names = [page.app.button(key=f"candidate_{place}").label for place in range(4)]
         assert names == [BY_KEY[key].name for key in asked.candidates]
@@ -347,7 +348,7 @@ class TestSpotTheBug:
         page.play()
         assert "2 of 3 correct" in page.words()
 
-    @pytest.mark.parametrize("puzzle", [13, 27, 333])  # an inverted mask, one that is off by one, a transposed one
+    @pytest.mark.parametrize("puzzle", [13, 27, 333])  # a mask inverted, off by one, transposed
     def test_the_picture_is_hatched_where_the_bug_blocks(self, puzzle: int) -> None:
         page = Clinic(puzzle=str(puzzle), text="Once upon a time there was a king, and he had a son.").play()
         asked, key = page.weights(), self.answer(page)
@@ -364,7 +365,7 @@ class TestSpotTheBug:
         found = next(one for one in asked if "view" in one.candidates and (one.bug == "view") == asks_for_it)
         page = Clinic(puzzle=str(found.number)).play()
         self.press(page, "view", right=True)
-        label = r"“[^”]+:\d”" if asks_for_it else r"“[^”:]+”"  # a part has its number
+        label = r"“[^”]+:\d”" if asks_for_it else r"“[^”:]+”"  # a part of a token has a number
         named = rf"the weight in row \d+ and column \d+ \({label} and {label} here\) is "
         where = "The clue: " if asks_for_it else r"Why not \*Heads split by view\*: "
         there = "in the correct version" if asks_for_it else "with that bug"

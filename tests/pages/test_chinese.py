@@ -1,8 +1,8 @@
-"""Every page in Chinese: opens, and says nothing in English.
+"""Every page in Chinese: it opens, and contains no English.
 
-Words of a page are found as the reader finds them: labels, captions, tables, pictures' titles and alternative texts.
-Names stay (GPT-2, Transformer, L3 H2, softmax), and so does what the reader typed or a model answered
-(translate="no"); three words of English in a row do not.
+The words are those that a user sees: labels, captions, tables, titles and alternative texts of pictures. Names stay
+(GPT-2, Transformer, L3 H2, softmax), and so does what the user typed or a model answered (translate="no"); three
+English words in a row are a failure.
 """
 
 import json
@@ -37,7 +37,7 @@ NOT_WORDS = re.compile(
     r"<style.*?</style>|<script.*?</script>|<code.*?</code>|<(\w+)[^>]* translate=\"no\"[^>]*>.*?</\1>|<[^>]*>|```.*?```|`[^`]*`|\$[^$]*\$|https?://\S*|:material/\w+:",
     re.DOTALL,
 )
-# by the models
+# texts that the models read, which stay English
 READ = (*EXAMPLES.values(), ADDED, *OURS, *dates.EXAMPLES.values(), *dates.ADDED_LINES, FIRST_TEXT, fables())
 LONG = "The cat sat on the mat. " * 30
 LIFTED = {"causal": "false"}
@@ -45,8 +45,8 @@ IN_THIS_LAYER = LIFTED | {"scope": "layer"}
 PADDED = {"padding": "false", "text": "Once\nThe cat sat on the mat again."}
 TWO_LINES = {"text": "a b\nc d e f", "padding_mask": "both", "position_ids": "counted"}
 DRAWN = '{"documents":".","prefix":2,"drawn":[["open",1,4,1,4]]}'
-STATES = {  # a page: links to what is seen of it only after a press. Of the Mask Lab without "hand", whose tokens are
-    # English, and "fill", where torch says what does not fit
+STATES = {  # page -> links to what it shows only after a press. Without the Mask Lab's "hand", whose tokens are
+    # English, and "fill", which shows torch's own errors
     "app.py": [
         LIFTED, IN_THIS_LAYER, PADDED, {"text": LONG}, {"text": LONG, "zoom": "5-12,0-9"}, {"text": "a cat\n" * 40},
         {"model": "dates", "text": "the third of May 1998"}, {"view": "numbers"},
@@ -97,7 +97,7 @@ STATES = {  # a page: links to what is seen of it only after a press. Of the Mas
         {"lesson": "both_masks", "step": "2"}, {"lesson": "why_training", "step": "99"}, {"lesson": "no_such"},
     ],
 }  # fmt: skip
-SQUEEZED = ["".join(text.split()) for text in (*READ, ATLAS_SAMPLE.read_text(encoding="utf-8"))]  # as tokens
+SQUEEZED = ["".join(text.split()) for text in (*READ, ATLAS_SAMPLE.read_text(encoding="utf-8"))]  # spaces ignored
 LINES = sorted({line for text in READ for line in text.splitlines() if line}, key=len, reverse=True)
 SHOWN = {"label", "body", "help", "placeholder", "options", "alt", "text", "title", "caption", "name", "hovertemplate",
          "value"}  # fmt: skip
@@ -113,7 +113,7 @@ def opened(name: str, link: dict[str, str]) -> AppTest:
 
 
 def english_on(app: AppTest) -> set[str]:
-    """But for what the reader typed, and the exception of a bug that crashes: PyTorch knows no other language."""
+    """Return the English of a page, without what the user typed and PyTorch's error of a bug that crashes."""
     typed = [line for box in app.text_area for line in (box.value or "").splitlines() if line.strip()]
     crash = app.error[0].value if "bug" in app.query_params and app.error else ""
     found = set()
@@ -143,13 +143,13 @@ def test_the_other_sections_of_export_say_nothing_in_english(section: str) -> No
     app = opened("pages/export.py", {})
     app.segmented_control(key=key_of(app, "section")).set_value(widgets.plain(say(section))).run()
     assert not english_on(app)
-    if section == SECTIONS[-1]:  # what zipfile says of it stays as it is
+    if section == SECTIONS[-1]:  # zipfile's own message stays English
         app.file_uploader(key="take_export").upload("x.npz", b"PK no more", "application/zip").run()
         assert "x.npz 未能打开：需要 Unmask 保存的 NPZ 文件" in app.error[0].value
 
 
 def english(shown: str) -> list[str]:
-    """Runs of English words in a text, but those of the texts that the models read, parts of them included."""
+    """Return the runs of English words in a text that are not part of a text that the models read."""
     plain = unescape(NOT_WORDS.sub(" ", shown))
     for line in LINES:
         plain = plain.replace(line, " ")
@@ -180,14 +180,14 @@ def _elements(node: Any) -> Iterator[Any]:
 
 
 def _of_a_figure(figure: Any) -> Iterator[str]:
-    """The words of a Plotly figure, under the names in SHOWN."""
+    """Yield the words of a Plotly figure, under the names in SHOWN."""
     found = figure if isinstance(figure, str) else getattr(figure, "spec", "")
     if isinstance(found, str) and found.startswith("{"):
         yield from _words(json.loads(found))
 
 
 def _of_a_packet(header: Any) -> Iterator[str]:
-    """What a canvas says; not the tokens that it shows."""
+    """Yield the words of a canvas, without the tokens that it shows."""
     if isinstance(header, dict):
         for key, one in header.items():
             yield from () if key in ("queries", "keys", "labels") else _of_a_packet(one)

@@ -1,4 +1,4 @@
-"""The page Circuits, and circuits as measures of the Head atlas, without a browser."""
+"""The Circuits page, and circuits as measures of the Head atlas, without a browser."""
 
 import copy
 import html
@@ -109,7 +109,7 @@ def test_a_head_that_writes_nothing_changes_no_logit_and_no_later_layer(tmp_path
 
 
 def test_a_head_without_a_copying_score_may_change_logits(tmp_path: Path) -> None:
-    """It maps some tokens to others, none of which it reads: all eigenvalues of its circuit are 0."""
+    """The head maps some tokens to others that it does not read: all eigenvalues of its OV circuit are 0."""
     config = hf.LlamaConfig(
         **families.PLAIN | {"hidden_size": 64, "num_hidden_layers": 1, "tie_word_embeddings": False}
     )
@@ -122,7 +122,7 @@ def test_a_head_without_a_copying_score_may_change_logits(tmp_path: Path) -> Non
             norm.weight.fill_(1)
         attention.v_proj.weight[:16] = attention.o_proj.weight[:, :16] = 0
         attention.v_proj.weight[0, 4] = attention.o_proj.weight[5, 0] = 1
-        attention.o_proj.weight[6, 0] = -1  # or the mean that is taken away would lower what is read
+        attention.o_proj.weight[6, 0] = -1  # otherwise subtracting the mean would lower the logit of the token read
     network.save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     page = Circuits(model=str(tmp_path), layer=0, head=0)
@@ -139,7 +139,7 @@ def test_circuits_as_measures_of_the_atlas(story: Model) -> None:
     points = page.points()
     places = points["customdata"]
     assert min(layer for layer, _ in places) == 1, "heads of the first layer read no other"
-    page.set(layer=0, head=1)  # the chosen one is such a head
+    page.set(layer=0, head=1)  # a head of the first layer
     assert page.trace("atlas_scatter", "chosen")["x"] == []
     assert page.points() == points
     expected = copying_scores(story)

@@ -1,4 +1,4 @@
-"""A room over several lessons, tabs and reloads, and what its phones see of what they cannot show."""
+"""A classroom's room over several lessons, tabs and reloads, and what phones get for steps that they cannot show."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from ui.lessons import shelves
 
 
 def open_lesson(page: Lessons, lesson: str) -> None:
-    """As the sidebar's links do."""
+    """Open a lesson as the sidebar's links do."""
     page.app.query_params.clear()
     page.app.query_params["lesson"] = lesson
     page.run()
@@ -34,7 +34,7 @@ def test_every_lesson_of_a_room_asks_its_class_whatever_was_rehearsed() -> None:
     assert teacher.phone()["choices"] == 0
     open_lesson(teacher, "causal_mask")
     assert teacher.phone()["choices"] == 0, "what was answered in this room stays"
-    again = Lessons()  # a reload: its browser then tells the room and the answers
+    again = Lessons()  # a reload: the browser sends the room and the answers
     again.app.session_state["lesson_room"] = teacher.key
     again.app.session_state["lesson_answers"] = {("padding", 1): 1, ("both_masks", 1): 1}
     open_lesson(again, "padding")

@@ -1,4 +1,4 @@
-"""A teacher's page with a room, without a browser."""
+"""The Lessons page of a teacher with a room, without a browser."""
 
 import csv
 import gzip
@@ -26,7 +26,7 @@ class Lessons(Page):
 
 
 class Teacher(Lessons):
-    """With a room open, and phones in it."""
+    """A teacher's page with an open room and phones in it."""
 
     def __init__(self, **query: str) -> None:
         super().__init__(**query)
@@ -40,7 +40,7 @@ class Teacher(Lessons):
         return key
 
     def phone(self) -> dict[str, Any]:
-        """What phones have."""
+        """Return what phones are sent."""
         shown = rooms.rooms().shown(self.key.id)
         return {"choices": shown.choices, "version": shown.version} | json.loads(gzip.decompress(shown.body))
 
@@ -98,7 +98,7 @@ def test_a_qr_code_that_is_left_does_not_come_again() -> None:
     assert "/room/" in page.app.code[0].value
     page.run()
     assert page.app.code, "another run of the page leaves it open"
-    page.app.session_state["page"] = "Explore"  # where the teacher went meanwhile
+    page.app.session_state["page"] = "Explore"  # the teacher opened another page meanwhile
     page.run()
     assert not page.app.code
     assert page.press("teach").app.code
@@ -108,7 +108,7 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
     page = Teacher(lesson="causal_mask")
     first = page.phone()
     assert (first["choices"], "said" in first, "Only backwards" in first["html"]) == (4, False, True)
-    assert page.run().phone()["version"] == first["version"]  # made once
+    assert page.run().phone()["version"] == first["version"]  # not made again
     for phone, choice in zip(PHONES, (1, 1, 0, 3, 1), strict=True):
         assert rooms.rooms().answer(page.key.id, phone, first["name"], choice) == choice
     assert "5 phones · 5 answered" in page.run().strip()
@@ -130,7 +130,7 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
 def test_the_end_tells_phones_what_was_right_of_the_steps_that_were_revealed() -> None:
     page = Teacher(lesson="causal_mask").press("reveal")
     first = page.phone()["name"]
-    page.press("next")  # asked, and not revealed
+    page.press("next")  # asked, but not revealed
     page.app.query_params["step"] = "99"
     page.run()
     assert page.phone()["right"] == {first: [1]}
@@ -218,7 +218,7 @@ def test_a_room_that_could_not_be_ended_stays_and_a_sentence_says_why(monkeypatc
         raise OSError(rooms.UNREACHABLE)
 
     monkeypatch.setattr(Rooms, "close", fail)
-    page.app.session_state["lesson_room_joined"] = True  # the dialog, which a run without a browser closes
+    page.app.session_state["lesson_room_joined"] = True  # keeps the dialog open, which a run without a browser closes
     page.run().app.session_state["lesson_room_joined"] = True
     page.press("room_end")
     assert [one.value for one in page.app.error] == [f"{rooms.UNREACHABLE}"]
@@ -226,7 +226,7 @@ def test_a_room_that_could_not_be_ended_stays_and_a_sentence_says_why(monkeypatc
 
 
 class State(dict):  # type: ignore[type-arg]
-    """As st.session_state, of a session without a page."""
+    """A stand-in for st.session_state outside a page."""
 
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
 
@@ -250,7 +250,7 @@ def test_a_training_reaches_the_phones_now_and_then_and_when_it_is_over(monkeypa
 
     first = look([0, 10], over=False)
     assert 'points="0,0 60,0"' in first["html"]
-    assert look([0, 10, 20], over=False) == first  # not yet
+    assert look([0, 10, 20], over=False) == first  # too soon for an update
     assert 'points="0,0 60,0 120,0"' in look([0, 10, 20], over=True)["html"]
 
 
@@ -273,7 +273,7 @@ def test_what_a_browser_remembers_is_checked_and_added(monkeypatch: pytest.Monke
 
 
 def test_phones_call_two_models_by_their_names() -> None:
-    """Neither comes before the other."""
+    """Neither model precedes the other, so none of them is called “before”."""
     teacher = Teacher(lesson="why_training").press("reveal")
     shown = str(teacher.phone())
     assert "The model trained with the mask" in shown

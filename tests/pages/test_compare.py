@@ -1,4 +1,4 @@
-"""Compare without a browser: other masks, another text, another model."""
+"""The Compare page without a browser: other masks, another text, another model."""
 
 import re
 from dataclasses import replace
@@ -28,7 +28,7 @@ class Compare(Explore):
     SCRIPT = "pages/compare.py"
 
     def shown(self, key: str) -> np.ndarray:
-        """float [Q,K] of A ("head_a"), B ("head_b") or B - A ("head_difference"), blocked cells 0."""
+        """Return float [Q,K] of A ("head_a"), B ("head_b") or B - A ("head_difference"), 0 where blocked."""
         (trace,) = [one for one in self.figures()[key]["data"] if one["name"] in ("weights", "difference")]
         return np.nan_to_num(array(trace["z"]))
 
@@ -91,7 +91,7 @@ def test_two_texts(story: Model) -> None:
     assert any("(2) in A, after “·upon” (2) in B" in one for one in page.said("caption"))
     assert "head_difference" not in page.figures()
     assert "different lengths" in page.sentence()
-    assert page.url == {"differs": "text", "query": "2"}  # the link has no text unless it is asked for
+    assert page.url == {"differs": "text", "query": "2"}  # a link has no text unless requested
     page.set(text="a", b_text="b")
     assert "0.994 in A, 0.989 in B" in page.sentence()
     page.set(b_text="the cat sat\nthe dog")
@@ -136,7 +136,7 @@ def test_a_click_on_b_chooses_the_row_of_the_same_number_in_a(monkeypatch: pytes
     )
     Compare(differs="text", text="the cat sat\nthe cat sat on the mat and saw a dog", b_text="the dog ran")
     monkeypatch.setattr(head, "choose_query", lambda row, _: chosen.append(row))
-    assert heard.pop("head_a") is None  # as in all of A: its own rows
+    assert heard.pop("head_a") is None  # the default: a click chooses A's own row
     for pick in heard.values():
         pick(2, 1)
         pick(0, 1)
@@ -189,7 +189,7 @@ def test_b_s_model_has_a_head_of_its_own(folders: dict[str, str], story: Model) 
     other = catalog.load(folders["gpt2"])
     assert (page["layer"], page["head"]) == (5, 5)
     np.testing.assert_allclose(page.shown("head_a"), weights(story, TEXT, MaskSpec(), 5, 5), atol=1e-5)
-    np.testing.assert_allclose(page.shown("head_b"), weights(other, TEXT, MaskSpec(), 2, 3), atol=1e-5)  # the nearest
+    np.testing.assert_allclose(page.shown("head_b"), weights(other, TEXT, MaskSpec(), 2, 3), atol=1e-5)  # nearest head
     page.set(b_layer=0, b_head=1)
     np.testing.assert_allclose(page.shown("head_b"), weights(other, TEXT, MaskSpec(), 0, 1), atol=1e-5)
     assert (page.url["b_layer"], page.url["b_head"]) == ("0", "1")
@@ -200,7 +200,7 @@ def test_b_s_model_has_a_head_of_its_own(folders: dict[str, str], story: Model) 
 def test_two_heads_of_one_model(story: Model) -> None:
     page = Compare(differs="head", text=TEXT, layer="4", head="0", causal="false", b_off="padding")
     one, other = (weights(story, TEXT, MaskSpec(causal=False), 4, head) for head in (0, 1))
-    np.testing.assert_allclose(page.shown("head_b"), other, atol=1e-6)  # the next one, under A's masks
+    np.testing.assert_allclose(page.shown("head_b"), other, atol=1e-6)  # B is the next head, under A's masks
     np.testing.assert_allclose(page.shown("head_difference"), other - one, atol=1e-6)
     assert page.sentence().startswith("A and B differ most where")
     page.set(b_layer=2, b_head=0)
@@ -226,7 +226,7 @@ def test_models_without_an_attention_in_common_say_so(folders: dict[str, str]) -
 
 def test_an_encoder_beside_a_decoder_predicts_nothing(folders: dict[str, str]) -> None:
     page = Compare(model=folders["bert"], differs="model", b_model=folders["gpt2"], text=TEXT)
-    assert page.shown("head_a").shape[0] == page.shown("head_b").shape[0] + 2  # its own marks around the text
+    assert page.shown("head_a").shape[0] == page.shown("head_b").shape[0] + 2  # BERT adds two special tokens
     assert not [one for one in page.html() if 'class="numbers next"' in one]
 
 
@@ -259,7 +259,7 @@ def test_forward_brings_two_typed_texts_again_and_back_those_of_the_link() -> No
         Compare(differs="text", text="the cat sat", b_text="the dog sat").type("a red hen ran").set(b_text="a cow ran")
     )
     assert page.app.query_params == {"differs": "text"}
-    page.app.query_params.update(text="the cat sat", b_text="the dog sat")  # as the browser reruns the page: Back …
+    page.app.query_params.update(text="the cat sat", b_text="the dog sat")  # as the browser does on Back …
     page.run()
     assert (page["text"], page["b_text"]) == ("the cat sat", "the dog sat")
     del page.app.query_params["text"], page.app.query_params["b_text"]  # … and Forward

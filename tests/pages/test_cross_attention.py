@@ -1,4 +1,4 @@
-"""The Cross-attention page without a browser: the dates model, its masks, and encoder-decoders of the hub."""
+"""The Cross-attention page without a browser: the dates model, its masks, and encoder-decoders of the Hub."""
 
 import html
 import re
@@ -33,24 +33,24 @@ class CrossAttention(Page):
         return self.set(date_text=text)
 
     def strip(self) -> tuple[list[str], list[list[str]]]:
-        """What is written, and under it the rows of probabilities."""
+        """Return the output tokens, and the rows of probabilities below them."""
         (table,) = re.findall(r'<table class="numbers written">(.*?)</table>', "".join(self.html()))
         outputs, *rows = table.split("</tr>")[:-1]
         written = [html.unescape(one) for one in re.findall(r'class="token"[^>]*>(.*?)</td>', outputs)]
         return written, [[html.unescape(one) for one in re.findall(r"<td.*?>(.*?)</td>", row)] for row in rows]
 
     def breaks(self) -> dict[str, list[str]]:
-        """The table of what breaks: its cells by the name of the masks."""
+        """Return the cells of the table of what breaks, by the name of the masks."""
         (table,) = re.findall(r'<table class="numbers breaks">(.*?)</table>', "".join(self.html()))
         rows = [re.findall("<td.*?>(.*?)</td>", row) for row in table.split("<tr")[3:]]
         return {row[0]: [html.unescape(cell) for cell in row[1:]] for row in rows}
 
     def weights(self, part: str) -> np.ndarray:
-        """float [Q,K] of a heatmap, NaN where blocked."""
+        """Return the weights of a heatmap, float [Q,K], NaN where blocked."""
         return array(self.trace(f"{part}_figure", "weights")["z"])
 
     def row(self) -> np.ndarray:
-        """The source row of the chosen step."""
+        """Return the weights of the chosen step over the source."""
         return array(self.trace("alignment", "source row")["y"])
 
 
@@ -62,7 +62,7 @@ def model() -> DatesModel:
 class TestFirstView:
     def test_writes_a_date_and_says_that_it_is_right_and_how_sure(self, model: DatesModel) -> None:
         page = CrossAttention()
-        assert len(BESIDE) - len(FIRST) == 5  # cells of padding, which can be looked at one by one
+        assert len(BESIDE) - len(FIRST) == 5  # padding tokens, few enough to inspect one by one
         written = model.write(model.encode_source([FIRST, BESIDE]))
         least = min(written.probabilities[0][:10])
         assert page.sentence().startswith(
@@ -167,7 +167,7 @@ class TestMasks:
         assert f"{signed(largest[query, key], 2)}, is that of query {query} " in said
         assert page.words().count("Blue: the weight fell; red: it rose.") == 3
         assert "Colours run from" not in page.words()
-        assert page.words().count("Hatched cells are blocked.") == 1  # of the decoder, which is causal still
+        assert page.words().count("Hatched cells are blocked.") == 1  # the decoder's, which is still causal
 
     def test_a_longer_line_beside_makes_more_padding(self) -> None:
         page = CrossAttention().set(cross_beside=ADDED_LINES[-1])
@@ -189,7 +189,7 @@ class TestMasks:
         assert f"Without the padding mask, when it writes on its own, it writes {wrote}, which is wrong." in said
 
     def test_one_probability_has_one_spelling(self) -> None:
-        """The strip's and the table of next tokens', of the step that is looked at."""
+        """In the strip of output tokens and in the table of next tokens of the chosen step."""
         page = CrossAttention(step="3")
         outputs, (chances,) = page.strip()
         (table,) = re.findall(r'<table class="numbers next">(.*?)</table>', "".join(page.html()))
@@ -261,7 +261,7 @@ class TestOtherModels:
         cross, encoder, decoder = (page.weights(part) for part in ("cross", "encoder", "decoder"))
         assert cross.shape == (decoder.shape[0], encoder.shape[0])
         np.testing.assert_allclose(np.nansum(cross, axis=1), 1, atol=1e-5)
-        given = cross.shape[0] - len(outputs)  # of BART, a start token that it does not write stands before its target
+        given = cross.shape[0] - len(outputs)  # BART's target begins with a start token that it does not write
         assert given == (name == "bart")
         np.testing.assert_allclose(page.row(), np.nan_to_num(cross[1 + given]), atol=1e-6)
         assert "loss_figure" in page.figures()
@@ -278,7 +278,7 @@ class TestOtherModels:
         page = CrossAttention(model=folders["bart"], text="the cat")  # its weights are random, so it never ends
         assert len(page.strip()[0]) == 40 + 1
         assert "Target row 1 shows the first 40 tokens that bart writes; it would go on." in page.words()
-        assert "Target row 2" not in page.words()  # the page's own
+        assert "Target row 2" not in page.words()  # the row that the page added
         assert "it would go on" not in page.set(target="a mat").words()
 
     def test_from_the_dates_model_to_another_and_back(self, folders: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Explore with the built-in model, without a browser: what each choice changes, and that no input breaks the page."""
+"""The Explore page with the built-in model, without a browser: what each choice changes; no input breaks the page."""
 
 import re
 import time
@@ -24,7 +24,7 @@ from viz.heatmap import MAX_TICKS
 
 
 def losses_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows whose losses are computed from now on."""
+    """Return a list that collects the batch rows whose losses are computed from now on."""
     rows: list[int] = []
     compute = Trace.losses
 
@@ -174,7 +174,7 @@ class TestChoices:
         page.go("pages/compare.py").press("patch").set(b_causal=True).press("patch_pair")
         assert page.set(example=OWN_TEXT)["text"] == "Something of my own"
         page = Explore(text="A link's").type("Something else")
-        page.app.query_params.update(text="A link's")  # as the browser reruns the page: Back
+        page.app.query_params.update(text="A link's")  # as the browser does on Back
         page.run()
         assert page.set(example=OWN_TEXT)["text"] == "Something else"
 
@@ -232,7 +232,7 @@ class TestHandEditedAddress:
 
 @pytest.mark.parametrize(("words", "expected"), [(90, ["all heads", "one head"]), (180, ["one head", "all heads"])])
 def test_the_chosen_head_is_drawn_first(words: int, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a short one they are sent together: what the browser draws of one then waits for no other's."""
+    """The figures of a short text are sent together: the browser draws one without waiting for the other."""
     drawn: list[str] = []
 
     def noted(name: str, call: Callable) -> Callable:
@@ -270,7 +270,7 @@ class TestTexts:
         page = Explore()
         ours = page.scripts()
         page.type(text)
-        assert page.scripts() == ours  # whatever is typed
+        assert page.scripts() == ours  # no other scripts, whatever is typed
         expected = story.encode([line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]).pieces[0]
         assert [name.partition(": ")[2] for name in page.names()] == list(expected)
         assert len(page.weights()) == len(expected)
@@ -291,11 +291,11 @@ class TestTexts:
         assert " ".join(cut.split())[:30] in warning
         assert len(array(page.figures()["loss_figure"]["data"][0]["y"])) == story.context
 
-    @pytest.mark.parametrize(("piece", "notes"), [("a", 1), ("狐", 2)])  # cut; and in bytes
+    @pytest.mark.parametrize(("piece", "notes"), [("a", 1), ("狐", 2)])  # cut; cut, and in bytes
     def test_a_hundred_thousand_characters_are_answered_within_a_second(self, piece: str, notes: int) -> None:
         page = Explore()
         text = (piece * 100_000)[:100_000]
-        begin = time.process_time()  # of this process: others on the machine do not count
+        begin = time.process_time()  # CPU time of this process: other processes do not count
         page.type(text)
         assert time.process_time() - begin < 1
         assert len(page.notes()) == notes
@@ -311,7 +311,7 @@ def test_back_undoes_a_choice_and_keeps_the_text_that_was_typed() -> None:
     page = Explore().type("a text of my own, and more of it").set(causal=False).set(layer=2)
     assert page.app.query_params == {"layer": "2", "head": "0", "causal": "false"}
     page.app.query_params.clear()
-    page.app.query_params["causal"] = "false"  # as the browser reruns the page when it goes back
+    page.app.query_params["causal"] = "false"  # as the browser does on Back
     page.run()
     assert (page["causal"], page["layer"], page["text"]) == (False, 4, "a text of my own, and more of it")
     page.app.query_params.clear()
@@ -320,7 +320,7 @@ def test_back_undoes_a_choice_and_keeps_the_text_that_was_typed() -> None:
 
 
 def test_the_text_of_a_lost_session_is_there_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawn with another, the browser would bring that one with the click that ends the first run."""
+    """If the first run drew another text, the browser would send that one with the click that ends the run."""
     sent = [WidgetState(id=f"$$ID-{'0' * 64}-text", string_value="Peter lost his hat")]
     monkeypatch.setattr(streamlit_internals, "sent_widgets", lambda: sent)
     after: list[list[WidgetState]] = []

@@ -1,4 +1,4 @@
-"""Explore with a model that cannot be had, or is a folder of the reader's."""
+"""The Explore page with a model that is not available, or from a user's folder."""
 
 import shutil
 import socket
@@ -75,7 +75,7 @@ class TestModels:
     def test_back_from_a_folder_that_is_not_there_leaves_its_error_behind(self, tmp_path: Path) -> None:
         page = self.with_folder(tmp_path / "mine")
         assert page.said("error")
-        page.app.query_params.clear()  # the link before
+        page.app.query_params.clear()  # Back to the previous link
         assert page.run()["model"] == "story"
         assert not page.said("error")
 

@@ -1,4 +1,4 @@
-"""The page Export without a browser: what it offers is what Explore shows, and an export opens again."""
+"""The Export page without a browser: it offers what Explore shows, and an export opens again."""
 
 import html
 import io
@@ -38,7 +38,7 @@ class Export(Explore):
 
 
 def downloads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], Any]]:
-    """What the page's buttons give, by their labels."""
+    """Return the data of the page's download buttons by label, filled as the page runs."""
     found: dict[str, Callable[[], Any]] = {}
     monkeypatch.setattr("streamlit.download_button", lambda label, data, *_, **__: found.update({label: data}))
     return found
@@ -111,7 +111,7 @@ def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, printed.PrintedPicture]]:
-    """What the page's pictures say of themselves, and they, in the order in which they are shown."""
+    """Return (caption, picture) of the page's pictures in display order, filled as the page runs."""
     said: list[tuple[str, printed.PrintedPicture]] = []
     blank = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>", 9
     monkeypatch.setattr(printed.PrintedPicture, "preview", lambda one: said.append((one.caption(), one)) or blank)
@@ -152,7 +152,7 @@ def test_the_caption_says_hatched_where_something_is(
     said = captions(monkeypatch)
     Export(causal=str(causal).lower(), picture=picture, query="2", text="The cat sat on a mat")
     ((caption, one),) = said
-    beside = picture == "head" and one.of[1] is not None  # the standard masks'
+    beside = picture == "head" and one.of[1] is not None  # the picture under the standard masks
     assert ("Hatched cells are blocked." in caption) == (causal or beside)
 
 
@@ -205,7 +205,7 @@ def test_two_texts_too_long_for_a_picture_are_to_be_shortened_for_no_part_can_be
 
 
 def test_the_report_says_what_of_a_source_and_a_target_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token of dates is a character: 96 fit of a source, and of a target 95, behind its start token."""
+    """A token of the dates model is a character: 96 fit of a source, and 95 of a target, after its start token."""
     taken = downloads(monkeypatch)
     for sources, targets, cut in ((1, 1, []), (1, 30, ["235"]), (20, 30, ["124", "235"]), (20, 1, ["124"])):
         texts = {"text": "7 Aug 1999 " * sources, "target": "1999-08-07 " * targets}
@@ -251,7 +251,7 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_picture_is_made_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that it waits for its turn, and a worker that takes too long over it is stopped."""
+    """A job waits for its turn, and a worker that takes too long over it is stopped."""
     taken = downloads(monkeypatch)
     Export()
     done: list[str] = []
@@ -276,7 +276,7 @@ def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatc
     page = Export(layer="0", head="0").set(section="Open an export")
     page.app.session_state["opened_export"] = data.read(taken["NPZ"]())
     page.run()
-    size = "{0} × {0}".format(len(explore.weights()))  # of tokens, or of what they are merged into
+    size = "{0} × {0}".format(len(explore.weights()))  # of tokens, or of what tokens are merged into
     assert f"story · {size} cells · blocked by: causal" in page.said("markdown"), "it has no other mask"
     traces = page.figures()["opened_figure"]["data"]
     found = next(trace for trace in traces if trace["name"] == "weights")
@@ -334,7 +334,7 @@ def test_the_report_holds_the_chosen_head_the_masks_and_the_text(monkeypatch: py
     assert TEXT in html
     assert "off: causal" in html
     assert "layer=2&amp;head=3" in html
-    assert "text=Once" in html.partition("This view in a running app")[0].rpartition("href=")[2]  # as the file itself
+    assert "text=Once" in html.partition("This view in a running app")[0].rpartition("href=")[2]  # as in the file
     assert len(html) < 8_000_000
     Export(layer="2", head="3").set(section="Report")
     assert "lifted" not in taken["Report"]()
@@ -346,7 +346,7 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
     monkeypatch.setattr(fonts, "_covering", lambda character: None)
     page = Export(lang="zh", picture="tokens", query="4")
     assert any("这台服务器没有中文字体" in one.value for one in page.app.caption)
-    assert "查询是 4" in taken["SVG"]().decode()  # asked for out of sight of the page
+    assert "查询是 4" in taken["SVG"]().decode()  # made outside the page's run
     assert "The query is 4: “" in PdfReader(io.BytesIO(taken["PDF"]())).pages[0].extract_text()
     monkeypatch.setattr(fonts, "_covering", lambda character: "Some Han font")
     page = Export(lang="zh", picture="tokens", query="4")

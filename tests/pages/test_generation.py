@@ -150,7 +150,7 @@ class TestTheContext:
         assert "there is no room to generate" in page.words().replace("There", "there")
         assert "The context is full" in page.words()
         assert "Shorten the text" in page.words()
-        assert "Go back" not in page.words()  # nothing is written
+        assert "Go back" not in page.words()  # nothing has been generated
         buttons = page.buttons()
         assert not buttons["step"]
         assert not buttons["play"]

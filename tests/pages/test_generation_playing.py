@@ -1,4 +1,4 @@
-"""The Generation page while it plays, without a browser: one token at a time, each of them one cached step."""
+"""The Generation page while it plays, without a browser: one token at a time, each by one cached step."""
 
 import shutil
 import time
@@ -69,7 +69,7 @@ class TestPlaying:
         assert one.path.prompt != other.path.prompt
 
     def test_a_slow_machine_writes_no_two_tokens_at_one_press(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(writing, "SECONDS", 0.0)  # as where a token takes longer to write than the time between two
+        monkeypatch.setattr(writing, "SECONDS", 0.0)  # as if a token took longer than the interval
         page = Generation().press("play")
         assert len(page.path.written) == 1
         assert len(page.run().path.written) == 2
@@ -77,7 +77,7 @@ class TestPlaying:
     def test_a_cached_step_is_one_step(
         self, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A wide model on a long text: a trace of more than 64 MiB, which was dropped once, and every token redone."""
+        """A wide model on a long text: its trace of over 64 MiB was once dropped, and every token was recomputed."""
         config = TransformerConfig(vocabulary=283, context=1024, layers=10, heads=2, width=576, mlp_width=8)
         save_transformer(Transformer(config), tmp_path)
         shutil.copy(tiny_folder / "tokenizer.json", tmp_path)

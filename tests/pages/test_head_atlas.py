@@ -1,4 +1,4 @@
-"""The page Head atlas without a browser: what it shows of each kind of texts, its choices, and what it refuses."""
+"""The Head atlas page without a browser: what it shows for each kind of texts, its choices, and what it refuses."""
 
 import io
 import json
@@ -134,7 +134,7 @@ def test_an_encoder_decoder_has_no_atlas_and_the_page_says_so() -> None:
 
 
 def test_an_uploaded_file_and_a_damaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AppTest has no files to choose: what the uploader gives stands in for it."""
+    """A stand-in for st.file_uploader returns the files."""
     import streamlit as st
 
     sent: list[Any] = [None]
@@ -156,7 +156,7 @@ def test_an_uploaded_file_and_a_damaged_one(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_finder_by_distance_and_by_marked_tokens() -> None:
     page = HeadAtlas(atlas_section="find", back="1")
     assert "L0 H3" in page.app.button(key="atlas_take_back").label
-    assert "L4 H4" in page.app.button(key="atlas_take_marks").label  # where "silver" came before, "whistle" followed
+    assert "L4 H4" in page.app.button(key="atlas_take_marks").label  # "whistle" followed an earlier "silver"
     page.press("atlas_take_back")
     assert (page.app.session_state["layer"], page.app.session_state["head"]) == (0, 3)
     page.set(atlas_back=-1)
@@ -182,7 +182,7 @@ def test_what_is_marked_is_in_the_link_and_comes_back_with_it() -> None:
 
 
 def test_the_marked_tokens_of_one_model_are_not_those_of_another(folders: dict[str, str]) -> None:
-    """This tokenizer cuts the same line into fewer tokens, of which the first model's last one is none."""
+    """The other tokenizer cuts the same line into fewer tokens: the first model's last position does not exist."""
     page = HeadAtlas(atlas_section="find", text="extraordinarily unbelievable circumstances")
     marked = page.app.session_state["atlas_queries"]
     page.set(model="another")
@@ -232,12 +232,12 @@ def progress_of(page: HeadAtlas) -> str:
 def test_a_measurement_that_is_stopped_shows_what_there_is_and_continues_to_the_same_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    text = "\n".join(f"the cat sat on the mat and saw {number} dogs" for number in range(80))  # three units
+    text = "\n".join(f"the cat sat on the mat and saw {number} dogs" for number in range(80))  # three units of work
     whole = HeadAtlas(source="text", text=text, atlas_section="all")
     assert "80 texts" in whole.words()
     (expected,) = whole.app.dataframe
     results.result_cache().forget(lambda key: isinstance(key, tuple) and key[0] == "atlas")
-    monkeypatch.setattr(controls, "SHOW_EVERY", 0.0)  # a unit at a time
+    monkeypatch.setattr(controls, "SHOW_EVERY", 0.0)  # one unit at a time
     monkeypatch.setattr(controls, "MAX_SECONDS", 0.0)
     page = HeadAtlas(source="text", text=text, atlas_section="all")
     assert progress_of(page).startswith("Stopped after 0 minutes. The result covers 33% of the texts: 32 texts")

@@ -1,4 +1,4 @@
-"""The row of views of the chosen head on Explore, without a browser: each view of each kind of model, and the link."""
+"""The views of the chosen head on Explore, without a browser: each view for each kind of model, and the link."""
 
 import html
 import json
@@ -14,11 +14,11 @@ from tests.viz.packet import unpacked
 from ui.heads.views import VIEWS
 from viz.heads.cells import weight_text
 
-KEYS = {"bars": ["application"], "carried": ["group"], "why": ["group"]}  # roles of what Streamlit draws and keys move
+KEYS = {"bars": ["application"], "carried": ["group"], "why": ["group"]}  # ARIA roles of the views' key handlers
 
 
 def texts(page: Explore) -> str:
-    """All that is said in captions and in HTML."""
+    """Return all text in captions and in HTML."""
     return html.unescape(" ".join([*page.html(), *(one.value for one in page.app.caption)]))
 
 

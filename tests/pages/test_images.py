@@ -1,4 +1,4 @@
-"""The Images page without a browser: its caption, numbers and heads are those of the models that ship."""
+"""The Images page without a browser: its caption, numbers and heads are those of the built-in models."""
 
 import io
 from pathlib import Path
@@ -26,7 +26,7 @@ class Images(Page):
     SCRIPT = "pages/images.py"
 
     def packet(self) -> tuple[dict[str, Any], np.ndarray]:
-        """The picture's header, and the weights [heads, words, patches], the mean first."""
+        """Return the picture's header, and the weights [heads, words, patches], the mean over heads first."""
         (one,) = [one for one in self.app.get("bidi_component") if one.proto.component_name == "unmask_images"]
         header, body = unpacked(one.proto.bytes)
         shape = len(header["heads"]), len(header["caption"]) + 1, len(header["boxes"])
@@ -109,9 +109,9 @@ def test_clicks_place_shapes_remove_patches_and_choose_words(monkeypatch: pytest
         sent.update({name: value})
         heard(name, scene_of(state.images_scene))
 
-    send("spot", [999, 0])  # into the corner: moved so that all of it is seen
+    send("spot", [999, 0])  # in the corner: moved so that all of it is visible
     assert state.images_scene == f"{FIRST}_cross-green-small-44-4"
-    send("spot", [250, 250])  # on the red square, which goes
+    send("spot", [250, 250])  # on the red square, which is removed
     assert "red" not in state.images_scene
     state.images_mode = "remove"
     send("patch", 1)
@@ -156,7 +156,7 @@ def test_patches_of_an_upload_lie_where_its_pixels_are() -> None:
 def test_a_broken_upload_is_a_sentence() -> None:
     page = Images(source="upload")
     box = page.app.file_uploader(key="images_file")
-    assert box.label == "Image file (PNG, JPEG or WebP)"  # the browser refuses others, and shows why only on hovering
+    assert box.label == "Image file (PNG, JPEG or WebP)"  # others are refused, with the reason only in a tooltip
     box.upload("x.png", b"<svg/>", "image/png").run()
     assert not page.app.exception
     assert "PNG, JPEG or WebP image" in page.app.error[0].value
@@ -164,7 +164,7 @@ def test_a_broken_upload_is_a_sentence() -> None:
     assert not page.app.error
     header = page.packet()[0]
     assert header["caption"] == ["a", "large", "red", "square", "left", "of", "a", "small", "blue", "circle"]
-    assert header["words"]["every"] == "All heads"  # no localization is known
+    assert header["words"]["every"] == "All heads"  # an upload has no known localization
 
 
 def _file(pixels: np.ndarray) -> bytes:
@@ -215,7 +215,7 @@ def test_a_model_that_reads_no_image_is_a_sentence(model: str, words: str) -> No
 def test_a_server_whose_models_read_no_images_offers_no_other(
     offered: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a link names one: that it is not there is said, and the small models read the image."""
+    """Also if a link names one: the page reports that it is not available, and the small models read the image."""
     monkeypatch.setenv("UNMASK_SHARED", "true")
     monkeypatch.setenv("UNMASK_MODELS", ",".join(offered))
     for link, said in {"": [], "foo/bar": ["The link names the model foo/bar, which is not available here."]}.items():

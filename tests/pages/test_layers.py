@@ -1,4 +1,4 @@
-"""Across layers without a browser: its three pictures, any masks, any kind of model."""
+"""The Across layers page without a browser: its three pictures, any masks, any kind of model."""
 
 import html
 import re
@@ -23,7 +23,7 @@ class Layers(Explore):
     SCRIPT = "pages/layers.py"
 
     def cells(self) -> list[str]:
-        """The likeliest tokens of the table, row by row."""
+        """Return the most likely tokens of the table, row by row."""
         (table,) = [one for one in self.html() if 'class="lens"' in one]
         return [html.unescape(one) for one in re.findall(r'<td class="s\d+[^>]*>([^<]*)</td>', table)]
 
@@ -179,12 +179,12 @@ class TestOtherModels:
 
 
 def test_padding_that_looks_keeps_its_own_state(story: Model) -> None:
-    """Its column is out of sight while the padding mask is on; what is said of it is not of the rest alone."""
+    """The padding mask hides the padding's column; a sentence about padding is not about the other columns alone."""
     page = Layers(text="Once\nThe little girl ran down the hill.", across="token", causal="false", query="0")
     run = story.run(story.encode(["Once", "The little girl ran down the hill."], "left"), MaskSpec(causal=False))
     own = layers.layer_maps(run, 0, run.spec, "rollout").maps[-1, 0, 0]
     assert f"{own:.1%} of “<pad>”'s rollout comes from itself" in page.sentence()
-    assert own == pytest.approx(1 / 2**6, rel=1e-4)  # half of it stays in each layer
+    assert own == pytest.approx(1 / 2**6, rel=1e-4)  # each layer keeps half of it
 
 
 def test_a_mask_that_changes_nothing_is_said_to_change_nothing() -> None:

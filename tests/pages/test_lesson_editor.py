@@ -1,4 +1,4 @@
-"""The lesson editor, without a browser: what it says of a source, and what is done with it."""
+"""The lesson editor without a browser: what it reports about a lesson's source, and what can be done with it."""
 
 import json
 import re
@@ -78,7 +78,7 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
 
 
 def with_model(name: str) -> dict[int, str]:
-    """Drafts by the line that names the model."""
+    """Return drafts by the number of the line that names the model."""
     return {5: OWN.replace("text:", f"model: {name}\ntext:"), 11: OWN.replace("query: 2", f"beside: {{model: {name}}}")}
 
 

@@ -1,4 +1,4 @@
-"""What a step of a lesson begins with, and in a window as narrow as a phone's."""
+"""A step of a lesson as it is first shown, also in a window as narrow as a phone's."""
 
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -31,7 +31,7 @@ def test_each_step_begins_with_its_own_step_of_the_training_and_its_own_numbers(
 
 
 def test_losses_that_are_shown_before_the_answer_say_so() -> None:
-    for step in ("3", "5"):  # of tokens, of texts
+    for step in ("3", "5"):  # losses of tokens, losses of texts
         (chart,) = Lessons(lesson="attention_sinks", step=step).figures().values()
         assert chart["layout"]["showlegend"]
         assert [curve["name"] for curve in chart["data"]] == ["before"]
@@ -59,7 +59,7 @@ def test_what_is_typed_into_is_told_how_near_is_near_enough(within: str, label: 
 
 
 def test_texts_are_compared_only_with_as_many() -> None:
-    """A curve of three texts would stand over the names of two."""
+    """Otherwise a curve of three texts would stand over the names of two."""
     run = "text: |\n  A king.\n  The cat sat.\nbeside:\n  text: |\n    A dog ran home.\n    She was sad.\n    He ran."
     own = f"---\ntitle: T\naim: A\nminutes: 1\n---\n\n## One\n\n```run\n{run}\nshow: texts\n```\n\nWords.\n"
     page = Lessons(packed=packed(own))
@@ -146,7 +146,7 @@ def test_a_step_opens_its_own_model_and_head_on_a_server_or_has_no_link(
 def test_after_a_lesson_that_is_not_there_the_list_is_offered(query: dict[str, str]) -> None:
     page = Lessons(**query)
     assert not page.url
-    page.run()  # as a phone does, once it has told its width
+    page.run()  # as on a phone, whose browser sends its width
     assert page.app.error
     page.press("open_padding")
     assert page.url == {"lesson": "padding"}

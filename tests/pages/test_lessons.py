@@ -1,4 +1,4 @@
-"""The Lessons page: it asks before it shows, says what the run says, and takes a teacher's own lesson."""
+"""The Lessons page: it asks before it shows, its answers are those of the run, and it opens a teacher's own lesson."""
 
 import json
 import re
@@ -57,7 +57,7 @@ class Lessons(Page):
         return "".join(self.html())
 
     def typed(self, answer: str) -> "Lessons":
-        """Sent in one run, as a form is."""
+        """Type an answer and send it in one run, as a form does."""
         self.widget("typed_answer").set_value(answer)
         return self.press("check_answer")
 
@@ -79,7 +79,7 @@ def test_what_is_asked_is_shown_once_it_is_answered_and_stays_answered() -> None
     assert page.app.query_params["answers"] == "1-0"
     assert " ".join(Lessons(**page.app.query_params).verdict().split()) == (
         " ".join(page.verdict().split())
-    )  # a reload
+    )  # after a reload
 
 
 def test_the_answer_can_be_shown_without_a_guess_and_counts_as_none() -> None:
@@ -100,8 +100,8 @@ def test_a_link_for_others_has_no_answers() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_fixed_guess_answers_more_than_half_of_a_kind_of_question(language: str) -> None:
-    """By what is said and by where it stands; of what goes down or up, and of shares, all kinds together. And no lesson
-    is answered by always choosing the same place: that is right in less than half of it."""
+    """By its text and by its position; questions on rises and falls count as one kind, and so do those on shares. And
+    always choosing the same button is right in less than half of each lesson."""
     alike = {"texts": "loss", "padding": "future", "weight": "future"}
     right: dict[str, list[int]] = defaultdict(list)
     for one in shelf(FOLDER, language):
@@ -109,7 +109,7 @@ def test_no_fixed_guess_answers_more_than_half_of_a_kind_of_question(language: s
         answers = [steps.answered(step, *steps.pair(step)) for step in asked]
         places = [answer.right for answer in answers]
         for step, answer in zip(asked, answers, strict=True):
-            if answer.number is None:  # else it is typed
+            if answer.number is None:  # otherwise it is typed
                 right[alike.get(step.ask.kind, step.ask.kind)] += answer.right
         for choice in range(6):
             assert 2 * sum(choice in some for some in places) < len(asked), (one.name, choice, places)
@@ -210,7 +210,7 @@ def test_a_number_is_typed_and_what_is_near_enough_is_right() -> None:
     assert "That is right. The answer is: 0.73; up to 0.03 away counts." in page.verdict()
     assert "Your answer" not in page.verdict()
     page = Lessons(lesson="mask_on_a_score", step="2", present="true")
-    assert len(page.choices()) == 4  # a class votes
+    assert len(page.choices()) == 4  # a class votes for a choice
     assert "away counts" not in page.press("answer_3").verdict()
 
 
@@ -266,7 +266,7 @@ def test_a_step_opens_the_page_that_shows_the_same() -> None:
 def test_a_step_opens_its_section_under_its_masks(query: dict[str, str], script: str, shown: dict[str, object]) -> None:
     page = Lessons(**query)
     links = [one.proto.query_string for one in page.app.get("page_link") if "Open this" in one.proto.label]
-    for address in ("", links[0]):  # opened from the sidebar first: the page has choices of its own
+    for address in ("", links[0]):  # from the sidebar first, which gives the page choices of its own
         page.go("pages/lessons.py").app.query_params.clear()
         page.app.query_params.update(parse_qsl(address))
         page.go(script)
@@ -370,7 +370,7 @@ def test_a_folder_of_lessons_comes_after_those_that_ship(tmp_path: Path, monkeyp
 
 @pytest.fixture
 def to_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every model but those of the catalog is 548 MB to download, and is inspected in this process."""
+    """Make every model outside the catalog a download of 548 MB that is inspected in this process."""
     monkeypatch.setattr(models, "inspected", lambda function, name: function(name))
     monkeypatch.setattr(catalog, "download_size", lambda _: 548 * 10**6)
 

@@ -1,5 +1,5 @@
-"""What an operator's limits cut off is said, with the number: a text's characters, a row's tokens, a text's lines;
-and a job that takes too long is said wherever it is asked for."""
+"""An operator's limits: pages report what is cut, with its number (characters and lines of a text, tokens of a row),
+and report a job that takes too long wherever it is requested."""
 
 from unittest.mock import Mock
 
@@ -17,7 +17,7 @@ from ui import inference
 def test_characters_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_CHARACTERS", "107")
     monkeypatch.setenv("UNMASK_ROWS", "5")
-    page = Explore(text="a cat\n" * 23)  # 138 characters, of which 107 are 18 lines
+    page = Explore(text="a cat\n" * 23)  # 138 characters; the first 107 are 18 lines
     said = [caption.value for caption in page.app.caption]
     assert any("138 characters; this server reads at most the first 107" in words for words in said)
     assert any("Lines shown: the first 5 of 18. The page takes at most 5" in words for words in said)
@@ -70,7 +70,7 @@ class Serving(Page):
 
 
 def test_a_stream_does_not_say_that_what_it_reads_is_cut() -> None:
-    """A text of more tokens than the context: the other sections read its beginning."""
+    """The text has more tokens than the context: the other sections read only its beginning."""
     long = {"stream_text": "text", "stream_tokens": "300", "stream_window": "20", "text": "word " * 300}
     page = Serving(serving="streaming", **long)
     assert len(page.app.session_state.stream_now.ids) == 300
@@ -79,7 +79,7 @@ def test_a_stream_does_not_say_that_what_it_reads_is_cut() -> None:
 
 
 def test_a_stream_that_fails_says_why_until_it_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It used to say so for a moment: the page runs once more, to look no longer."""
+    """The error used to vanish at once: the page runs once more to end its polling."""
     page = Serving(serving="streaming", stream_tokens="200", stream_window="20")
     with monkeypatch.context() as patched:
         patched.setattr(inference.StreamingState, "read", Mock(side_effect=ValueError("no room")))

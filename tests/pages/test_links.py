@@ -1,4 +1,4 @@
-"""Every control of every page is in its link: changed, it changes the link; the link opened anew, it is as it was."""
+"""Every control of every page is in the link: changing it changes the link, and opening the link restores it."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ LINE = "The cat saw a dog and the cat ran"
 ROWS = f"Once upon a time\n{LINE}"
 LONG = "the cat saw a dog, " * 40
 
-STATES: dict[str, list[dict[str, str]]] = {  # the links that together show every control of a page
+STATES: dict[str, list[dict[str, str]]] = {  # links that together show every control of a page
     "app.py": [
         {"text": ROWS}, {"text": LONG}, {"text": LINE, "by": "words"},
         *({"text": LINE, "view": view} for view in ("arcs", "bars", "why", "numbers", "span")),
@@ -58,7 +58,7 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
     "pages/lessons.py": [{"lesson": "what_attention_is"}],
 }  # fmt: skip
 PAGES_BESIDE = ("app.py", "pages/padding.py")
-NOT_IN_LINKS = {  # and why
+NOT_IN_LINKS = {  # name of a choice -> why it is not in links
     "model": "another one is downloaded, or loaded for long: see test_other_models.py",
     "example": "sets the text, and forgets itself",
     "date_example": "sets the text, and forgets itself",
@@ -75,11 +75,11 @@ NOT_IN_LINKS = {  # and why
     "span_typed": "is in it as span",
     "live_text": "a text to train on: it may have 100,000 characters",
 }
-LAST = ("section", "view", "mode", "part", "across", "differs", "what")  # others stand below them
+LAST = ("section", "view", "mode", "part", "across", "differs", "what")  # changed last: other controls are below them
 
 
 class Label(str):
-    """What a select box shows, in the place of a value."""
+    """A label of a select box, passed where AppTest takes a value."""
 
 
 def visit(page: str, link: dict[str, str]) -> AppTest:
@@ -97,12 +97,12 @@ def by_key(app: AppTest) -> dict[str, Any]:
 
 
 def name_of(key: str) -> str:
-    """The choice that a widget shows (ui/widgets.py)."""
+    """Return the name of the choice that a widget shows (ui/widgets.py)."""
     return re.sub(r"_\d+$", "", key)
 
 
 def change(one: Any) -> bool:
-    """Set another value than it has, where one can be chosen."""
+    """Set a widget to another value; return whether there is one."""
     value, kind = one.value, type(one).__name__
     labels = [Label(label) for label in getattr(one, "options", ())]
     if getattr(one, "disabled", False):
@@ -134,7 +134,7 @@ def values(app: AppTest) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def labels_are_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AppTest makes a label of what a select box is set to; a Label is one."""
+    """AppTest formats the value that a select box is set to; a Label is already formatted."""
     known = element_tree._format_value_for_widget
     monkeypatch.setattr(element_tree, "_format_value_for_widget",
                         lambda make, value: value if isinstance(value, Label) else known(make, value))  # fmt: skip
@@ -148,14 +148,14 @@ def test_every_control_is_in_the_link(page: str) -> None:
             for name in sorted(left, key=lambda name: (name.endswith(LAST), name)):
                 shown = {name_of(key): one for key, one in by_key(app).items()}
                 if name not in shown:
-                    continue  # another choice has hidden it: it is changed in the next visit
+                    continue  # another choice has hidden it: the next visit changes it
                 found.add(name)
                 before = dict(app.query_params)
                 if change(shown[name]):
                     app.run()
                     assert not app.exception, name
                     assert dict(app.query_params) != before, f"{name} is not in the link"
-            texts = {key: value for key, value in link.items() if key.endswith("text")}  # they leave the link by design
+            texts = {key: value for key, value in link.items() if key.endswith("text")}  # texts leave it by design
             again = visit(page, texts | {key: app.query_params[key] for key in app.query_params})
             assert values(again) == values(app)
             assert dict(again.query_params).items() >= dict(app.query_params).items()
@@ -167,7 +167,7 @@ def test_every_control_is_in_the_link(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_link_of_nonsense_is_a_link_of_nothing(page: str) -> None:
     names = {field.alias or name for name, field in LINKS[page].model_fields.items()}
-    lists = {"heads_off", "b_off"}  # of which nonsense is an empty one
+    lists = {"heads_off", "b_off"}  # for which nonsense gives an empty list
     odd = dict.fromkeys(
         sorted(names - lists - {"model", "text", "b_text", "date_text", "chunks", "branching", "second", "drafts"}),
         "<no such>",
@@ -211,8 +211,8 @@ def test_a_drawing_that_is_switched_off_is_in_the_link() -> None:
 def test_a_choice_outlives_a_page_that_cannot_show_it_even_if_something_is_chosen_there(
     choice: str, chosen: str, page: str, other: str, there: dict[str, Any], shown: str | None
 ) -> None:
-    """The steps are a section of the Mask Lab, not of Export; Ablation does without cross-attention, Generation without
-    words."""
+    """Steps are a section of the Mask Lab, not of Export; Ablation has no cross-attention, and Generation does not
+    merge tokens into words."""
     texts = {"model": "dates", "text": "7 Aug 1999", "target": "1999-08-07"} if choice == "attention" else {}
     visit = Page(**texts, **{choice: chosen}).go(page).go(other).set(**there)
     if shown:
@@ -255,10 +255,10 @@ def test_back_brings_an_earlier_puzzle() -> None:
 @pytest.mark.usefixtures("checked_here")
 def test_back_keeps_the_choices_of_other_pages(script: str, choice: str, values: tuple[Any, ...]) -> None:
     page = Page(text=ROWS, **OF_EXPLORE)
-    page.app.query_params.clear()  # the sidebar's link
+    page.app.query_params.clear()  # as the sidebar's link does
     page.go(script).run()
     kept = {name: value for name, value in page["kept"].items() if value is not None}
-    kept.pop("positions_of", None)  # a link's positions are where they are
+    kept.pop("positions_of", None)  # positions of a link are used as they are
     if choice == "patient":
         page.set(what="patient")
     for value in values:

@@ -1,4 +1,4 @@
-"""Train it yourself, on the page Why causal: from start to end, a second one, pause and stop, what is refused."""
+"""Training on the page Why causal ("Train it yourself"): one and two trainings, pause and stop, what is refused."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,7 +28,7 @@ def page() -> Iterator[WhyCausal]:
 def test_a_training_from_start_to_end_and_a_second_one_beside_it(
     page: WhyCausal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of few steps. What is learned in 150: tests/model/why_causal/test_live.py."""
+    """With few steps; what is learned in 150 is tested in tests/model/why_causal/test_live.py."""
     monkeypatch.setattr(live_training, "Training", lambda text, **more: Training(text, **more | {"steps": 20}))
     page.set(live_steps=200).press("live_start")
     assert page.app.button(key="live_start").disabled
@@ -56,7 +56,7 @@ def test_a_training_from_start_to_end_and_a_second_one_beside_it(
 
 
 def test_a_link_to_fewer_steps_than_are_offered_opens_at_the_first_choice(page: WhyCausal) -> None:
-    """100 steps left both losses alike, and were offered once."""
+    """100 steps used to be offered, but left both losses alike."""
     old = WhyCausal(step="5", live_steps="100")
     assert old["live_steps"] == page["live_steps"] == 300
     assert old.widget("live_steps").options[0] == "200"
@@ -86,7 +86,7 @@ def test_a_training_whose_process_is_killed_is_a_sentence(page: WhyCausal) -> No
 
 
 class Done:
-    """A training that is over, and came to this copy score."""
+    """A finished training with a given copy score and given losses."""
 
     causal, total_steps = False, 100
 
@@ -114,7 +114,7 @@ def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: Wh
 
 
 def test_where_the_loss_depends_on_later_characters_it_is_said_without_a_copy_head(page: WhyCausal) -> None:
-    page.app.session_state["live_training"] = Done(0.04, with_mask=1.9)  # not twice as high
+    page.app.session_state["live_training"] = Done(0.04, with_mask=1.9)  # less than twice the loss without the mask
     page.run()
     said = " ".join(one.value for one in page.app.markdown)
     assert "with the mask the loss is 0.63 nats higher: the model depends on attention that the mask blocks" in said
@@ -177,7 +177,7 @@ def test_a_training_goes_on_while_another_step_is_looked_at_and_its_end_is_notic
 def test_a_training_counts_as_watched_while_its_page_s_jobs_wait_in_the_queue(
     page: WhyCausal, monkeypatch: pytest.MonkeyPatch, here: bool
 ) -> None:
-    """Streamlit runs no fragment, and so none of the looks, while the page's script waits."""
+    """While the page's script waits, Streamlit runs no fragment, and thus not the one that polls the training."""
     page.press("live_start")
     training, scheduler, seen = page["live_training"], results.scheduler(), []
     real = scheduler.ask
@@ -192,6 +192,6 @@ def test_a_training_counts_as_watched_while_its_page_s_jobs_wait_in_the_queue(
         return real(job, reader, raise_if_cancelled, **options)
 
     monkeypatch.setattr(scheduler, "ask", ask)
-    page.type(f"The dog said to {'her' if here else 'his'} friend, and the cat ran.")  # which nobody has asked for yet
+    page.type(f"The dog said to {'her' if here else 'his'} friend, and the cat ran.")  # not in any cache yet
     assert seen
     assert set(seen) == {here}

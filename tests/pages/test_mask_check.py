@@ -1,4 +1,4 @@
-"""The page Mask check without a browser: models, patients, and what cannot be checked."""
+"""The Mask check page without a browser: models, patients, and what cannot be checked."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -30,13 +30,13 @@ class MaskCheckPage(Page):
     SCRIPT = "pages/mask_check.py"
 
     def cells(self, name: str) -> np.ndarray:
-        """bool [T,T]: the cells of one of the picture's layers."""
+        """Return the cells of one trace of the figure, bool [T,T]."""
         (figure,) = self.figures()
         return ~np.isnan(array(self.trace(figure, name)["z"]))
 
 
 class Checked:
-    """check, which keeps for each name the module that it was given, as it was left, what else, and its report."""
+    """A wrapper of `check` that records, by name, the checked module, the names of other arguments, and the report."""
 
     def __init__(self) -> None:
         self.modules: dict[str, torch.nn.Module] = {}
@@ -51,7 +51,7 @@ class Checked:
 
 @pytest.fixture(scope="module", autouse=True)
 def checked() -> Iterator[Checked]:
-    """What the page checks by itself: the patients."""
+    """Record what the page itself checks: the patients."""
     results.result_cache().forget(lambda _: True)  # other tests of this process may have checked some of them
     with pytest.MonkeyPatch.context() as patch:
         kept = Checked()
@@ -61,12 +61,12 @@ def checked() -> Iterator[Checked]:
 
 @pytest.fixture(scope="module")
 def patients(checked: Checked) -> MaskCheckPage:
-    """One that only chooses patients."""
+    """Return a page for tests that only choose patients."""
     return MaskCheckPage(what="patient", patient="future")
 
 
 def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    """Of one class, in one mode, with the same weights in one number type."""
+    """Whether two modules have the same class, mode, weights and number type."""
     here, there = one.state_dict(), other.state_dict()
     alike = type(one) is type(other) and repr(one) == repr(other) and one.training == other.training
     return alike and here.keys() == there.keys() and all(torch.equal(here[key], there[key]) for key in here)
@@ -184,7 +184,7 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
     page = MaskCheckPage(what="patient", patient="pads")
     assert made == ["Attends to padding"]
     results.result_cache().forget(lambda _: True)
-    page.app.session_state["stopped_work"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
+    page.app.session_state["stopped_work"] = repr(("obey", "pads", "float32"))  # as a click on the button leaves it
     page.run()
     assert made == ["Attends to padding"]
     assert not page.figures()
@@ -199,10 +199,10 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
 
 
 def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A press ends the script where it writes on the page, and it wrote nothing until the other's check was over."""
+    """A click ends a script when it writes to the page; this one wrote nothing before the other user's check ended."""
 
     class Left(BaseException):
-        """As Streamlit ends a script."""
+        """The exception with which Streamlit ends a script."""
 
     class Bar:
         def progress(self, share: float, words: str) -> None:

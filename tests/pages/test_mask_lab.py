@@ -1,4 +1,4 @@
-"""The Mask Lab without a browser: rows of masks, their words, where they hold, links, and a text that changes."""
+"""The Mask Lab page without a browser: masks, their words, the layers they apply to, links, and a changing text."""
 
 import re
 from pathlib import Path
@@ -29,18 +29,18 @@ class Lab(Explore):
         super().__init__(**{"text": TEXT} | query)
 
     def turn_on(self, name: str, number: int | str | None = None) -> Self:
-        """Switch a composed mask on, and give it its number."""
+        """Switch a composed mask on, and set its number if given."""
         self.set(**{f"mask_{name}_on": True})
         return self if number is None else self.set(**{f"mask_{name}": number})
 
     def words(self, kind: str) -> str:
-        """A paragraph, without its tags."""
+        """Return the paragraph of class `kind`, without its tags."""
         (found,) = [one for one in self.html() if f'class="{kind}"' in one]
         (text,) = re.findall(f'<p class="{kind}">(.*?)</p>', found)
         return re.sub("<.*?>", "", text)
 
     def draw(self, *strokes: Stroke) -> Self:
-        """As if the canvas had sent it."""
+        """Set the drawing as if the canvas had sent it."""
         self.app.session_state.mask_drawn = strokes
         self.app.session_state.mask_drawn_on = True
         return self.run()
@@ -74,12 +74,12 @@ def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, a
         ({"causal": False, "prefix": 3, "sliding": 2}, ""),
         ({"causal": False, "prefix": 3}, "prefix of 3"),
         ({"block_causal": 4, "stride": 2}, "block-causal mask of 4"),
-        ({"sliding": 1, "stride": 99}, "window of 1"),  # one does what the other does
+        ({"sliding": 1, "stride": 99}, "window of 1"),  # both block the same cells
         ({"prefix": 2, "sinks": 2}, "prefix of 2"),
         ({"drawn": (Stroke("block", 70, 1, 70, 1),), "sliding": 99}, "window of 99, drawing"),
         ({"drawn": (Stroke("block", 1, 2, 1, 3), Stroke("erase", 0, 0, 9, 9))}, "drawing"),
         ({"drawn": (Stroke("block", 2, 1, 2, 1),)}, ""),
-        ({"sliding": 99, "layers": (2,)}, ""),  # of another layer than that on screen
+        ({"sliding": 99, "layers": (2,)}, ""),  # in another layer than the one shown
     ],
 )
 def test_masks_that_change_nothing_are_noted_in_one_way(given: dict, idle: str) -> None:
@@ -90,7 +90,7 @@ def test_masks_that_change_nothing_are_noted_in_one_way(given: dict, idle: str) 
 
 
 def expected(spec: MaskSpec, layer: int = 4, head: int = 0) -> np.ndarray:
-    """The weights of the story model's head, NaN where blocked."""
+    """Return the weights of a head of the story model, NaN where blocked."""
     model = catalog.load("story")
     trace = model.run(model.encode([TEXT], "left"), spec)
     weights = trace.weights(layer, head).numpy()
@@ -156,7 +156,7 @@ def test_a_drawing_is_shown_in_the_layers_it_holds_in_alone() -> None:
     header, _ = unpacked(page.packets()["unmask_mask"])
     assert (header["strokes"], header["below"], header["most"]) == ([], [], 0)
     assert "drawn" not in page.words("formula") + page.words("counts")
-    assert MaskSpec.from_json(page.url["masks"]).drawn == (block,)  # kept for the layer it holds in
+    assert MaskSpec.from_json(page.url["masks"]).drawn == (block,)  # kept for its own layer
     page.set(layer=2)
     assert "drawn" in page.words("formula")
 
@@ -238,7 +238,7 @@ def test_a_link_that_is_read_again_sets_the_canvas_s_drawing_anew() -> None:
     opened = page["mask_epoch"]
     page.app.session_state.mask_number = 1
     page.draw(Stroke("block", 4, 0, 6, 1))
-    page.app.query_params.clear()  # as Back does
+    page.app.query_params.clear()  # as the browser does on Back
     page.app.query_params.update(text=TEXT)
     assert page.run()["mask_drawn"] == ()
     assert page["mask_epoch"] > opened, "the canvas would take it for a late answer"
@@ -290,7 +290,7 @@ def test_a_mask_that_the_page_has_no_controls_for_is_refused_and_said(masks: str
     np.testing.assert_allclose(page.weights(), expected(MaskSpec()), atol=1e-6)
 
 
-SHOWS = {  # what each section has that no other has
+SHOWS = {  # section -> whether a page has what only that section shows
     "effect": lambda page: "loss_figure" in page.figures(),
     "reach": lambda page: "reach_figure" in page.figures(),
     "steps": lambda page: "steps_figure" in page.figures(),
@@ -300,7 +300,7 @@ SHOWS = {  # what each section has that no other has
 
 
 def shown(page: Lab, section: str) -> list[str]:
-    """Open a section; which sections' contents are then on the page."""
+    """Open a section; return the sections whose contents are then on the page."""
     page.set(section=section)
     return [name for name, there in SHOWS.items() if there(page)]
 
@@ -347,7 +347,7 @@ def test_what_was_lifted_in_explore_is_lifted_here_and_the_other_way_round() -> 
 
 
 def test_a_layer_has_the_number_that_it_has_in_the_network(tmp_path: Path) -> None:
-    """Of this one's three layers the middle one alone has attention: its head is L1 H0 wherever it is named."""
+    """Only the middle one of this model's three layers has attention: its head is L1 H0 wherever it is named."""
     page = Lab(model=str(save("lfm2", tmp_path / "lfm2", more_families.ALL["lfm2"])))
     for section in SECTIONS:
         page.set(section=section)

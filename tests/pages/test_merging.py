@@ -1,4 +1,4 @@
-"""Words, several queries, and tables of numbers on pages. Run: python -m pytest tests/pages/test_merging.py"""
+"""Merged tokens, several queries, and tables of numbers on pages. Run: python -m pytest tests/pages/test_merging.py"""
 
 import re
 from itertools import pairwise
@@ -24,19 +24,19 @@ FREE = MaskSpec(causal=False)
 
 
 def edges(model: Model, text: str, by: str) -> list[tuple[int, int]]:
-    """The tokens of each word or sentence, from one up to, without, another."""
+    """Return the tokens of each word or sentence as (first, last + 1)."""
     batch = model.encode([text])
     return list(pairwise([*groups_of(batch, 0, by), batch.ids.shape[1]]))  # type: ignore[arg-type]
 
 
 def by_hand(weights: np.ndarray, groups: list[tuple[int, int]]) -> np.ndarray:
-    """[.., T,T] of queries that all attend to something, summed over keys and averaged over queries."""
+    """Merge weights [.., T,T]: sum over keys, mean over queries, each of which attends to something."""
     rows = [np.stack([weights[..., a:b, c:d].sum(-1).mean(-1) for c, d in groups], -1) for a, b in groups]
     return np.stack(rows, -2)
 
 
 def heads(model: Model, spec: MaskSpec, text: str = TEXT) -> np.ndarray:
-    """Every weight, [L,H,T,T]."""
+    """Return the weights of all heads, [L,H,T,T]."""
     trace = model.run(model.encode([text]), spec)
     return np.stack([[trace.weights(layer, head).numpy() for head in range(6)] for layer in range(6)])
 
@@ -121,7 +121,7 @@ class TestAcrossLayers:
     @pytest.mark.parametrize("by", ["words", "sentences"])
     @pytest.mark.parametrize("over", ["mean", "maximum", "rollout"])
     def test_all_queries_and_one(self, story: Model, by: str, over: str) -> None:
-        """Each head is merged before their maximum, which can so be no more than 1; a rollout after its product."""
+        """Heads are merged before their maximum, which is therefore at most 1; a rollout after its product."""
         every, groups = heads(story, FREE), edges(story, TEXT, by)
         if over == "rollout":
             expected = by_hand(layers.rollout(every.mean(1)), groups)

@@ -1,4 +1,4 @@
-"""The offline page that Explore offers for a decoder of our own: it opens as Explore is."""
+"""The offline page that Explore offers for the app's own decoders: it opens with Explore's current choices."""
 
 import base64
 import re
@@ -15,14 +15,14 @@ from ui.widgets import plain
 
 
 def about(html: str) -> dict[str, Any]:
-    """What the page tells its own scripts."""
+    """Return the header that the page passes to its own scripts."""
     (found,) = re.findall(r'id="about">([^<]+)<', html)
     header: dict[str, Any] = unpacked(base64.b64decode(found))[0]
     return header
 
 
 def test_explore_offers_a_page_that_holds_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its text, masks, head, row, query and scope; it is made when it is asked for."""
+    """With its text, masks, head, row, query and scope; it is made only when requested."""
     taken = downloads(monkeypatch)
     more = {"row": "2", "pad": "right", "scope": "layer", "query": "1"}
     explore = Explore(text=f"A dog\n{TEXT}", causal="false", layer="2", head="3", **more)

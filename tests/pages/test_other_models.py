@@ -1,4 +1,4 @@
-"""Explore with models that are not built in, and the choices that one model has and another has not."""
+"""The Explore page with models that are not built in, and the choices that only some models have."""
 
 import shutil
 from pathlib import Path
@@ -32,7 +32,7 @@ def said(app: AppTest) -> str:
 
 
 def test_from_two_lines_to_one_and_on() -> None:
-    """A widget that is not drawn loses its value; the choice stays."""
+    """A widget that is not drawn loses its value; the choice is kept."""
     app = opened(text="the cat\nthe cat sat on a mat", pad="right")
     app.text_area(key="text").set_value("one line alone")
     for _ in range(3):
@@ -101,8 +101,8 @@ def test_a_window_has_a_switch_of_its_own(folders: dict[str, str]) -> None:
     ("layer", "text", "words"),
     [
         ("0", "the cat sat on a mat", "Without its window, L0 H0 can attend to tokens at any distance"),
-        ("1", "the cat sat on a mat", "The window mask is off, which changes no cell of L1 H0"),  # no window there
-        ("0", "the cat", "The window mask is off, which changes no cell of L0 H0"),  # as long as the window
+        ("1", "the cat sat on a mat", "The window mask is off, which changes no cell of L1 H0"),  # no window in layer 1
+        ("0", "the cat", "The window mask is off, which changes no cell of L0 H0"),  # a text as long as the window
     ],
 )
 def test_a_window_that_is_off_is_said_to_matter_where_it_does(

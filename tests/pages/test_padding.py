@@ -25,30 +25,30 @@ class Padding(Page):
 
     @property
     def keys(self) -> set[str]:
-        """The segmented controls that there are."""
+        """Return the keys of the page's segmented controls."""
         return {one.key for one in self.app.get("button_group")} - {"language_switch"}
 
     def ways(self) -> list[Button]:
-        """The table of ways: its buttons, in its order."""
+        """Return the buttons of the table of ways to pad, in order."""
         return [button for button in self.app.button if (button.key or "").startswith("way_")]
 
     def verdicts(self) -> list[str]:
-        """ "correct" or "wrong" of every way."""
+        """Return "correct" or "wrong" for every way."""
         return [re.findall("[✓✗] (correct|wrong)", button.label)[0] for button in self.ways()]
 
     def framed(self) -> str:
-        """What the button of the way shown says."""
+        """Return the label of the button of the way shown."""
         (found,) = [button for button in self.ways() if button.proto.type == "primary"]
         return found.label
 
     def texts(self) -> list[list[str]]:
-        """The cells of the table of sentences."""
+        """Return the cells of the table of sentences."""
         (table,) = re.findall(r'<table class="numbers texts">(.*?)</table>', "".join(self.html()))
         rows = [re.findall("<td.*?>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
         return [[plain(cell) for cell in row] for row in rows]
 
     def tokens(self) -> list[str]:
-        """The grid's tokens, padding included."""
+        """Return the grid's tokens, including padding."""
         (table,) = re.findall(r'<table class="padded">(.*?)</table>', "".join(self.html()))
         return [html.unescape(token) for token in re.findall(r'<td[^>]*><span class="t">(.*?)</span>', table)]
 

@@ -1,4 +1,4 @@
-"""Activation patching on Compare, without a browser."""
+"""Activation patching on the Compare page, without a browser."""
 
 import csv
 import io
@@ -74,7 +74,7 @@ def test_of_many_positions_it_is_said_which_are_compared(monkeypatch: pytest.Mon
 
 
 def test_a_position_stays_the_same_token_where_the_other_run_is_patched() -> None:
-    """A's first line begins behind padding, B's text does not."""
+    """A's first line has padding before it, B's text has none."""
     rows = "The bird sang\nThe bird sang in the old wood near here"
     pair = {"text": rows, "b_text": "The king sang", "differs": "text", "pad": "left"}
     page = Patching(patching="true", patch_of="positions", patches="p1.2", **pair)
@@ -116,7 +116,7 @@ def test_which_tokens_are_measured_is_said() -> None:
     several = "Of an answer of several tokens, only the first is measured."
     page = Patching(patching="true", **TEXTS)
     assert "Measured: the logit of “·bird” minus that of “·horse”." in page.said("caption")
-    page.set(patch_answer="bird", patch_instead="horse")  # no space: the first is not one word any more
+    page.set(patch_answer="bird", patch_instead="horse")  # without a space the first is several tokens
     assert f"Measured: the logit of “b” minus that of “horse”. {several}" in page.said("caption")
     page.set(patch_metric="probability")
     assert f"Measured: the log-probability of “b”. {several}" in page.said("caption")
@@ -141,7 +141,7 @@ def test_masks_are_patched_and_what_cannot_be_is_said(story: Model) -> None:
     np.testing.assert_allclose(page.effects(), expected, atol=1e-3)
     page.set(b_causal=True)
     assert any("A and B are the same run" in said for said in page.said("info"))
-    assert not page.set(patch_of="pairs").said("info")  # a file has texts of its own
+    assert not page.set(patch_of="pairs").said("info")  # pairs from a file have their own texts
     page.set(patch_of="heads", differs="text").set(b_text="Once upon a time")
     assert any("the same number of tokens in A and B: A has 23, B has 5" in said for said in page.said("info"))
     page.press("patch_pair")
@@ -177,7 +177,7 @@ def test_pairs_from_a_file(story: Model, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_knockout_is_a_mask_in_the_mask_lab() -> None:
     page = Patching(patching="true", **TEXTS)
-    for query in (9, 5):  # the second one with the Mask Lab's choices of the first
+    for query in (9, 5):  # the second with the Mask Lab's choices from the first
         page.set(query=query).press("patch_knockout")
         assert (page["page"], page["mask_where"]) == ("Mask Lab", "head")
         ((kind, *cells),) = json.loads(page["masks"])["drawn"]

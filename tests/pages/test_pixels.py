@@ -1,4 +1,4 @@
-"""The Pixels page without a browser: its numbers are those of the model that ships."""
+"""The Pixels page without a browser: its numbers are those of the built-in model."""
 
 import html
 import re
@@ -17,7 +17,7 @@ from viz.numbers import percent
 
 
 class Pixels(Page):
-    """One user's page. No run of it says an error."""
+    """One user's Pixels page. No run of it shows an error."""
 
     SCRIPT = "pages/pixels.py"
 
@@ -27,17 +27,17 @@ class Pixels(Page):
         return self
 
     def set(self, **choices: Any) -> Self:
-        """By their keys without "pixels_"."""
+        """Set widgets by their keys without "pixels_"."""
         return super().set(**{"pixels_" + name: value for name, value in choices.items()})
 
     def put(self, **choices: Any) -> Self:
-        """As a click on a canvas does."""
+        """Set choices as a click on a canvas does."""
         for name, value in choices.items():
             self.app.session_state["pixels_" + name] = value
         return self.run()
 
     def canvases(self) -> dict[str, Any]:
-        """What the canvases are sent, by key."""
+        """Return the headers that the canvases are sent, by key."""
         return {
             one.proto.id.rpartition("-")[2]: unpacked(one.proto.bytes)[0]
             for one in self.app.get("bidi_component")
@@ -52,7 +52,7 @@ class Pixels(Page):
         return plain(self.piece("sentence"))
 
     def numbers(self, table: str) -> list[list[str]]:
-        """A table's rows, each as its cells' texts."""
+        """Return the rows of a table, each as its cells' texts."""
         rows = re.findall("<tr>(.*?)</tr>", self.piece(f"numbers {table}"))
         return [list(map(html.unescape, re.findall(r"<td class=\"number\">(.*?)</td>", row))) for row in rows[1:]]
 
@@ -63,7 +63,7 @@ def model() -> digits.DigitsModel:
 
 
 def third() -> np.ndarray:
-    """The digit that the page begins with: the first test digit of class 3."""
+    """Return the digit that the page begins with: the first test digit of class 3."""
     test = real_digits().test
     return test.levels[test.classes == 3][0]
 
@@ -116,7 +116,7 @@ def test_a_mask_lifted_on_a_layer_alone_leaves_the_predictions(model: digits.Dig
     assert page.numbers("shares")[0][0] != "0%"
     layer, pixel = page.app.session_state.pixels_layer, page.app.session_state.pixels_pixel
     small = page.canvases()["pixels_heads"]["pictures"]
-    blocked = [one["colours"].count(None) for one in small]  # the other layers are causal still
+    blocked = [one["colours"].count(None) for one in small]  # other layers remain causal
     assert blocked == [0 if number // model.num_heads == layer else 63 - pixel for number in range(len(small))]
 
 

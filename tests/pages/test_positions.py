@@ -1,4 +1,4 @@
-"""What is picked in a text stays the same token when its padding changes, and is forgotten once there is none."""
+"""Chosen positions: they stay on their token when its padding changes, and are reset once the token is gone."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ KING = "The old king sat in his chair and looked at the fire all day long"
 
 
 def asked(page: Explore) -> str:
-    """The query as its box shows it: position and token."""
+    """Return the query as its select box shows it: position and token."""
     (box,) = [one for one in page.app.selectbox if one.label == "Query"]
     shown: str = box.options[box.index]
     return shown

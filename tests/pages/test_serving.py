@@ -1,4 +1,4 @@
-"""The Serving page: its sections draw and say what the model computes, and take what is typed.
+"""The Serving page: its sections show what the model computes, and handle whatever is typed.
 
 python -m pytest tests/pages/test_serving.py
 """
@@ -35,7 +35,7 @@ TEXT = "Once upon a time there was a cat. A dog ran to it"
 
 
 class Serving(Explore):
-    """One reader's page."""
+    """One user's Serving page."""
 
     def __init__(self, **query: str) -> None:
         self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
@@ -44,7 +44,7 @@ class Serving(Explore):
         self.run()
 
     def cells(self, key: str) -> np.ndarray:
-        """float [rows,columns] of a picture of cells, NaN where there is none."""
+        """Return the cells of a heatmap, float [rows,columns], NaN where there is none."""
         return array(self.figures()[key]["data"][0]["z"])
 
     def sentence(self) -> str:
@@ -82,7 +82,7 @@ def test_a_second_continuation_reads_the_cached_prefix() -> None:
     page.type("A typed text is in no URL.")
     assert page.url.keys() & {"text", "second"} == set()
     page.set(chunks="3")
-    del page.app.query_params["chunks"]  # as the browser reruns the page when it goes back
+    del page.app.query_params["chunks"]  # as the browser does on Back
     page.run()
     assert (page["chunks"], page["second"]) == ("8", " lived a king")
     page.type(TEXT)
@@ -107,7 +107,7 @@ def test_the_ends_of_calls_are_dragged() -> None:
     next(one for one in page.app.button if one.label == "Set each one").click()
     page.run()
     assert page.app.text_input(key="chunks").value == "5, 5, 5"
-    assert not Serving(text="x", chunks="1, 1").app.slider  # two tokens: nothing to drag
+    assert not Serving(text="x", chunks="1, 1").app.slider  # two tokens leave nothing to drag
 
 
 def test_keys_of_a_short_text_are_counted_whole() -> None:
@@ -127,7 +127,7 @@ def test_a_draft_tree() -> None:
     tokens = catalog.load("story").encode([TEXT]).ids.shape[1]
     mask = page.cells("tree_mask")
     assert mask.shape == (tokens + 6, tokens + 6)
-    assert (mask[tokens:, tokens:] > 0).sum() == 9  # each node itself, and three of them their parent
+    assert (mask[tokens:, tokens:] > 0).sum() == 9  # each of six nodes sees itself, three their parent
     page.app.button_group(key="stand").set_value("row")
     page.run()
     assert "have other logits than their own branch run alone" in page.sentence()
@@ -244,7 +244,7 @@ def test_what_a_node_sees_in_a_window_is_counted() -> None:
     *_, dots = inference.tree_figure(tree, "ran", 2).data
     assert all("sees the text and" in words for words in dots.hovertext[1:])
     allowed = tree.allowed.copy()
-    allowed[-1, : tree.start - 2] = False  # a window of four tokens: itself, the node before and two of the text
+    allowed[-1, : tree.start - 2] = False  # a window of 4: itself, the node before, two text tokens
     allowed[-1, tree.start] = False
     *_, dots = inference.tree_figure(replace(tree, allowed=allowed), "ran", 2).data
     end = f"sees 2 of the {tree.start} tokens of the text and {tree.labels[1]} {tree.labels[2]} (first layer)"
@@ -310,7 +310,7 @@ def test_what_makes_no_sense_is_said(query: dict[str, str], words: str) -> None:
     page = Serving(**query)
     assert words in page.app.error[0].value
     if "cost_masks" in query:
-        assert page.app.expander[0].proto.expanded  # where they can be mended
+        assert page.app.expander[0].proto.expanded  # it holds the masks to correct
 
 
 def test_masks_too_long_for_a_link_are_said_to_be_left_out() -> None:

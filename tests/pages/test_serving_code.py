@@ -1,4 +1,4 @@
-"""The Python that the Serving page prints computes what the page shows.
+"""The Python code that the Serving page shows: it computes what the page shows.
 
 python -m pytest tests/pages/test_serving_code.py
 """
@@ -15,7 +15,7 @@ CHAT = "{% for m in messages %}<s> {{ m.role }} {{ m.content }}</s>{% endfor %}<
 
 
 def printed(page: Serving) -> dict[str, Any]:
-    """What the printed lines name: the run, and what it found."""
+    """Run the code shown; return its variables, including the run, and its result as "found"."""
     page.app.session_state["serving_files"] = True
     page.run()
     *lines, call = page.app.code[0].value.splitlines()
@@ -24,7 +24,7 @@ def printed(page: Serving) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.filterwarnings("ignore:The model reads at most 256 tokens")  # as one row
+@pytest.mark.filterwarnings("ignore:The model reads at most 256 tokens")  # if run as one row
 @pytest.mark.parametrize("text", ["sample", "text"])
 def test_the_code_of_a_stream_reads_the_text_that_is_shown(text: str) -> None:
     page = Serving(serving="streaming", stream_text=text, stream_tokens="40", stream_window="9")

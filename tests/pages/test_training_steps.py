@@ -1,4 +1,4 @@
-"""A folder of checkpoints, as Hugging Face's Trainer writes them: a slider over its steps, and a chart over all."""
+"""A folder of checkpoints as Hugging Face's Trainer writes them: a slider and a chart over its training steps."""
 
 import copy
 from pathlib import Path
@@ -23,7 +23,7 @@ STEPS = (5, 20, 100)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three checkpoints of other weights; the tokenizer is in the folder above alone, as without processing_class."""
+    """Three checkpoints of different weights; only their folder has the tokenizer, as without processing_class."""
     folder = tmp_path_factory.mktemp("trained")
     for step in STEPS:
         torch.manual_seed(step)
@@ -45,7 +45,7 @@ def test_the_steps_of_a_folder_are_found_in_their_order(trained: Path) -> None:
     found = catalog.steps(str(trained), Settings())
     assert list(found.values()) == list(STEPS)
     assert catalog.steps(str(trained / "checkpoint-5"), Settings()) == catalog.steps("story") == {}
-    assert catalog.steps(str(trained), Settings(model_root=trained / "runs")) == {}  # outside: nothing is listed
+    assert catalog.steps(str(trained), Settings(model_root=trained / "runs")) == {}  # outside of model_root: not listed
 
 
 def test_a_checkpoint_without_the_head_has_no_point(tmp_path: Path) -> None:

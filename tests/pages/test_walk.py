@@ -1,4 +1,4 @@
-"""Random walks: what a session shows after some steps is what its link, opened anew, shows."""
+"""Random walks over pages: what a session shows after some steps is what its link, opened anew, shows."""
 
 import random
 import re
@@ -26,7 +26,7 @@ TEXTS = [
     "x",
 ]
 MASKS = ['{"causal":false}', '{"sliding":3}', '{"drawn":[["block",3,1,4,2]]}', '{"prefix":3,"layers":[2]}']
-OF_A_SESSION = {  # pages with a text of another kind, or whose results are those of a check or a clock
+OF_A_SESSION = {  # pages whose text is of another kind, or whose results come from a check or a clock
     "pages/lessons.py", "pages/mask_check.py", "pages/generation.py", "pages/images.py", "pages/pixels.py",
     "pages/cross_attention.py", "pages/why_causal.py",
 }  # fmt: skip
@@ -34,7 +34,7 @@ WALKED = sorted(set(PAGES) - OF_A_SESSION)
 
 
 def shown(app: AppTest) -> dict[str, Any]:
-    """All that the page says and draws, and every widget's value; without counts of a session's drawings."""
+    """Return all that a page displays, and every widget's value, without a session's count of drawings ("epoch")."""
     parts = [one.proto for one in app.get("bidi_component") if one.proto.component_name != "unmask_chart"]
     return {
         "html": [one.proto.body for one in app.get("html") if not one.proto.unsafe_allow_javascript],
@@ -46,11 +46,11 @@ def shown(app: AppTest) -> dict[str, Any]:
 
 
 class Walk(Page):
-    script = "app.py"  # the page that is open
+    script = "app.py"  # the open page
 
 
 def step(page: Walk, choose: random.Random) -> str:
-    """One thing that a reader does, in words: another page, a link to masks, another text or model, or any widget."""
+    """Do one thing that a user may do; return it in words: a page, a link to masks, a text, a model or any widget."""
     widgets = by_key(page.app)
     kind = choose.choices(("page", "masks", "text", "model", "widget"), (3, 1, 3, 1, 12))[0]
     if kind in ("page", "masks"):
@@ -88,5 +88,5 @@ def test_a_link_opened_anew_shows_what_the_session_shows(seed: int, monkeypatch:
     for number in range(STEPS):
         steps.append(step(page, choose))
         if number % 2:
-            page.run()  # writes the link: a part of the page that ran alone need not
+            page.run()  # writes the link, which a fragment's run need not do
             assert shown(visit(page.script, dict(written[-1]))) == shown(page.app), steps

@@ -1,4 +1,4 @@
-"""Why causal without a browser: every number it says, its choices, odd texts."""
+"""The Why causal page without a browser: every number in its sentences, its choices, odd texts."""
 
 import html
 import re
@@ -279,7 +279,7 @@ def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: TwinPair) -
 
 
 def outcomes_of(own: float, other: float, echoes: float) -> dict[Combination, twins.TwinOutcome]:
-    """Made up, of three tokens each."""
+    """Return made-up outcomes of three tokens each."""
     copies, right = np.full((2, 3), 0.25), np.array([False, True, False])
     some = {WITHOUT_WITH: own, WITH_WITH: other, WITHOUT_WITHOUT: 0.1, WITH_WITHOUT: 4.0}
     return {one: twins.TwinOutcome(np.array([np.nan, loss, loss]), right, copies, echoes) for one, loss in some.items()}

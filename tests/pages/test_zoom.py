@@ -1,11 +1,11 @@
-"""A zoomed part of the large heatmap: a choice of the page, in its link, exact, and undone by one press."""
+"""Zooming into the large heatmap: a choice of the page that is in its link, exact, and undone by one press."""
 
 import numpy as np
 import pytest
 
 from tests.pages.explore import Explore
 
-TEXT = "the old mill by the river and " * 30  # more tokens than there are cells
+TEXT = "the old mill by the river and " * 30  # more tokens than the heatmap has cells
 
 
 def test_it_is_exact_where_the_whole_is_reduced() -> None:

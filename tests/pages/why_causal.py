@@ -1,4 +1,4 @@
-"""The page Why causal as a test has it, without a browser."""
+"""The Why causal page without a browser, for tests."""
 
 import re
 import time
@@ -26,24 +26,24 @@ class WhyCausal(Explore):
         return self.set(why_text=text)
 
     def step(self, number: int) -> Self:
-        """Go to one of the five steps."""
+        """Open one of the five steps."""
         return self.set(why_step=number)
 
     def cards(self) -> list[tuple[str, ...]]:
-        """(how trained, how run, loss, accuracy) of each card."""
+        """Return (how trained, how run, loss, accuracy) of each card."""
         (grid,) = [one for one in self.html() if 'class="four"' in one]
         words = re.findall(r"trained <b>(\w+)</b> the mask, run <b>(\w+)</b>", grid)
         numbers = re.findall(r"<b>([^<]*)</b> nats/token.*?<b>([^<]*)</b> predicted correctly", grid)
         return [(*how, *map(plain, what)) for how, what in zip(words, numbers, strict=True)]
 
     def copies(self) -> list[list[str]]:
-        """The cells of each table of copy scores."""
+        """Return the cells of each table of copy scores."""
         tables = [one for one in self.html() if 'class="copies"' in one]
         return [list(map(plain, re.findall(r"<td[^>]*>(.*?)</td>", one))) for one in tables]
 
     def until_over(self) -> training_job.TrainingProgress:
-        """Watch the training as the page does, until it is over."""
-        deadline = time.monotonic() + 240  # on two free cores it takes about ten
+        """Poll the training as the page does, until it is over."""
+        deadline = time.monotonic() + 240  # it takes about ten on two free cores
         while not (progress := self["live_training"].watch()).over:
             assert time.monotonic() < deadline, progress
             time.sleep(0.1)
@@ -51,7 +51,7 @@ class WhyCausal(Explore):
 
 
 def visit_that_ends() -> Iterator[WhyCausal]:
-    """A page at its last step, whose training, if it has one, is stopped at the end."""
+    """Yield a page at its last step, whose training, if any, is stopped afterwards."""
     one = WhyCausal(step="5")
     yield one
     if one["live_training"]:

@@ -1,4 +1,4 @@
-"""A page that asks for what lasts until a file called over lies beside its mark, unless its link says not to."""
+"""A page that waits for a job until a file "over" exists beside the job's mark, unless its link has text=quick."""
 
 import streamlit as st
 

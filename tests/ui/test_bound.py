@@ -1,4 +1,4 @@
-"""Widgets of choices that the page sets too. What a browser says that is behind: tests/browser/test_slow_line.py."""
+"""Widgets of choices that the page also sets. For a browser that lags behind: tests/browser/test_slow_line.py."""
 
 import pytest
 from streamlit.testing.v1 import AppTest

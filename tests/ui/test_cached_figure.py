@@ -1,4 +1,4 @@
-"""What was drawn once is not drawn again, unless something of it is another."""
+"""Cached figures: each is drawn once, and again only if an argument differs."""
 
 import weakref
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ def total(numbers: Numbers, more: float = 0.0) -> str:
 
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> ResultCache:
-    """A memory of its own, and nothing drawn yet."""
+    """Use an empty result cache of 1 MB for each test."""
     calls.clear()
     memory = ResultCache(10**6)
     monkeypatch.setattr(results, "result_cache", lambda: memory)
@@ -74,7 +74,7 @@ def test_every_argument_counts() -> None:
 
 
 def test_what_is_drawn_holds_no_array(memory: ResultCache) -> None:
-    """Nobody would count it: of eight texts that nobody looks at any longer only the pictures are in memory."""
+    """The cache would not count it: of eight texts that are no longer shown only the pictures stay in memory."""
     left = []
     for number in range(8):
         values = np.full(1000, float(number))
@@ -83,7 +83,7 @@ def test_what_is_drawn_holds_no_array(memory: ResultCache) -> None:
         calls.clear()
         del values
     assert not any(one() is not None for one in left)
-    fresh = [np.full(1000, float(number)) for number in range(8, 16)]  # at least one lies where another has lain
+    fresh = [np.full(1000, float(number)) for number in range(8, 16)]  # at least one has the address of a freed one
     assert [cached_figure(total, Numbers(one[1:], [])) for one in fresh] == [f"[]: {one[1:].sum()}" for one in fresh]
 
 

@@ -1,4 +1,4 @@
-"""Choices outlive pages, come from the link, and follow the browser's Back and Forward."""
+"""Choices of pages: they outlive pages, come from the link, and follow the browser's Back and Forward."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ def page() -> None:
     from ui.link import Link, Whole
 
     class Mine(Link):
-        depth: Whole | None = None  # the page's own first value, known later
+        depth: Whole | None = None  # its default is set later, by the page
         side: Literal["left", "right"] = "left"
         mine_wide: bool = Field(False, alias="wide")
         text: str | None = None
@@ -81,7 +81,7 @@ def test_back_brings_the_choices_of_the_link_before() -> None:
     app.number_input(key="depth").set_value(11).run()
     app.number_input(key="depth").set_value(13).run()
     app.query_params.clear()
-    app.query_params["depth"] = "11"  # as a browser that went back reruns the page
+    app.query_params["depth"] = "11"  # as the browser does on Back
     assert chosen(app.run()) == (11, "left")
     assert app.number_input(key="depth").value == 11
     app.query_params.clear()
@@ -97,11 +97,11 @@ def test_back_to_the_link_that_a_page_was_come_to_with_keeps_the_choices_brought
     app.query_params.clear()  # a sidebar's link holds no choices
     app.run()
     assert app.query_params == {"depth": "11"}
-    app.query_params.clear()  # which the browser's history has, before what the page wrote
+    app.query_params.clear()  # Back, to before the page wrote its link
     app.run()
     assert chosen(app) == (11, "left")
     assert app.query_params == {"depth": "11"}
-    for depth in (3, 5):  # the same link, chosen on this page, is that of the defaults
+    for depth in (3, 5):  # after a choice on this page, the empty link means the defaults
         app.session_state["depth"] = depth
         app.run()
     app.query_params.clear()
@@ -112,7 +112,7 @@ def test_a_run_again_of_a_page_that_has_written_no_link_yet_is_no_step_back() ->
     app = opened()
     app.number_input(key="depth").set_value(11).run()
     app.session_state["which"] = "two"
-    app.session_state["ends"] = True  # or a click ends the first run
+    app.session_state["ends"] = True  # as if a click ended the first run
     app.query_params.clear()
     app.run()
     assert chosen(app.run()) == (11, "left")
@@ -122,7 +122,7 @@ def test_a_page_come_back_to_before_the_other_wrote_a_link_was_not_opened_by_a_l
     app = opened(text="The fox")
     assert app.session_state["linked"]
     app.session_state["which"] = "two"
-    app.session_state["ends"] = True  # a click ends the run
+    app.session_state["ends"] = True  # as if a click ended the run
     app.run()
     app.session_state["which"] = "one"
     assert not app.run().session_state["linked"], "its text would be read from the address, not as typed"
@@ -131,7 +131,7 @@ def test_a_page_come_back_to_before_the_other_wrote_a_link_was_not_opened_by_a_l
 def test_a_choice_made_before_the_last_link_arrived_is_no_step_back() -> None:
     app = opened()
     app.number_input(key="depth").set_value(11).run()
-    app.query_params.clear()  # the browser had not yet heard of depth=11 when the reader chose again
+    app.query_params.clear()  # the browser did not have depth=11 yet when the user chose again
     app.radio(key="side").set_value("right")
     assert chosen(app.run()) == (11, "right")
 

@@ -1,4 +1,4 @@
-"""What a component sends when its page is gone: another page was chosen before it arrived."""
+"""Values sent by components: junk, and none, as when the user has opened another page before they arrive."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from viz.heatmap import figure
 
 
 class AttributedDict(dict):
-    """A session's state, outside of any."""
+    """A stand-in for st.session_state outside a session."""
 
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
 
@@ -27,7 +27,7 @@ SHARES = dict.fromkeys(survey.SHARES, np.zeros((1, 1), np.float32))
 SURVEY = Survey(np.zeros((1, 1, 2, 2), np.float32), np.zeros((1, 2, 2), bool), SHARES)
 NOW: Any = SimpleNamespace(model=None, run=SimpleNamespace(attention="self"), layer_numbers=())
 
-VIEW: Any = None  # of the numbers in its table, which nobody asks for
+VIEW: Any = None  # used only for the table of numbers, which is not opened
 
 SHOWN: dict[str, Callable[[], object]] = {
     "overview": lambda: overview.show(NOW, SURVEY, 0, 0),

@@ -1,7 +1,7 @@
-"""Every sentence that the pages say of a run, on 300 texts and masks by chance, against numbers computed again.
+"""Every sentence of the pages about a run, on 300 random texts and masks, against recomputed numbers.
 
-Each sentence that occurs has an entry in CLAIMS, which says of the numbers that stand in it whether they are true: from
-the run's weights, masks and logits alone, in numpy. -s prints how often each occurred.
+Each sentence that occurs has an entry in CLAIMS, which returns whether the values in the sentence are true, from the
+run's weights, masks and logits alone, in numpy. -s prints how often each occurred.
 """
 
 import logging
@@ -82,7 +82,7 @@ Spoken = tuple[str, Said]
 
 
 def heard(monkeypatch: pytest.MonkeyPatch, claims: Collection[str]) -> list[Spoken]:
-    """What is said from here on: the sentence as it is in the source, and what its places were filled with."""
+    """Return a list that collects the sentences said from now on, as in the source, with their placeholders' values."""
     found: list[Spoken] = []
     key, filled = "", i18n._filled
 
@@ -107,7 +107,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, claims: Collection[str]) -> list[Spok
 
 
 def _filled(sentence: str, values: dict[str, object]) -> Said:
-    """The values as they are written."""
+    """Return the values as the sentence formats them."""
     spec = {name: form for _, name, form, _ in Formatter().parse(sentence) if name}
     return {name: format(values[name], form or "") for name, form in spec.items() if name in values}
 
@@ -120,10 +120,10 @@ SHAPES |= {"path": r"in L.+? \(\d+\)", "loss": r"[\d.]+"}
 
 
 def read(sentence: str, said: Said, text: str, number: int, *, markup: bool) -> Said:
-    """Its places; those that were filled after it was said out of the whole text, its number-th such sentence."""
+    """Return the values of a sentence; those that are filled in later are parsed from its number-th match in text."""
     said = {name: plain(value) if markup else value for name, value in said.items()}
     parts = list(Formatter().parse(sentence))
-    shapes = SHAPES if "{position}" not in sentence else {}  # there it stands beside the token
+    shapes = SHAPES if "{position}" not in sentence else {}  # there the token is without its position
     if {name for _, name, _, _ in parts if name} <= set(said):
         return said
     pattern = "".join(
@@ -134,7 +134,7 @@ def read(sentence: str, said: Said, text: str, number: int, *, markup: bool) -> 
 
 
 def facts_of(model: Model, chance: random.Random, *, lab: bool) -> Facts:
-    """A text, a head and masks by chance: any in all layers, or those that Explore switches, in one layer alone too."""
+    """Return the facts of a random text, head and masks. lab: any masks; else Explore's, also in one layer only."""
     reading = tokenize(model, chance.choice(TEXTS), chance.choice(["left", "right"]), None, most_rows=16)
     row, layer, head = chance.randrange(len(reading.rows)), chance.randrange(6), chance.randrange(6)
     size = reading.batch.ids.shape[1]
@@ -152,7 +152,7 @@ def facts_of(model: Model, chance: random.Random, *, lab: bool) -> Facts:
 
 
 def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
-    """What Explore, the Mask Lab and Across layers say of a run; whether it is HTML; and what it is judged by."""
+    """Yield what Explore, the Mask Lab and Across layers say of a run, whether it is HTML, and the facts for it."""
     now, standard, at, pieces = facts.now, facts.standard, facts.at, facts.pieces
     place, changed = (facts.layer, facts.head), now.masks != standard.masks
     only = changed and now.run.spec == standard.run.spec
@@ -182,7 +182,7 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
         scope = "layer" if only else "model"
         yield sentence(explain.scene(now, scope, now.name(*place), whole, *place)), True, facts
     if only:
-        return  # nothing of the predictions
+        return  # the predictions do not change
     predicted, found = [one.predictions(at) for one in (now, standard)], effect_of(now, standard, at)
     if facts.keep[at]:
         lenses = [_lens(of, at, at + 1) for of in (now, standard)]
@@ -196,7 +196,7 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
 
 
 def heads_off(model: Model, facts: Facts) -> tuple[Facts, str]:
-    """What Ablation says of the head off, and the run without it."""
+    """Return the run without the head, and Ablation's sentence about it."""
     now, at = facts.now, facts.at
     batch, target = now.run.batch, int(facts.logs[at].argmax())
 
@@ -215,7 +215,7 @@ def heads_off(model: Model, facts: Facts) -> tuple[Facts, str]:
 
 
 class Judge:
-    """Judges all that is said from here on. counted: how often each sentence with a claim has occurred."""
+    """A judge of all sentences said from now on. counted: how often each sentence with a claim has occurred."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, claims: dict[str, Callable[..., bool]]) -> None:
         self.claims, self.counted = claims, Counter[str]()
@@ -237,7 +237,7 @@ class Judge:
         self.words.clear()
 
     def report(self, least: int) -> None:
-        """Prints the counts. Raises AssertionError unless all are true and four in five of the sentences occurred."""
+        """Print the counts. Raises AssertionError unless all are true and four in five of the sentences occurred."""
         print(*(f"{count:5} {name}" for name, count in self.counted.most_common()), sep="\n")
         print(f"{self.counted.total()} sentences, {len(self.wrong)} of them wrong")
         assert not self.wrong
@@ -249,7 +249,7 @@ class Judge:
 
 @pytest.fixture(autouse=True)
 def no_warnings() -> Iterator[None]:
-    """Of streamlit, that no page is being made."""
+    """Silence Streamlit's warnings that no page is running."""
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
@@ -272,7 +272,7 @@ def test_every_sentence_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_sentence_of_images_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On 40 scenes, each under a mask, and half of them with some patches removed, by chance."""
+    """On 40 random scenes, each under a random mask, and half of them with some patches removed."""
     chance, judge = random.Random(35), Judge(monkeypatch, IMAGE_CLAIMS)
     for number in range(40):
         model = captioner.load(chance.choice(captioner.VERSIONS))
@@ -289,7 +289,7 @@ def test_every_sentence_of_images_is_true(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def ranking(facts: Facts) -> str:
-    """What Ablation says of all heads, each off alone."""
+    """Return Ablation's sentence about all heads, each turned off alone."""
     now, target = facts.now, int(facts.logs[facts.at].argmax())
     asked = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
     effects = [results.ask(layer_effects, *asked, layer, AblatedHeads(())) for layer in range(6)]
@@ -297,7 +297,7 @@ def ranking(facts: Facts) -> str:
 
 
 def test_every_sentence_of_padding_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On 40 batches and ways to pad them by chance."""
+    """On 40 random batches and ways to pad them."""
     model, chance = catalog.load("story"), random.Random(7)
     lines = [line for text in TEXTS for line in text.split("\n") if line.strip()]
     judge = Judge(monkeypatch, PADDING_CLAIMS)
@@ -320,7 +320,7 @@ def test_every_sentence_of_padding_is_true(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_sentence_of_serving_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of texts read in calls and as streams, of trees and documents, and of masks cut into blocks."""
+    """On texts read in calls and as streams, on trees and documents, and on masks cut into blocks."""
     model, chance = catalog.load("story"), random.Random(3)
     judge = Judge(monkeypatch, SERVING_CLAIMS)
     for number in range(40):
@@ -347,7 +347,7 @@ def test_every_sentence_of_serving_is_true(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def judge_tree(judge: Judge, model: Model, batch: TokenBatch, chance: random.Random) -> None:
-    """A tree of drafts after the text, the model's own or any, and the text as documents."""
+    """Judge a tree of drafts after the text, the model's own or random ones, and the text as documents."""
     ids, stand = tuple(batch.ids[0].tolist()), chance.choice(["depth", "row"])
     parents = uniform_tree(chance.choice([[1], [2, 1], [1, 2, 2], [1, 1, 1], [3, 2]]))
     given = chance.choice([None, chance.choices(ids, k=len(parents))])
@@ -363,7 +363,7 @@ def judge_tree(judge: Judge, model: Model, batch: TokenBatch, chance: random.Ran
 
 
 def judge_stream(judge: Judge, model: Model, tokens: int, chance: random.Random) -> None:
-    """All texts as a stream, after its first call and at its end."""
+    """Judge all texts as a stream, after its first call and at its end."""
     ids, window = ids_of(model, " ".join(TEXTS), tokens), chance.randint(8, 30)
     sizes = {"window": window, "sinks": chance.choice([0, 1, 4]), "step": chance.randint(1, 8)}
     first = stream(model, ids, **sizes, seconds=0)

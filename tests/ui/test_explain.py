@@ -1,4 +1,4 @@
-"""The words around the pictures."""
+"""The sentences around the pictures (ui/explain.py)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_one_of_each_is_in_the_singular(tmp_path: Path) -> None:
 
 
 def test_key_value_heads_are_said_where_every_layer_has_as_many(tmp_path: Path) -> None:
-    """Gemma 4's layers with a window may have others than those without."""
+    """Gemma 4's layers with a window may have another number of them than those without."""
     sizes = families.WIDE | {"head_dim": 8, "num_hidden_layers": 2}
     config = Gemma4TextConfig(
         **sizes, num_global_key_value_heads=1, global_head_dim=16, attention_k_eq_v=True, sliding_window=4,
@@ -61,14 +61,14 @@ def test_what_was_found_in_our_own_model() -> None:
 
 
 def test_the_mean_leak_is_that_of_the_heads_that_have_one_as_in_the_report() -> None:
-    future = np.array([[0.25, np.nan, 0.5]], np.float32)  # the second head's rows look at nothing
+    future = np.array([[0.25, np.nan, 0.5]], np.float32)  # the second head attends to nothing
     one, every = leak_shares(future, np.full_like(future, np.nan), 0, 2)
     assert (one.future, every.future) == (0.5, 0.375)
     assert np.isnan(every.padding)
 
 
 def test_padding_that_an_ordinary_token_fills_is_no_earlier_copy_in_the_sentence() -> None:
-    """The padding of the second row is the token that its third one is; no other token of it comes twice."""
+    """The padding of the second row is the same token as its third one; no other token of the row occurs twice."""
     model = catalog.load("story")
     batch, row = model.encode(["The dog saw a big cat and ran to the old man.", "A cat sat on Tom"], "left"), 1
     begin, ids = batch.real(row).start, batch.ids.clone()
@@ -93,7 +93,7 @@ def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:
     ("text", "said"),
     [
         ("the cat sat", None),
-        ("the cat sat on the mat 猫", None),  # three of eleven
+        ("the cat sat on the mat 猫", None),  # three of eleven tokens are bytes
         ("猫在", "6 of its 7 tokens are single bytes, such as ⟨E7⟩."),
         ("the cat\n猫", "most of the characters of row 2: 3 of its 4 tokens are single bytes"),
     ],

@@ -1,4 +1,4 @@
-"""What fails becomes one sentence; what is ours to mend is raised."""
+"""Errors on pages: expected ones become one sentence, bugs of the app are raised."""
 
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""What one session may take of what all share: memory for uploads, and threads for downloads."""
+"""Limits of one session on what all sessions share: memory for uploads, and threads for downloads."""
 
 import asyncio
 from threading import Event
@@ -22,7 +22,7 @@ HERE = {"here", "beside", *"abcdef"}
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The sessions that are there."""
+    """Return the ids of the active sessions."""
     assert hasattr(Runtime, "is_active_session"), "Streamlit has changed: Runtime.is_active_session"
     sessions = set(HERE)
     monkeypatch.setattr(Runtime, "_instance", SimpleNamespace(is_active_session=sessions.__contains__))
@@ -42,7 +42,7 @@ def test_a_session_keeps_its_latest_files_and_one_that_has_left_gets_none(here: 
 
 
 class Downloads:
-    """Files that are being made until `go_on`."""
+    """Downloads whose files take until `go_on` is set."""
 
     def __init__(self) -> None:
         self.made, self.go_on = list[tuple[str, str]](), Event()

@@ -1,4 +1,4 @@
-"""Notes: nothing, one line, or one line that opens."""
+"""Notes on a page: none, one caption, or several in an expander."""
 
 import pytest
 from streamlit.testing.v1 import AppTest

@@ -1,6 +1,4 @@
-"""How a reader comes to a model: what is loaded is never refused, a download is asked for, a public server offers
-less.
-"""
+"""Getting a model: a loaded one is never refused, a download needs the user's consent, a public server offers less."""
 
 import gc
 import shutil
@@ -27,7 +25,7 @@ MEGABYTES = 548
 
 @pytest.fixture(autouse=True)
 def new_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing loaded, nothing kept; it knows its readers' languages."""
+    """Start with no loaded models and empty caches; users' languages are known."""
     known_by(speech.of_user)
     for made in (results.engine, results.scheduler, results.result_cache):
         monkeypatch.setattr(results, made.__name__, once(made.__wrapped__))
@@ -85,7 +83,7 @@ def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Pa
 
 @pytest.fixture
 def all_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A load looks for it, as on a server (tests/apptest.py)."""
+    """Let a load collect garbage, as on a server (see tests/apptest.py)."""
     monkeypatch.setattr(loaded_models, "gc", gc)
 
 
@@ -106,7 +104,7 @@ def test_the_weights_of_a_model_that_leaves_leave_too(tiny_folder: Path, circle:
 def test_a_session_that_is_there_while_a_model_loads_is_freed_once_it_is_over(tiny_folder: Path) -> None:
     class Session:
         def __init__(self) -> None:
-            self.itself = self  # as Streamlit's sessions are: only a collection frees it
+            self.itself = self  # a cycle, as in Streamlit's sessions: only garbage collection frees it
 
     kept, session = models.LoadedModels(2), Session()
     kept.load("story", Settings())
@@ -128,7 +126,7 @@ def test_files_that_change_make_another_model(tmp_path: Path, tiny_folder: Path)
 class TestDownloads:
     @pytest.fixture
     def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """The names that files were fetched for, of a hub that has GPT-2 to download."""
+        """Return the names of models that are fetched, from a Hub that has GPT-2 to download."""
         fetched: list[str] = []
         of_others = catalog.fetch
 

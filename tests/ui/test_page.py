@@ -1,4 +1,4 @@
-"""Small messages do not wait for one another: sockets opened as Streamlit opens its own."""
+"""TCP_NODELAY, so that small messages do not wait for one another, on sockets opened as Streamlit opens its own."""
 
 import socket
 

@@ -1,6 +1,4 @@
-"""Whose answer it is: a reader who asks for something else meanwhile, or leaves, gives up his place; on a real
-server.
-"""
+"""Waiting for results on a real server: a user who requests something else meanwhile, or leaves, waits no longer."""
 
 import asyncio
 import time
@@ -40,7 +38,7 @@ def test_who_asks_for_something_else_does_not_wait_for_what_he_asked_before(serv
             return await heard(reader)
 
     try:
-        assert finished(visit()) == "waiting: 0"  # while the first is still being done
+        assert finished(visit()) == "waiting: 0"  # while the first job still runs
     finally:
         (tmp_path / "over").touch()
 
@@ -66,7 +64,7 @@ def test_a_reader_who_left_waits_no_more(server: str, tmp_path: Path) -> None:
 
 
 async def look_in(server: str, mark: Path) -> None:
-    """Ask, and leave once somebody's turn has come."""
+    """Send a request, and leave once a job of any user has begun."""
     async with visiting(server, Switch("", ""), str(mark)) as reader:
         await send(reader)
         while not any(mark.parent.iterdir()):
@@ -78,7 +76,7 @@ async def send(reader: Reader) -> None:
 
 
 async def heard(reader: Reader) -> str:
-    """The next paragraph that the page draws."""
+    """Return the next paragraph that the page draws."""
     async with asyncio.timeout(PATIENCE):
         while True:
             answer = ForwardMsg.FromString(await reader._socket.recv())
@@ -92,7 +90,7 @@ def test_what_is_made_once_is_made_by_one_thread_and_again_where_it_failed() -> 
     @once
     def made() -> object:
         begun.append(len(begun))
-        time.sleep(0.05)  # another thread would begin it too
+        time.sleep(0.05)  # long enough for another thread to begin it too
         if len(begun) == 1:
             raise ValueError
         return object()

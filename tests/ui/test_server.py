@@ -1,6 +1,4 @@
-"""The app as a server: headers, health, metrics, what its log holds, and that it writes nothing beside its own
-files.
-"""
+"""The app as a server: headers, health, metrics, what its log contains, and that it writes nothing to its folder."""
 
 import os
 import shutil
@@ -47,7 +45,7 @@ def files_in(folder: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A copy of the app with one reader who has been there."""
+    """Serve a copy of the app that one user has visited."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "training"))
@@ -91,7 +89,7 @@ def test_every_answer_says_what_browsers_may_do(server: Server, path: str) -> No
 
 def test_it_lives_gets_ready_and_counts_what_its_reader_asked(server: Server) -> None:
     assert get(server.port, "/live") == "ok\n"
-    end = time.monotonic() + READY_SECONDS  # a machine with much other work is not ready at once
+    end = time.monotonic() + READY_SECONDS  # a busy machine is not ready at once
     while (status := status_of(server.port, "/ready")) == 503 and time.monotonic() < end:
         time.sleep(0.2)
     assert status == 200
@@ -116,7 +114,7 @@ def test_a_reader_who_clears_streamlit_s_caches_stops_nobody(server: Server) -> 
     finished(clear())
     finished(visit(server.address, "words of another"))
     end = time.monotonic() + READY_SECONDS
-    while flips() < before + 4:  # a job is counted after its answer has left
+    while flips() < before + 4:  # a job is counted after its answer is sent
         assert time.monotonic() < end
         time.sleep(0.05)
     assert status_of(server.port, "/ready") == 200
@@ -245,7 +243,7 @@ NO_RAY = "UNMASK_RAY: Ray is not installed here: pip install -r requirements-ray
 def test_a_setting_that_cannot_be_used_ends_it_with_a_sentence(
     start: list[str], variable: str, given: str, words: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError")  # as where it is not installed
+    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError")  # as if Ray were not installed
     environment = os.environ | {variable: given, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     ran = subprocess.run(
         [sys.executable, *start], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60

@@ -1,4 +1,4 @@
-"""Which heads share the keys and values of the chosen one, in words."""
+"""The sentence on which heads share the keys and values of the chosen one."""
 
 from types import SimpleNamespace
 from typing import Any

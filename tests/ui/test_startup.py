@@ -1,4 +1,4 @@
-"""How a process starts. A row of words begins without a look for emoji: that is a seventh of a second."""
+"""The start of a process: no e-mail prompt, and no list of emoji for rows of options, which takes 1/7 s."""
 
 import sys
 import tomllib
@@ -19,7 +19,7 @@ def test_the_first_start_does_not_wait_for_an_address_of_e_mail() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_first_page_asks_for_no_list_of_emoji(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "streamlit.emojis", None)  # asked for, it is an error on the page
+    monkeypatch.setitem(sys.modules, "streamlit.emojis", None)  # an import would be an error on the page
     app = AppTest.from_file(str(APP), default_timeout=60)
     app.query_params["lang"] = language
     app.run()

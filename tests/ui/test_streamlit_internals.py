@@ -1,4 +1,4 @@
-"""What we use of Streamlit beside its documented interface is still there, and still does what we use it for.
+"""Undocumented parts of Streamlit that the app uses: they still exist, and still do what the app uses them for.
 
 The selectors are tested in a browser: tests/browser/test_internals.py.
 """
@@ -49,7 +49,7 @@ def page() -> None:
     st.slider("Part", 0, 9, (2, 5), key="part")
     st.toggle("On", True, key="on")
     st.segmented_control("One", ["a", "b"], default="b", key="one", required=True)
-    st.session_state.setdefault("bound", "b")  # as ui/widgets.py does: where nothing is sent, the row's own is None
+    st.session_state.setdefault("bound", "b")  # as in ui/widgets.py: with nothing sent, the widget's own value is None
     st.segmented_control("Bound", ["a", "b"], key="bound", required=True)
     st.selectbox("Number", [1, 2], key="number")
     st.multiselect("Some", ["a", "b"], ["b"], key="some")
@@ -114,7 +114,7 @@ def test_a_value_that_is_nested_too_deep_to_be_read_counts_as_not_sent() -> None
 
 
 def test_a_widget_without_a_choice_keeps_its_type_in_runs_of_fragments() -> None:
-    """Which do not register the widgets elsewhere on the page again."""
+    """Runs of fragments do not register the widgets elsewhere on the page again."""
     streamlit_internals.check_widget_values()
     states = WStates()
     states.set_widget_metadata(
@@ -134,9 +134,9 @@ OWN = {
     "on": ("bool_value",),
     "one": ("string_array_value",),
     "bound": ("string_array_value",),
-    "number": (),  # none of the values is the name of an option
+    "number": (),  # none of VALUES is the name of an option
     "some": (),
-    "seed": (),  # none is a number from 0 to 9
+    "seed": (),  # none of VALUES is a number from 0 to 9
 }
 
 
@@ -327,7 +327,7 @@ def test_a_session_is_known_by_its_name_and_its_widgets_by_their_keys() -> None:
 
 
 def test_a_page_is_run_again_with_what_the_browser_sent() -> None:
-    """What is asked of Streamlit; tests/browser/test_restart.py shows that it follows."""
+    """The parts that a rerun uses; tests/browser/test_restart.py shows that it works."""
     from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx  # noqa: F401
     from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
     from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext

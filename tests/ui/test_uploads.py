@@ -13,7 +13,7 @@ from ui.mask_lab import mask_export
 
 
 def callback_of(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], object]) -> Callable[[], object]:
-    """What an uploader calls when its file changes."""
+    """Return what an uploader calls when its file changes."""
     found: list[Callable[[], object]] = []
     monkeypatch.setattr(st, "file_uploader", lambda *_, on_change, **__: found.append(on_change))
     draw()
@@ -33,6 +33,6 @@ def test_a_file_that_is_gone_opens_nothing(gone: Any, monkeypatch: pytest.Monkey
 
 
 class Attributed(dict):
-    """A session's state, outside of any."""
+    """A stand-in for st.session_state outside a session."""
 
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__

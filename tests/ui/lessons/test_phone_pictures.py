@@ -1,4 +1,4 @@
-"""What phones of a class get of a step's picture, of an image before its question is answered and after."""
+"""The pictures of lesson steps that the phones of a class get, before and after the question is answered."""
 
 import re
 from typing import Any
@@ -17,7 +17,7 @@ def test_a_training_is_sent_at_the_checkpoint_of_the_step() -> None:
 
 def test_a_picture_with_blocked_cells_is_known_as_hatched() -> None:
     (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "causal_mask"]
-    for place, hatched in ((0, True), (1, True), (4, False)):  # with the mask, before, nowhere
+    for place, hatched in ((0, True), (1, True), (4, False)):  # masked now; masked before; not masked
         step = lesson.steps[place]
         assert classroom.drawn(step, *steps.pair(step), hidden=False).hatched is hatched
 
@@ -41,7 +41,7 @@ def test_the_keys_of_a_cross_attention_are_named_by_the_source() -> None:
 
 def test_losses_say_before_the_answer_and_after_it_whose_they_are() -> None:
     (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "attention_sinks"]
-    for step in (lesson.steps[2], lesson.steps[4]):  # of tokens, of texts
+    for step in (lesson.steps[2], lesson.steps[4]):  # losses of tokens, losses of texts
         now, beside = steps.pair(step)
         before, after = (classroom.drawn(step, now, beside, hidden=hidden).html for hidden in (True, False))
         assert re.findall(r'<th class="number">(.*?)</th>', before) == ["before"]
@@ -54,7 +54,7 @@ def headers(drawn: Drawn) -> list[dict[str, Any]]:
 
 def test_a_pair_has_one_scale_and_its_difference_as_on_the_screen() -> None:
     (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "causal_mask"]
-    for step in (lesson.steps[1], lesson.steps[4]):  # of one text, of two that differ in a token
+    for step in (lesson.steps[1], lesson.steps[4]):  # one text; two texts that differ in a token
         now, beside = steps.pair(step)
         one, other, change = headers(classroom.drawn(step, now, beside, hidden=False))
         assert one["most"] == other["most"] == head_range(*(view.head(*step.head) for view in (now, beside)))

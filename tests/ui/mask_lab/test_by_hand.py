@@ -1,4 +1,4 @@
-"""The worksheet's language: the reader's where a font has its letters, else English, and then the page says so."""
+"""The worksheet's language: the user's if a font has its letters, otherwise English, with a note on the page."""
 
 import io
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def test_a_worksheet_is_in_a_font_s_language(installed: bool, printed: str, monk
     assert [one.value for one in app.caption if one.value in SAID] == ([] if installed else SAID)
     told: dict[str, Any] = {}
     monkeypatch.setattr(worksheet, "worksheet", lambda *_, **words: told.update(words) or b"")
-    taken["练习纸"]()  # asked for out of sight of the page
+    taken["练习纸"]()  # made outside the page's run
     assert HELD[printed] in told["task"]
 
 

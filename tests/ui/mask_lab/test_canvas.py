@@ -1,4 +1,4 @@
-"""What the page takes from its canvas, which a browser may send anything for."""
+"""Drawings that the page accepts from its canvas, for which a browser may send anything."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ CELL = ["block", 2, 1, 2, 1]
 
 
 class State(dict):
-    """Streamlit's session state, as far as it is needed here."""
+    """The part of Streamlit's session state that is needed here."""
 
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
 

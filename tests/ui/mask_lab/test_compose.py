@@ -1,4 +1,4 @@
-"""The masks in a link: as long as a link may be, and no longer."""
+"""Masks in a link: a drawing is included as long as it fits, all other masks always."""
 
 from urllib.parse import quote
 

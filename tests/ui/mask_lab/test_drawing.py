@@ -1,4 +1,4 @@
-"""A drawing that the canvas sends is taken as it is, whatever the switch of the drawing says just then."""
+"""Drawings sent by the canvas are taken as they are, whether the drawing is switched on or off at that moment."""
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -24,8 +24,8 @@ def page() -> None:
     [
         ((), False, (FIRST,), (FIRST,), False),
         ((FIRST,), True, (FIRST, SECOND), (FIRST, SECOND), False),
-        ((FIRST,), False, (FIRST, SECOND, THIRD), (FIRST, SECOND, THIRD), False),  # sent before the answer came
-        ((FIRST, SECOND), False, (FIRST, SECOND, THIRD), (FIRST, SECOND, THIRD), False),  # over one that is off
+        ((FIRST,), False, (FIRST, SECOND, THIRD), (FIRST, SECOND, THIRD), False),  # sent before the answer arrived
+        ((FIRST, SECOND), False, (FIRST, SECOND, THIRD), (FIRST, SECOND, THIRD), False),  # over a drawing that is off
         ((FIRST,), True, (), (), False),
     ],
 )

@@ -1,4 +1,4 @@
-"""The Mask Lab's sections without a browser, on the built-in model: what they show is what the run computes."""
+"""The Mask Lab's sections without a browser, on the built-in model: they show what the run computes."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def page() -> None:
 
 
 class Section:
-    """One section, of one head. Every run of it has to end without an exception."""
+    """One section, for one head. Every run of it must end without an exception."""
 
     def __init__(self, section: str, spec: MaskSpec | None = None, **given: Any) -> None:
         self.app = AppTest.from_function(page, default_timeout=60)
@@ -79,7 +79,7 @@ class Section:
         return "\n".join(part.proto.body for part in self.app.get("html"))
 
     def rows(self) -> list[list[str]]:
-        """The cells of all tables, without their heads."""
+        """Return the cells of all tables, without header rows."""
         return cells_of(self.words())
 
 
@@ -177,7 +177,7 @@ class TestFills:
 
 
 class TestOtherArchitectures:
-    """A cap, a bias and sinks; grouped keys and values; and an attention whose queries and keys are two texts."""
+    """A logit cap, a bias and sinks; grouped keys and values; and an attention with queries and keys of two texts."""
 
     @pytest.mark.parametrize(
         ("name", "part"),

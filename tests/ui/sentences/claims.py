@@ -1,4 +1,4 @@
-"""What each sentence claims, judged by a run's weights, masks and logits."""
+"""Checks of the pages' sentences: whether each is true of a run's weights, masks and logits."""
 
 # ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
 
@@ -14,12 +14,12 @@ from viz.mask_lab.effect import NATS
 
 
 def plain(words: str) -> str:
-    """Without tags and entities."""
+    """Remove tags and resolve entities."""
     return html.unescape(re.sub(r"</?\w[^<>]*>", "", words))
 
 
 def same(said: str, share: float, slack: float = 2e-5) -> bool:
-    """Whether "41.3%" is what is said of a share; slack: of float32."""
+    """Whether a percentage such as "41.3%" is right for a share. slack: tolerance for float32."""
     if np.isnan(share):
         return said == "–"
     if said == "<0.1%":
@@ -80,7 +80,7 @@ def _moved(said: Said, facts: Facts) -> bool:
 
 
 def _changes(said: Said, facts: Facts) -> bool:
-    """The keys with the largest changes of their weights, and both weights."""
+    """Whether it names the keys with the largest changes of their weights, and both weights."""
     now, old = facts.w[facts.at], facts.w0[facts.at]
     most = np.sort(np.abs(now - old))[::-1]
     found = re.findall(r"(\d+): (.*?) \(([\d.]+) → ([\d.]+)\)", said["changes"], re.DOTALL)
@@ -117,16 +117,16 @@ def _outside(said: Said, facts: Facts) -> bool:
 
 
 def _rest(said: Said, facts: Facts) -> bool:
-    """All keys that may be looked at, now or as standard, but for the three heaviest of both."""
+    """Whether it counts all keys allowed now or as standard, without the three of the largest weights in both."""
     free = np.flatnonzero(facts.open[facts.at] | facts.open0[facts.at])
     most = np.maximum(facts.w, facts.w0)[facts.at, free]
     rest = free[np.argsort(-most, kind="stable")[3:]]
-    close = bool(np.diff(-np.sort(-most))[2] > -1e-6)  # the third and the fourth are as good as equal
+    close = bool(np.diff(-np.sort(-most))[2] > -1e-6)  # the third and the fourth are nearly equal
     return int(said["count"]) == len(rest) and (close or same(said["share"], facts.w[facts.at, rest].sum(), 1e-4))
 
 
 def _leaks(said: Said, facts: Facts) -> bool:
-    """The token gains most; every step of its path is allowed in its layer, the last one of what predicts the token."""
+    """Whether the token's loss falls most, and its path is allowed layer by layer, ending at what predicts it."""
     name, _, place = said["token"].rpartition(" (")
     token = facts.place(name, place[:-1])
     gains = {one: facts.loss0[one] - facts.loss[one] for one in facts.knows(False) - facts.knows(True)}

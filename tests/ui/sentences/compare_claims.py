@@ -1,4 +1,4 @@
-"""What the sentences of Compare and of Images claim, judged as in claims.py: A is the standard run, B the other."""
+"""Checks of the sentences of Compare and of Images, as in claims.py: A is the standard run, B the other."""
 
 # ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
 
@@ -48,7 +48,7 @@ COMPARE_CLAIMS: dict[str, Claim] = {
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """A scene under a mask, described word by word by the network's own logits."""
+    """A scene under a mask, captioned word by word by the network's own logits."""
 
     model: CaptionerModel
     scene: Scene
@@ -71,7 +71,7 @@ class ImageFacts:
 
     @cached_property
     def shares(self) -> dict[str, tuple[float, float, float, float]]:
-        """By head: localization, chance, the same by area, and the most that can be: patch by patch, pixel by pixel."""
+        """By head: localization and its chance level by patches, then localization and its maximum by pixels."""
         words = caption(self.scene, self.prompt)
         trace = self.model.run(encode(render([self.scene]), self.prompt, [text for text, _ in words]), self.spec)
         found: dict[str, list[tuple[float, ...]]] = {}

@@ -1,4 +1,4 @@
-"""A run as plain arrays, out of which sentences are judged: nothing here uses the code that writes them."""
+"""A run as plain arrays, by which sentences are judged: nothing here uses the code that writes the sentences."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,18 +11,18 @@ from ui.run_view import RunView
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A run under chosen and under standard masks, as arrays: of one head, or of all. at: the query that is chosen."""
+    """A run under chosen and under standard masks, as arrays: of one head, or of all. at: the chosen query."""
 
     now: RunView
     standard: RunView
-    runs: tuple  # the traces of both
+    runs: tuple  # traces under the chosen and the standard masks
     layer: int
     head: int
     at: int
     part: tuple[tuple[int, int], tuple[int, int]]
-    how: str = "mean"  # of all heads: "mean", "maximum" or "rollout"
+    how: str = "mean"  # over all heads: "mean", "maximum" or "rollout"
     told: range = range(6)  # the layers that the sentence is about
-    every: dict[bool, np.ndarray] = field(default_factory=dict)  # the weights of all heads, for those of each `how`
+    every: dict[bool, np.ndarray] = field(default_factory=dict)  # weights of all heads, for every `how`
     allowed: dict[tuple[bool, int, int], np.ndarray] = field(default_factory=dict)
 
     def _trace(self, old: bool):
@@ -42,7 +42,7 @@ class Facts:
 
     def _open(self, old: bool, layer: int, head: int) -> np.ndarray:
         view = self.standard if old else self.now
-        place = old, layer, head if view.masks.heads else 0  # else it is the same for all of them
+        place = old, layer, head if view.masks.heads else 0  # otherwise all heads have the same mask
         if place not in self.allowed:
             self.allowed[place] = self._trace(old).allowed(layer, view.row, view.masks, head=head).numpy()
         return self.allowed[place]
@@ -103,11 +103,11 @@ class Facts:
         return self.loss - self.loss0
 
     def looking(self, least: int) -> np.ndarray:
-        """The real queries that look at something, from the row's `least`-th on."""
+        """Return the real queries that attend to something, from the row's `least`-th on."""
         return np.array([query for query in self.real[least:] if self.w[query].sum() > 0], int)
 
     def share(self, weights: np.ndarray, least: int = 0) -> float:
-        """The mean over queries of what weights [Q,K] keeps of each row."""
+        """Return the mean over queries of the row sums of weights [Q,K]."""
         return float(weights[self.looking(least)].sum(-1).mean())
 
     @property
@@ -119,7 +119,7 @@ class Facts:
         return self.share(self.w * ~self.keep)
 
     def repeats(self) -> list[tuple[int, int]]:
-        """(query, key): what followed the last earlier place of the query's token, two back or more."""
+        """Return (query, key): key followed the last earlier occurrence of the query's token, two or more back."""
         found = []
         for query in self.looking(1):
             before = [place for place in range(query) if self.ids[place] == self.ids[query]]
@@ -128,7 +128,7 @@ class Facts:
         return found
 
     def knows(self, old: bool) -> set[int]:
-        """The tokens that reach the one that predicts them, through all layers."""
+        """Return the tokens that reach, through all layers, the position that predicts them."""
         reach = np.eye(len(self.ids), dtype=bool)
         for layer in range(6):
             look = np.any([self._open(old, layer, head) for head in range(6)], axis=0)
@@ -137,19 +137,19 @@ class Facts:
 
     @cached_property
     def windows(self) -> list[np.ndarray]:
-        """Of each layer bool [T,T]: whether any head may look."""
+        """Whether any head may attend, as bool [T,T] for each layer."""
         return [np.any([self._open(False, layer, head) for head in range(6)], axis=0) for layer in range(6)]
 
     @cached_property
     def reached(self) -> list[np.ndarray]:
-        """bool [T,T]: what each token can depend on after one layer, after two, … Its own state is carried along."""
+        """bool [T,T]: what each token can depend on after one layer, after two, … Its own state is always kept."""
         found = [np.eye(len(self.ids), dtype=bool)]
         for window in self.windows:
             found.append(found[-1] | (window.astype(int) @ found[-1].astype(int) > 0))
         return found[1:]
 
     def _every(self, old: bool) -> np.ndarray:
-        """[L,H,Q,K], made once."""
+        """Return all weights, [L,H,Q,K], cached."""
         if old not in self.every:
             trace, view = self._trace(old), self.standard if old else self.now
             heads = [trace.weights(*place, view.row, view.masks).numpy() for place in np.ndindex(6, 6)]
@@ -157,7 +157,7 @@ class Facts:
         return self.every[old]
 
     def maps(self, *, old: bool) -> np.ndarray:
-        """[L,T]: what the query gives to each token in each layer told, of all heads; a rollout by the layer's end."""
+        """Return [L,T], the query's weights over all heads in each layer of `told`; a rollout up to its end."""
         every = self._every(old)
         found = every.max(1) if self.how == "maximum" else every.mean(1)
         if self.how == "rollout":
@@ -168,7 +168,7 @@ class Facts:
 
     @cached_property
     def readings(self) -> np.ndarray:
-        """[L+1,V]: log-probabilities after the query by the state before each layer, and after the last."""
+        """[L+1,V]: log-probabilities of the next token from the query's state before each layer and after the last."""
         network, states = self.now.model.network, []
         before = lambda _, given: states.append(given[0])  # noqa: E731
         hooks = [block.register_forward_pre_hook(before) for block in network.blocks]
@@ -182,7 +182,7 @@ class Facts:
 
     @cached_property
     def effects(self) -> np.ndarray:
-        """[L,H]: nats that the loss of the likeliest token after the query rises by without each head, alone."""
+        """[L,H]: nats by which the loss of the most likely token after the query rises without each head alone."""
         now, found = self.now, np.zeros((6, 6))
         target = int(self.logs[self.at].argmax())
         for layer, head in np.ndindex(6, 6):
@@ -200,7 +200,7 @@ class Facts:
 
     @property
     def shown(self) -> np.ndarray:
-        """The cells of the part that is shown."""
+        """Whether each cell of the part shown is allowed."""
         return self.open[slice(*self.part[0]), slice(*self.part[1])]
 
     def place(self, token: str, position: str) -> int:

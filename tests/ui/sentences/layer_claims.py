@@ -1,4 +1,4 @@
-"""What the sentences of Across layers, of reach and of the ranking of heads claim, judged as in claims.py."""
+"""Checks of the sentences of Across layers, of reach and of the ranking of heads, as in claims.py."""
 
 # ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
 
@@ -11,7 +11,7 @@ from tests.ui.sentences.facts import Facts
 
 
 def _chance(said: str, share: float) -> bool:
-    """A model's probability, of which none is 0 or 1."""
+    """Whether it is right for a model's probability, which is never exactly 0 or 1."""
     return same(said, min(max(share, 1e-9), 1 - 1e-9), 1e-4)
 
 
@@ -20,20 +20,20 @@ def _reading(name: str) -> int:
 
 
 def _first(facts: Facts) -> int:
-    """The first reading from which on the model's own prediction is on top."""
+    """Return the first reading from which on the model's own prediction ranks first."""
     tops = facts.readings.argmax(-1)
     return 1 + max((reading for reading, top in enumerate(tops) if top != tops[-1]), default=-1)
 
 
 def _lens(said: Said, facts: Facts) -> bool:
-    """The model's own prediction, and the first reading from which on it is on top."""
+    """Whether it names the model's own prediction, and the first reading from which on that ranks first."""
     last = facts.readings[-1]
     named = facts.now.model.label(int(last.argmax())) == said["label"] and _chance(said["chance"], np.exp(last.max()))
     return named and _first(facts) == _reading(said["layer"])
 
 
 def _before(said: Said, facts: Facts) -> bool:
-    """What was on top one reading before."""
+    """Whether it names what ranked first one reading before."""
     reading, label = _reading(said["layer"]), facts.now.model.label
     return reading == _first(facts) - 1 and label(int(facts.readings[reading].argmax())) == said["before"]
 
@@ -44,7 +44,7 @@ def _as_standard(said: Said, facts: Facts) -> bool:
 
 
 def _named(said: Said, facts: Facts) -> tuple[tuple[int, int], int, str]:
-    """The cell that it names, how many others it says are written alike, and what it calls them."""
+    """Return the cell that it names, how many others it counts as displayed alike, and what it calls them."""
     parts = re.fullmatch(r"(.*?)(?:(?: and|, and in) (\d+) other (token|cell)s?)?", said["other"], re.DOTALL)
     other, count, noun = parts.groups(default="")
     key = facts.at
@@ -54,13 +54,13 @@ def _named(said: Said, facts: Facts) -> tuple[tuple[int, int], int, str]:
 
 
 def _alike(said: str, values: np.ndarray, slack: float) -> np.ndarray:
-    """The cells whose values are written so; slack: as of `same`."""
+    """Return which cells' values are displayed as `said`; slack as in `same`."""
     return np.array([[share > 0 and same(said, share, slack) for share in row] for row in values.tolist()])
 
 
 def _counted(cell: tuple[int, int], count: int, noun: str, surely: np.ndarray, perhaps: np.ndarray) -> bool:
-    """Whether it counts all other cells written alike, and calls them tokens only if they are in this cell's layer.
-    surely, perhaps: [L,T], those written alike whatever float32 makes of them, and those that may be."""
+    """Whether it counts all other cells displayed alike, and calls them tokens only if they are in this cell's layer.
+    surely, perhaps: [L,T], the cells displayed alike for any rounding of float32, and those that may be."""
     surely, perhaps = surely.copy(), perhaps.copy()
     surely[cell] = perhaps[cell] = False
     if noun == "token":
@@ -71,7 +71,7 @@ def _counted(cell: tuple[int, int], count: int, noun: str, surely: np.ndarray, p
 
 
 def _is_largest(said: Said, facts: Facts, values: np.ndarray) -> bool:
-    """values: [L,T], of which it says that the cell has the largest, and how many are written alike."""
+    """Whether its cell has the largest of values [L,T], and its count of cells displayed alike is right."""
     cell, *others = _named(said, facts)
     right = _counted(cell, *others, *(_alike(said["share"], values, slack) for slack in (-1e-4, 1e-4)))
     return right and same(said["share"], float(values.max()), 1e-4) and abs(values[cell] - values.max()) < 1e-5
@@ -104,7 +104,7 @@ def _moved_most(said: Said, facts: Facts) -> bool:
 
 
 def _depends(said: Said, facts: Facts) -> bool:
-    """How many tokens it may attend to and depend on, and after how many layers it depends on all of these."""
+    """Whether it counts the tokens to attend to and to depend on, and the layers until it depends on all of them."""
     seen = [int(layer[facts.at].sum()) for layer in facts.reached]
     counts = {"alone": facts.windows[facts.layer][facts.at].sum(), "seen": seen[-1], "layers": len(seen)}
     counts |= {"ahead": (facts.reached[-1][facts.at] & facts.keep)[facts.at + 1 :].sum()}

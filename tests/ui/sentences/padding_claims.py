@@ -1,4 +1,4 @@
-"""What the sentences of the Padding page claim, judged by runs of the batch and of each text alone."""
+"""Checks of the sentences of the Padding page, by runs of the batch and of each text alone."""
 
 # ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
 
@@ -14,13 +14,13 @@ from model.masks import MaskSpec
 from model.padding import CHOICES, PaddingChoice
 from tests.ui.sentences.claims import Said, same
 
-ROUNDING = 1e-4  # of the largest logit
+ROUNDING = 1e-4  # relative to the largest logit
 POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
 @dataclass(frozen=True)
 class PaddedFacts:
-    """Texts padded by a choice, beside each alone. Whether two ways are alike is judged by all that model.padding offers."""
+    """Texts padded by a choice, and each text alone. Other choices are all those that model.padding offers."""
 
     model: Model
     texts: tuple[str, ...]
@@ -32,17 +32,17 @@ class PaddedFacts:
         return self.model.encode(list(self.texts)).ids.shape[1]
 
     def alone(self, number: int) -> np.ndarray:
-        """Logits [n,V]."""
+        """Return the logits [n,V] of a text alone."""
         return _logits(self.model, (self.texts[number],), MaskSpec(causal=self.causal), "right")[0]
 
     def padded(self, choice: PaddingChoice) -> list[np.ndarray]:
-        """Logits [n,V] of each text's own tokens."""
+        """Return the logits [n,V] of each text's own tokens."""
         batch = self.model.encode(list(self.texts), choice.side)
         logits = _logits(self.model, self.texts, choice.spec(self.causal), choice.side)
         return [row[keep] for row, keep in zip(logits, batch.keep.numpy(), strict=True)]
 
     def apart(self, choice: PaddingChoice) -> list[float]:
-        """The largest difference of each text."""
+        """Return the largest difference of logits for each text."""
         return _apart(self, choice)
 
     def correct(self, choice: PaddingChoice) -> bool:
@@ -50,7 +50,7 @@ class PaddedFacts:
         return max(self.apart(choice)) <= ROUNDING * largest
 
     def others(self) -> list[int]:
-        """The texts whose most likely next token is another than alone."""
+        """Return the texts whose most likely next token differs from that of the text alone."""
         here = self.padded(self.choice)
         tokens = [(int(here[row][-1].argmax()), int(self.alone(row)[-1].argmax())) for row in range(len(here))]
         label = self.model.label
@@ -71,14 +71,14 @@ def _logits(model: Model, texts: tuple[str, ...], spec: MaskSpec, side: str) -> 
 
 
 def written(said: str) -> float:
-    """ "1.1 × 10⁻⁵" -> 1.1e-5."""
+    """Parse a number such as "1.1 × 10⁻⁵"."""
     found = re.fullmatch(r"([\d.,]+)(?:\s×\s10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+))?|10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", said)
     power = found[2] or found[3] or "0"
     return float((found[1] or "1").replace(",", "")) * 10.0 ** int(power.translate(POWERS))
 
 
 def size(said: str, value: float) -> bool:
-    """Whether "1.1 × 10⁻⁵" is what is said of a difference. What is rounding is another in every batch."""
+    """Whether a number such as "1.1 × 10⁻⁵" is right for a difference. Rounding errors differ in every batch."""
     number = written(said)
     return abs(number - value) <= 0.06 * max(number, value) or max(number, value) < 1e-4
 
@@ -106,7 +106,7 @@ def _worst(said: Said, facts: PaddedFacts) -> bool:
 
 
 def _changed(words: str, facts: PaddedFacts) -> PaddingChoice:
-    """The choice with what the words name otherwise."""
+    """Return the choice with the changes that the words name."""
     words = words.lower()
     side = next((side for side in ("left", "right") if f"{side} padding" in words), facts.choice.side)
     masks = {
@@ -128,13 +128,13 @@ def _mended(said: Said, facts: PaddedFacts) -> bool:
 
 
 def _simpler(said: Said, facts: PaddedFacts) -> bool:
-    """Said of what is correct alone."""
+    """Whether the choice is correct, as the sentence requires, and the changed one has this difference."""
     changed = _changed(said["change"], facts)
     return facts.correct(facts.choice) and changed != facts.choice and size(said["amount"], max(facts.apart(changed)))
 
 
 def _both(said: Said, facts: PaddedFacts) -> bool:
-    """Of one side, counted ids, under no mask and under one on keys."""
+    """Whether the differences are those of one side with counted ids, without a mask and with one on keys."""
     pairs = [[facts.largest(side, mask, "counted") for mask in ("off", "keys")] for side in ("left", "right")]
     return any(size(said["without"], without) and size(said["masked"], masked) for without, masked in pairs)
 
@@ -145,7 +145,7 @@ def _queries(facts: PaddedFacts) -> float:
 
 
 def _at_the_end(facts: PaddedFacts) -> np.ndarray:
-    """bool [B]: whether a row's last cell is a token of its text."""
+    """Return bool [B], whether each row's last cell is a token of its text."""
     return facts.model.encode(list(facts.texts), facts.choice.side).keep[:, -1].numpy()
 
 

@@ -1,4 +1,4 @@
-"""What the sentences of the Serving page claim, judged by runs of the model and by masks counted cell by cell."""
+"""Checks of the sentences of the Serving page, by runs of the model and by masks counted cell by cell."""
 
 # ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
 
@@ -15,7 +15,7 @@ from model.text import TokenBatch
 from tests.ui.sentences.claims import Said, near, same
 from tests.ui.sentences.padding_claims import written
 
-ROUNDED = 1e-3  # of a logit
+ROUNDED = 1e-3  # rounding error of a logit
 CONVENTIONS = {
     "mask and position ids": (True, True), "mask only": (True, False), "position ids only": (False, True),
     "neither": (False, False),
@@ -29,7 +29,7 @@ def _causal(size: int) -> np.ndarray:
 def _logits(
     model: Model, ids: Sequence[int], allowed: np.ndarray | None = None, positions: Sequence[int] | None = None
 ) -> np.ndarray:
-    """[T,V]. allowed: bool [T,T], that differs from the causal mask in one piece of each row."""
+    """Return logits [T,V]. allowed: bool [T,T], which differs from the causal mask in one piece of each row."""
     row, causal = torch.tensor([[*ids]]), _causal(len(ids))
     cells = {} if allowed is None else {"block": causal & ~allowed, "open": allowed & ~causal}
     strokes = [
@@ -55,8 +55,8 @@ def _number(said: str, value: float) -> bool:
 
 @dataclass(frozen=True)
 class CallsFacts:
-    """A text read in calls that end at `ends`; a second one may follow the first call. align: "bottom-right",
-    "top-left" or "none", a mask in the first call alone."""
+    """A text read in calls that end at `ends`; a second text may follow the first call. align: "bottom-right",
+    "top-left" or "none" (a mask in the first call only)."""
 
     model: Model
     ids: tuple[int, ...]
@@ -66,13 +66,13 @@ class CallsFacts:
 
     @property
     def texts(self) -> list[tuple[tuple[int, ...], tuple[int, ...], int]]:
-        """Of each its ids, where its calls end, and its first position that no other text has."""
+        """For each text: its ids, the ends of its calls, and its first position that no other text has."""
         first = self.ends[0]
         other = (*self.ids[:first], *self.second), (first, first + len(self.second)), first
         return [(self.ids, self.ends, 0), *([other] if self.second else [])]
 
     def computed(self, ends: Sequence[int]) -> np.ndarray:
-        """bool [T,T]: of each call the cells of its rectangle that its mask leaves open."""
+        """Return bool [T,T], the cells of each call's rectangle that its mask allows."""
         cells, start = np.zeros((ends[-1], ends[-1]), bool), 0
         for end in ends:
             shift = {"bottom-right": start, "top-left": 0, "none": end if start else 0}[self.align]
@@ -81,7 +81,7 @@ class CallsFacts:
         return cells
 
     def cells(self) -> tuple[int, int, int]:
-        """How many are computed, left out, and computed although they should not be."""
+        """Return how many cells are computed, left out, and computed although the causal mask blocks them."""
         found = np.zeros(3, int)
         for _, ends, first in self.texts:
             right, computed = _causal(ends[-1])[first:], self.computed(ends)[first:]
@@ -89,7 +89,7 @@ class CallsFacts:
         return int(found[0]), int(found[1]), int(found[2])
 
     def difference(self) -> float:
-        """The largest one between the logits of one call and those of a run under the mask that the calls compute."""
+        """Return the largest difference of logits between one call and a run under the mask that the calls compute."""
         apart = [
             np.abs(_logits(self.model, ids) - _logits(self.model, ids, self.computed(ends)))[first:].max()
             for ids, ends, first in self.texts
@@ -102,7 +102,7 @@ class CallsFacts:
 
 
 def _equal(said: Said, facts: CallsFacts) -> bool:
-    """Of one call, of which no difference is said, too."""
+    """Whether all cells are right; a sentence about one call has no difference."""
     counted = facts.cells() == (_count(said["cells"]), 0, 0) and int(said.get("count", 1)) == facts.calls
     return counted and written(said.get("difference", "0")) < ROUNDED
 
@@ -120,7 +120,7 @@ def _shared(said: Said, facts: CallsFacts) -> bool:
 
 @dataclass(frozen=True)
 class CostFacts:
-    """A mask of T tokens, whose blocks are of so many positions. documents: sizes; what is left is one more."""
+    """A mask of T tokens in blocks of `block` positions. documents: sizes; the remaining tokens are one more."""
 
     spec: MaskSpec
     tokens: int
@@ -129,7 +129,7 @@ class CostFacts:
 
     @property
     def open(self) -> np.ndarray:
-        """bool [T,T]."""
+        """The allowed cells, bool [T,T]."""
         at = np.arange(self.tokens)
         document = np.searchsorted(np.cumsum(self.documents), at, side="right")
         open_cells = document[:, None] == document
@@ -175,7 +175,7 @@ class TreeFacts:
             path.append(fitting[0])
 
     def difference(self) -> float:
-        """The largest one between the logits of a branch where it stands alone and where its nodes do."""
+        """Return the largest difference of logits between a branch alone and at the positions of its nodes."""
         if self.positions == "depth":
             return 0.0
         apart, start = [], len(self.ids)
@@ -203,14 +203,14 @@ def _accepts(said: Said, facts: TreeFacts) -> bool:
 
 @dataclass(frozen=True)
 class PackingFacts:
-    """A text as documents of these sizes."""
+    """A text packed as documents of `sizes` tokens."""
 
     model: Model
     ids: tuple[int, ...]
     sizes: tuple[int, ...]
 
     def difference(self, convention: str) -> float:
-        """The largest difference of logits between the row and each document alone."""
+        """Return the largest difference of logits between the row and each document alone."""
         masked, restarted = CONVENTIONS[convention]
         document = np.repeat(np.arange(len(self.sizes)), self.sizes)
         allowed = _causal(len(self.ids)) & (document[:, None] == document) if masked else None
@@ -244,7 +244,7 @@ def _mixed(said: Said, facts: PackingFacts) -> bool:
 
 @dataclass(frozen=True)
 class StreamFacts:
-    """A text read with a cache of `sinks` first tokens and a window, `step` tokens in a call, as far as `done`."""
+    """A text read up to `done`, `step` tokens per call, with a cache of the first `sinks` tokens and a window."""
 
     model: Model
     ids: tuple[int, ...]
@@ -258,7 +258,7 @@ class StreamFacts:
         return self.window + self.sinks
 
     def allowed(self, sinks: int) -> np.ndarray:
-        """bool [T,T]: the keys that are still there in each query's call, where so many first ones are kept."""
+        """Return bool [T,T], the keys still cached in each query's call if the first `sinks` are kept."""
         open_cells = _causal(self.done)
         for start in range(0, self.done, self.step):
             dropped = max(min(start + self.step, self.done) - self.size, 0)
@@ -266,14 +266,14 @@ class StreamFacts:
         return open_cells
 
     def mean(self, sinks: int) -> float:
-        """The mean loss of the tokens from position `size` on."""
+        """Return the mean loss of the tokens from position `size` on."""
         logits = _logits(self.model, self.ids[: self.done], self.allowed(sinks))
         logs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
         return float(np.mean([-logs[token - 1, self.ids[token]] for token in range(self.size, self.done)]))
 
     @property
     def held(self) -> float:
-        """MiB: float32 keys and values of all layers."""
+        """Size of the cache in MiB: float32 keys and values of all layers."""
         network = self.model.network
         return 2 * 4 * len(network.blocks) * network.token_embedding.weight.shape[1] * self.size / 2**20
 
@@ -294,7 +294,7 @@ def _streamed(said: Said, facts: StreamFacts) -> bool:
     if not sizes or not near(said["held"], facts.held) or int(said.get("sinks", 0)) != facts.sinks:
         return False
     if facts.done > facts.context:
-        return True  # no run is as long
+        return True  # no run can be that long
     both = (said.get("with_sinks"), facts.sinks), (said["without"], 0)
     return all(near(loss, facts.mean(sinks)) for loss, sinks in both if loss is not None)
 
