@@ -97,7 +97,7 @@ def check(
     if asked.packing not in (None, "position_ids"):
         raise CannotCheck(f"expected packing None or 'position_ids', got {asked.packing!r:.40}")  # not shown
     subject = CheckedModule(module, seconds=seconds)
-    threads = machine.one_thread() if subject.parameters < machine.FEW else nullcontext()
+    threads = machine.one_thread() if subject.parameters < machine.SMALL_MODEL_PARAMETERS else nullcontext()
     # whatever modes the caller has set
     with leaving_as_it_was(module), threads, torch.inference_mode(False), torch.enable_grad():
         report = progress or (lambda _law, _share: None)

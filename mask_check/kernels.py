@@ -14,7 +14,7 @@ from mask_check.padding import padded, positions
 from mask_check.subject import CheckedModule, keeping_numbers, setting
 from mask_check.trial import CheckTrial
 from model.errors import first_line
-from model.huggingface.internals import attention_name, only_when_loaded
+from model.huggingface.internals import attention_name, selectable_only_at_loading
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
@@ -73,7 +73,7 @@ def judge(trial: CheckTrial) -> Finding:
     asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not (hasattr(module, "set_attn_implementation") and trial.subject.names_kernel):
         return skipped(msg("it offers no choice of attention kernels."))
-    if fixed := [name for name in asked if name != own and only_when_loaded(module, name)]:
+    if fixed := [name for name in asked if name != own and selectable_only_at_loading(module, name)]:
         return skipped(msg(FIXED, own=own, name=fixed[0]))
     expected = [trial.alone, *_padded(trial)]
     tried, refused, most = [], [], 0.0

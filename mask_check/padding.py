@@ -71,7 +71,7 @@ def judge_content(trial: CheckTrial) -> Finding:
     most, pair, words = 0.0, None, msg("changing the ids of the pads changes nothing.")
     tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
     untold = trial.subject.names_positions and not trial.subject.takes_positions  # it numbers otherwise
-    for side in ["right"] if trial.subject.counts_by_ids or untold else ["right", "left"]:
+    for side in ["right"] if trial.subject.numbers_positions_by_padding or untold else ["right", "left"]:
         each = _moved(trial, side)
         amount = float(each.max())
         most = max(most, amount)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from mask_check.findings import CannotCheck
-from model.blocks import FIRST_POSITIONS, counts_by_ids
+from model.blocks import FIRST_POSITIONS, numbers_positions_by_padding
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
 TARGETS = "targets"  # nanoGPT's name for the ids that follow
@@ -90,7 +90,9 @@ class CheckedModule:
         self.takes_positions = False  # set by find_positions
         self.ignores_positions = False  # True once they were seen to change nothing
         self._first = 0
-        self.counts_by_ids = any(map(counts_by_ids, module.modules()))  # which are pads, as RoBERTa and M2M-100 do
+        self.numbers_positions_by_padding = any(
+            map(numbers_positions_by_padding, module.modules())
+        )  # which are pads, as RoBERTa and M2M-100 do
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]
@@ -171,7 +173,7 @@ class CheckedModule:
             return
         counted = torch.arange(len(ids), device=ids.device)[None]
         untold = self.outputs(ids[None])
-        for first in (0,) if self.counts_by_ids else FIRST_POSITIONS:
+        for first in (0,) if self.numbers_positions_by_padding else FIRST_POSITIONS:
             self._first = first
             try:
                 told = self.outputs(ids[None], position_ids=counted)

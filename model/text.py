@@ -38,7 +38,7 @@ class TokenBatch:
     characters; both empty if there is no text. rendered: whether a chat template rendered them.
     positions: int64 [B,T], positions to use instead of those counted over real tokens.
     patches: float32 [B,T,N], for a model that reads images: what each image token is made from.
-    goes_on: [B] whether the model that generated a text would continue it; empty if no model generated them.
+    would_continue: [B] whether the model that generated a text would continue it; empty if no model generated them.
     """
 
     ids: Tensor
@@ -52,7 +52,7 @@ class TokenBatch:
     rendered: bool = False
     positions: Tensor | None = None
     patches: Tensor | None = None
-    goes_on: tuple[bool, ...] = ()
+    would_continue: tuple[bool, ...] = ()
 
     @cached_property
     def kept(self) -> np.ndarray:
@@ -81,7 +81,7 @@ class TokenBatch:
     def rows(self, rows: Sequence[int]) -> Self:
         """Return a batch of these rows alone, as long as here; a row may be repeated."""
         some = list(rows)
-        each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends", "goes_on")}
+        each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends", "would_continue")}
         picked: dict[str, Any] = {name: tuple(values[row] for row in some) for name, values in each.items() if values}
         source = None if self.source is None else self.source.rows(some)
         return replace(self, **self._tensors(some), **picked, source=source)
@@ -115,7 +115,7 @@ def beginning(text: str) -> str:
     return line if len(line) <= 40 else line[:40] + "…"
 
 
-def cut_words(cut: str, most: int) -> str:
+def truncation_message(cut: str, most: int) -> str:
     """Return a sentence on what part of a text did not fit into `most` tokens; "" if nothing was cut. It says "here",
     since the limit may be `Settings.tokens` or what a run may keep, and not the model's own."""
     if not cut:
@@ -232,7 +232,7 @@ class BatchTokenizer:
         return frozenset(token for token, about in added.items() if about.special)
 
     @cached_property
-    def of_templates(self) -> "BatchTokenizer":
+    def for_rendered_text(self) -> "BatchTokenizer":
         """The tokenizer for text rendered by a chat template: special tokens in it are tokens, and none is added."""
         tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
         made = BatchTokenizer(tokenizer, self.context, pad=self.pad)
@@ -241,7 +241,7 @@ class BatchTokenizer:
 
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
         """Tokenize a text rendered by a chat template, as one row; also return the ids of special tokens."""
-        return replace(self.of_templates.encode([text]), rendered=True), self.special
+        return replace(self.for_rendered_text.encode([text]), rendered=True), self.special
 
     @property
     def vocabulary(self) -> int:

@@ -23,11 +23,11 @@ from model.gpt2 import MAX_TOKENS_IN_BROWSER, browser_model
 from model.heads.vectors import RunScores, four_token_steps, run_scores
 from model.heads.view import head_name, head_view
 from model.trace import Trace
-from serving.loaded_models import OF_PAGES
+from serving.loaded_models import PAGE_MODELS
 from unmask.report_request import check_on_this_machine
 from viz.components import packed
 from viz.hatch import data_uri, hatch_png
-from viz.head import head_range, named_alike
+from viz.head import head_range, with_shared_labels
 from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.lessons import pictures
 from viz.lessons.phone import losses_table
@@ -128,7 +128,7 @@ class CourseModels:
         beside = self._run(step, step.beside, "beside")
         series: Series = ()
         if step.show == "training":
-            checkpoints = ((at, OF_PAGES[name]()) for name, at in catalog.induction_steps().items())
+            checkpoints = ((at, PAGE_MODELS[name]()) for name, at in catalog.induction_steps().items())
             runs = ((at, model.run(now.trace.batch, now.trace.spec)) for at, model in checkpoints)
             series = tuple((at, run_scores(trace, step.row - 1)) for at, trace in runs)
         found, kind = _answer(step, now, beside, series), step.ask.kind if step.ask else ""
@@ -190,9 +190,9 @@ class CourseModels:
 
     def _model(self, name: str) -> tuple[Model, str]:
         if name not in self._models:
-            if name not in OF_PAGES:
+            if name not in PAGE_MODELS:
                 check_on_this_machine(name, self._download)
-            model, file = OF_PAGES[name]() if name in OF_PAGES else catalog.load(name), ""
+            model, file = PAGE_MODELS[name]() if name in PAGE_MODELS else catalog.load(name), ""
             if Path(name).is_dir():
                 model.name = Path(name).resolve().name  # the path is nobody else's business
             with suppress(CheckpointError, ValueError):
@@ -255,4 +255,4 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
         if compared:
             small: Any = {"name": name, "query": query, "small": True}
             yield run_names(now.model.name, beside.model.name)[1], picture_packet(other, most=most, **small)
-            yield say("difference"), difference_packet(changed(*named_alike(one, other)), **small)
+            yield say("difference"), difference_packet(changed(*with_shared_labels(one, other)), **small)

@@ -14,7 +14,7 @@ from model.errors import NotAvailable
 from model.gpt2 import browser_model
 from model.masks import NATIVE
 from model.spec import OFF, MaskSpec
-from model.text import cut_words
+from model.text import truncation_message
 from unmask.masks import spec_of
 from unmask.notebook import load
 from unmask.pictures import Picture
@@ -58,7 +58,7 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
             spec="" if run.masks == run.model.standard else run.masks.to_json(),
             versions=versions(),
             text=run.text if run.trace.batch.texts or run.trace.batch.source else "".join(run.labels),
-            cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
+            cut=together(filter(None, [truncation_message(run.cut, run.model.context), merged_words(run.by)])),
             labels=run.trace.batch.pieces[run.row],
             heads=run.all_heads(chosen, MAX_CELLS, MAX_TOKENS),
             now=now,

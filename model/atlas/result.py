@@ -71,7 +71,7 @@ OF_WEIGHTS = {  # computed without text; by the names of the functions in model/
     "strongest_reads": Measure(N_("K-composition"), READS, ""),
 }
 EVERY_MEASURE = MEASURES | OF_WEIGHTS
-NAMED, TIMES_EVEN = 0.5, 2.0  # a name needs at least this mean, and this many times that of uniform weights
+NAMED, MIN_UNIFORM_RATIO = 0.5, 2.0  # a name needs at least this mean, and this many times that of uniform weights
 MIN_QUERIES = 20  # required for a name
 MAX_TOKENS = 15  # listed for each head
 MIN_SEEN = 3  # occurrences that a query token needs
@@ -163,12 +163,12 @@ class Atlas:
         return self.of_weights[name] if name in OF_WEIGHTS else self.means[NAMES.index(name)]
 
     def named(self, layer: int, head: int) -> tuple[str, ...]:
-        """Return the head's names, the clearest first: see NAMED, TIMES_EVEN and MIN_QUERIES; () for most heads."""
+        """Return the head's names, the clearest first: see NAMED, MIN_UNIFORM_RATIO and MIN_QUERIES; () for most heads."""
         found = []
         for place, (name, measure) in enumerate(MEASURES.items()):
             mean, even = self.means[place, layer, head], self.even[place, layer]
             enough = self.counts[place, layer] >= MIN_QUERIES
-            if measure.names_heads and enough and mean >= max(NAMED, TIMES_EVEN * even):
+            if measure.names_heads and enough and mean >= max(NAMED, MIN_UNIFORM_RATIO * even):
                 found.append((mean, name))
         return tuple(name for _, name in sorted(found, reverse=True))
 

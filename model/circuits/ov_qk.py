@@ -20,9 +20,9 @@ from model.base import Model
 from model.circuits.weights import CircuitWeights, LayerWeights, Moments, weights_of
 from model.errors import index
 
-SHOWN, BESIDE = 8, 6  # tokens, and how many are listed for each
+SHOWN, LISTED_PER_TOKEN = 8, 6  # tokens, and how many are listed for each
 LONGEST = 64  # distances of a profile
-NOTHING = 1e-5  # share of the largest possible effect on the logits that counts as none
+NEGLIGIBLE = 1e-5  # share of the largest possible effect on the logits that counts as none
 KINDS = ("q", "k", "v")
 
 
@@ -125,7 +125,7 @@ def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
 
 def _rounding(moments: Moments, v: Tensor, o: Tensor) -> Tensor:
     """Return the effect that counts as none, [..]: a share of what v [..,D,W] and o [..,W,D] could do to all logits."""
-    nothing: Tensor = NOTHING * moments.logits.trace().sqrt() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
+    nothing: Tensor = NEGLIGIBLE * moments.logits.trace().sqrt() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
     return nothing
 
 
@@ -148,7 +148,7 @@ def _ids(left: Tensor, gram: Tensor, tokens: Sequence[int]) -> list[int]:
 def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffects, ...]:
     found = []
     for token, row in zip(ids, effects, strict=True):
-        largest, smallest = model.extremes(row, BESIDE)
+        largest, smallest = model.extremes(row, LISTED_PER_TOKEN)
         found.append(TokenEffects(model.label(token), float(row.std(unbiased=False)), largest, smallest))
     return tuple(found)
 

@@ -96,10 +96,10 @@ def unpacked(link: str) -> str:
         raise ValueError(say("expected a whole lesson in the link; ask for the link again")) from None
 
 
-MODEL = "story"  # the model of the heads in THINGS
+MODEL = "story"  # the model of the heads in STARTING_POINTS
 TWO_LINES = EXAMPLES["Two lines of very different length"]
 STANDARD = {"row": 1, "pad": "left", "scope": "model", "causal": True, "padding": True, "zoom": None, "query": None}
-THINGS: Mapping[str, Mapping[str, Any]] = {  # the choices that each button sets
+STARTING_POINTS: Mapping[str, Mapping[str, Any]] = {  # the choices that each button sets
     "start_previous": {"text": FIRST, "layer": 0, "head": 3},
     "start_future": {"text": FIRST, "layer": 4, "head": 0, "causal": False},
     "start_padding": {"text": TWO_LINES, "layer": 0, "head": 3, "padding": False, "show_padding": True},
@@ -126,7 +126,7 @@ def show(model: str) -> None:
         # the user's own text is kept, and restored after the lines that padding needs
         if state.text != state.get("start_text"):
             state.start_own = state.text
-        chosen = {**STANDARD, **THINGS[name]}
+        chosen = {**STANDARD, **STARTING_POINTS[name]}
         if name != "start_padding" and state.start_own.strip():
             chosen["text"] = state.start_own
         state.update(chosen, start_text=chosen["text"])
@@ -135,7 +135,7 @@ def show(model: str) -> None:
     with st.container(key="start", horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.html(css(STYLE), width="content")
         st.markdown(say("Three things to try:"), width="content")
-        for name in THINGS:
+        for name in STARTING_POINTS:
             icon = ":material/check_circle:" if name in seen else ":material/radio_button_unchecked:"
             st.button(say(LABELS[name]), key=name, icon=icon, type="tertiary", on_click=take, args=(name,))
         page.link_to("pages/lessons.py", say("or take the lessons"))
