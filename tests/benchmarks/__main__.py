@@ -1,10 +1,10 @@
-"""The numbers to hold, as ratios in one run, in a Markdown table.
+"""The benchmarks with a limit each: ratios measured in one run, printed as a Markdown table.
 
     python -m tests.benchmarks [NAME ...] [--page PAGE] [--minutes N] [--workers N]
 
-Those named, or all but OF_A_CROWD, which take minutes to an hour each. A new measurement is one function in one file
-that returns its ratios, and one line in MEASUREMENTS. Those of OF_A_PAGE take the name of a page: Explore unless --page
-says otherwise.
+Runs the benchmarks named, or all but those of OF_A_CROWD, which take minutes to an hour each. A new benchmark is one
+function in one file that returns its ratios, and one line in MEASUREMENTS. Those of OF_A_PAGE take the name of a page,
+by default Explore.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def measure(name: str, page: str, minutes: float | None, workers: int) -> list[tuple[str, Ratio]]:
-    """The ratios of one measurement, each with the arguments it is measured by."""
+    """Return the ratios of one benchmark, each with the command-line arguments that measure it."""
     if name in OF_A_CROWD:
         return [(f"{name} --workers {workers}", ratio) for ratio in OF_A_CROWD[name](minutes, workers)]
     if name in MEASUREMENTS:

@@ -1,9 +1,9 @@
-"""The alarms of tests.benchmarks.mask_check shown again by plain transformers, without the mask check.
+"""The alarms of tests.benchmarks.mask_check, reproduced with plain transformers, without the mask check.
 
     python -m tests.benchmarks.alarms [TYPE ...]     about two minutes
 
-For every type that has an alarm: what is run, and by how much its logits differ at most, of ROWS texts, from those of
-the same text alone or all at once, in float32 and in float64. A difference that float64 leaves as it is is no rounding.
+Prints, for every type with an alarm, what is run and the largest difference of its logits over ROWS texts from those of
+the same text alone or in one pass, in float32 and in float64. A difference that float64 does not reduce is no rounding.
 """
 
 import copy
@@ -24,7 +24,7 @@ Run = Callable[[Any, Tensor], float]
 
 
 def logits(network: Any, ids: Tensor, **more: Any) -> Tensor:
-    """[B,T] -> [B,T,V]. Of an encoder-decoder, ids are the decoder's."""
+    """Return the logits, ids [B,T] -> [B,T,V]. For an encoder-decoder, ids are those of the decoder."""
     if network.config.is_encoder_decoder:
         more = {"input_ids": torch.arange(5, 12).expand(len(ids), -1), "decoder_input_ids": ids} | more
     else:
@@ -34,7 +34,7 @@ def logits(network: Any, ids: Tensor, **more: Any) -> Tensor:
 
 
 def by_steps(*sizes: int) -> Run:
-    """The text in steps through the cache that the model itself makes."""
+    """Return a Run that compares the text in steps of these sizes, through the model's own cache, with one pass."""
 
     def run(network: Any, ids: Tensor) -> float:
         found, cache, done = [], None, 0
@@ -50,7 +50,7 @@ def by_steps(*sizes: int) -> Run:
 
 
 def reordered(network: Any, ids: Tensor) -> float:
-    """Two prompts are read, the cache's rows exchanged, and each is gone on with."""
+    """Run two prompts, exchange the rows of the cache and continue both; compare with one pass."""
     both = torch.cat([ids, ids.flip(1)])
     cache = network(input_ids=both[:, :FIRST], use_cache=True).past_key_values
     cache.reorder_cache(torch.tensor([1, 0]))
@@ -59,7 +59,8 @@ def reordered(network: Any, ids: Tensor) -> float:
 
 
 def padded(side: str, *, places: bool = True) -> Run:
-    """The text's beginning with pads under an attention mask, and with its own positions where they can be told."""
+    """Return a Run that compares the text's beginning with pads, under an attention mask, with the same without pads.
+    places: whether to pass position_ids, for pads on the left and a model that takes them."""
 
     def run(network: Any, ids: Tensor) -> float:
         given, keep, real, more = pads(network, ids, side, 0, places)
@@ -70,7 +71,7 @@ def padded(side: str, *, places: bool = True) -> Run:
 
 
 def filled(side: str) -> Run:
-    """Two contents of the pads under the same attention mask."""
+    """Return a Run that compares two contents of the pads under the same attention mask."""
 
     def run(network: Any, ids: Tensor) -> float:
         rows = []
@@ -91,7 +92,7 @@ def pads(network: Any, ids: Tensor, side: str, fill: int, places: bool) -> tuple
 
 
 def steps_after_pads(network: Any, ids: Tensor) -> float:
-    """A prompt padded on the left, then token by token with a growing mask."""
+    """Run a prompt padded on the left, then token by token with a growing mask; compare with the text alone."""
     given, keep, _, _ = pads(network, ids, "left", 0, True)
     keep = torch.cat([torch.zeros(1, PADS // 2), torch.ones(1, T - PADS // 2)], 1).long()
     given = torch.cat([torch.zeros_like(ids[:, : PADS // 2]), ids[:, : T - PADS // 2]], 1)
@@ -107,14 +108,14 @@ def steps_after_pads(network: Any, ids: Tensor) -> float:
 
 
 def packed(network: Any, ids: Tensor) -> float:
-    """Two documents told apart by positions that restart."""
+    """Run two documents in one row, separated by positions that restart; compare with each alone."""
     places = torch.cat([torch.arange(FIRST), torch.arange(T - FIRST)])[None]
     alone = torch.cat([logits(network, ids[:, :FIRST]), logits(network, ids[:, FIRST:])], 1)
     return apart(logits(network, ids, position_ids=places), alone)
 
 
 def packed_by_mask(network: Any, ids: Tensor) -> float:
-    """Two documents told apart by a mask [1,1,T,T] that is added to the scores."""
+    """Run two documents separated by a mask [1,1,T,T] added to the scores; change the first, compare the second."""
     open_ = torch.block_diag(torch.ones(FIRST, FIRST), torch.ones(T - FIRST, T - FIRST))
     least = torch.finfo(network.dtype).min
     mask = torch.zeros(T, T, dtype=network.dtype).masked_fill(open_ == 0, least)[None, None]
@@ -126,7 +127,7 @@ def packed_by_mask(network: Any, ids: Tensor) -> float:
 
 
 def ahead(network: Any, ids: Tensor) -> float:
-    """Another token, each in turn: by how much logits before it move."""
+    """Change each token in turn; return the largest change of the logits before it."""
     rows = ids.repeat(T, 1)
     rows[range(T), range(T)] = 77
     moved = (logits(network, rows) - logits(network, ids)).abs().amax(-1)
@@ -134,7 +135,7 @@ def ahead(network: Any, ids: Tensor) -> float:
 
 
 def window(network: Any, ids: Tensor) -> float:
-    """Another first token: by how much logits move that lie beyond the declared windows."""
+    """Change the first token; return the largest change of the logits beyond the declared windows of all layers."""
     other = ids.clone()
     other[:, 0] = 77
     far = (network.config.sliding_window - 1) * network.config.num_hidden_layers + 1
@@ -142,7 +143,7 @@ def window(network: Any, ids: Tensor) -> float:
 
 
 def first_layer(network: Any, ids: Tensor) -> float:
-    """Another first token: by how much the last output of the first layer moves, of type full_attention."""
+    """Change the first token; return the change of the last output of the first layer, of type full_attention."""
     outputs: list[Tensor] = []
     handle = network.model.layers[0].register_forward_hook(lambda _part, _given, found: outputs.append(found))
     for first in (int(ids[0, 0]), 77):
@@ -152,7 +153,7 @@ def first_layer(network: Any, ids: Tensor) -> float:
 
 
 def in_training(network: Any, ids: Tensor) -> float:
-    """Training mode with every dropout at 0."""
+    """Run in training mode with every dropout at 0; compare with eval mode."""
     expected = logits(network, ids)
     network = copy.deepcopy(network).train()
     for part in network.modules():
@@ -164,7 +165,7 @@ def in_training(network: Any, ids: Tensor) -> float:
 
 
 def derivative(network: Any, ids: Tensor) -> float:
-    """The gradient by one number of the embedding, beside the central difference in float64; relative."""
+    """Return the relative error of the gradient of one embedding weight, by a central difference in float64."""
     network = network.double()
     weight, place = network.get_input_embeddings().weight, (int(ids[0, 3]), 1)
     with torch.enable_grad():
@@ -214,7 +215,7 @@ def shown(mapping: str, name: str, run: Run) -> Iterator[str]:
     rows = torch.randint(5, 300, (ROWS, 1, T), generator=torch.Generator().manual_seed(0))
     for dtype in (torch.float32, torch.float64):
         network = network_of(mapping, name).to(dtype)
-        with suppress(Exception):  # grouped products of experts take no float64
+        with suppress(Exception):  # grouped matrix products of experts do not support float64
             network.set_experts_implementation("eager")
         try:
             with torch.no_grad():

@@ -1,5 +1,5 @@
-"""How much longer an atlas takes than the forward passes that it is made of: reading, measuring and adding up, as the
-command does them. Both have all threads."""
+"""Time of a head atlas ÷ that of its forward passes alone. The atlas includes reading, measuring and adding up, as in
+its command. Both use all threads."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -19,18 +19,18 @@ from tests.benchmarks.gpt2_small import random_model
 from tests.benchmarks.report import Ratio
 
 ROWS, TOKENS, REPETITIONS = 4, 256, 15
-UNITS = 8  # of the sample's texts, again and again: as many as there are in a file of 100 KB
+UNITS = 8  # the sample repeated: as many units as in a file of 100 KB
 BAR = 1.3
 
 
 def atlas() -> list[Ratio]:
-    """In a process of its own, which keeps its memory as that of the command does."""
+    """Measure in a process of its own, which keeps freed memory, as that of the command does."""
     with ProcessPoolExecutor(1, get_context("spawn"), initializer=machine.keep_freed_memory) as own:
         return own.submit(_ratios).result()
 
 
 def _ratios() -> list[Ratio]:
-    """Of GPT-2 small's shape on full rows, and of the story model on the sample, which takes almost no forward."""
+    """Measure GPT-2 small's shape on full rows, and the story model on the sample, whose forward passes are short."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 600, (ROWS, TOKENS), generator=generator)
     full = Unit(0, 0, rows=tuple(map(tuple, ids.tolist())))
@@ -45,7 +45,7 @@ def _ratios() -> list[Ratio]:
 
 
 def _ratio(what: str, model: Model, units: list[Unit]) -> Ratio:
-    """By the unit."""
+    """Return the ratio, with the times per unit in its detail."""
     some: list[TokenBatch] = []
     for unit in units:
         rows = [row for row in rows_of_unit(model, unit, TOKENS) if len(row.ids) > 1]

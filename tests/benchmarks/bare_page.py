@@ -1,4 +1,4 @@
-"""The floor that a page is compared with: one switch, two Plotly charts, nothing else.
+"""The bare page that pages are compared with: a text field, a switch and two Plotly charts.
 
 streamlit run tests/benchmarks/bare_page.py
 """

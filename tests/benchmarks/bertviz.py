@@ -1,6 +1,6 @@
-"""All heads of GPT-2 small at once, from the text to the picture: BertViz's model view and our page, in one Chromium.
+"""Time from a text to the figure of all heads of GPT-2 small: BertViz's model view ÷ our page, in one Chromium.
 
-`make bench` installs BertViz and, under the environment's folder, the three scripts that its page asks for.
+`make bench` installs BertViz and, under the environment's folder, the three scripts that its page requests.
 """
 
 import sys
@@ -22,7 +22,7 @@ from tests.browser.running import chromium, running
 
 TOKENS = (64, 128)
 BAR = 20
-TURNS = 7  # of our page, the first of which warms it up; one of BertViz's is long enough
+TURNS = 7  # of our page, the first to warm up; BertViz's view takes long enough to be measured once
 SCRIPTS = Path(sys.prefix) / "bertviz" / "node_modules"
 ASKED_FOR = {
     "require.min.js": "requirejs/require.js",
@@ -31,11 +31,11 @@ ASKED_FOR = {
 }
 WORDS = [f"w{number}" for number in range(1000)]
 DRAWN = "() => document.querySelectorAll('.attn_background').length === 144"
-PATIENCE = 900_000  # ms
+PATIENCE = 900_000  # in ms
 
 
 def beside_bertviz() -> list[Ratio]:
-    """BertViz's time ÷ ours. Raises RuntimeError where BertViz or its scripts are not installed."""
+    """Measure BertViz's time ÷ ours. Raises RuntimeError if the scripts of BertViz's page are not installed."""
     missing = [name for name in ASKED_FOR.values() if not (SCRIPTS / name).is_file()]
     if missing:
         raise RuntimeError(f"expected {', '.join(missing)} in {SCRIPTS}: `make bench` puts them there")
@@ -59,10 +59,10 @@ def beside_bertviz() -> list[Ratio]:
 
 
 def _model(folder: Path) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
-    """GPT-2 small with random weights, in the folder too, and a tokenizer that makes a token of each word."""
+    """Return GPT-2 small with random weights and a tokenizer with one token per word; save both to the folder."""
     torch.manual_seed(0)
     config = GPT2Config()
-    config._attn_implementation = "eager"  # the only one that gives its weights
+    config._attn_implementation = "eager"  # the only implementation that returns attention weights
     theirs = GPT2LMHeadModel(config).eval()
     theirs.save_pretrained(folder)
     words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=WORDS[0]))
@@ -72,7 +72,7 @@ def _model(folder: Path) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
 
 
 def _typed(page: Page, text: str) -> float:
-    """Seconds from the key that ends the typing to another overview and another large heatmap."""
+    """Return the seconds from the key press that submits the text until overview and large heatmap have changed."""
     page.wait_for_function(SETTLED)
     page.wait_for_timeout(1000)
     before = page.evaluate(PICTURES)
@@ -89,7 +89,7 @@ def _typed(page: Page, text: str) -> float:
 def _bertviz(
     context: BrowserContext, model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, text: str, file: Path
 ) -> float:
-    """Seconds from the text to its model view, by the way that BertViz's README shows."""
+    """Return the seconds from the text to its model view, made as in BertViz's README."""
     from bertviz import model_view
 
     page = context.new_page()
@@ -112,10 +112,10 @@ def _painted(page: Page) -> None:
 
 
 def _serve(route: Route) -> None:
-    """The scripts from this machine instead of the network."""
+    """Serve the scripts from this machine instead of the network."""
     route.fulfill(path=SCRIPTS / ASKED_FOR[route.request.url.rpartition("/")[2]])
 
 
 def _text(tokens: int, turn: int) -> str:
-    """Another text each turn."""
+    """Return a text of this many words, a different one each turn."""
     return " ".join(np.random.default_rng((tokens, turn)).choice(WORDS, tokens))

@@ -1,4 +1,4 @@
-"""What a reader waits for on the page Why causal while others train there, as many as a server lets."""
+"""Time of the runs on the page Why causal while other users train there, as many as a server allows."""
 
 import time
 from statistics import median
@@ -15,7 +15,7 @@ TEXT = "the cat sat on the mat and the dog sat on the cat. " * 20
 
 
 def beside_trainings() -> list[Ratio]:
-    """The twins' four runs with their copy scores, beside trainings ÷ alone."""
+    """Measure the twins' four runs with their copy scores, beside trainings ÷ alone."""
     pair = twins.load()
     batch = pair.encode(SENTENCE)
 

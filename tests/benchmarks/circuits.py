@@ -1,6 +1,6 @@
-"""Activation patching of every head ÷ as many forward passes; the OV and QK circuits of every head, in time and memory.
+"""Time of patching every head ÷ as many forward passes, and time and memory of the OV and QK circuits of every head.
 
-Random weights of GPT-2 small's shape: neither depends on what they are.
+The model has GPT-2 small's shape and random weights, on which neither time nor memory depends.
 """
 
 import gc
@@ -30,7 +30,7 @@ def circuits() -> list[Ratio]:
 
 
 def _with_tokens(model: DecoderModel) -> DecoderModel:
-    """The same network with a token for each id: circuits name them."""
+    """Return the network with a tokenizer that has a token for each id, since circuits name tokens."""
     words = Tokenizer(models.WordLevel({str(number): number for number in range(CONFIG.vocabulary)}, "0"))
     return DecoderModel("random", model.network, BatchTokenizer(words, CONFIG.context, pad=0))
 

@@ -1,9 +1,9 @@
-"""A class of 200 phones in a room, with sixty readers elsewhere on the same server.
+"""Latency with 200 phones in a class room and sixty users on other pages of the same server.
 
     python -m tests.benchmarks phones --minutes 10 --workers 2
 
-The readers are there all the time, the class every second minute: so they are compared with themselves alone. A step is
-counted from the teacher's click until a phone has it.
+The users are connected all the time, the class every second minute, so that the users' latency with the class is
+compared with their own without it. The time of a step is from the teacher's click until a phone has the step.
 """
 
 import asyncio
@@ -30,17 +30,18 @@ PHONES, READERS = 200, 60
 STEP_BAR, BESIDE_BAR = 1.0, 1.2
 STEP_EVERY = 8.0  # seconds between two clicks of the teacher
 POLL_SECONDS = 2.0  # seconds, as in ui/lessons/classroom.py
-ANSWERING = 6.0  # seconds that phones take to answer, at most
-PART = 60.0  # seconds with the class, and without it
-LATE = 3.0  # seconds after which a step has not come
+ANSWERING = 6.0  # in seconds: a phone answers after a random time, at most this long
+PART = 60.0  # seconds of each part, with the class or without it
+LATE = 3.0  # seconds after which a step counts as not received
 TEACHER = Switch("lessons", "teach", link="lesson=causal_mask")
-STEPS = 5  # of that lesson
+STEPS = 5  # of the teacher's lesson
 
 
 @dataclass
 class Heard:
-    """steps: seconds until each phone had each step. alone, beside: of the readers' actions, without and with the
-    class. answers: that were taken. processor: cores that the server used in each part, with the class or without."""
+    """The measurements. steps: seconds until each phone had each step. alone, beside: seconds of the users' actions
+    without and with the class. answers: number accepted. processor: cores that the server used in each part, by
+    whether the class was connected."""
 
     steps: list[float] = field(default_factory=list)
     alone: list[float] = field(default_factory=list)
@@ -48,7 +49,7 @@ class Heard:
     errors: list[str] = field(default_factory=list)
     answers: int = 0
     processor: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
-    together: bool = False  # whether the class is there
+    together: bool = False  # whether the class is connected
 
 
 def two_hundred_phones(minutes: float | None, workers: int) -> list[Ratio]:
@@ -82,7 +83,7 @@ async def _measure(seconds: float, workers: int) -> Heard:
 
 
 async def _read(server: Server, number: int, heard: Heard, end: float) -> None:
-    """A reader on Explore, as those of crowd.py."""
+    """Run one user on Explore, who acts as in crowd.py."""
     chance = random.Random(number)
     await asyncio.sleep(COMING * chance.random())
     try:
@@ -99,7 +100,7 @@ async def _read(server: Server, number: int, heard: Heard, end: float) -> None:
 
 
 async def _lesson(server: Server, heard: Heard, end: float) -> None:
-    """The teacher opens a room, and shows each step and then its answer, while phones follow."""
+    """Open a room as the teacher and show each step's answer and then the next step, while phones follow."""
     try:
         await _taught(server, heard, end)
     except Exception as error:  # noqa: BLE001 - whatever a teacher may not see
@@ -116,7 +117,7 @@ async def _taught(server: Server, heard: Heard, end: float) -> None:
         )
         assert phones.stdin
         assert phones.stdout
-        await phones.stdout.readline()  # all are there
+        await phones.stdout.readline()  # all phones are connected
         clicks = []
         for key in ["reveal", "next"] * STEPS:
             await _wait(teacher, STEP_EVERY)
@@ -129,13 +130,13 @@ async def _taught(server: Server, heard: Heard, end: float) -> None:
         told = json.loads(await phones.stdout.read())
     heard.answers += told["answers"]
     heard.errors += told["errors"]
-    for _, *steps in told["steps"]:  # the first is what was there when the phone came
+    for _, *steps in told["steps"]:  # the first is the step shown when the phone joined
         heard.steps += [step - click for step, click in zip(steps, clicks, strict=False)]
         heard.errors += ["a step has not come"] * abs(len(clicks) - len(steps))
 
 
 async def _wait(teacher: Reader, seconds: float) -> None:
-    """The teacher's page looks at the answers all the while."""
+    """Wait this long, while the teacher's page polls the answers."""
     end = monotonic() + seconds
     while monotonic() < end:
         await asyncio.sleep(POLL_SECONDS)
@@ -143,7 +144,7 @@ async def _wait(teacher: Reader, seconds: float) -> None:
 
 
 async def _follow(address: str, room: str) -> None:
-    """The phones, in a process of their own, which takes what the server and its readers leave of the processor."""
+    """Run the phones, in a process of low priority: it gets the processor time that the server and users leave."""
     os.nice(10)
     heard = Heard()
     phones = [Phone(address, room, number, heard) for number in range(PHONES)]
@@ -158,7 +159,7 @@ async def _follow(address: str, room: str) -> None:
 
 
 class Phone:
-    """A phone without a browser: what viz/components/phone.js asks. steps: when each came, as perf_counter has it."""
+    """A phone without a browser, with the requests of viz/components/phone.js. steps: perf_counter when each came."""
 
     parsed: dict[str, dict] = {}  # noqa: RUF012 - by tag: one phone reads for all, for they share the machine with the server
 
@@ -191,7 +192,7 @@ class Phone:
             self._heard.errors.append(f"phone: {type(error).__name__}: {error}"[:300])
 
     async def _answer(self, step: str) -> None:
-        """After a while, on a line of its own, as browsers do while another request waits."""
+        """Answer after a while, over a connection of its own, as browsers do while another request waits."""
 
         async def later() -> None:
             await asyncio.sleep(ANSWERING * self._chance.random())
@@ -217,7 +218,7 @@ class Phone:
 async def _ask(
     line: tuple[asyncio.StreamReader, asyncio.StreamWriter], what: str, headers: str, body: str = ""
 ) -> tuple[int, str, bytes]:
-    """Its status, its tag and its body."""
+    """Send a request; return the response's status, ETag and body."""
     reader, writer = line
     length = f"Content-Length: {len(body)}\r\n" * bool(body)
     writer.write(f"{what} HTTP/1.1\r\nHost: class\r\n{headers}{length}\r\n{body}".encode())

@@ -1,10 +1,10 @@
-"""Many readers at once of the app as README starts it for a class: sixty of them, an hour of thirty, 200 who only look.
+"""Load of many users on the app as README starts it for a class: sixty of them, thirty for an hour, 200 idle ones.
 
     python -m tests.benchmarks class hour idle --minutes 10     instead of 10, 60 and 5
 
-Everybody looks at what is there for some ten seconds, then flips a mask, or every fourth time types another text. Who
-stays for an hour leaves after some minutes and comes again, on another page. What the server remembers is bounded so
-that readers fill it in ten minutes: what grows after that is no cache.
+A user waits for about ten seconds, then flips a mask, or in one of four actions types another text. In the hour-long
+run, users leave after some minutes and come back on another page. The server's caches are limited so that users fill
+them in ten minutes: memory that grows after that is not due to a cache.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from tests.benchmarks.reader import Switch, visiting
 from tests.benchmarks.report import Ratio, p95
 from tests.browser.running import free_port, running
 
-ANSWERS, TRACES = 40 * 10**6, 60 * 10**6  # bytes that the server and its workers may remember
-THINKING, TEXT_EVERY, COMING = 10.0, 4, 20.0  # seconds a look; of so many actions one is a text; seconds to arrive in
-STAY = 300.0  # seconds of a visit, of who stays for an hour
+ANSWERS, TRACES = 40 * 10**6, 60 * 10**6  # bytes that the server and its workers may cache
+THINKING, TEXT_EVERY, COMING = 10.0, 4, 20.0  # mean seconds between actions; one action in 4 is a text; s to arrive
+STAY = 300.0  # mean seconds of a visit in the hour-long run
 WARM_UP = 600.0  # seconds until caches are full
-SAMPLE = 10.0  # seconds between two looks at the server's memory
-P95_BAR, FLAT_BAR, IDLE_BAR, BESIDE_BAR = 1.5, 5, 400, 1.5  # s, % from the median, MB (2 a reader), and ÷ alone
+SAMPLE = 10.0  # seconds between two samples of the server's memory
+P95_BAR, FLAT_BAR, IDLE_BAR, BESIDE_BAR = 1.5, 5, 400, 1.5  # s, % from the median, MB (2 per user), ÷ alone
 EXPLORE = Switch("", "causal")
 PAGES = (
     EXPLORE,
@@ -45,9 +45,9 @@ PAGES = (
 
 @dataclass
 class Told:
-    """What readers saw: seconds of each flip and each new text; sentences of errors; (seconds since the start, MB).
+    """Results of all users: seconds of each flip and each new text, error messages, (seconds since the start, MB).
 
-    processor: seconds of it that all this took.
+    processor: the CPU seconds of the server and its workers.
     """
 
     flips: list[float] = field(default_factory=list)
@@ -67,11 +67,11 @@ class Server:
     metrics: int
 
     def memory(self) -> float:
-        """MB of it and its workers, what they share counted once."""
+        """Return the memory of the server and its workers in MB; shared memory counts once."""
         return self._metric("unmask_memory_bytes") / 1e6
 
     def seconds_of_processor(self) -> float:
-        """That it and its workers have used; we started it."""
+        """Return the CPU seconds of the server, a child of this process, and its workers."""
         port = self.address.rpartition(":")[2]
         server = next(child for child in psutil.Process().children() if port in child.cmdline())
         return sum(sum(process.cpu_times()[:2]) for process in (server, *server.children(recursive=True)))
@@ -83,7 +83,7 @@ class Server:
 
 
 def class_of_sixty(minutes: float | None, workers: int) -> list[Ratio]:
-    """Sixty readers on Explore."""
+    """Measure sixty users on Explore."""
     told = asyncio.run(_crowd(60, 60 * (minutes or 10), workers, pages=(EXPLORE,), stay=float("inf")))
     what = f"60 readers, {minutes or 10:g} minutes, {workers} workers"
     return [
@@ -93,7 +93,7 @@ def class_of_sixty(minutes: float | None, workers: int) -> list[Ratio]:
 
 
 def hour_of_thirty(minutes: float | None, workers: int) -> list[Ratio]:
-    """Thirty readers on five pages."""
+    """Measure thirty users on five pages."""
     told = asyncio.run(_crowd(30, 60 * (minutes or 60), workers, pages=PAGES, stay=STAY))
     what = f"30 readers, {minutes or 60:g} minutes, {workers} workers"
     later = _by_minute([one for one in told.memory if one[0] > WARM_UP] or told.memory)
@@ -108,13 +108,13 @@ def hour_of_thirty(minutes: float | None, workers: int) -> list[Ratio]:
 
 
 def two_hundred_idle(minutes: float | None, workers: int) -> list[Ratio]:
-    """200 readers who opened Explore and look at it; one more flips."""
+    """Measure 200 users who opened Explore and are idle, while one more flips."""
     return asyncio.run(_idle(200, 60 * (minutes or 5), workers))
 
 
 @contextmanager
 def served(workers: int, **others: str) -> Iterator[Server]:
-    """The app for a class. others: of its environment."""
+    """Run the app as for a class. others: further environment variables."""
     metrics, memory = free_port(), machine.memory_bytes()
     environment = {
         "UNMASK_WORKERS": str(workers), "UNMASK_MODELS": "story,dates", "UNMASK_METRICS_PORT": str(metrics),
@@ -135,7 +135,7 @@ async def _crowd(readers: int, seconds: float, workers: int, *, pages: tuple[Swi
 
 
 async def _read(server: Server, number: int, told: Told, end: float, pages: tuple[Switch, ...], stay: float) -> None:
-    """One reader, who comes again until the end."""
+    """Run one user, who comes back until the end."""
     chance = random.Random(number)
     await asyncio.sleep(COMING * chance.random())
     while monotonic() < end:
@@ -169,7 +169,7 @@ async def _idle(readers: int, seconds: float, workers: int) -> list[Ratio]:
 
         looking = asyncio.gather(*map(look, range(readers)))
         arrived = asyncio.ensure_future(there.wait())
-        await asyncio.wait([looking, arrived], return_when=asyncio.FIRST_COMPLETED)  # looking: where one fails
+        await asyncio.wait([looking, arrived], return_when=asyncio.FIRST_COMPLETED)  # `looking` only if one fails
         began, used = monotonic(), server.seconds_of_processor()
         await asyncio.sleep(seconds)
         busy = (server.seconds_of_processor() - used) / (monotonic() - began)
@@ -189,7 +189,7 @@ IDLE_FLIPS = 20
 
 
 async def _flips(server: Server) -> tuple[float, float]:
-    """MB, and the median of a reader's flips."""
+    """Return the server's memory in MB, and the median seconds of one user's flips."""
     async with visiting(server.address, EXPLORE, _text(random.Random(1))) as reader:
         await reader.open()
         took = [await reader.flip() for _ in range(IDLE_FLIPS)]
@@ -198,7 +198,7 @@ async def _flips(server: Server) -> tuple[float, float]:
 
 @asynccontextmanager
 async def _watched(server: Server, told: Told) -> AsyncIterator[None]:
-    """Its memory, now and then."""
+    """Sample the server's memory until the end."""
     began = monotonic()
 
     async def look() -> None:
@@ -231,6 +231,6 @@ def _words(told: Told) -> str:
 
 
 def _text(chance: random.Random) -> str:
-    """Of one line or two."""
+    """Return a text of one or two lines."""
     lines = (" ".join(chance.choices(WORDS.split(), k=chance.randint(8, 40))) for _ in range(chance.choice((1, 1, 2))))
     return "\n".join(lines)

@@ -1,10 +1,10 @@
-"""The mask that transformers makes, the one that its configuration declares, and the measured one, where they differ.
+"""Differences of the masks that transformers makes and draws, and of the measured one, from the declared one.
 
     python -m tests.benchmarks.declared_masks     about a minute
 
-Drawn: what AttentionMaskVisualizer draws of the same model, saved to a folder. Made: what create_causal_mask and its
-siblings return for one row of 24 tokens in a model's own forward, multiplied over the layers as `Declared.reach` is
-(a mask that is made once stands for every layer of its kind).
+Declared: by the model's configuration. Drawn: by AttentionMaskVisualizer for the same model, saved to a folder. Made:
+returned by create_causal_mask and its siblings for one row of 24 tokens in the model's own forward, multiplied over the
+layers as in `Declared.reach` (a mask that is made once stands for every layer of its kind).
 """
 
 import sys
@@ -29,7 +29,7 @@ KINDS = ("full", "sliding", "chunked")  # of config.layer_types, in the order of
 
 
 def made_by(network: torch.nn.Module, length: int) -> Tensor | None:
-    """bool [T,T]: what may reach what by the masks that were made; None where none was made."""
+    """Return bool [T,T], which token (column) may reach which output (row) by the masks made; None without masks."""
     masks: dict[str, Tensor] = {}
     source = sys.modules[type(network).__module__]
     with ExitStack() as stack:
@@ -54,7 +54,7 @@ def made_by(network: torch.nn.Module, length: int) -> Tensor | None:
 
 
 def drawn(name: str, length: int) -> Tensor:
-    """bool [T,T]: what AttentionMaskVisualizer draws of a saved model, taken as it hands its mask on to be printed."""
+    """Return bool [T,T], the mask that AttentionMaskVisualizer draws for a saved model, taken before it is printed."""
     kept: list[Tensor] = []
 
     def keep(_words: object, mask: Tensor, **_more: object) -> str:

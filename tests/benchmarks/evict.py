@@ -1,7 +1,7 @@
-"""The server's memory over many loads and evictions of models, while users are connected and come and go.
+"""Stability of the server's memory over many loads and evictions of models, while users connect and leave.
 
-Two models stay in memory and four are asked for in turn, so that every load evicts one. For each load the user who
-has been there longest leaves and a new one comes, who asks for the next model.
+At most two models are in memory and four are requested in turn, so that every load evicts one. For each load the user
+who has been connected longest leaves, and a new user requests the next model.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from tests.benchmarks.readers import own_text
 from tests.benchmarks.report import Ratio
 
 LOADS, USERS, MODELS, IN_MEMORY = 50, 20, 4, 2
-ANSWERS, TRACES = 3 * 10**6, 10 * 10**6  # bytes that are kept: full at the end of the warm-up
-WARM_UP = 10  # loads before those that count
-BAR = 5  # % off the median, of the mean of ten loads: whoever leaves is freed by the next collection
-GONE = 1  # seconds until a session whose user left is dropped
+ANSWERS, TRACES = 3 * 10**6, 10 * 10**6  # bytes of the two caches: full at the end of the warm-up
+WARM_UP = 10  # loads before the measured ones
+BAR = 5  # % from the median, for means of ten loads: a closed session is freed by the next garbage collection
+GONE = 1  # seconds until the session of a user who left is removed
 
 
 def evictions() -> list[Ratio]:
-    """Fifty loads beside twenty users."""
+    """Measure fifty loads while twenty users are connected."""
     megabytes = asyncio.run(_measure())
     tens = [fmean(megabytes[first : first + 10]) for first in range(WARM_UP, WARM_UP + LOADS, 10)]
     middle = median(tens)
@@ -37,7 +37,7 @@ def evictions() -> list[Ratio]:
 
 
 async def _measure() -> list[float]:
-    """MB after each load."""
+    """Return the server's memory after each load, in MB."""
     with tempfile.TemporaryDirectory() as folder:
         names = [str(shutil.copytree(catalog.fetch("story"), Path(folder, str(one)))) for one in range(MODELS)]
         environment = {

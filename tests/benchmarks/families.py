@@ -1,9 +1,9 @@
-"""Which families are shown, and how far what is shown is from transformers' own eager attention, as a Markdown table.
+"""The supported families, and their largest differences from transformers' eager attention, as a Markdown table.
 
     python -m tests.benchmarks.families             about two minutes
     python -m tests.benchmarks.families --images    image-text models with an image in the prompt: half a minute
 
-The checkpoints are the tests': tiny, random, each saved and loaded as a reader's folder.
+The checkpoints are those of the tests: tiny and random, each saved and then loaded as a user's folder is.
 """
 
 import sys
@@ -32,7 +32,7 @@ CAUSES = {
 
 
 def main() -> None:
-    """Raises SystemExit where logits or weights are not transformers'."""
+    """Compare all families on text. Raises SystemExit, with a message if logits or weights differ too much."""
     worst = 0.0
     print("| families | how many | logits, of the largest | weights |\n|---|---|---|---|")
     for cause, configs in CAUSES.items():
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def images() -> None:
-    """Raises SystemExit for a family whose logits or weights are not transformers'."""
+    """Compare image-text models. Raises SystemExit, with the families whose logits or weights differ too much."""
     print(
         "| type | tokens, of the image | image mask | pixel boxes | logits, of the largest | weights |\n|" + "---|" * 6
     )
@@ -77,7 +77,7 @@ def images() -> None:
 
 
 def _differences(name: str, *, own: bool) -> tuple[float, float]:
-    """The largest difference of logits, as a share of the largest logit, and of weights, on padded rows."""
+    """Return the largest difference of logits, relative to the largest logit, and of weights, on padded rows."""
     with tempfile.TemporaryDirectory() as where:
         folder = families.save(name, Path(where)) if own else saved(name, Path(where))
         loader = families.network_class(name) if own else network_class(name)

@@ -1,4 +1,4 @@
-"""How much longer a run takes that leaves a trace: ours with its logits ÷ Hugging Face's plain forward with SDPA."""
+"""Time of a run that records a trace, with its logits, ÷ that of Hugging Face's plain forward pass with SDPA."""
 
 import time
 from collections.abc import Callable
@@ -39,9 +39,9 @@ def traced_forward() -> list[Ratio]:
 
 
 def interleaved(one: Callable[[], object], other: Callable[[], object], repetitions: int) -> tuple[float, float]:
-    """The median seconds of each. They take turns, and turns at going first, so that a slow minute slows both."""
+    """Return the median seconds of each. They alternate in changing order, so that a slow minute slows both."""
     times: dict[Callable[[], object], list[float]] = {one: [], other: []}
-    for job in (one, other):  # the first time allocates what later times find
+    for job in (one, other):  # the first run allocates memory that later runs reuse
         job()
     for turn in range(repetitions):
         for job in (one, other) if turn % 2 else (other, one):

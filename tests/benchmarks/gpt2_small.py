@@ -1,4 +1,4 @@
-"""A model of GPT-2 small's shape with random weights: how long it takes and what it keeps do not depend on them."""
+"""A model of GPT-2 small's shape with random weights, on which neither its time nor its memory depends."""
 
 import torch
 from tokenizers import Tokenizer, models

@@ -1,4 +1,4 @@
-"""What it costs to have jobs done elsewhere: the latency that workers, and Ray, add to a flip; a worker's memory."""
+"""Cost of jobs in other processes: the latency that workers, and Ray, add to a mask flip, and a worker's memory."""
 
 import time
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ TEXT = "Once upon a time there was a little girl who lived in a house by the sea
 WORDS = TEXT.split()
 FLIPS, WARM = 40, 8
 WORKERS = 2
-ADDED_BAR, MEMORY_BAR = 30, 250  # ms a flip, MB a worker
+ADDED_BAR, MEMORY_BAR = 30, 250  # ms per flip, MB per worker
 
 
 def jobs_elsewhere() -> list[Ratio]:
-    """A flip's jobs (a forward with one head, all heads, the predictions) in this process and elsewhere, in turn."""
+    """Measure a flip's jobs (forward pass with one head, all heads, predictions) here and elsewhere, alternately."""
     model = catalog.load("story")
     with home() as here, home(workers=WORKERS) as workers:
         pids = psutil.Process().children()
@@ -49,7 +49,7 @@ def jobs_elsewhere() -> list[Ratio]:
 
 @contextmanager
 def home(**settings: object) -> Iterator[Scheduler]:
-    """One, until it is left."""
+    """Start a scheduler with these settings; close it at the end."""
     found = backends.start(Settings.model_validate(settings), Engine(2, 10**8))
     try:
         yield found
@@ -58,7 +58,7 @@ def home(**settings: object) -> Iterator[Scheduler]:
 
 
 def _added(model: Model, here: Scheduler, there: Scheduler) -> tuple[float, str]:
-    """Milliseconds, and what they are the difference of."""
+    """Return the milliseconds that `there` adds to a flip, and the two medians in words."""
     took: dict[Scheduler, list[float]] = {here: [], there: []}
     for number in range(WARM + FLIPS):
         for one, seconds in took.items():
@@ -70,7 +70,7 @@ def _added(model: Model, here: Scheduler, there: Scheduler) -> tuple[float, str]
 
 
 def _flip(model: Model, one: Scheduler, text: str) -> float:
-    """The seconds of a flip to a run that nobody has made yet."""
+    """Return the seconds of a flip to a run that is not cached."""
     spec = MaskSpec(causal=False)
     run = RunRef(ModelRef.of(model), model.encode([text]), spec)
     began = time.perf_counter()

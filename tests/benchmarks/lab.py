@@ -1,4 +1,4 @@
-"""What a reader of the Mask Lab waits for: a drawn cell → the new heatmap. In a real Chromium, on 256 tokens."""
+"""Time from a cell drawn in the Mask Lab to the new heatmap, in a real Chromium, on 256 tokens."""
 
 import tempfile
 import time
@@ -28,7 +28,7 @@ WATCH = """() => { const app = document.querySelector('[data-testid=stApp]'); wi
 
 
 def drawn_cell() -> list[Ratio]:
-    """From the click on a cell, the wait for a second one included, ÷ a rerun that changes nothing."""
+    """Measure the time from the click on a cell to the new heatmap ÷ a rerun that changes nothing."""
     strokes, reruns = [], []
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -43,7 +43,7 @@ def drawn_cell() -> list[Ratio]:
         for turn in range(TURNS):
             reruns.append(_rerun(page))
             strokes.append(_stroke(page, turn))
-    stroke, rerun = median(strokes[1:]), median(reruns[1:])  # the first of each warms the server up
+    stroke, rerun = median(strokes[1:]), median(reruns[1:])  # the first of each warms up the server
     detail = f"{1000 * stroke:.0f} ms ÷ {1000 * rerun:.0f} ms, medians of {TURNS - 1}"
     return [
         Ratio(
@@ -66,8 +66,8 @@ def _stroke(page: Page, turn: int) -> float:
 
 
 def _rerun(page: Page) -> float:
-    """Streamlit's own key for it: the script runs, and draws what it drew before."""
-    page.mouse.click(1270, 5)  # no field has the keyboard
+    """Rerun the script, with nothing changed, by Streamlit's own key; return the seconds."""
+    page.mouse.click(1270, 5)  # so that no field has the keyboard focus
     page.evaluate(WATCH)
     began = time.perf_counter()
     page.keyboard.press("r")

@@ -1,4 +1,4 @@
-"""The page that holds the model (`unmask page`): what its reader waits for in Chromium, and the memory of its tab."""
+"""Latency in Chromium of the page that holds the model (`unmask page`), and the memory of its tab."""
 
 import tempfile
 from pathlib import Path
@@ -12,8 +12,8 @@ from tests.benchmarks.report import Ratio
 from tests.browser import running
 from unmask.__main__ import main
 
-FLAGS = [flag for flag in running.FLAGS if "--js-flags" not in flag]  # a reader's browser keeps less garbage
-# From what is done on the page until both the overview and the large heatmap have changed, in seconds
+FLAGS = [flag for flag in running.FLAGS if "--js-flags" not in flag]  # a user's browser collects garbage earlier
+# Seconds from an action on the page until both the overview and the large heatmap have changed
 TIMED = """async ([type, text]) => {
   const look = () => ["overview", "now"].map((part) =>
     document.querySelector(`[data-part="${part}"] canvas`).toDataURL());
@@ -34,7 +34,7 @@ OPENED = """() => document.querySelector('[data-part="now"] canvas')?.height > 1
 
 
 def live_page() -> list[Ratio]:
-    """Opened FLIPS times, each with another text of 64 tokens and one flip of the causal mask."""
+    """Open the page FLIPS times, each time with a new text of 64 tokens and one flip of the causal mask."""
     opened, texts, flips, memory = [], [], [], []
     with tempfile.TemporaryDirectory() as folder, running.chromium(FLAGS) as browser:
         file = Path(folder, "attention.html")
@@ -64,14 +64,14 @@ def _seconds(what: str, pairs: list[tuple[float, float]], bar: float) -> Ratio:
 
 
 def _timed(page: Page, what: str, text: str = "") -> tuple[float, float]:
-    """In seconds: what a reader waits, and what it takes of a core."""
+    """Return the seconds that a user waits, and the CPU seconds of the tab."""
     before = sum(_tab().cpu_times()[:2])
     seconds: float = page.evaluate(TIMED, [what, text])
     return seconds, sum(_tab().cpu_times()[:2]) - before
 
 
 def _tab() -> psutil.Process:
-    """The largest renderer that was started from here."""
+    """Return the largest renderer process started from this one."""
     started = psutil.Process().children(recursive=True)
     renderers = [one for one in started if "--type=renderer" in one.cmdline()]
     return max(renderers, key=lambda one: one.memory_info().rss)

@@ -1,4 +1,4 @@
-"""The same for a model of Llama's shape that comes through transformers: 12 layers, 12 heads over 4 key-value heads."""
+"""Time of a traced run of a Llama from transformers ÷ its plain forward: 12 layers, 12 heads, 4 key-value heads."""
 
 import tempfile
 from pathlib import Path
@@ -28,7 +28,7 @@ SHAPE = {
 
 @torch.inference_mode()
 def traced_llama() -> list[Ratio]:
-    """One pass with its trace and its logits ÷ Hugging Face's own with SDPA."""
+    """Measure a forward pass with trace and logits ÷ Hugging Face's own with SDPA."""
     with tempfile.TemporaryDirectory() as place:
         theirs = save(SHAPE, Path(place))
         ours = loaded(Path(place))
@@ -41,7 +41,7 @@ def traced_llama() -> list[Ratio]:
 
 
 def save(shape: dict[str, int], folder: Path) -> LlamaForCausalLM:
-    """A Llama of this shape with random weights, in the folder too, and a tokenizer of a few words."""
+    """Return a Llama of this shape with random weights; save it and a tokenizer of 100 words to the folder."""
     config = LlamaConfig(**shape)
     config._attn_implementation = "sdpa"
     model = LlamaForCausalLM(config).eval()

@@ -1,4 +1,4 @@
-"""Long texts: a flip at 1,020 tokens × 144 heads beside its forward pass, and the overview of 4,096 tokens."""
+"""Long texts: a mask flip at 1,020 tokens × 144 heads ÷ its forward pass; overviews of 4,096 and 16,384 tokens."""
 
 import tempfile
 import time
@@ -43,12 +43,12 @@ Times = list[tuple[float, float]]
 
 
 def long_texts() -> list[Ratio]:
-    """Without a browser: until the chosen head's figure is made, until all that the page shows is."""
+    """Measure without a browser, until the chosen head's figure is made, and until all that the page shows is."""
     return [*_flips(), *_overview_of_a_llama(), *_longest()]
 
 
 def _flips() -> list[Ratio]:
-    """The causal mask lifted, each time on another text whose standard run is there already."""
+    """Lift the causal mask, each time on another text whose standard run is cached already."""
     model = random_model()
     _give(model)
     forwards, both, heads, alls = [], [], [], []
@@ -76,7 +76,7 @@ def _flips() -> list[Ratio]:
 
 
 def _overview_of_a_llama() -> list[Ratio]:
-    """How long all heads take after the forward pass, and the most memory that both took, each in a fresh process."""
+    """Measure the overview after the forward pass, and the peak memory with and without it, in fresh processes."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         save(LLAMA, folder)
@@ -92,8 +92,8 @@ def _overview_of_a_llama() -> list[Ratio]:
 
 
 def _longest() -> list[Ratio]:
-    """A Llama of the story model's size with grouped queries on 16,384 tokens, in a fresh process: what it takes above
-    the loaded model ÷ one float32 number for each query and key of one head, and how long each part takes."""
+    """Measure a Llama of the story model's size with grouped queries on 16,384 tokens, in a fresh process: peak memory
+    above the loaded model ÷ one head's weights (a float32 for each query and key), and the time of each part."""
     with tempfile.TemporaryDirectory() as place:
         save(STORY_SIZED, Path(place))
         times, peak = _in_a_process(_longest_of, Path(place))
@@ -130,14 +130,14 @@ def _in_a_process(measure: Callable[[Path], tuple[Times, float]], folder: Path) 
 
 
 def _forward_of(folder: Path) -> tuple[Times, float]:
-    """The peak of a traced run alone, MB above the loaded model."""
+    """Return the peak memory of a traced run alone, in MB above the loaded model."""
     model, before = _warm(folder)
     model.run(random_batch(MAX_TOKENS, 0, LLAMA["vocab_size"]))
     return [], _peak() - before
 
 
 def _overview_of(folder: Path) -> tuple[Times, float]:
-    """Seconds of (run, survey) for each of several texts; the first one's peak, MB above the loaded model."""
+    """Return seconds (run, survey) for each of TURNS texts, and the first one's peak, in MB above the loaded model."""
     model, before = _warm(folder)
     times, peak = [], 0.0
     for turn in range(TURNS):
@@ -148,24 +148,24 @@ def _overview_of(folder: Path) -> tuple[Times, float]:
         ran = time.perf_counter()
         now.survey()
         times.append((ran - began, time.perf_counter() - ran))
-        peak = peak or _peak()  # later runs find earlier ones remembered
+        peak = peak or _peak()  # in later runs, earlier ones are still cached
     return times, peak - before
 
 
 def _warm(folder: Path) -> tuple[Model, float]:
     model = loaded(folder)
     _give(model)
-    model.run(random_batch(8, 0, LLAMA["vocab_size"]))  # what the first run of a process leaves is not the text's
+    model.run(random_batch(8, 0, LLAMA["vocab_size"]))  # memory that it leaves does not belong to the text
     return model, psutil.Process().memory_info().rss / 1e6
 
 
 def _give(model: Model) -> None:
-    """Jobs are done with this model, which no name leads to."""
+    """Make jobs run this model, which no catalog name refers to."""
     patch.object(results.engine().models, "of", return_value=model).start()
 
 
 def _peak() -> float:
-    """The most memory this process ever had since it began, MB; Linux says so."""
+    """Return the peak memory of this process since its start, in MB. Linux only."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024 / 1e6
 

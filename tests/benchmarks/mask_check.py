@@ -1,9 +1,9 @@
-"""The mask check over every causal, masked and seq2seq type of transformers, random and tiny, in two number types.
+"""The mask check of every causal, masked and seq2seq model type of transformers, tiny and random, in two number types.
 
     python -m tests.benchmarks.mask_check [TYPE ...]      all of them: 20 minutes on one core
 
-Prints a line for every alarm, as Markdown, and for every type that could not be built or checked; then how many obey.
-Each type is checked in a process of its own.
+Prints a line for every alarm, as Markdown, and for every type that could not be built or checked; then the number of
+types for each verdict. Each type is checked in a process of its own.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import transformers as hf
 from mask_check.check import check
 from tests.model.huggingface.every_type import MAPPINGS, network_of
 
-LIMIT = 180.0  # seconds of one type
+LIMIT = 180.0  # time limit of one check, in seconds
 NUMBER_TYPES = torch.float32, torch.bfloat16
 VERDICTS = "obeys", "alarm", "cannot tell"  # by exit code
 
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def checked(mapping: str, name: str, number_type: torch.dtype) -> tuple[str, list[tuple[str, str]]]:
-    """A verdict, and the laws that are broken with what was found."""
+    """Return a verdict, and the broken laws with the findings."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=_check, args=(theirs, mapping, name, number_type))

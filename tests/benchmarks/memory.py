@@ -1,4 +1,4 @@
-"""What a trace keeps in memory ÷ what the attention weights of all heads would take."""
+"""Memory that a trace keeps ÷ the memory that the attention weights of all heads would take."""
 
 import gc
 import tracemalloc
@@ -14,7 +14,7 @@ BAR = 0.25
 
 def trace_memory() -> list[Ratio]:
     model, batch = random_model(), random_batch(TOKENS)
-    model.run(random_batch(8))  # what the first run of a process leaves behind is not the trace's
+    model.run(random_batch(8))  # memory that the first run of a process leaves does not belong to the trace
     tensors_before = tensor_bytes()
     tracemalloc.start()
     trace = model.run(batch)
@@ -28,7 +28,7 @@ def trace_memory() -> list[Ratio]:
 
 
 def tensor_bytes() -> int:
-    """The memory of every tensor alive in this process, each storage once."""
+    """Return the memory of all tensors alive in this process in bytes, each storage counted once."""
     gc.collect()
     storages = [item.untyped_storage() for item in gc.get_objects() if issubclass(type(item), Tensor)]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())

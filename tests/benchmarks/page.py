@@ -1,4 +1,4 @@
-"""What a reader waits for: the overview's bytes, a flipped mask, the first page. In a real Chromium."""
+"""Time of a mask flip and of the first page, in a real Chromium, and the bytes of the overview."""
 
 import tempfile
 import time
@@ -17,10 +17,10 @@ from viz.heads.overview import overview_packet
 
 EMPTY_PAGE = "import streamlit as st\nimport torch\nst.write('ready', torch.__version__)\n"
 STARTS, FLIPS = 5, 7
-PATIENCE = 120_000  # ms, for a machine that has other things to do
+PATIENCE = 120_000  # in ms; long enough for a machine on which other work runs
 WORDS = "the king and his old horse went down to the green wood where a wise bird sang of snow and fire"
 
-# All images of a heatmap: one alone may be that of the blocked cells, which stays as it is
+# All images of a heatmap: one of them may show the blocked cells and never change
 HEATMAP = """(place) => [...document.querySelectorAll(`${place} .heatmaplayer image`)]
   .map(one => one.getAttribute('href') || one.href.baseVal).join(' ')"""
 PICTURES = f"""() => {{
@@ -28,7 +28,7 @@ PICTURES = f"""() => {{
   const canvas = [...document.querySelectorAll('*')].map(one => one.shadowRoot?.querySelector('canvas')).find(Boolean);
   return heatmap && canvas ? [heatmap, canvas.toDataURL()] : null;
 }}"""
-# Asked in every frame while the page works: a canvas takes milliseconds to read, so it is read once the heatmap is new
+# Evaluated in every frame: reading a canvas takes milliseconds, so it is read only once the heatmap has changed
 CHANGED = f"""before => {{
   if ([before[0], ''].includes(({HEATMAP})('.js-plotly-plot'))) return false;
   const now = ({PICTURES})();
@@ -48,7 +48,7 @@ SETTLED = "() => document.querySelector('[data-testid=stApp]').dataset.testScrip
 
 
 def overview_bytes() -> list[Ratio]:
-    """The packet of 12 × 12 heads that no compression helps: noise, at 64 and at 1024 tokens the same size."""
+    """Measure the packet of 12 × 12 heads of noise, which does not compress; same size for 64 and 1024 tokens."""
     size = thumbnail_size(12, 12)
     noise = np.random.default_rng(0).random((12, 12, size, size), dtype=np.float32)
     packet = overview_packet(noise, np.zeros((12, 1, size, size), bool), layer=0, head=0)
@@ -57,8 +57,9 @@ def overview_bytes() -> list[Ratio]:
 
 
 def flipped_mask() -> list[Ratio]:
-    """From the click on Causal to new pixels in both pictures, and that ÷ a rerun that changes nothing; each on a new
-    text. The seconds are the page's own, from its click event on; the ratio's both hold what playwright takes."""
+    """Measure the time from the click on Causal to new pixels in heatmap and overview, and its ratio to a rerun that
+    changes nothing; each on a new text. The seconds are measured within the page, from its click event; both times of
+    the ratio include Playwright's overhead."""
     flips, reruns, seconds, again = [], [], [], []
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -81,7 +82,7 @@ def flipped_mask() -> list[Ratio]:
             page.close()
     flip, rerun, own, later = (
         median(some[1:]) for some in (flips, reruns, seconds, again)
-    )  # the first of each warms the server up
+    )  # the first of each warms up the server
     detail = f"{1000 * flip:.0f} ms ÷ {1000 * rerun:.0f} ms, medians of {FLIPS - 1}"
     fastest = f"median of {FLIPS - 1}; the fastest {min(seconds):.2f} s; the page's second flip {later:.2f} s"
     return [
@@ -91,7 +92,7 @@ def flipped_mask() -> list[Ratio]:
 
 
 def first_page() -> list[Ratio]:
-    """From the start of the process to the first heatmap ÷ to the text of an empty page with torch, in turns."""
+    """Measure app start → first heatmap ÷ start of an empty page that imports torch → its text, alternately."""
     ours, empty = [], []
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         script = Path(folder, "empty.py")
@@ -125,14 +126,14 @@ def _flip(page: Page) -> float:
 
 
 def _rerun(page: Page) -> float:
-    """Streamlit's own key for a rerun: the script runs, and draws what it drew before."""
+    """Rerun the script, with nothing changed, by Streamlit's own key; return the seconds."""
     page.evaluate(
         """() => { const app = document.querySelector('[data-testid=stApp]'); window.ran = false;
         new MutationObserver(() => { if (app.dataset.testScriptState !== 'notRunning') window.ran = true; })
           .observe(app, { attributes: true }); }"""
     )
     began = time.perf_counter()
-    page.get_by_text("Causal", exact=True).hover()  # the wait that a click begins with too
+    page.get_by_text("Causal", exact=True).hover()  # the same wait as before Playwright's click
     page.keyboard.press("r")
     page.wait_for_function(f"() => window.ran && ({SETTLED})()")
     took = time.perf_counter() - began

@@ -1,5 +1,5 @@
-"""What a reader waits for until a page's first picture, beside Explore's: from the start of the process, which has to
-import torch and load a model, and of a server where others have been, for a text that is new to it."""
+"""Time until a page's first figure ÷ that of Explore: from the start of the process, which has to import torch and
+load a model, and from a visit to a server that others have visited, for a text that is new to it."""
 
 import asyncio
 import tempfile
@@ -19,7 +19,7 @@ Times = dict[str, dict[str, list[float]]]
 
 
 def first_pictures() -> list[Ratio]:
-    """Of every page, in turns, each on a server of its own."""
+    """Measure every page in turn, each on a server of its own."""
     times: Times = {COLD: defaultdict(list), WARM: defaultdict(list)}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(TURNS):

@@ -1,7 +1,7 @@
-"""A reader without a browser: what a browser tells Streamlit's server, told over the same websocket.
+"""A user without a browser: sends Streamlit's server the messages of a browser, over the same websocket.
 
-One message opens a page or says what a control was set to; the answer is all that is to be drawn, and then that the
-script has finished. Both ways protobuf: BackMsg there, ForwardMsg back.
+One message opens a page or sets a widget; the server answers with all elements of the page, and then that the script
+has finished. The messages are protobuf: BackMsg to the server, ForwardMsg from it.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ CONTROLS = ("checkbox", "button_group", "text_area", "button")
 
 @dataclass(frozen=True)
 class Switch:
-    """A page, and the control on it that is flipped: its key, and its two values as the page shows them, the one it
-    begins with first.
+    """A page, and the widget on it that is flipped: its key, and its two values as the page shows them, the initial
+    one first.
 
-    link: where on the page it is, "step=2", for one that is not there at first."""
+    link: query parameters, such as "step=2", for a widget that is not there when the page is opened without them."""
 
     page: str
     key: str
@@ -37,34 +37,34 @@ class Switch:
 
 
 class Reader:
-    """One visit to a page. Raises RuntimeError where the page shows an error."""
+    """One visit of a user to a page. Raises RuntimeError if the page shows an error."""
 
     def __init__(self, socket: ClientConnection, switch: Switch, text: str, **link: str) -> None:
         self._socket, self._switch = socket, switch
         self._query = urlencode({"text": text} | dict(parse_qsl(switch.link)) | link)
-        self._controls: dict[str, tuple[str, str]] = {}  # key -> id, and the part of the page that it is in
+        self._controls: dict[str, tuple[str, str]] = {}  # key -> id, and the id of its fragment
         self._turns, self._options = 0, set[str]()
         self._began, self._pictured = 0.0, 0.0
-        self.codes: list[str] = []  # what the page shows to be copied
-        self.session = ""  # its id, once the page is open
-        self.clock = ""  # the part of the page that runs by its own clock
+        self.codes: list[str] = []  # the texts of the page's code blocks
+        self.session = ""  # its id, set once the page is open
+        self.clock = ""  # the id of the fragment that reruns by itself (run_every)
 
     async def open(self) -> float:
-        """Seconds until the page's script has finished."""
+        """Open the page; return the seconds until its script has finished."""
         took = await self._rerun(self._message())
         self._set(self._switch.key)
         return took
 
     async def first_picture(self) -> float:
-        """Opens the page: seconds until its first picture has come, or table."""
+        """Open the page; return the seconds until its first figure or table has arrived."""
         await self._rerun(self._message())
         if not self._pictured:
             raise RuntimeError(f"expected a picture on {self._switch.page or 'app.py'}")
         return self._pictured - self._began
 
     async def flip(self) -> float:
-        """The switch to its other value: seconds from the click until the script has finished, or the part of it that
-        the switch is in (st.fragment)."""
+        """Set the switch to its other value; return the seconds from the click until the script has finished, or the
+        fragment (st.fragment) that the switch is in."""
         self._turns += 1
         (message, state), value = self._set(self._switch.key), self._switch.values[self._turns % 2]
         if isinstance(value, bool):
@@ -76,25 +76,25 @@ class Reader:
         return await self._rerun(message)
 
     async def press(self, key: str) -> float:
-        """A button: seconds until the script has finished."""
+        """Press a button; return the seconds until the script has finished."""
         message, state = self._set(key)
         state.trigger_value = True
         return await self._rerun(message)
 
     async def tick(self) -> float:
-        """The part of the page that runs by its own clock, once."""
+        """Rerun the fragment that reruns by itself, once; return the seconds."""
         message = self._message()
         message.rerun_script.fragment_id, message.rerun_script.is_auto_rerun = self.clock, True
         return await self._rerun(message)
 
     async def type(self, text: str) -> float:
-        """Another text: seconds until the script has finished."""
+        """Enter another text; return the seconds until the script has finished."""
         message, state = self._set("text")
         state.string_value = text
         return await self._rerun(message)
 
     def _set(self, key: str) -> tuple[BackMsg, WidgetState]:
-        """What says that a control was set, and where its value goes."""
+        """Return the message that sets a widget, and the state in it that takes the value."""
         if key not in self._controls:
             raise RuntimeError(f"expected a control with the key {key!r} on {self._switch.page or 'app.py'}")
         message, (identity, part) = self._message(), self._controls[key]
@@ -143,13 +143,13 @@ class Reader:
 def _is_picture(element: Element) -> bool:
     kind = element.WhichOneof("type")
     if kind == "bidi_component":
-        return "listening_" not in element.bidi_component.id  # that part draws nothing
+        return "listening_" not in element.bidi_component.id  # such a component draws nothing
     return kind in ("plotly_chart", "imgs") or (kind == "html" and "<table" in element.html.body)
 
 
 @asynccontextmanager
 async def visiting(address: str, switch: Switch, text: str, **link: str) -> AsyncIterator[Reader]:
-    """A reader of the app at http://HOST:PORT, who leaves at the end. link: what else the page's address asks for."""
+    """Connect a user to the app at http://HOST:PORT; disconnect at the end. link: further query parameters."""
     host = address.removeprefix("http://")
     async with connect(
         f"ws://{host}/_stcore/stream", subprotocols=["streamlit"], origin=address, max_size=None, open_timeout=PATIENCE,

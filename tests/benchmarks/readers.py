@@ -1,4 +1,4 @@
-"""What many readers at once wait for, and what memory they take: a page of the app beside one with two charts."""
+"""Latency of mask flips with many users at once, and their memory: a page of the app ÷ a bare one with two charts."""
 
 import asyncio
 import random
@@ -33,14 +33,14 @@ SWITCHES = {
     "serving": Switch("serving", "align", ("bottom right", "top left (wrong)")),
     "mask_check": Switch("mask_check", "what", ("A model", "A sample module")),
 }
-FLIPS = 25  # of one reader, after a few that warm both servers up
-READERS, SECONDS, THINKING = 30, 45, 3.0  # how many, for how long, and how long each looks at a picture
-MANY, TURNS = 50, 3  # readers whose memory is measured, and flips of each
+FLIPS = 25  # of one user, after a few that warm up both servers
+READERS, SECONDS, THINKING = 30, 45, 3.0  # users, seconds, mean seconds between two flips
+MANY, TURNS = 50, 3  # users whose memory is measured, and flips of each
 ONE_BAR, P95_BAR, MEMORY_BAR = 3.5, 8, 100
 
 
 def readers(page: str) -> list[Ratio]:
-    """One reader's flip, 30 readers' 95th percentile, and the memory of 50."""
+    """Measure one user's flip, the 95th percentile with 30 users, and the memory of 50."""
     return asyncio.run(_measure(page))
 
 
@@ -67,7 +67,7 @@ async def _measure(name: str) -> list[Ratio]:
 
 
 async def _in_turns(app: str, switch: Switch, bare: str) -> tuple[float, float]:
-    """The median flip of one reader on each, one after the other, so that a slow minute slows both."""
+    """Return the median seconds of one user's flips on each, alternately, so that a slow minute slows both."""
     ours, theirs = [], []
     async with visiting(app, switch, own_text(0)) as reader, visiting(bare, BARE_SWITCH, own_text(0)) as other:
         await reader.open()
@@ -79,7 +79,7 @@ async def _in_turns(app: str, switch: Switch, bare: str) -> tuple[float, float]:
 
 
 async def _side_by_side(address: str, switch: Switch) -> list[float]:
-    """All flips of readers who come one after the other and then flip until the time is over."""
+    """Return the seconds of all flips of users who arrive one by one and then flip until the time is over."""
     loop = asyncio.get_running_loop()
     end = loop.time() + SECONDS
 
@@ -98,7 +98,7 @@ async def _side_by_side(address: str, switch: Switch) -> list[float]:
 
 
 async def _memory_of_many(address: str, switch: Switch) -> float:
-    """The server's memory, MB, while many readers are there and each has flipped a few times."""
+    """Return the server's memory, MB, while MANY users are connected and each has flipped a few times."""
     there, over = asyncio.Barrier(MANY + 1), asyncio.Event()
 
     async def visit(number: int) -> None:
@@ -109,7 +109,7 @@ async def _memory_of_many(address: str, switch: Switch) -> float:
 
     visits = asyncio.gather(*map(visit, range(MANY)))
     arrived = asyncio.ensure_future(there.wait())
-    await asyncio.wait([visits, arrived], return_when=asyncio.FIRST_COMPLETED)  # visits come first only when one fails
+    await asyncio.wait([visits, arrived], return_when=asyncio.FIRST_COMPLETED)  # visits end first only if one fails
     taken = _memory(address)
     over.set()
     await visits
@@ -123,12 +123,12 @@ async def _flip_often(reader: Reader) -> None:
 
 
 def _memory(address: str) -> float:
-    """MB that the server at this address has in memory; we started it."""
+    """Return the memory in MB of the server at this address, a child of this process, and of its own children."""
     port = address.rpartition(":")[2]
     server = next(child for child in psutil.Process().children() if port in child.cmdline())
     return sum(process.memory_info().rss for process in (server, *server.children(recursive=True))) / 1e6
 
 
 def own_text(number: int) -> str:
-    """Each reader's own."""
+    """Return a text that differs for each user."""
     return " ".join(random.Random(number).choices(WORDS.split(), k=16))

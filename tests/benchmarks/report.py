@@ -1,4 +1,4 @@
-"""What a benchmark hands back, and the table it becomes."""
+"""The results of benchmarks, and their Markdown table."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True)
 class Ratio:
-    """One number to hold: measured ÷ reference, at most `bar`, or at least. detail says both in their own units."""
+    """A result, measured ÷ reference, and its limit: at most `bar`, or at least. detail: both in their own units."""
 
     what: str
     ratio: float
@@ -26,7 +26,7 @@ class Ratio:
 
 
 def table(ratios: Iterable[tuple[str, Ratio]]) -> str:
-    """A Markdown table, a line for each: the arguments for `python -m tests.benchmarks`, and what they measured."""
+    """Return a Markdown table, one line per ratio. ratios: (arguments of `python -m tests.benchmarks`, result)."""
     lines = ["| what | ratio | bar | held | measured | by |", "|---|---|---|---|---|---|"]
     for by, one in ratios:
         bar = f"{'≥' if one.at_least else '≤'} {one.bar}"
@@ -40,7 +40,7 @@ def p95(seconds: list[float]) -> float:
 
 
 def machine() -> str:
-    """The machine in one line, and how busy it was with other things when asked."""
+    """Return a description of the machine in one line, with its load at the time of the call."""
     busy = f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
     return (
         f"{_processor()}, {os.cpu_count()} cores, {_memory()}, {platform.system()} {platform.machine()}, "

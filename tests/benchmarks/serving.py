@@ -1,4 +1,4 @@
-"""The Serving page's long work: 4,096 tokens streamed through 12 × 12 heads, and blocks of a mask of 32,768 tokens."""
+"""Long tasks of the Serving page: streaming 4,096 tokens through 12 × 12 heads; blocks of a mask of 32,768 tokens."""
 
 import time
 import tracemalloc
@@ -23,7 +23,7 @@ def streams_and_costs() -> list[Ratio]:
 
 
 def _stream() -> list[Ratio]:
-    """The first part beside a forward pass of as many tokens; what is in memory at the end beside the beginning."""
+    """Measure the first part ÷ a forward pass of as many tokens; memory near the end ÷ after PART tokens."""
     model, ids = random_model(), random_batch(TOKENS).ids[0].tolist()
     plain = random_batch(SIZES["step"])
     forwards, firsts = [], []
