@@ -91,9 +91,7 @@ class CheckedModule:
         self.takes_positions = False  # set by find_positions
         self.ignores_positions = False  # set by padding.judge_positions if they change nothing
         self._first = 0
-        self.numbers_positions_by_padding = any(
-            map(numbers_positions_by_padding, module.modules())
-        )  # counts positions by which ids are padding
+        self.numbers_positions_by_padding = any(map(numbers_positions_by_padding, module.modules()))
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]

@@ -46,9 +46,11 @@ def drawn_by(
 
 
 def assert_same(found: Tensor, expected: Tensor) -> None:
-    """Assert that two masks are equal; the message shows the one found as a drawing."""
-    picture = ["".join(".x"[int(cell)] for cell in line) for line in found.tolist()]
-    assert torch.equal(found, expected), "\n".join(["found", *picture])
+    """Assert that two masks [Q,K] are equal; the message draws both, with x for an allowed cell."""
+    pictures = (
+        "\n".join("".join(".x"[int(cell)] for cell in line) for line in one.tolist()) for one in (found, expected)
+    )
+    assert torch.equal(found, expected), "found\n{}\nexpected\n{}".format(*pictures)
 
 
 def test_causal_with_more_keys_than_queries_takes_the_last_positions() -> None:

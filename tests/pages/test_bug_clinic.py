@@ -288,10 +288,9 @@ def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(f
     (trace,) = [one for one in page.figure()["data"] if one["name"] == "weights"]
     queries, keys = ([label.split(": ", 1)[1] for label in trace[axis]] for axis in "yx")
     named = lambda found: [f"{pieces[token]}:{part}" for token, part in found]  # noqa: E731
-    assert list(map(html.unescape, queries)) == named(
-        token_in_view_split(1, place, 4, length) for place in range(length)
-    )
-    assert list(map(html.unescape, keys)) == named(token_in_view_split(0, place, 2, length) for place in range(length))
+    for labels, split in (queries, (1, 4)), (keys, (0, 2)):
+        parts = (token_in_view_split(split[0], position, split[1], length) for position in range(length))
+        assert list(map(html.unescape, labels)) == named(parts)
     last, ends = token_in_view_split(0, length - 1, 2, length)
     assert f"only positions 0 to {last}, from part 0 of the first to part {ends} of" in page.words()
     assert "into 4 parts, one per head; a key into 2, one per key-value head" in page.words()
