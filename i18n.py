@@ -29,7 +29,7 @@ HAN = re.compile("[\u3400-\u9fff]")
 FULL_STOP = re.compile("[。！？：；](</[a-z]+>)*$")  # full-width, so no space follows; a tag may close after it
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
-_ask: Callable[[], str | None] | None = None  # returns the language of the page's user; see known_by
+_ask: Callable[[], str | None] | None = None  # returns the language of the page's user; see set_language_source
 
 
 class Message(str):
@@ -59,17 +59,17 @@ def N_(sentence: str) -> str:
 
 
 def language() -> str:
-    """Return the user's language, of LANGUAGES: set by `spoken` or `speak`, else the page's, else English."""
+    """Return the user's language, of LANGUAGES: set by `spoken` or `set_language`, else the page's, else English."""
     return _language.get() or (_ask() if _ask else None) or ENGLISH
 
 
-def known_by(ask: Callable[[], str | None]) -> None:
+def set_language_source(ask: Callable[[], str | None]) -> None:
     """Register, once per process, ask(): the language of the user whose page is being run, None outside of a page."""
     global _ask
     _ask = ask
 
 
-def speak(name: str) -> None:
+def set_language(name: str) -> None:
     """Set this thread's language from now on, so that a page asks for it once and not for each of its sentences."""
     _language.set(name)
 

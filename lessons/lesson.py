@@ -281,7 +281,7 @@ class Step(LessonModel):
         return self.show in ("pair", "losses", "texts") or (self.ask is not None and self.ask.kind in COMPARING)
 
 
-class Front(LessonModel):
+class FrontMatter(LessonModel):
     """A lesson's front matter. aim, needs: one line each. next: the name of the lesson that follows, or "".
     after: the names of those that it builds on.
     summary: Markdown at the beginning of its last screen.
@@ -305,7 +305,7 @@ class Front(LessonModel):
     image: Image | None = Field(default=None, description=A_SCENE)
 
 
-class Lesson(Front):
+class Lesson(FrontMatter):
     """A lesson with its steps in their order."""
 
     steps: tuple[Step, ...] = Field(min_length=1, max_length=MAX_STEPS)

@@ -194,7 +194,7 @@ class LossRow:
             targets[:, places] = one
             losses = self.returned(self.tensors | {self.which: targets}).losses
             assert losses is not None
-            found.append(as_many(losses, found[0].numel() if found else losses.numel()))
+            found.append(flat_losses(losses, found[0].numel() if found else losses.numel()))
         return torch.stack([~torch.isclose(one, found[0], SAME, 0, equal_nan=True) for one in found]).any(0)
 
     def shifts(self, whole: Returned, tried: Tensor) -> bool:
@@ -208,14 +208,14 @@ class LossRow:
         if self.reads_targets:
             return True
         if whole.logits is not None and whole.losses is not None:
-            before = self._goes_with_the_row_before(whole.logits[0], tried)
+            before = self._correlates_with_previous_row(whole.logits[0], tried)
             if before is not None:
                 return before
         if whole.losses is None or not self.changed_by(slice(1, None), tried).any():
             return 0 in self.tied().values()
         return not bool(self.changed_by(slice(1), tried).any())
 
-    def _goes_with_the_row_before(self, logits: Tensor, tried: Tensor) -> bool | None:
+    def _correlates_with_previous_row(self, logits: Tensor, tried: Tensor) -> bool | None:
         """Return whether the loss, with some ids as one target in turn, correlates with their logits [R, V] in the row
         before it rather than in its own: a mean over some targets is linear in them, with label smoothing too. None if
         no target tells."""
@@ -312,7 +312,7 @@ class NotPerTarget(CannotCheck):
     """Raised when it is not known which target each loss belongs to."""
 
 
-def as_many(losses: Tensor, many: int) -> Tensor:
+def flat_losses(losses: Tensor, many: int) -> Tensor:
     """Return the losses flat. Raises NotPerTarget if there are not `many` of them, as with other targets."""
     if losses.numel() != many:
         words = N_("the function returns {many} losses, and {got} with other targets: return one for each token.")

@@ -11,7 +11,7 @@ from mask_check.subject import CheckedModule, TookTooLong, apart
 from mask_check.trial import CheckTrial, OperationObserver
 
 MAX_IN_FLOAT64, MAX_THOROUGH = 3e7, 5e8  # most parameters of a module to copy, by default and with --thorough
-SMALLER = 1000  # rounding is at least this many times smaller in float64, which is 2²⁹ times as fine as float32
+FLOAT64_FACTOR = 1000  # rounding is at least this many times smaller in float64, which is 2²⁹ times as fine as float32
 
 
 def fits_in_float64(trial: CheckTrial) -> bool:

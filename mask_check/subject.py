@@ -43,7 +43,7 @@ class CheckedModule:
 
     kind: "decoder", "encoder" or "encoder-decoder"; for the last, ids are the decoder's input and `source` [S] the
     encoder's. forwards: the number of calls; before_forward is called before each, and may raise to stop the check.
-    one_row: whether `outputs` runs each row of a batch by itself, for a module whose rows change each other.
+    row_by_row: whether `outputs` runs each row of a batch by itself, for a module whose rows change each other.
     needs: required arguments of its forward that are never passed.
     """
 
@@ -54,8 +54,8 @@ class CheckedModule:
         self.forwards = 0
         self.before_forward: Callable[[], None] = lambda: None
         self.source: Tensor | None = None
-        self.each_row: dict[str, Tensor] = {}  # further arguments, [1,T] each, passed with every row
-        self.one_row = False
+        self.row_arguments: dict[str, Tensor] = {}  # further arguments, [1,T] each, passed with every row
+        self.row_by_row = False
         self._needs_targets = False
         self._until = None if seconds is None else time.monotonic() + seconds
         self._seconds = seconds
@@ -107,7 +107,7 @@ class CheckedModule:
         return self.takes("attention_mask")
 
     @property
-    def names_positions(self) -> bool:
+    def has_position_argument(self) -> bool:
         """Whether the forward has an argument for position ids that it is not known to ignore."""
         name = "decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids"
         return self.takes(name) and not self.ignores_positions
@@ -123,7 +123,7 @@ class CheckedModule:
         return self.is_pretrained_model and model_of_transformers(self.inner)[0] is not None
 
     @property
-    def names_kernel(self) -> bool:
+    def has_known_kernel(self) -> bool:
         """Whether the attention kernel named in its configuration is known to be the one that it runs."""
         says = any(getattr(self.inner, f"_supports_{one}", False) for one in KERNELS)
         return says or not self.is_pretrained_model or self.is_transformers_model
@@ -168,26 +168,26 @@ class CheckedModule:
     def find_positions(self, ids: Tensor, tolerance: float) -> None:
         """Set takes_positions: whether passing the positions that it counts by itself, from one of FIRST_POSITIONS on,
         leaves the outputs of ids [T] unchanged. From then on `call` takes position ids counted from 0."""
-        if not self.names_positions:
+        if not self.has_position_argument:
             return
         counted = torch.arange(len(ids), device=ids.device)[None]
-        untold = self.outputs(ids[None])
+        without_positions = self.outputs(ids[None])
         for first in (0,) if self.numbers_positions_by_padding else FIRST_POSITIONS:
             self._first = first
             try:
-                told = self.outputs(ids[None], position_ids=counted)
+                with_positions = self.outputs(ids[None], position_ids=counted)
             except (CannotCheck, MemoryError):
                 raise
             except Exception:  # noqa: BLE001 - its table has no such position, or it takes none after all
                 continue
-            self.takes_positions = float(apart(told, untold).max()) <= tolerance
+            self.takes_positions = float(apart(with_positions, without_positions).max()) <= tolerance
             if self.takes_positions:
                 return
         self._first = 0
 
     def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
         """Return outputs [B,T,V], float32 or, in float64, float64. ids [B,T]; keep bool [B,T], True = a real token."""
-        if not self.one_row or len(ids) == 1:
+        if not self.row_by_row or len(ids) == 1:
             return self.batch_outputs(ids, keep, **more)
 
         def of_row(value: Any, row: int) -> Any:
@@ -214,7 +214,7 @@ class CheckedModule:
             raise TookTooLong(msg(STOPPED, seconds=self._seconds, forwards=self.forwards))
         self.before_forward()
         self.forwards += 1
-        arguments: dict[str, Any] = {name: one.expand(len(ids), -1) for name, one in self.each_row.items()}
+        arguments: dict[str, Any] = {name: one.expand(len(ids), -1) for name, one in self.row_arguments.items()}
         arguments |= {name: value for name, value in more.items() if value is not None}
         if "position_ids" in arguments:
             arguments["position_ids"] = arguments["position_ids"] + self._first
@@ -309,7 +309,7 @@ def embeddings(module: nn.Module) -> list[nn.Embedding]:
 
 
 @contextmanager
-def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool) -> Iterator[None]:
+def hooks_on(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool) -> Iterator[None]:
     """Register a forward hook on all of these parts within the context."""
     with ExitStack() as stack:
         for part in parts:
@@ -333,13 +333,13 @@ def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 
 
 @contextmanager
-def keeping_state(module: nn.Module) -> Iterator[None]:
+def restoring_state(module: nn.Module) -> Iterator[None]:
     """Restore afterwards what the module's parts stored in a forward, as attributes and buffers: of a table that is
     rebuilt for every length, the table and the length; of a buffer that is written into, its numbers."""
     every = (kept for part in module.modules() for kept in (vars(part), part._buffers))
     own = [(kept, {**kept}) for kept in every if isinstance(kept, dict)]  # a scripted part's _buffers is not
     try:
-        with keeping_numbers(module):
+        with restoring_buffers(module):
             yield
     finally:
         for now, before in own:
@@ -349,7 +349,7 @@ def keeping_state(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def keeping_numbers(module: nn.Module) -> Iterator[None]:
+def restoring_buffers(module: nn.Module) -> Iterator[None]:
     """Undo writes into the module's buffers afterwards, such as counters, caches and BatchNorm's means."""
     own = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
@@ -362,7 +362,7 @@ def keeping_numbers(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def eval_mode(module: nn.Module) -> Iterator[None]:
     """Put the module into eval mode; every part gets its own mode back afterwards."""
     with setting((part, "training", part.training) for part in module.modules()), no_autocast_cache():
         module.eval()
@@ -370,9 +370,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def leaving_as_it_was(module: nn.Module) -> Iterator[None]:
+def restoring_module(module: nn.Module) -> Iterator[None]:
     """Put the module into eval mode; its parts' modes, attributes and buffers are restored afterwards."""
-    with evaluating(module), keeping_state(module):
+    with eval_mode(module), restoring_state(module):
         yield
 
 

@@ -11,11 +11,11 @@ from markupsafe import Markup
 
 from i18n import LANGUAGES, say, spoken
 from lessons.answer import mean_losses
-from lessons.image_steps import encoded, pictured
+from lessons.image_steps import encoded, rendered_scene
 from lessons.lesson import ComparedStep, Lesson, Step, in_file
 from lessons.picture_data import picture_data
-from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer, answer
-from lessons.reading import FOLDER, Shelved, shelf
+from lessons.questions import ABOUT_A_QUERY, BEFORE_ANSWER, Answer, answer
+from lessons.reading import FOLDER, ListedLesson, shelf
 from model import catalog
 from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError
@@ -82,7 +82,7 @@ def course(
     return course_files({path: page.encode() for path, page in pages.items()} | models.files)
 
 
-def _shelves(own: Path | None, language: str) -> tuple[list[Shelved], list[Shelved]]:
+def _shelves(own: Path | None, language: str) -> tuple[list[ListedLesson], list[ListedLesson]]:
     """Return the lessons that ship, and your own, in a language. Raises ValueError for a folder without any."""
     with spoken(language):
         shipped = shelf(FOLDER, language)
@@ -137,7 +137,7 @@ class CourseModels:
         marked = query if kind in ABOUT_A_QUERY else None if kind else step.query
         tokens = row_tokens(queries, marked, keys if step.attention == "cross" else ())
         if step.image:
-            tokens = image_and_words(pictured(step.image), queries, marked)
+            tokens = image_and_words(rendered_scene(step.image), queries, marked)
         drawn = _drawn(step, now, query, series)
         if drawn is None and not (now.browser and beside.browser):
             drawn = _losses(step, now.trace, beside.trace, run_names(now.model.name, beside.model.name))
@@ -164,7 +164,7 @@ class CourseModels:
         before = {
             "now": scene | {"show": "head", "unnamed": True},
             "beside": scene | {"now": beside, "show": single, "titles": named} if now != beside else None,
-        }.get(BEFORE.get(step.ask.kind if step.ask else "", ""))
+        }.get(BEFORE_ANSWER.get(step.ask.kind if step.ask else "", ""))
         for run in (now, beside) if both or before else (now,):
             self.files[run["model"]] = self._packed[run["model"]]
         return before, after
@@ -246,7 +246,7 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
     name = head_name(now.model.describe().layer_number(step.attention, layer), head)
     if step.show == "image":
         view = head_view(now.trace, row, now.trace.spec, layer, head)
-        yield lit_picture(view, name, pictured(step.image or ""), query)
+        yield lit_picture(view, name, rendered_scene(step.image or ""), query)
     if step.show in ("head", "pair"):
         one, other = (head_view(run.trace, row, run.trace.spec, layer, head) for run in (now, beside))
         compared = step.show == "pair" and comparable(one, other)

@@ -101,26 +101,26 @@ def _numbers(run: Run) -> ReportNumbers:
     return ReportNumbers(*shares, run.next_token().candidates, run.losses)
 
 
-def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
+def run_of(args: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     """Return the run, and the heads to select first. Raises ValueError and OSError with a sentence."""
-    check_on_this_machine(asked.model, asked.download)
-    heads, loaded = [head_of(said) for said in asked.head], load(asked.model)
-    masks = masks_of(asked.masks)
-    return loaded.run(asked.text, masks=masks, target=asked.target, image=asked.image).merged(asked.by), heads
+    check_on_this_machine(args.model, args.download)
+    heads, loaded = [head_of(said) for said in args.head], load(args.model)
+    masks = masks_of(args.masks)
+    return loaded.run(args.text, masks=masks, target=args.target, image=args.image).merged(args.by), heads
 
 
-def live_page_of(asked: argparse.Namespace, text: str) -> str:
+def live_page_of(args: argparse.Namespace, text: str) -> str:
     """Return the page that contains the model. Raises ValueError and OSError with a sentence."""
-    if asked.lang not in LANGUAGES:
-        raise ValueError(f"expected a language out of {', '.join(LANGUAGES)}, got {asked.lang!r}")
+    if args.lang not in LANGUAGES:
+        raise ValueError(f"expected a language out of {', '.join(LANGUAGES)}, got {args.lang!r}")
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"expected a text of at most {MAX_CHARACTERS:,} characters, got {len(text):,}")
-    check_on_this_machine(asked.model, asked.download)
-    loaded = load(asked.model)
-    spec = spec_of(loaded.model.standard, masks_of(asked.masks))
+    check_on_this_machine(args.model, args.download)
+    loaded = load(args.model)
+    spec = spec_of(loaded.model.standard, masks_of(args.masks))
     if spec.layers or spec.heads or spec.positions != "counted":
         raise ValueError("expected masks for all layers, heads and counted positions: a page has no others")
-    with spoken(asked.lang):
+    with spoken(args.lang):
         return live_page(browser_model(loaded.model, catalog.first_head(loaded.model)), text, spec)
 
 

@@ -17,9 +17,9 @@ import streamlit as st
 
 from i18n import N_, language, say, say_count
 from lessons.answer import mean_losses
-from lessons.image_steps import pictured
+from lessons.image_steps import rendered_scene
 from lessons.lesson import Lesson, Step
-from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer
+from lessons.questions import ABOUT_A_QUERY, BEFORE_ANSWER, Answer
 from model.heads.view import HeadView
 from serving import rooms
 from serving.job import digest
@@ -304,9 +304,9 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
     if step.numbers is not None:
         return Drawn(pictures.numbers(step.numbers.plain, None))
     kind = step.ask.kind if step.ask else ""
-    if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
+    if BEFORE_ANSWER.get(kind) == "beside" and now.run.key != beside.run.key:
         return _shown(step, beside, None, query, run_names(now.model.name, beside.model.name)[1:])
-    if BEFORE.get(kind) == "now":  # the question is about its masks
+    if BEFORE_ANSWER.get(kind) == "now":  # the question is about its masks
         return _elsewhere()
     return Drawn(steps.tokens(step, now, query if kind in ABOUT_A_QUERY else None))
 
@@ -328,7 +328,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
     if step.show == "tokens":
         return Drawn(steps.tokens(step, now, step.query))
     if step.show == "image":
-        (layer, head), image = step.head, pictured(step.image or "")
+        (layer, head), image = step.head, rendered_scene(step.image or "")
         title, uri = cached_figure(lit_picture, now.head(layer, head), now.name(layer, head), image, query)
         return Drawn(tag("p", title) + scene_image(uri, title))
     if step.show in pictures.DRAWN:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from i18n import N_, language, say, say_all, say_count, together
 from lessons.lesson import Lesson
-from lessons.reading import FOLDER, GALLERY, MAX_BYTES, Mistakes, Shelved, read, shelf, written
+from lessons.reading import FOLDER, GALLERY, MAX_BYTES, ListedLesson, Mistakes, read, shelf, written
 from model import catalog
 from serving.loaded_models import PAGE_MODELS
 from ui.controls import OWN_TEXT
@@ -62,7 +62,7 @@ def offer(opened: shelves.Open | None) -> None:
     st.button(label, key="lesson_editor", icon=":material/edit:", on_click=start)
 
 
-def show(found: list[Shelved]) -> None:
+def show(found: list[ListedLesson]) -> None:
     """Draw the whole editor."""
     state = st.session_state
     with guarded():

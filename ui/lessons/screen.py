@@ -10,9 +10,9 @@ import streamlit as st
 
 from i18n import N_, say, together
 from lessons.answer import mean_losses
-from lessons.image_steps import pictured
+from lessons.image_steps import rendered_scene
 from lessons.lesson import Lesson, Step
-from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer
+from lessons.questions import ABOUT_A_QUERY, BEFORE_ANSWER, Answer
 from ui import explain, page, results
 from ui.guard import USER_FACING_ERRORS, guarded, message_for
 from ui.heads import head as head_picture
@@ -144,7 +144,7 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
     if step.numbers is not None:
         st.html(cached_figure(pictures.numbers, step.numbers.plain, None))
         return
-    shown = BEFORE.get(step.ask.kind if step.ask else "", "")
+    shown = BEFORE_ANSWER.get(step.ask.kind if step.ask else "", "")
     same = now.run.key == beside.run.key
     if shown == "now":
         layer, head = step.head  # the question is about its masks, so do not name them
@@ -185,7 +185,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> 
         # what each word attends to in the step's image, first the query
         (layer, head), query = step.head, steps.query_of(step, now)
         lit = cached_figure(
-            step_image_attention, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query
+            step_image_attention, now.head(layer, head), now.name(layer, head), rendered_scene(step.image or ""), query
         )
         zoom = (text_size() or MIN_TEXT) / MIN_TEXT
         room = f"calc((74vh - var(--strip, 0px)) / {zoom:.3f})"  # the image's share of the window's height

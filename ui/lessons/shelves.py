@@ -12,7 +12,7 @@ import streamlit as st
 
 from i18n import N_, language, say
 from lessons.lesson import Lesson
-from lessons.reading import FOLDER, MAX_BYTES, Shelved, read, shelf, written
+from lessons.reading import FOLDER, MAX_BYTES, ListedLesson, read, shelf, written
 from serving.job import digest
 from serving.settings import Settings
 from ui import page
@@ -31,11 +31,11 @@ class Open:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8, ttl=20)  # seconds: a teacher may be writing a lesson
-def _shelf(folder: str, language: str, others: tuple[str, ...] = ()) -> list[Shelved]:
+def _shelf(folder: str, language: str, others: tuple[str, ...] = ()) -> list[ListedLesson]:
     return shelf(Path(folder), language, others)
 
 
-def shelved() -> list[Shelved]:
+def shelved() -> list[ListedLesson]:
     """Return all lessons, the built-in ones first."""
     folder, spoken = Settings.from_environment().lessons, language()
     found = _shelf(str(FOLDER), spoken)
@@ -43,7 +43,7 @@ def shelved() -> list[Shelved]:
     try:
         own = _shelf(str(folder), spoken, names) if folder else []
     except ValueError:  # its message names the server's folder
-        own = [Shelved("", None, say("This server's own lessons cannot be opened."))]
+        own = [ListedLesson("", None, say("This server's own lessons cannot be opened."))]
     return found + [one if one.name not in names else _taken(one) for one in own]
 
 
@@ -54,13 +54,13 @@ def source_of(name: str) -> str:
     return written(own or FOLDER, name, language())
 
 
-def _taken(one: Shelved) -> Shelved:
+def _taken(one: ListedLesson) -> ListedLesson:
     """Return, as an unreadable file, a lesson that has the name of a built-in one."""
     words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
-    return Shelved(f"{one.name}.md", None, one.problem or say(words, file=one.file), one.file)
+    return ListedLesson(f"{one.name}.md", None, one.problem or say(words, file=one.file), one.file)
 
 
-def opened(found: list[Shelved]) -> Open | None:
+def opened(found: list[ListedLesson]) -> Open | None:
     """Return the chosen lesson; None for the list of all. Raises ValueError, a sentence, if it cannot be read."""
     state = st.session_state
     if state.lesson_packed and not state.lesson_own:

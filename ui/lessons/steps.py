@@ -12,7 +12,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from i18n import N_, say
-from lessons.image_steps import encoded, pictured
+from lessons.image_steps import encoded, rendered_scene
 from lessons.lesson import Step
 from lessons.picture_data import picture_data
 from lessons.questions import Answer, answer
@@ -106,7 +106,7 @@ def heads(step: Step, now: RunView, beside: RunView | None) -> tuple[HeadView, H
 def tokens(step: Step, now: RunView, query: int | None) -> Markup:
     """Return HTML: the row's tokens, with the step's image if it has one; the query's token is highlighted."""
     if step.image:
-        return pictures.image_and_words(pictured(step.image), now.tokens, query)
+        return pictures.image_and_words(rendered_scene(step.image), now.tokens, query)
     return row_tokens(now.tokens, query, now.key_tokens if now.run.attention == "cross" else ())
 
 

@@ -18,7 +18,6 @@ from viz.saved.standalone import document
 if TYPE_CHECKING:
     from lessons.lesson import Ask, Lesson
     from lessons.questions import Answer
-    from lessons.reading import Shelved
 
 SECTIONS = {  # kind of answer -> title of its section
     "right": N_("Predicted correctly: {count}"),
@@ -231,7 +230,7 @@ def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Marku
     return verdict(kind, [first, plain(answer.why)], question)
 
 
-def lesson_map(found: "list[Shelved]") -> Markup:
+def lesson_map(found: "list[ListedLesson]") -> Markup:
     """Return a map of which lesson builds on which; empty if no lesson names another."""
     lessons = {one.name: one.lesson for one in found if one.lesson}
     numbers = {one.name: number for number, one in enumerate(found, 1)}
