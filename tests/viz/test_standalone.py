@@ -1,4 +1,4 @@
-"""A page of its own: its scripts are named by their hashes, what is typed is escaped."""
+"""Tests of a standalone page: its scripts are named by their hashes, and what is typed is escaped."""
 
 import base64
 import hashlib

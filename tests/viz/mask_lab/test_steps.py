@@ -1,4 +1,4 @@
-"""One head step by step: the panels' numbers, and a row whose arithmetic is done again here."""
+"""Tests of one head step by step: the panels' numbers, and a row whose arithmetic is repeated here."""
 
 import itertools
 from dataclasses import replace
