@@ -106,6 +106,6 @@ def checked_soon(checked_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def in_chinese() -> Iterator[None]:
-    """Set the test's language to Chinese: AppTest looks up a select box's value among its options in this language."""
+    """Set the test's language to Chinese, in which AppTest looks up a select box's value among its options."""
     with spoken("zh"):
         yield

@@ -63,7 +63,7 @@ def _computed(function: Any, arguments: Any, options: dict[str, Any]) -> Any:
     flat, shape = tree_flatten((arguments, options))
     tensors = [one for one in flat if isinstance(one, Tensor)]
     there = [one for one in tensors if isinstance(one, OnDevice)]
-    here = [one for one in tensors if not isinstance(one, OnDevice) and one.ndim > 0]  # 0-d may meet any device
+    here = [one for one in tensors if not isinstance(one, OnDevice) and one.ndim > 0]  # 0-d: on any device
     if str(function) in CONSTANT:
         return CONSTANT[str(function)]
     if there and here and str(function) not in MOVES and not _indexes(function, flat):

@@ -140,7 +140,7 @@ def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.
     running.pause()
     assert queued[0].watched().why.endswith("expected wait at most 5 minutes.")
     running.go_on()
-    running._began -= 100  # longer than the last ones took
+    running._began -= 100  # it runs longer than the last jobs did
     assert queued[0].watched().why.endswith("expected wait at most 3 minutes.")
     with pytest.raises(TooManyBackgroundJobs, match=r"^The queue is full: 2 trainings and checks are waiting"):
         start(jobs.count, 5)
@@ -158,7 +158,7 @@ def test_the_time_until_the_next_job_is_none_that_a_job_took(start: Callable, mo
     monkeypatch.setattr(background, "_took", deque())
     first = start(jobs.count, 5)
     until(first, lambda now: now.over and not first.is_alive() and len(background._took) == 1)
-    first._began -= 1000  # an hour ago, and nothing since
+    first._began -= 1000  # 1,000 s ago, and no job since
     until(start(jobs.count, 5), lambda now: now.over)
     assert max(background._took) < 1000
 

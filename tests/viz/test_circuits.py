@@ -78,7 +78,7 @@ def test_composition_as_arcs_and_in_words() -> None:
     found[2, 1, 0, 0] = 0.4
     assert strongest(found)[0] == (2, 1, 0, 0)
     assert len(strongest(found)) == 8
-    assert [strongest(found, most) for most in (1, 3, 9)] == [strongest(found)[:most] for most in (1, 3, 9)]  # of ties
+    assert [strongest(found, most) for most in (1, 3, 9)] == [strongest(found)[:most] for most in (1, 3, 9)]  # ties too
     names = [0, 1, 5]
     drawn = arcs_figure(found, names, (2, 1)).to_dict()
     shapes = drawn["layout"]["shapes"]

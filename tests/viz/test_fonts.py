@@ -49,7 +49,7 @@ def test_a_font_that_lacks_letters_of_chinese_does_not_count(monkeypatch: pytest
     assert not fonts.writes("zh")
 
 
-@pytest.mark.filterwarnings("ignore")  # there is no such font
+@pytest.mark.filterwarnings("ignore")  # the font does not exist
 def test_every_word_of_a_picture_asks_that_font_after_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with_fonts(monkeypatch, HAN)
     with spoken("zh"):

@@ -282,7 +282,7 @@ class TestSize:
             comparison_figure(view_of((TOKENS, 5)), one, dark=True),
             difference_figure(view_of((TOKENS, 5)), one, dark=True),
         ):
-            go.Figure(figure.to_dict())  # raises ValueError
+            go.Figure(figure.to_dict())  # raises ValueError for an unknown one
 
 
 class TestRoom:

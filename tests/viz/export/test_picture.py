@@ -270,7 +270,7 @@ def test_a_blocked_cell_is_light_and_hatched_a_small_weight_is_dark() -> None:
     assert np.ptp(small.reshape(-1, 3), axis=0).max() == 0
     assert hatched.mean() > 180
     assert np.ptp(hatched.reshape(-1, 3), axis=0).max() > 60  # the hatching
-    assert picture[2, 2].tolist() == [255, 255, 255]  # paper
+    assert picture[2, 2].tolist() == [255, 255, 255]  # white paper
 
 
 def test_the_colours_are_those_that_the_reader_chose() -> None:
@@ -318,7 +318,7 @@ def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_col
     np.testing.assert_allclose(points.get_offsets(), np.c_[across[counted], np.full(counted.sum(), 0.1)])
     np.testing.assert_array_equal(points.get_array(), [3, 3, 3, 7, 7])
     assert (points.norm.vmin, points.norm.vmax) == (3, 7)
-    across_even, up_even = panel.lines  # an even head's
+    across_even, up_even = panel.lines  # lines of an even head
     assert set(across_even.get_xdata()) == set(up_even.get_ydata()) == {0.2}
     assert key.get_ylabel() == "layer"
     atlas = made()
