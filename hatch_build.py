@@ -16,8 +16,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PACKAGE = "unmask"
-ROOMS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "i18n")  # inside PACKAGE in the wheel
-CARRIED = (*ROOMS[:-1], "i18n.py", "pages", "locale", ".streamlit", "app.py")  # PACKAGE itself is there already
+PACKAGES = ("model", "mask_check", "lessons", "serving", "viz", "ui", "i18n")  # inside PACKAGE in the wheel
+CARRIED = (*PACKAGES[:-1], "i18n.py", "pages", "locale", ".streamlit", "app.py")  # PACKAGE itself is there already
 LEFT_OUT = {"__pycache__"}
 
 
@@ -67,13 +67,13 @@ def inside(path: Path) -> Path:
 
 
 def renamed(code: str) -> str:
-    """The code with its imports of ROOMS as imports of the package's. Raises ValueError for `import model…`, which
+    """The code with its imports of PACKAGES as imports of the package's. Raises ValueError for `import model…`, which
     would bind another name than it says; write `from model import …`."""
     lines = code.splitlines(keepends=True)
     for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] in ROOMS for alias in node.names):
+        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] in PACKAGES for alias in node.names):
             raise ValueError(f"expected `from {node.names[0].name} import …`, got `{ast.unparse(node)}`")
-        if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] in ROOMS:
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] in PACKAGES:
             line = lines[node.lineno - 1]
             lines[node.lineno - 1] = re.sub(r"\bfrom\s+(?=\w)", f"from {PACKAGE}.", line, count=1)
     return "".join(lines)

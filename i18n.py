@@ -29,7 +29,7 @@ HAN = re.compile("[\u3400-\u9fff]")
 FULL_STOP = re.compile("[。！？：；](</[a-z]+>)*$")  # as wide as a letter, half of it room; a tag may close after it
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
-_ask: Callable[[], str | None] | None = None  # returns the language of the page's reader; see known_by
+_ask: Callable[[], str | None] | None = None  # returns the language of the page's reader; see set_language_source
 
 
 class Message(str):
@@ -63,13 +63,13 @@ def language() -> str:
     return _language.get() or (_ask() if _ask else None) or ENGLISH
 
 
-def known_by(ask: Callable[[], str | None]) -> None:
+def set_language_source(ask: Callable[[], str | None]) -> None:
     """Call once in a process: ask() is the language of the reader whose page is being made, None outside of a page."""
     global _ask
     _ask = ask
 
 
-def speak(name: str) -> None:
+def set_language(name: str) -> None:
     """Set this thread's language from now on, so that a page asks for it once and not for each of its sentences."""
     _language.set(name)
 

@@ -15,7 +15,7 @@ from starlette.middleware import Middleware
 from model import catalog
 from serving import health, logs, machine
 from serving.headers import Headers
-from serving.room_routes import ending, routes
+from serving.room_routes import routes, stopping
 from serving.rooms import report_problem, rooms
 from serving.settings import Settings
 from ui import results
@@ -31,11 +31,11 @@ async def started(_: st.App) -> AsyncIterator[None]:
     logs.redact()
     machine.allow_many_files()
     for name in settings.models:
-        if not catalog.is_here(name):
+        if not catalog.is_on_disk(name):
             print(f"UNMASK_MODELS: {name} is neither built in nor on this machine", file=sys.stderr, flush=True)
     Thread(target=report_problem, daemon=True).start()  # which may take seconds, and no reader waits for it
     health.expect_free_port(settings)
-    machine.before_end(ending.set)
+    machine.on_termination(stopping.set)
     try:
         scheduler, engine, answers = results.scheduler(), results.engine(), results.result_cache()
     except ValueError as error:

@@ -14,7 +14,7 @@ from model.text import TokenBatch
 Wrong = Callable[[str, object], ValueError]
 
 
-def pictured(image: str) -> tuple[np.ndarray, tuple[Box, ...]]:
+def rendered_scene(image: str) -> tuple[np.ndarray, tuple[Box, ...]]:
     """A scene's pixels, uint8 [SIDE,SIDE,3], and the boxes of its image tokens."""
     return render([scene_of(image)])[0], tuple(token.box for token in TOKENS)
 

@@ -36,7 +36,7 @@ from model.heads.vectors import (
 )
 from model.images.scenes import scene_of
 from model.masks import NATIVE, MaskSpec
-from model.text import cut_words
+from model.text import truncation_message
 
 NAME = r"^[a-z0-9_]{1,60}$"
 MAX_STEPS = 30
@@ -234,7 +234,7 @@ class Step(LessonModel):
             most, got = len(read.rows), len(read.rows) + read.rows_left_out
             raise self.wrong(of_text, say("expected at most {most} lines, got {got}", most=most, got=got))
         if cut := max((batch.source or batch).cut, key=len, default=""):
-            raise self.wrong(of_text, cut_words(cut, model.context))
+            raise self.wrong(of_text, truncation_message(cut, model.context))
         page = self.page.partition("?")[0]
         twin = name.startswith("twin trained ") and page != "why_causal"  # not shown
         if name == self.model and page and (twin or self.image or page in NOT_OF.get(model.kind, ())):
@@ -281,7 +281,7 @@ class Step(LessonModel):
         return self.show in ("pair", "losses", "texts") or (self.ask is not None and self.ask.kind in COMPARING)
 
 
-class Front(LessonModel):
+class FrontMatter(LessonModel):
     """A lesson's front matter. aim, needs: one line each. next: the name of the lesson that follows, or "".
     after: the names of those that it builds on.
     summary: Markdown, what its last screen begins with.
@@ -305,7 +305,7 @@ class Front(LessonModel):
     image: Image | None = Field(default=None, description=A_SCENE)
 
 
-class Lesson(Front):
+class Lesson(FrontMatter):
     """A lesson with its steps in their order."""
 
     steps: tuple[Step, ...] = Field(min_length=1, max_length=MAX_STEPS)

@@ -386,4 +386,4 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
 COMPARING = frozenset({"loss", "texts", "how_many", "lower", "row"})  # kinds that need the step's `beside`
 ABOUT_A_QUERY = frozenset({"looks", "where", "sees", "next", "row", "weight"})  # kinds about one highlighted token
 # which run is shown until the question is answered, for `picture` without its masks' names; else its tokens alone
-BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "how_many", "row", "future", "padding"), "beside")
+BEFORE_ANSWER = {"picture": "now"} | dict.fromkeys(("loss", "texts", "how_many", "row", "future", "padding"), "beside")

@@ -19,7 +19,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from i18n import LANGUAGES, N_, Message, listed, msg, say
 from lessons.glossary import glossary
-from lessons.lesson import MAX_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step, in_file
+from lessons.lesson import MAX_STEPS, NAME, Ask, ComparedStep, FourTokenRow, FrontMatter, Lesson, Step, in_file
 from model.files import read_regular
 
 FOLDER, GALLERY = Path(__file__).parent, Path(__file__).parent / "gallery"  # one for each page of the app
@@ -93,7 +93,7 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
     return Lesson(**front.model_dump(), steps=tuple(step for step in steps if step))
 
 
-def _front(lines: list[str], names: Collection[str] | None, wrong: list[str]) -> Front:
+def _front(lines: list[str], names: Collection[str] | None, wrong: list[str]) -> FrontMatter:
     settings = _settings(lines, 2)
     for key in ("next", "after"):
         given = settings.values.get(key)
@@ -101,7 +101,7 @@ def _front(lines: list[str], names: Collection[str] | None, wrong: list[str]) ->
             if names is not None and isinstance(name, str) and re.fullmatch(NAME, name) and name not in names:
                 words = say("{key}, one of {names}", key=key, names=", ".join(names))
                 wrong += _wrong(settings.line_of((key,)), words, name).problems
-    front = _checked(Front, settings, {})
+    front = _checked(FrontMatter, settings, {})
     front._lines = {name: settings.line_of((name,)) for name in settings.values}
     return front
 
@@ -232,7 +232,7 @@ def _settings(lines: list[str], first: int) -> YamlMapping:
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
                 raise _wrong(line, say("plain values"), msg("an anchor, alias or tag of YAML; put it in quotes"))
         node = yaml.compose(text, _Plain)
-        _take_as_written(node, text, first)
+        _values_to_text(node, text, first)
         values = _Plain("").construct_document(node) if node else None
     except yaml.MarkedYAMLError as error:
         line = first + (error.problem_mark.line if error.problem_mark else 0)
@@ -250,18 +250,18 @@ def _settings(lines: list[str], first: int) -> YamlMapping:
     return YamlMapping(values, node, first)
 
 
-def _take_as_written(node: Node | None, text: str, first: int) -> None:
+def _values_to_text(node: Node | None, text: str, first: int) -> None:
     """Plain values become texts, which fields for numbers take too; masks' do not, nor does null outside TEXTS."""
     if isinstance(node, ScalarNode) and node.tag != NULL:
         node.tag = STRING
     elif isinstance(node, SequenceNode):
         for one in node.value:
-            _take_as_written(one, text, first)
+            _values_to_text(one, text, first)
     elif isinstance(node, MappingNode):
         for key, value in node.value:
-            _take_as_written(key, text, first)
+            _values_to_text(key, text, first)
             if key.value not in ("masks", "among"):
-                _take_as_written(value, text, first)
+                _values_to_text(value, text, first)
             if key.value in TEXTS and isinstance(value, ScalarNode) and not value.style:
                 rest = text[value.end_mark.index :].partition("\n")[0]
                 if rest.lstrip().startswith("#"):
@@ -308,7 +308,7 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
     line = settings.line_of(place)
     model, field_name = (PARTS[place[0]], place[1]) if place[0] in PARTS and len(place) > 1 else (kind, place[0])
     if error["type"] == "extra_forbidden":
-        names = [one for one in model.model_fields if one not in ("title", "prose") or model is Front]
+        names = [one for one in model.model_fields if one not in ("title", "prose") or model is FrontMatter]
         return str(_wrong(line, say("one of {names}", names=", ".join(names)), name))
     if error["type"] == "value_error":
         return say("line {line}: {problem}", line=line, problem=listed([name, error["ctx"]["error"]], ": "))
@@ -329,7 +329,7 @@ def _wrong(line: int, expected: str, got: object) -> Mistakes:
 
 
 @dataclass(frozen=True)
-class Shelved:
+class ListedLesson:
     """A lesson that was found. problem: why it cannot be read, with the file's name; else "". file: that name."""
 
     name: str
@@ -338,7 +338,7 @@ class Shelved:
     file: str = ""
 
 
-def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelved]:
+def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[ListedLesson]:
     """The lessons of a folder in a language (in another where there is none), each before the one it names as next.
 
     others: lessons elsewhere that may be named as next. Raises ValueError for a folder that cannot be read.
@@ -380,21 +380,21 @@ def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
     return found
 
 
-def _left_out(folder: Path, files: Mapping[str, Mapping[str, Path]]) -> list[Shelved]:
+def _left_out(folder: Path, files: Mapping[str, Mapping[str, Path]]) -> list[ListedLesson]:
     """The Markdown files that are no lesson by their name; not README.md, LICENSE.md and the like, nor hidden ones."""
     taken = {path for languages in files.values() for path in languages.values()}
     every = {path for within in (".", *LANGUAGES) for path in (folder / within).glob("[!.]*.md")}
     others = sorted(str(path.relative_to(folder)) for path in every - taken if not path.name.split(".")[0].isupper())
     words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
-    return [Shelved(one, None, say(words, file=one), one) for one in others[:MAX_MISTAKES]]
+    return [ListedLesson(one, None, say(words, file=one), one) for one in others[:MAX_MISTAKES]]
 
 
-def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collection[str]) -> Shelved:
+def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collection[str]) -> ListedLesson:
     path = files.get(language) or next(iter(files.values()))
     try:
-        return Shelved(name, read(read_regular(path, MAX_BYTES), names), file=path.name)
+        return ListedLesson(name, read(read_regular(path, MAX_BYTES), names), file=path.name)
     except OSError as error:
         told = f"{path.name}: {error.strerror}" if error.strerror else say(error.args[0]).replace(str(path), path.name)
-        return Shelved(name, None, told, path.name)
+        return ListedLesson(name, None, told, path.name)
     except ValueError as error:
-        return Shelved(name, None, in_file(path.name, error), path.name)
+        return ListedLesson(name, None, in_file(path.name, error), path.name)

@@ -26,7 +26,7 @@ STEPPED = N_("{way}, output {where} differs by {amount} from one forward pass ov
 REUSED = N_("a cache {way}: output {where} after it differs by {amount}.")
 
 
-class NotOffered(Exception):
+class UnsupportedMethod(Exception):
     """A cache has no such method, or refuses."""
 
 
@@ -57,7 +57,7 @@ def judge(trial: CheckTrial) -> Finding:
         msg("in a static cache"): lambda: _in_static(trial, [prompt, *[1] * (trial.length - prompt)]),
         msg("after left padding"): lambda: _after_left_padding(trial, prompt),
     }
-    finding, gone, _, failed = _tried(trial, ways, STEPPED)
+    finding, gone, _, failed = _compare_ways(trial, ways, STEPPED)
     if finding.verdict == BROKEN:
         plain = trial.declared.exact and not has_state(subject.config)
         return finding.because(_cause(trial) if plain else "")
@@ -107,7 +107,7 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     if trial.subject.is_pretrained_model:
         sizes = _chunks(trial.length, (2, 3, prompt, 1, trial.length))
         ways[msg("filled in chunks in a static cache")] = lambda: _in_static(trial, sizes)
-    finding, gone, missing, failed = _tried(trial, ways, REUSED)
+    finding, gone, missing, failed = _compare_ways(trial, ways, REUSED)
     if finding.verdict == BROKEN:
         return finding
     if failed:
@@ -128,7 +128,7 @@ def judge_last(trial: CheckTrial) -> Finding:
     subject = trial.subject
     if not subject.takes("logits_to_keep"):
         return skipped(msg("its forward takes no argument named logits_to_keep."))
-    ids = torch.stack([trial.ids, trial.other(trial.ids, trial.generator(16))])[: 1 if subject.one_row else 2]
+    ids = torch.stack([trial.ids, trial.other(trial.ids, trial.generator(16))])[: 1 if subject.row_by_row else 2]
     whole, most = subject.outputs(ids), 0.0
     for count in (1, min(3, ids.shape[1])):
         with torch.no_grad():
@@ -144,7 +144,7 @@ def judge_last(trial: CheckTrial) -> Finding:
     return trial.finding(most, broken="", kept=msg("logits_to_keep gives the last logits."))
 
 
-def _tried(
+def _compare_ways(
     trial: CheckTrial, ways: Ways, differs: str
 ) -> tuple[Finding, list[str], list[tuple[str, str]], list[tuple[str, str]]]:
     """The first way whose outputs differ, or the largest difference of all; the ways that were gone, and with a reason
@@ -157,7 +157,7 @@ def _tried(
         except (CannotCheck, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-            (refused if isinstance(error, NotOffered) else failed).append((way, first_line(error)))
+            (refused if isinstance(error, UnsupportedMethod) else failed).append((way, first_line(error)))
             continue
         for found, wanted in pairs:
             difference = trial.difference(found, wanted[: len(found)])
@@ -173,7 +173,7 @@ def _change(cache: Any, method: str, *given: Any) -> None:
     try:
         getattr(cache, method)(*given)
     except Exception as error:
-        raise NotOffered(first_line(error)) from error
+        raise UnsupportedMethod(first_line(error)) from error
 
 
 def _cause(trial: CheckTrial) -> str:
@@ -210,7 +210,7 @@ def _after_left_padding(trial: CheckTrial, prompt: int) -> Pairs:
     keep[0, :pads] = False
     row = torch.cat([trial.ids.new_full((pads,), trial.pad), trial.ids[:many]])
     sizes = [prompt + pads, *[1] * (many - prompt)]
-    rows = slice(1) if subject.one_row else slice(2)
+    rows = slice(1) if subject.row_by_row else slice(2)
     return [(_read(trial, torch.stack([row, trial.ids])[rows], sizes, keep=keep[rows])[0][0, pads:], trial.alone)]
 
 
@@ -233,7 +233,7 @@ def _read(
         cache = _cache_in(step)
         if cache is None and type(step) in (tuple, list):
             with torch.no_grad():
-                cache = _appears(step, subject.call(ids[:, :1]))
+                cache = _find_cache(step, subject.call(ids[:, :1]))
         if subject.kind == "encoder-decoder" and encoded is None and subject.takes("encoder_outputs"):
             from transformers.modeling_outputs import BaseModelOutput  # it has such an argument, so it is theirs
 
@@ -254,7 +254,7 @@ def _cache_in(step: Any) -> Any:
     return next((one for one, states in zip(parts, of_states, strict=True) if not states), None)
 
 
-def _appears(step: Any, plain: Any) -> Any:
+def _find_cache(step: Any, plain: Any) -> Any:
     """The part of a returned tuple that is the cache: without it the tuple is as one returned without a cache. None if
     several parts are."""
     without = _kind([one for one in (plain if type(plain) in (tuple, list) else [plain]) if one is not None])

@@ -19,7 +19,7 @@ from mask_check.findings import (
     DECISIVE,
     DOES_NOT_APPLY,
     LAWS,
-    PRESUMES,
+    PREREQUISITES,
     CannotCheck,
     CheckReport,
     Finding,
@@ -27,7 +27,7 @@ from mask_check.findings import (
     unknown,
 )
 from mask_check.prepare import check_seconds, context_of, prepare
-from mask_check.subject import CheckedModule, leaving_as_it_was, text_config
+from mask_check.subject import CheckedModule, restoring_module, text_config
 from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
 from model.spec import MAX_POSITIONS
@@ -97,9 +97,9 @@ def check(
     if asked.packing not in (None, "position_ids"):
         raise CannotCheck(f"expected packing None or 'position_ids', got {asked.packing!r:.40}")  # not shown
     subject = CheckedModule(module, seconds=seconds)
-    threads = machine.one_thread() if subject.parameters < machine.FEW else nullcontext()
+    threads = machine.one_thread() if subject.parameters < machine.SMALL_MODEL_PARAMETERS else nullcontext()
     # whatever modes the caller has set
-    with leaving_as_it_was(module), threads, torch.inference_mode(False), torch.enable_grad():
+    with restoring_module(module), threads, torch.inference_mode(False), torch.enable_grad():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
         trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)
@@ -131,7 +131,7 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     words = msg(more, longest=longest, needed=longest + 1)
     more_asked = trial.refused or (trial.asked.tokens or 0) > longest  # not taken, as the finding says
     leaks = trial.mask is not None and bool(trial.mask.leaks.any())
-    short = leaks or trial.by_hand  # then no longer row is read
+    short = leaks or trial.given_as_cells  # then no longer row is read
     found = [(LAWS["length"], words)] if longest < context and not more_asked and not short else []
     if longest < wide + 2 <= context and not (short or trial.refused):
         needed = min(wide + 8, context)
@@ -147,7 +147,7 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
         if predicted not in (None, trial.alone.shape[-1]) and not is_language_model(type(trial.subject.inner).__name__):
             words = msg("It has no language-model head: its last hidden states are compared, not logits.")
             found.append((LAWS[DECISIVE], words))
-        if trial.subject.names_kernel and not trial.asked.kernels:
+        if trial.subject.has_known_kernel and not trial.asked.kernels:
             found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: use --flex.")))
     return tuple(found)
 
@@ -165,8 +165,8 @@ def _timed(law: str, judge: Callable[[], Finding], trial: CheckTrial) -> Finding
     """The law's finding with its key and seconds; a forward that raises under it is a finding too."""
     started, found = time.monotonic(), trial.found
     try:
-        before = [one for one in PRESUMES.get(law, ()) if one in found and found[one].verdict == BROKEN]
-        finding = _unless_it_applies(judge, trial.subject) if before else judge()
+        before = [one for one in PREREQUISITES.get(law, ()) if one in found and found[one].verdict == BROKEN]
+        finding = _finding_if_not_applicable(judge, trial.subject) if before else judge()
         finding = finding or skipped(msg("{law} is broken already.", law=msg(LAWS[before[0]])))
     except (CannotCheck, MemoryError):
         raise
@@ -175,20 +175,20 @@ def _timed(law: str, judge: Callable[[], Finding], trial: CheckTrial) -> Finding
     return replace(finding, law=law, seconds=time.monotonic() - started)
 
 
-class _Needed(BaseException):
+class _ForwardNeeded(BaseException):
     """A forward is. No Exception, which a judge may catch."""
 
 
-def _unless_it_applies(judge: Callable[[], Finding], subject: CheckedModule) -> Finding | None:
+def _finding_if_not_applicable(judge: Callable[[], Finding], subject: CheckedModule) -> Finding | None:
     """The finding of a law that does not apply to this module, if that can be said without a forward."""
 
     def needed() -> None:
-        raise _Needed
+        raise _ForwardNeeded
 
     subject.before_forward = needed
     try:
         finding = judge()
-    except (_Needed, Exception):  # noqa: BLE001 - time may be up, or no memory left for a copy
+    except (_ForwardNeeded, Exception):  # noqa: BLE001 - time may be up, or no memory left for a copy
         return None
     return finding if finding.verdict == DOES_NOT_APPLY else None
 

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from i18n import N_, msg, msg_count, msg_list
 from mask_check.declared import Declared, LayerMask
-from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, written
+from mask_check.findings import BROKEN, OBEYS, Finding, format_amount, skipped, unknown
 from mask_check.kernels import training_without_dropout
 from mask_check.reach import gradients_by, watching_embeddings
 from mask_check.rounding import fits_in_float64, outputs_and_coarsest, tensors
-from mask_check.subject import apart, embeddings, hooked, model_of_transformers, setting
+from mask_check.subject import apart, embeddings, hooks_on, model_of_transformers, setting
 from mask_check.trial import CheckTrial, within
 from model.errors import CheckpointError
 
@@ -65,9 +65,9 @@ def judge_layers(trial: CheckTrial) -> Finding:
     lists = (one for one in reader.modules() if isinstance(one, nn.ModuleList))
     parts = next((one for one in lists if len(one) == len(masks)), None)
     if not masks:
-        by_hand = N_("its layers are checked on a longer row, and a mask given by hand has only one length.")
+        given_as_cells = N_("its layers are checked on a longer row, and a mask given by hand has only one length.")
         whole = N_("the masks of its layers are not known: the mask was given for the whole module.")
-        return skipped(msg(by_hand if trial.by_hand else whole))
+        return skipped(msg(given_as_cells if trial.given_as_cells else whole))
     if parts is None:
         words = N_(
             "its layers were not found: its configuration does not say how many it has (num_hidden_layers), or no "
@@ -117,7 +117,7 @@ def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int,
             seen.setdefault(part, (own, states))
 
     ids, rows = trial.ids[None], range(trial.length - 3, trial.length)
-    with watching_embeddings(trial.subject, ids), hooked(parts.values(), keep, with_kwargs=True), torch.enable_grad():
+    with watching_embeddings(trial.subject, ids), hooks_on(parts.values(), keep, with_kwargs=True), torch.enable_grad():
         trial.subject.call(ids)
     read = {}
     for number, part in parts.items():
@@ -287,7 +287,7 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
     apart_by = float(apart(kept[1], plain[1]).max())
     tolerance = max(1e-3, 32 * torch.finfo(trial.subject.dtype).eps) * largest
     if apart_by > tolerance:
-        words = msg("with gradient checkpointing a gradient differs by {amount}.", amount=written(apart_by))
+        words = msg("with gradient checkpointing a gradient differs by {amount}.", amount=format_amount(apart_by))
         return Finding(BROKEN, words, apart_by, tolerance)
     return Finding(OBEYS, msg("gradient checkpointing changes no output and no gradient."), apart_by, tolerance)
 

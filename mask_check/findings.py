@@ -20,7 +20,7 @@ OBEYS: Verdict = "obeys"
 BROKEN: Verdict = "broken"
 CANNOT_TELL: Verdict = "cannot tell"  # not shown
 DOES_NOT_APPLY: Verdict = "does not apply"  # not shown
-SAFETY = 2.0  # times the largest noise seen: two runs are compared, each with its own noise
+NOISE_FACTOR = 2.0  # times the largest noise seen: two runs are compared, each with its own noise
 DECISIVE = "reach"  # a check in which this law cannot tell has found nothing out
 LAWS = {  # their titles by their keys; check.py has what judges each
     "reach": N_("Influence between tokens"),
@@ -50,7 +50,7 @@ LAWS = {  # their titles by their keys; check.py has what judges each
     "length": N_("Longer rows"),
 }
 
-WORDS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}  # not shown
+VERDICT_LABELS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}  # not shown
 VERDICTS = {  # by exit code
     0: N_("It obeys its mask on the rows checked, of {lengths} tokens."),
     1: N_("It does not obey its mask on the rows checked, of {lengths} tokens."),
@@ -62,16 +62,16 @@ OTHERS = frozenset(  # laws that a module may break although it obeys its mask i
      "checkpointing", "compile")
 )  # fmt: skip
 SCHEMA_VERSION = 1  # of docs/mask-check.schema.json: one more where a field is taken away or means something else
-ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "assumed", "length", "longer", "dtype", "kernel",
+REPORT_FIELDS = ("name", "obeys", "exit_code", "kind", "declared", "assumed", "length", "longer", "dtype", "kernel",
          "parameters", "seed")  # fmt: skip
-FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
+FINDING_FIELDS = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
-KEY = (
+PICTURE_LEGEND = (
     f"{REACHED} reaches  {CLOSED} closed  {LEAK} leaks  "
     f"{SILENT} declared open, not seen to reach  blank: not tried"  # not shown
 )
 FIRST = ("reach", "gradients")
-PRESUMES = {  # a law is not judged if one of these is broken, which it would find again
+PREREQUISITES = {  # a law is not judged if one of these is broken, which it would find again
     "tree": (*FIRST, "packing", "cache"),
     "reuse": ("cache", "batch"),
     "unpositioned": ("batch", "padding-right", "padding-left"),
@@ -85,7 +85,7 @@ class CannotCheck(ValueError):
     """The module cannot be checked; the message says why."""
 
 
-def written(amount: float) -> str:
+def format_amount(amount: float) -> str:
     return f"{amount:.3g}" if math.isfinite(amount) else "NaN"
 
 
@@ -103,12 +103,12 @@ class Noise:
     @property
     def beside(self) -> float:
         """What counts as no change between two rows of one forward, or of two forwards of one shape."""
-        return SAFETY * self.repeated
+        return NOISE_FACTOR * self.repeated
 
     @property
     def across(self) -> float:
         """What counts as no change between forwards of other shapes, other kernels or other steps."""
-        return SAFETY * max(self.repeated, self.rounded)
+        return NOISE_FACTOR * max(self.repeated, self.rounded)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Finding:
         cls, pair: tuple[int, int], words: str, amount: float | None = None, limit: float | None = None, **values: Any
     ) -> "Finding":
         """A law broken at a pair. words: marked by N_, with {row}, {column}, {size} (the amount unless given)."""
-        named: dict[str, Any] = {"row": pair[0], "column": pair[1], "size": written(amount or 0.0)} | values
+        named: dict[str, Any] = {"row": pair[0], "column": pair[1], "size": format_amount(amount or 0.0)} | values
         return cls(BROKEN, msg(words, **named), amount, limit, pair, named.get("silent", 0))
 
 
@@ -275,7 +275,7 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
     shown = [finding for finding in report.findings if finding.verdict not in (CANNOT_TELL, DOES_NOT_APPLY)]
     width = max([len(name) for name, _ in report.not_checked] + [len(finding.name) for finding in shown])
     for finding in shown:
-        verdict = WORDS.get(finding.verdict, finding.verdict)
+        verdict = VERDICT_LABELS.get(finding.verdict, finding.verdict)
         numbers = f"{finding.silent} pairs without effect" if finding.silent else ""  # not shown
         if finding.amount is not None and finding.tolerance is not None:
             numbers = f"{amount_text(finding.amount)} of {amount_text(finding.tolerance)}"
@@ -284,9 +284,9 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
     lines += ["", "Not checked, and why:"] if report.not_checked else []  # not shown
     unsure = {finding.words for finding in report.findings if finding.verdict == CANNOT_TELL}
     for name, why in report.not_checked:
-        lines.append(f"{WORDS[CANNOT_TELL] if why in unsure else '–':<11}  {name:<{width}}  {why}")
+        lines.append(f"{VERDICT_LABELS[CANNOT_TELL] if why in unsure else '–':<11}  {name:<{width}}  {why}")
     if picture and report.mask is not None:
-        lines += ["", *rows_of(report.mask), KEY]
+        lines += ["", *rows_of(report.mask), PICTURE_LEGEND]
     effort = f"{report.forwards} forward passes, {report.seconds:.1f} s."  # not shown
     return "\n".join([*lines, "", f"{verdict_of(report)} {effort}"])
 
@@ -326,12 +326,12 @@ def rows_of(mask: MeasuredMask) -> list[str]:
 
 def as_json(report: CheckReport) -> str:
     """The report as JSON, every number finite or null."""
-    mask, about = report.mask, {name: getattr(report, name) for name in ABOUT}
+    mask, about = report.mask, {name: getattr(report, name) for name in REPORT_FIELDS}
     plain = {"schema_version": SCHEMA_VERSION, **about} | {
         "noise": vars(report.noise),
         "forwards": report.forwards,
         "seconds": round(report.seconds, 3),
-        "findings": [{name: _finite(getattr(one, name)) for name in FOUND} for one in report.findings],
+        "findings": [{name: _finite(getattr(one, name)) for name in FINDING_FIELDS} for one in report.findings],
         "not_checked": [{"name": name, "why": why} for name, why in report.not_checked],
         "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
         "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_all, msg_list, msg_together
 from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown
 from mask_check.padding import padded, positions
-from mask_check.subject import CheckedModule, keeping_numbers, setting
+from mask_check.subject import CheckedModule, restoring_buffers, setting
 from mask_check.trial import CheckTrial
 from model.errors import first_line
-from model.huggingface.internals import attention_name, only_when_loaded
+from model.huggingface.internals import attention_name, selectable_only_at_loading
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
@@ -37,7 +37,7 @@ def current(module: nn.Module) -> str:
 def described(subject: CheckedModule) -> dict[str, Any]:
     """What a report says of the module itself."""
     dtype = str(subject.dtype).removeprefix("torch.")
-    kernel = current(subject.module) if subject.names_kernel else msg("its own")
+    kernel = current(subject.module) if subject.has_known_kernel else msg("its own")
     about = {"dtype": dtype, "kernel": kernel, "parameters": subject.parameters}
     return about | {"kind": subject.kind, "forwards": subject.forwards}
 
@@ -71,16 +71,16 @@ def judge(trial: CheckTrial) -> Finding:
     """
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
-    if not (hasattr(module, "set_attn_implementation") and trial.subject.names_kernel):
+    if not (hasattr(module, "set_attn_implementation") and trial.subject.has_known_kernel):
         return skipped(msg("it offers no choice of attention kernels."))
-    if fixed := [name for name in asked if name != own and only_when_loaded(module, name)]:
+    if fixed := [name for name in asked if name != own and selectable_only_at_loading(module, name)]:
         return skipped(msg(FIXED, own=own, name=fixed[0]))
     expected = [trial.alone, *_padded(trial)]
     tried, refused, most = [], [], 0.0
     for name in asked:
         if name == own:
             continue
-        with using(module, name, own) as refusal:
+        with selected_kernel(module, name, own) as refusal:
             if refusal:
                 refused.append(msg("{name} ({why})", name=name, why=refusal))
                 continue
@@ -119,17 +119,17 @@ def judge_batch(trial: CheckTrial) -> Finding:
     if subject.takes_mask and subject.kind != "encoder-decoder":
         ones = torch.ones_like(rows).bool()
         ways += [(msg("under a mask of ones"), rows[-1:], ones[-1:])]
-        ways += [] if subject.one_row else [(msg("under a mask of ones beside another row"), rows[-2:], ones[-2:])]
+        ways += [] if subject.row_by_row else [(msg("under a mask of ones beside another row"), rows[-2:], ones[-2:])]
     kept = msg("the row is the same among {count} other rows.", count=ROWS_BESIDE)
     for way, ids, keep in ways:
         found = subject.batch_outputs(ids, keep)[-1]
         finding = trial.compared(found, trial.alone, MIXED, kept, way=way)
         if finding.verdict == BROKEN:
-            return finding.because(what_mixes_rows(subject.inner))
+            return finding.because(row_mixing_cause(subject.inner))
     return finding
 
 
-def what_mixes_rows(module: nn.Module) -> str:
+def row_mixing_cause(module: nn.Module) -> str:
     """A sentence on the first part that is known to let the rows of a batch change each other; "" without one."""
     for name, part in module.named_modules():
         why = ""
@@ -143,7 +143,7 @@ def what_mixes_rows(module: nn.Module) -> str:
 
 
 @contextmanager
-def using(module: Any, name: str, own: str) -> Iterator[str]:
+def selected_kernel(module: Any, name: str, own: str) -> Iterator[str]:
     """Run with another kernel for a while. Yields why it cannot be had, "" if it can."""
     refusal = ""
     try:
@@ -205,5 +205,5 @@ def training_without_dropout(module: nn.Module) -> Iterator[None]:
         and (any(one in name for one in RANDOM) or (isinstance(part, nn.modules.dropout._DropoutNd) and name == "p"))
     ]
     modes = ((part, "training", True) for part in module.modules())
-    with keeping_numbers(module), setting([*random, *buffers, *modes]):  # a view of a buffer may be written into
+    with restoring_buffers(module), setting([*random, *buffers, *modes]):  # a view of a buffer may be written into
         yield

@@ -4,7 +4,7 @@ In a row of 130 tokens and one of 520, or of as many as the module takes, everyt
 then, under a window, all before it, then it alone; no output may change from which the mask blocks all that was
 replaced. One forward pass for each change tests all pairs across it.
 
-`quick` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
+`quick_check` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
 row, and one in which each copy but the first and the last has been replaced from another position on. Each output is
 compared with that of the same cell of the batch, so that both are computed alike; what those two move by is no mask's
 doing. A leak takes one more forward, for its cause.
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_all, msg_together
 from mask_check import differentiate, reach
 from mask_check.declared import Declared, Mask, cause_of, declare
-from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise, skipped, unknown, written
-from mask_check.kernels import described, what_mixes_rows
+from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise, format_amount, skipped, unknown
+from mask_check.kernels import described, row_mixing_cause
 from mask_check.prepare import (
     MEMORY_SHARE,
     check_finite,
@@ -32,12 +32,12 @@ from mask_check.prepare import (
     context_of,
     generator_of,
     needed_bytes,
+    raising_cannot_check,
     recognize_encoder,
-    refusing,
-    room_of,
     row_of,
+    table_capacity,
 )  # fmt: skip
-from mask_check.subject import CheckedModule, TookTooLong, apart, largest, leaving_as_it_was, text_config, unwrapped
+from mask_check.subject import CheckedModule, TookTooLong, apart, largest, restoring_module, text_config, unwrapped
 from mask_check.trial import CHANGES, CheckTrial, first_above, within
 from model.errors import first_line
 from model.spec import MAX_POSITIONS
@@ -80,7 +80,7 @@ def judge(trial: CheckTrial) -> Finding:
     Tolerated: rounding; gradients are exactly 0 or not. Limits: some positions (all: --thorough); of a large module
     fewer, or one length, and no gradients without --tokens.
     """
-    if trial.by_hand:
+    if trial.given_as_cells:
         return skipped(msg("a mask given by hand has one length."))
     if trial.mask is not None and trial.mask.leaks.any():
         return skipped(msg("the short row leaks already."))
@@ -160,13 +160,13 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
             except Exception as error:  # noqa: BLE001 - a shorter row may raise anything; no less a leak
                 begin, end, _ = change.indices(trial.length)
                 size, about = float(moved[row]), {"length": trial.length, "row": row, "why": first_line(error)}
-                words = msg(LEAK_OF_SEVERAL, size=written(size), first=begin, last=end - 1, **about)
+                words = msg(LEAK_OF_SEVERAL, size=format_amount(size), first=begin, last=end - 1, **about)
                 return Finding(BROKEN, words, size, trial.tolerance)
         most = max(most, amount)
     if not alive:
         still = N_("in a row of {length} tokens no changed token changed an output by more than rounding.")
         return unknown(msg(still, length=trial.length))
-    return _shut(trial, short, most) or Finding(OBEYS, "", most, trial.tolerance)
+    return _abrupt_end_of_gradients(trial, short, most) or Finding(OBEYS, "", most, trial.tolerance)
 
 
 def _moved(trial: CheckTrial, changed: Tensor, change: slice) -> Tensor:
@@ -213,7 +213,7 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
     return False
 
 
-def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
+def _abrupt_end_of_gradients(trial: CheckTrial, short: int, most: float) -> Finding | None:
     """The finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask allows. It
     obeys, in words that say so, if nothing declares a mask."""
     large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.asked.tokens is None
@@ -227,7 +227,7 @@ def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
     if gradients is None or not bool(gradients.isfinite().all()):
         return None
     others = trial.declared.reach[rows] & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
-    shut, least = reach.shut_pair(trial, gradients, others, rows), differentiate.ABRUPT * float(gradients.max())
+    shut, least = reach.zero_grad_pair(trial, gradients, others, rows), differentiate.ABRUPT * float(gradients.max())
     if shut is None or not float(gradients[rows.index(shut[0]), shut[1] + 1]) > least:
         return None
     silent, distance = int((gradients[others] == 0).sum()), shut[0] - shut[1]
@@ -237,7 +237,7 @@ def _shut(trial: CheckTrial, short: int, most: float) -> Finding | None:
     return Finding(OBEYS, near or reach.advice(SPARSE, short, distance, length=trial.length), most, trial.tolerance)
 
 
-def quick(
+def quick_check(
     module: nn.Module,
     *,
     ids: Tensor | Sequence[int] | None = None,
@@ -259,7 +259,7 @@ def quick(
         except Exception:  # noqa: BLE001 - of a module that does not say how many it reads; CUDA does not survive it
             subject = CheckedModule(module, seconds=seconds)
     rows = _two_rows(subject, ids, _quick_length(module, guess=True) if length is None else length, seed)
-    with refusing(subject, rows[0]):
+    with raising_cannot_check(subject, rows[0]):
         return _of_one_row(subject, *rows, mask, seed)
 
 
@@ -294,7 +294,7 @@ def _of_one_row(
     if subject.kind == "encoder-decoder":
         subject.source = other[:7].to(subject.device)
     same, changed = same.to(subject.device), changed.to(subject.device)
-    with leaving_as_it_was(subject.module):
+    with restoring_module(subject.module):
         before, after = (subject.batch_outputs(one) for one in (same, changed))
         check_finite(before[0])
         moved, epsilon = apart(after, before).cpu(), torch.finfo(subject.dtype).eps
@@ -315,8 +315,8 @@ def _of_one_row(
             found = found.because(cause_of(pairs, declared, tried=tried, earlier_read=earlier_read))
     findings = {"reach": found}
     if mixed > limit:
-        rows = Finding(BROKEN, msg(MIXED_ROWS, size=written(mixed)), mixed, limit)
-        findings = {"reach": unknown(rows.words), "batch": rows.because(what_mixes_rows(subject.inner))}
+        rows = Finding(BROKEN, msg(MIXED_ROWS, size=format_amount(mixed)), mixed, limit)
+        findings = {"reach": unknown(rows.words), "batch": rows.because(row_mixing_cause(subject.inner))}
     return CheckReport(
         name=type(subject.inner).__name__,
         declared=declared.words,
@@ -397,4 +397,4 @@ def _quick_length(module: nn.Module, *, guess: bool) -> int:
     context = context_of(getattr(inner, "config", None))[0]
     if context or not guess:
         return min(LENGTHS[0], context or LENGTHS[0])
-    return max(min(LENGTHS[0], room_of(inner)), 2)
+    return max(min(LENGTHS[0], table_capacity(inner)), 2)

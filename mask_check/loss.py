@@ -241,11 +241,11 @@ class _Trial:
                 at = int(moved.abs().argmax())
                 row = each.places[at]
                 found = Finding.at((row, row), moves, float(moved[at].abs()), tolerance, place=place)
-                own = self._own_of_the_loss(each, changed, at, (float(losses[at]), float(moved[at])), 4 * tolerance)
+                own = self._reason_no_leak(each, changed, at, (float(losses[at]), float(moved[at])), 4 * tolerance)
                 return unknown(msg(own, place=place, row=row), found) if own else found
         return None
 
-    def _own_of_the_loss(
+    def _reason_no_leak(
         self, each: LossPerTarget, changed: Row, at: int, was_and_by: tuple[float, float], tolerance: float
     ) -> str | None:
         """What moved a loss if it moves one of another target as much, or by the same factor: no leak, for the

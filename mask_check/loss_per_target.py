@@ -10,7 +10,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from mask_check.findings import CannotCheck
-from mask_check.loss_row import IGNORED, SAME, LossRow, NotPerTarget, Returned, Row, as_many
+from mask_check.loss_row import IGNORED, SAME, LossRow, NotPerTarget, Returned, Row, flat_losses
 
 AT_ONCE = 64  # rows in one forward
 FAR = 0.1  # by how much a sum must exceed 1 for the loss to count as divided
@@ -99,7 +99,7 @@ class LossPerTarget:
         place = int(both[len(both) // 2]) + 1
         changed = row.returned(row.with_tokens((row.targets + 1) % row.count, place, {}, targets=True)).losses
         assert changed is not None
-        moved = (~torch.isclose(as_many(changed, many), losses, SAME, 0)).nonzero()[:, 0]
+        moved = (~torch.isclose(flat_losses(changed, many), losses, SAME, 0)).nonzero()[:, 0]
         return bool(len(moved)) and int(moved[0]) == place - 1
 
     def _adds(self, counted: list[int]) -> bool:
@@ -142,7 +142,7 @@ class LossPerTarget:
             return torch.tensor([self._kept(row, [place]) for place in self.places], dtype=torch.float64)
         losses = self.row.returned(row).losses
         assert losses is not None
-        return as_many(losses.double(), self._many)[[self._index[place] for place in self.places]].cpu()
+        return flat_losses(losses.double(), self._many)[[self._index[place] for place in self.places]].cpu()
 
     def at(self, place: int, ids: Tensor, cut: bool = False) -> Tensor:
         """The loss with each of these ids [N] as the target there, or as the last of a row cut there: float64 [N]."""
@@ -161,7 +161,7 @@ class LossPerTarget:
             losses = self.row.returned(wide | {which: _with_id(row[which], place, some)}).losses
             assert losses is not None
             many = losses.numel() // len(some) if cut else self._many
-            found.append(as_many(losses.double(), len(some) * many).reshape(len(some), -1)[:, self._index[place]])
+            found.append(flat_losses(losses.double(), len(some) * many).reshape(len(some), -1)[:, self._index[place]])
         return torch.cat(found).cpu()
 
     def sum_of_cut(self, place: int, tried: Tensor) -> float | None:

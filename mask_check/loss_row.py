@@ -193,7 +193,7 @@ class LossRow:
             targets[:, places] = one
             losses = self.returned(self.tensors | {self.which: targets}).losses
             assert losses is not None
-            found.append(as_many(losses, found[0].numel() if found else losses.numel()))
+            found.append(flat_losses(losses, found[0].numel() if found else losses.numel()))
         return torch.stack([~torch.isclose(one, found[0], SAME, 0, equal_nan=True) for one in found]).any(0)
 
     def shifts(self, whole: Returned, tried: Tensor) -> bool:
@@ -207,14 +207,14 @@ class LossRow:
         if self.reads_targets:
             return True
         if whole.logits is not None and whole.losses is not None:
-            before = self._goes_with_the_row_before(whole.logits[0], tried)
+            before = self._correlates_with_previous_row(whole.logits[0], tried)
             if before is not None:
                 return before
         if whole.losses is None or not self.changed_by(slice(1, None), tried).any():
             return 0 in self.tied().values()
         return not bool(self.changed_by(slice(1), tried).any())
 
-    def _goes_with_the_row_before(self, logits: Tensor, tried: Tensor) -> bool | None:
+    def _correlates_with_previous_row(self, logits: Tensor, tried: Tensor) -> bool | None:
         """Whether the loss, with each of some ids as one target, goes with their logits [R, V] in the row before it
         rather than in its own: a mean over some targets is linear in them, a smoothed one too. None where no target
         tells."""
@@ -310,7 +310,7 @@ class NotPerTarget(CannotCheck):
     """It is not known which target each loss belongs to."""
 
 
-def as_many(losses: Tensor, many: int) -> Tensor:
+def flat_losses(losses: Tensor, many: int) -> Tensor:
     """The losses as a row. Raises NotPerTarget where there are others with other targets."""
     if losses.numel() != many:
         words = N_("the function returns {many} losses, and {got} with other targets: return one for each token.")

@@ -55,7 +55,7 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     subject, length = trial.subject, trial.length
     row = torch.arange(length, device=trial.ids.device)
     restarted = torch.where(row < first, row, row - first)[None]
-    too = {"position_ids": restarted} if subject.names_positions else {}
+    too = {"position_ids": restarted} if subject.has_position_argument else {}
     lengths = torch.tensor([0, first, length], dtype=torch.int32, device=trial.ids.device)
     known = dict.fromkeys(DOCUMENT_ARGUMENTS, (row >= first).long()[None]) | dict.fromkeys(LENGTH_ARGUMENTS, lengths)
     names = (name for name in known if subject.takes(name))

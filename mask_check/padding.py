@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg, msg_count
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding, skipped, unknown, written
-from mask_check.rounding import SMALLER, in_float64
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding, format_amount, skipped, unknown
+from mask_check.rounding import FLOAT64_FACTOR, in_float64
 from mask_check.subject import CheckedModule, apart
 from mask_check.trial import CheckTrial, OperationObserver, first_above
 from model.blocks import positions_of
@@ -50,8 +50,8 @@ def judge(trial: CheckTrial, side: str) -> Finding:
         broken = msg("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
     kept = msg("{pads}: the row gives the same outputs as alone.", pads=pads)
     finding = trial.finding(max(short.amount, long.amount), broken=broken, kept=kept, pair=pair)
-    untold = side == "left" and not trial.subject.names_positions
-    if finding.verdict != BROKEN or not untold or long.amount > trial.tolerance:
+    no_positions = side == "left" and not trial.subject.has_position_argument
+    if finding.verdict != BROKEN or not no_positions or long.amount > trial.tolerance:
         return finding
     if float(_moved(trial, "left").max()) > trial.noise.beside:
         return finding
@@ -70,8 +70,8 @@ def judge_content(trial: CheckTrial) -> Finding:
         return skipped(why)
     most, pair, words = 0.0, None, msg("changing the ids of the pads changes nothing.")
     tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
-    untold = trial.subject.names_positions and not trial.subject.takes_positions  # it numbers otherwise
-    for side in ["right"] if trial.subject.counts_by_ids or untold else ["right", "left"]:
+    no_positions = trial.subject.has_position_argument and not trial.subject.takes_positions  # it numbers otherwise
+    for side in ["right"] if trial.subject.numbers_positions_by_padding or no_positions else ["right", "left"]:
         each = _moved(trial, side)
         amount = float(each.max())
         most = max(most, amount)
@@ -82,7 +82,7 @@ def judge_content(trial: CheckTrial) -> Finding:
             where = first_above(each, tolerance)
             pads = trial.length - trial.part
             pair = (where, trial.part) if side == "right" else (pads + where, 0)
-            values = {"pads": _pads(trial, side), "where": where, "moved": written(float(each[where]))}
+            values = {"pads": _pads(trial, side), "where": where, "moved": format_amount(float(each[where]))}
             words = msg("changing the ids of {pads} changes output {where} of the row by {moved}.", **values)
     finding = Finding(OBEYS if pair is None else BROKEN, words, most, tolerance, pair)
     if finding.verdict != BROKEN and float(_moved(trial, "left", masked=False).max()) <= trial.noise.beside:
@@ -99,7 +99,7 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
     subject = trial.subject
     if why := _why_not(trial):
         return skipped(why)
-    if not subject.names_positions:
+    if not subject.has_position_argument:
         return skipped(msg("its forward takes no argument named position_ids that could be left out."))
     ids, keep, real = padded(trial, "left")
     broken = N_("padded on the left without position_ids, output {where} differs by {amount}.")
@@ -118,7 +118,7 @@ def judge_positions(trial: CheckTrial) -> Finding:
     may begin at 0.
     """
     subject = trial.subject
-    if not subject.names_positions:
+    if not subject.has_position_argument:
         return skipped(msg("its forward takes no argument named position_ids."))
     others = None if trial.mask is None else trial.mask.reaches & ~np.eye(trial.length, dtype=bool)
     if trial.found["reach"].verdict == CANNOT_TELL and (others is None or not others.any()):
@@ -146,8 +146,8 @@ def judge_positions(trial: CheckTrial) -> Finding:
         precise = in_float64(trial)
         words = N_("other position_ids change its outputs by {size}. Whether this is rounding cannot be told.")
         if precise is None:
-            return unknown(msg(words, size=written(most)))
-        if changes(precise.subject) * SMALLER >= most:
+            return unknown(msg(words, size=format_amount(most)))
+        if changes(precise.subject) * FLOAT64_FACTOR >= most:
             return obeys
     asleep = [name for name, one in subject.inner.named_parameters() if one.ndim > 1 and not one.any()]
     precise = in_float64(trial) if asleep else None
@@ -226,7 +226,7 @@ def _reaches_as_alone(trial: CheckTrial) -> bool:
 def _smaller_in_float64(trial: CheckTrial, side: str, amount: float) -> bool:
     """Whether what the pads' ids move is rounding, as its size in float64 shows."""
     precise = in_float64(trial)
-    return precise is not None and float(_moved(precise, side).max()) * SMALLER < amount
+    return precise is not None and float(_moved(precise, side).max()) * FLOAT64_FACTOR < amount
 
 
 def _sizes_differ(trial: CheckTrial, side: str) -> bool:

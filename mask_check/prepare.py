@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_all, msg_together
 from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
-from mask_check.kernels import check_names, what_mixes_rows
-from mask_check.subject import CheckedModule, class_in, embeddings, hooked, text_config
-from mask_check.trial import NOTHING, CheckOptions, CheckTrial, noise_of, refuses
+from mask_check.kernels import check_names, row_mixing_cause
+from mask_check.subject import CheckedModule, class_in, embeddings, hooks_on, text_config
+from mask_check.trial import DEFAULT_OPTIONS, CheckOptions, CheckTrial, noise_of, refuses
 from model.errors import first_line
 from model.spec import MAX_POSITIONS
 from serving import machine
@@ -27,7 +27,7 @@ SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: another than the target
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
-COMPANY = 3  # other rows in the batch that noise is measured in
+NUM_OTHER_ROWS = 3  # other rows in the batch that noise is measured in
 PROBE = 3  # tokens on which the number of ids is found out, where no row is given
 MEMORY_SHARE = 0.5  # of what is free, that a check may be estimated to need
 COPIES = 4  # of a layer's scores at once, of ROWS rows: scores, mask, weights and the product
@@ -38,7 +38,7 @@ def prepare(
     subject: CheckedModule,
     ids: Tensor | Sequence[int] | None,
     *,
-    asked_for: CheckOptions = NOTHING,
+    asked_for: CheckOptions = DEFAULT_OPTIONS,
     length: int | None = None,
     seed: int = 0,
 ) -> CheckTrial:
@@ -69,12 +69,12 @@ def prepare(
         subject.source = _random(pool, generator, many).to(row)
     declared = declare(subject.config, len(row), asked_for.mask, subject.kind)
     check_finite(_first_outputs(subject, row)[0])
-    company = torch.stack([_random(pool, generator, len(row)) for _ in range(COMPANY)]).to(row)
-    with refusing(subject, row):
-        noise = noise_of(subject, row[None], company, seed)
+    other_rows = torch.stack([_random(pool, generator, len(row)) for _ in range(NUM_OTHER_ROWS)]).to(row)
+    with raising_cannot_check(subject, row):
+        noise = noise_of(subject, row[None], other_rows, seed)
     if not math.isfinite(noise.across):
         raise CannotCheck(msg("one more rounding in every part turns its outputs into NaN: nothing can be measured"))
-    with refusing(subject, row):
+    with raising_cannot_check(subject, row):
         subject.find_positions(row, noise.across)
     pad = getattr(subject.config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
@@ -120,7 +120,7 @@ def _is_encoder_of_transformers(subject: CheckedModule) -> bool:
 
 
 @contextmanager
-def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
+def raising_cannot_check(subject: CheckedModule, row: Tensor) -> Iterator[None]:
     """Turn what its forward raises on the row [T] into CannotCheck."""
     try:
         yield
@@ -132,10 +132,10 @@ def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
                 "its forward needs more than {ids}: check a wrapper that takes {ids} alone and passes on {needed}"
             )
             raise CannotCheck(msg(words, ids=subject.ids_name, needed=msg_all(subject.needs))) from error
-        why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), what_mixes_rows(subject.module)
+        why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), row_mixing_cause(subject.module)
         longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
         several = N_("its forward raised {error} on several rows of {count} tokens, and none on one of them: {words}")
-        if not refuses(subject, row[None]) and refuses(subject, row.repeat(COMPANY + 1, 1)):
+        if not refuses(subject, row[None]) and refuses(subject, row.repeat(NUM_OTHER_ROWS + 1, 1)):
             why = several
         elif not refuses(subject, row[None, :PROBE]):
             why, mixed = (longer if len(row) > PROBE else why), ""
@@ -145,7 +145,7 @@ def refusing(subject: CheckedModule, row: Tensor) -> Iterator[None]:
 
 
 def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
-    with refusing(subject, row):
+    with raising_cannot_check(subject, row):
         return subject.outputs(row[None])
 
 
@@ -170,7 +170,7 @@ def _vocabulary(subject: CheckedModule, length: int) -> int:
         if isinstance(read, Tensor) and torch.equal(read, ids):
             sizes.append(part.num_embeddings)
 
-    with subject.uncompiled(), hooked(subject.embeddings, look):
+    with subject.uncompiled(), hooks_on(subject.embeddings, look):
         _first_outputs(subject, ids[0])
     if subject.table is not None:
         return subject.table.num_embeddings
@@ -197,10 +197,10 @@ def _most_tokens(subject: CheckedModule, vocabulary: int) -> int:
     """How many tokens it reads: what its configuration says. On a GPU, which no longer answers after an index out of
     range, what fits into all its tables but that of its ids; on the CPU 0, unknown, where it does not say."""
     context = context_of(subject.config)[0]
-    return context or (room_of(subject.inner, vocabulary) if subject.device.type != "cpu" else 0)
+    return context or (table_capacity(subject.inner, vocabulary) if subject.device.type != "cpu" else 0)
 
 
-def room_of(module: nn.Module, vocabulary: int | None = None) -> int:
+def table_capacity(module: nn.Module, vocabulary: int | None = None) -> int:
     """The fewest rows of what may be a table of positions or a mask of a module: of its embeddings but one of the
     `vocabulary`, of tensors [..,T,D] that begin with 1, and of square ones that are not learned."""
     stored = [*module.parameters(), *module.buffers()]

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from i18n import N_, msg, msg_count, msg_together
 from mask_check.declared import Declared, LayerMask, cause_of
-from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask, skipped, unknown, written
-from mask_check.rounding import SMALLER, in_float64, outputs_and_coarsest
-from mask_check.subject import CheckedModule, apart, hooked
+from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask, format_amount, skipped, unknown
+from mask_check.rounding import FLOAT64_FACTOR, in_float64, outputs_and_coarsest
+from mask_check.subject import CheckedModule, apart, hooks_on
 from mask_check.trial import CheckTrial
 from model.errors import first_line
 
@@ -83,7 +83,7 @@ def judge(trial: CheckTrial) -> Finding:
     amount = float(closed.max(initial=0.0))
     if mask.leaks.any():
         leaks = [(int(i), int(j)) for i, j in np.argwhere(mask.leaks)]
-        size = written(float(mask.moved[leaks[0]]))
+        size = format_amount(float(mask.moved[leaks[0]]))
         found = Finding.at(leaks[0], LEAK, amount, mask.tolerance, size=size, count=len(leaks))
         cause = cause_of(leaks, trial.declared, earlier_read=bool(np.tril(mask.reaches, -1).any()))
         return found.because(why).because(cause)
@@ -114,13 +114,13 @@ def _rounding(trial: CheckTrial, mask: MeasuredMask) -> tuple[bool, str]:
         return False, ""
 
     def told(words: str, less: float, explained: bool) -> tuple[bool, str]:
-        measured = msg(words, size=written(size), less=written(less))
+        measured = msg(words, size=format_amount(size), less=format_amount(less))
         return explained, msg_together([measured, msg(ROUNDED if explained else NO_ROUNDING)])
 
     precise = in_float64(trial)
     if precise is not None:
         less = float(measure(precise).moved[leaks].max())
-        explained = less * SMALLER < size
+        explained = less * FLOAT64_FACTOR < size
         if explained or outputs_and_coarsest(precise.subject, trial.ids[None])[1] == torch.float64:
             return told(IN_FLOAT64, less, explained)
     rows = np.flatnonzero(leaks.any(axis=1)).tolist()
@@ -181,21 +181,21 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     if amount > tolerance:
         place, column = (closed > tolerance).nonzero()[0].tolist()
         words = N_("output {row} has a gradient of {size} with respect to token {column}, which its mask blocks.")
-        size = written(float(gradients[place, column]))
+        size = format_amount(float(gradients[place, column]))
         return Finding.at((rows[place], column), words, amount, tolerance, size=size)
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
         return unknown(msg("no output has a gradient with respect to another token, not even where the mask is open."))
     near = ""
     if trial.declared.exact:
-        shut = shut_pair(trial, gradients, others, rows, None if surely is None else surely[rows])
+        shut = zero_grad_pair(trial, gradients, others, rows, None if surely is None else surely[rows])
         numbers = {"silent": int((gradients[others] == 0).sum()), "count": int(others.sum())}
         if shut and not trial.declared.assumed:
             return Finding.at(shut, SHUT, **numbers)
         if shut:
             distance = shut[0] - shut[1]
             near = reads_nearby(trial, gradients, others, rows, distance) or advice(SPARSE, trial.length, distance)
-        unread = shut_pair(trial, gradients, others, rows, find=_first_unread)
+        unread = zero_grad_pair(trial, gradients, others, rows, find=_first_unread)
         if unread:
             return Finding.at(unread, UNREAD, **numbers)
     zero, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
@@ -206,7 +206,9 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
         zero=zero,
     )
     if less is not None:
-        rest = msg("The others are at most {size}, in float64 {less}.", size=written(amount), less=written(less))
+        rest = msg(
+            "The others are at most {size}, in float64 {less}.", size=format_amount(amount), less=format_amount(less)
+        )
         words = msg_together([words, rest, msg(ROUNDED)])
     if not closed_pairs:
         words = msg("its mask blocks no pair.")
@@ -238,10 +240,12 @@ def _in_float64(trial: CheckTrial, rows: list[int], declared: Tensor, amount: fl
     precise = in_float64(trial)
     gradients = None if precise is None else measure_gradients(precise, rows)
     less = torch.inf if gradients is None else float(gradients[~declared].max())
-    return less if less * SMALLER < amount else None
+    return less if less * FLOAT64_FACTOR < amount else None
 
 
-def _first_shut(silent: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None) -> tuple[int, int] | None:
+def _first_zero_grad(
+    silent: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None
+) -> tuple[int, int] | None:
     if surely is not None and bool((silent & surely).any()):
         place, column = (silent & surely).nonzero()[0].tolist()
         return rows[place], column
@@ -268,9 +272,9 @@ def _first_unread(
     return None
 
 
-def shut_pair(
+def zero_grad_pair(
     trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None = None,
-    find: Callable[[Tensor, Tensor, list[int], Tensor | None], tuple[int, int] | None] = _first_shut,
+    find: Callable[[Tensor, Tensor, list[int], Tensor | None], tuple[int, int] | None] = _first_zero_grad,
 ) -> tuple[int, int] | None:  # fmt: skip
     """The first pair (i, j) at the nearest distance i − j where every pair declared open, two at least, has a gradient
     of exactly 0, of this row of ids and of others: which keys are read may depend on ids. A whole diagonal that is shut
@@ -326,7 +330,7 @@ def watching_embeddings(subject: CheckedModule, ids: Tensor) -> Iterator[list[Te
         leaves.append(found.detach().requires_grad_())
         return leaves[-1]
 
-    with subject.uncompiled(), hooked(subject.embeddings, keep):
+    with subject.uncompiled(), hooks_on(subject.embeddings, keep):
         yield leaves
 
 
@@ -345,7 +349,7 @@ def judge_images(trial: CheckTrial) -> Finding:
     block = ((number[:, None] == number) & (number > 0)).cpu()
     declared = Declared(tuple(layer | block for layer in trial.declared.layers), msg("image blocks"))
     own = replace(trial, subject=copy.copy(subject), declared=declared, mask=None)
-    own.subject.each_row = {name: types}
+    own.subject.row_arguments = {name: types}
     found = judge(own)
     if found.verdict != BROKEN:
         gradients = judge_gradients(own, block & ~torch.eye(trial.length).bool())

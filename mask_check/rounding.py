@@ -11,7 +11,9 @@ from mask_check.subject import CheckedModule, TookTooLong, apart
 from mask_check.trial import CheckTrial, OperationObserver
 
 MAX_IN_FLOAT64, MAX_THOROUGH = 3e7, 5e8  # parameters of a module that is copied, by default and with --thorough
-SMALLER = 1000  # how many times smaller rounding is in float64 at the least; float64 is 2²⁹ times as fine as float32
+FLOAT64_FACTOR = (
+    1000  # how many times smaller rounding is in float64 at the least; float64 is 2²⁹ times as fine as float32
+)
 
 
 def fits_in_float64(trial: CheckTrial) -> bool:

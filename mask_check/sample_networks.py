@@ -84,7 +84,7 @@ class SmallOutput:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class MaskInputs:
     """What a mask may depend on. queries [B,Q], keys [B,K]: positions in their own text. keep bool [B,K].
 
     documents [B,K]: which of a packed row's documents; None where there is one. step: whether earlier keys are cached.
@@ -102,7 +102,7 @@ class Places:
 
 
 @contextmanager
-def drawn(module: nn.Module, seed: int) -> Iterator[None]:
+def random_weights(module: nn.Module, seed: int) -> Iterator[None]:
     """Make modules created inside have random weights, the same each time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -125,7 +125,7 @@ class SmallDecoder(nn.Module):
         self.config = config or replace(self.defaults)
         self.stages = stages
         size = self.config
-        with drawn(self, seed):
+        with random_weights(self, seed):
             self.embedding = nn.Embedding(size.vocab_size, size.hidden_size)
             self.position_embedding = nn.Embedding(size.max_position_embeddings, size.hidden_size)
             self.blocks = nn.ModuleList(self.block() for _ in range(size.num_hidden_layers))
@@ -187,7 +187,7 @@ class SmallDecoder(nn.Module):
                     old_k, old_v = past_key_values.layers[layer]
                     k, v = torch.cat([old_k, k], dim=-2), torch.cat([old_v, v], dim=-2)
                 seen = slice(past + many - k.shape[-2], None)
-                places = Places(
+                places = MaskInputs(
                     counted[:, past:], counted[:, seen], keep[:, seen], documents, past > 0, explicit, images
                 )
                 made.layers[layer:] = [self.cached(layer, k, v)]
@@ -234,7 +234,7 @@ class SmallDecoder(nn.Module):
         kept = k.shape[-2] if window is None else min(window - 1, k.shape[-2])
         return k[..., k.shape[-2] - kept :, :], v[..., v.shape[-2] - kept :, :]
 
-    def allowed(self, layer: int, places: Places) -> Tensor:
+    def allowed(self, layer: int, places: MaskInputs) -> Tensor:
         """bool [B,1,Q,K], True = may attend."""
         if places.explicit is not None:
             return places.explicit
@@ -246,11 +246,11 @@ class SmallDecoder(nn.Module):
             allowed = allowed | ((of_query == of_key) & (of_query > 0))
         return allowed
 
-    def keep_of(self, places: Places) -> Tensor:
+    def keep_of(self, places: MaskInputs) -> Tensor:
         """bool [B,K]: the real tokens."""
         return places.keep
 
-    def order(self, mask: LayerMask, places: Places) -> Tensor:
+    def order(self, mask: LayerMask, places: MaskInputs) -> Tensor:
         """bool [B,Q,K]: the layer's own mask."""
         return mask.between(places.queries[:, :, None], places.keys[:, None, :])
 
@@ -288,7 +288,7 @@ class SmallPair(SmallDecoder):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.ModuleList()
-        with drawn(self.encoder, 5):
+        with random_weights(self.encoder, 5):
             self.encoder.extend(Block(**self.sizes) for _ in range(2))
 
     def block(self) -> nn.Module:
@@ -311,7 +311,7 @@ class SmallPair(SmallDecoder):
         x = self.dropout(self.embedding(ids) + self.position_embedding(self.positions_of(keep).clamp(min=0)))
         row = torch.arange(ids.shape[1], device=ids.device)[None]
         for layer, block in enumerate(self.blocks):
-            allowed = self.allowed(layer, Places(row, row, keep))
+            allowed = self.allowed(layer, MaskInputs(row, row, keep))
             x, _, _ = block(x, source, allowed, self.source_allowed(source_keep, ids.shape[1]))
         return SmallOutput(self.unembedding(self.norm(x)), encoder_last_hidden_state=source)
 

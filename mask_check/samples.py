@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from mask_check.declared import LayerMask
-from mask_check.sample_networks import Places, SmallCache, SmallConfig, SmallDecoder, SmallOutput, SmallPair, Stages
+from mask_check.sample_networks import MaskInputs, SmallCache, SmallConfig, SmallDecoder, SmallOutput, SmallPair, Stages
 from model.attention import attention_stages
 from model.base import CHECKPOINTS
 from model.blocks import positions_of
@@ -91,7 +91,7 @@ def faulty(
     return sample(key, type(name, (base,), methods), about)
 
 
-def everything(mask: Tensor) -> Tensor:
+def all_allowed(mask: Tensor) -> Tensor:
     """A mask as large, open in every cell."""
     return torch.ones_like(mask, dtype=torch.bool)
 
@@ -99,7 +99,7 @@ def everything(mask: Tensor) -> Tensor:
 def window_wider(more: int) -> Callable[..., Tensor]:
     """A step of `order`: windows of so many more tokens."""
 
-    def step(module: SmallDecoder, order: Tensor, mask: LayerMask, places: Places) -> Tensor:
+    def step(module: SmallDecoder, order: Tensor, mask: LayerMask, places: MaskInputs) -> Tensor:
         if mask.window is None:
             return order
         return replace(mask, window=mask.window + more).between(places.queries[:, :, None], places.keys[:, None, :])
@@ -107,7 +107,7 @@ def window_wider(more: int) -> Callable[..., Tensor]:
     return step
 
 
-def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, places: Places) -> Tensor:
+def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, places: MaskInputs) -> Tensor:
     """A step of `order`: in rows of more than 64 tokens, those of a block of 64 see each other."""
     block = places.queries[:, :, None] // 64 == places.keys[:, None, :] // 64
     return order | block if places.keys.shape[1] > 64 else order
@@ -132,7 +132,7 @@ def mask_as_documents(module: SmallDecoder, allowed: Tensor, _mask: Tensor) -> T
     return (number[..., :, None] == number[..., None, :]).tril()
 
 
-class HidesItsLeak(SmallDecoder):
+class ConstantLeak(SmallDecoder):
     """Reads one number of every later embedding, which is the same for all tokens."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class IgnoresPositions(SmallDecoder):
         return super().forward(input_ids, **more)
 
 
-class KeepsRejected(SmallCache):
+class CropsTooLate(SmallCache):
     """A cache that is cut one token too late."""
 
     def crop(self, length: int) -> None:
@@ -184,7 +184,7 @@ class KeepsRejected(SmallCache):
         self.length = length
 
 
-class PicksKeys(SmallDecoder):
+class TopKDecoder(SmallDecoder):
     """Each query reads the keys with the highest scores alone, as many as index_topk says."""
 
     attention_kernels = ("eager",)
@@ -206,12 +206,12 @@ SOUND = (
     sample("sound-chunk", partial(SmallDecoder, SmallConfig(attention_chunk_size=5))),
     sample("sound-prefix", partial(SmallDecoder, SmallConfig(prefix_length=6))),
     sample("sound-encoder", partial(SmallDecoder, SmallConfig(is_causal=False))),
-    sample("sound-top-k", PicksKeys),
+    sample("sound-top-k", TopKDecoder),
     sample("sound-pair", SmallPair),
 )
 WINDOWED, WINDOWS = SmallConfig(sliding_window=3), ["full_attention", "sliding_attention", "full_attention"]
 PUBLISHED = [
-    faulty("future", order=lambda module, order, *_: everything(order)),
+    faulty("future", order=lambda module, order, *_: all_allowed(order)),
     faulty(
         "sdpa",
         defaults=SmallConfig(_attn_implementation="sdpa"),
@@ -224,9 +224,9 @@ PUBLISHED = [
     faulty("packed", documents_of=lambda *_: None),
     faulty("document-mask", defaults=SmallConfig(packs_by="attention_mask"), explicit=lambda *_: None),
     faulty("counts-pads", positions_of=counted_over_pads, takes=("input_ids", "attention_mask")),
-    faulty("pads", keep_of=lambda module, keep, *_: everything(keep)),
+    faulty("pads", keep_of=lambda module, keep, *_: all_allowed(keep)),
     faulty("repeated", allowed=interleaved, attention_kernels=("eager", "sdpa")),
-    faulty("cached-padding", keep_of=lambda module, keep, places: everything(keep) if places.step else keep),
+    faulty("cached-padding", keep_of=lambda module, keep, places: all_allowed(keep) if places.step else keep),
     faulty(
         "cropped",
         defaults=SmallConfig(sliding_window=5),
@@ -249,15 +249,15 @@ PUBLISHED = [
     ),
     faulty("wide", defaults=WINDOWED, order=window_wider(1), cached=lambda module, kept, layer, k, v: (k, v)),
     faulty("narrow", defaults=WINDOWED, order=window_wider(-1)),
-    faulty("training", order=lambda module, order, *_: everything(order) if module.training else order),
-    faulty("source", base=SmallPair, source_allowed=lambda module, allowed, *_: everything(allowed)),
-    faulty("encoder-pads", base=SmallPair, source_reach=lambda module, reach, *_: everything(reach)),
+    faulty("training", order=lambda module, order, *_: all_allowed(order) if module.training else order),
+    faulty("source", base=SmallPair, source_allowed=lambda module, allowed, *_: all_allowed(allowed)),
+    faulty("encoder-pads", base=SmallPair, source_reach=lambda module, reach, *_: all_allowed(reach)),
     faulty(
         "encoder-causal",
         base=SmallPair,
         source_reach=lambda module, reach, *_: reach & torch.ones(2 * reach.shape[-1:]).bool().to(reach.device).tril(),
     ),
-    sample("hidden", HidesItsLeak),
+    sample("hidden", ConstantLeak),
     faulty("rows", attend=lambda module, found, *_: found - found.mean(0, keepdim=True) * 0.5),
     faulty("ahead", defaults=SmallConfig(max_position_embeddings=140), order=ahead_in_blocks),
     faulty("unused", block=lambda module, block: block.add_module("query_norm", nn.LayerNorm(24)) or block),
@@ -277,14 +277,14 @@ PUBLISHED = [
     faulty("backward", attend=lambda module, found, *_: found / 2 + (found / 2).detach()),
     faulty(
         "checkpointed",
-        order=lambda module, order, *_: everything(order) if module.gradient_checkpointing else order,
+        order=lambda module, order, *_: all_allowed(order) if module.gradient_checkpointing else order,
     ),
     faulty(
         "compiled",
         defaults=SmallConfig(packs_by=None),
-        order=lambda module, order, *_: everything(order) if torch.compiler.is_compiling() else order,
+        order=lambda module, order, *_: all_allowed(order) if torch.compiler.is_compiling() else order,
     ),
-    faulty("rejected", cache=KeepsRejected),
+    faulty("rejected", cache=CropsTooLate),
     faulty("first-logits", last=lambda module, found, x, count: x[:, :count]),
     faulty("tree", explicit=mask_as_documents),
     faulty("unpositioned", positions_of=counted_over_pads),
@@ -295,7 +295,7 @@ PUBLISHED = [
         order=window_wider(1),
         cached=lambda module, kept, layer, k, v: (k, v),
     ),
-    faulty("top-k", base=PicksKeys, picked=lambda module, picked, *_: everything(picked)),
+    faulty("top-k", base=TopKDecoder, picked=lambda module, picked, *_: all_allowed(picked)),
     faulty(
         "row-of-one",
         defaults=SmallConfig(is_causal=False),
@@ -317,7 +317,7 @@ RAISES = ("half-fill", "float-width", "narrow-output", "if-mask")  # PyTorch its
 SECOND_USE = "in-place"  # the mistake shows when the scores are used again
 
 
-class Bugged(SmallDecoder):
+class BugClinicDecoder(SmallDecoder):
     """One of the Bug clinic's attentions as the eager kernel, from the bug's first layer on; sdpa is right."""
 
     attention_kernels = ("eager", "sdpa")
@@ -353,7 +353,7 @@ class UnmaskedTwin(nn.Module):
 
 
 def _of_bug(bug: Bug) -> SampleModule:
-    make = partial(ReusesBlockedScores, bug.stages) if bug.key == SECOND_USE else partial(Bugged, bug)
+    make = partial(ReusesBlockedScores, bug.stages) if bug.key == SECOND_USE else partial(BugClinicDecoder, bug)
     return SampleModule(bug.key, bug.title, bug.wrong, BUG_LAWS[bug.key], N_("the Bug clinic"), bug.variant, make)
 
 

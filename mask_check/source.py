@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from mask_check import padding, reach
-from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, worst, written
+from mask_check.findings import BROKEN, OBEYS, Finding, format_amount, skipped, unknown, worst
 from mask_check.prepare import prepare
-from mask_check.subject import CheckedModule, hooked, setting, text_config
+from mask_check.subject import CheckedModule, hooks_on, setting, text_config
 from mask_check.trial import CheckTrial
 
 STATES = "encoder_last_hidden_state"
@@ -47,7 +47,7 @@ def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | Non
         found = found[0] if isinstance(found, tuple) and found else getattr(found, "last_hidden_state", found)
         states.extend(_states([found]))
 
-    with pair.uncompiled(), hooked(pair.inner.modules(), look, with_kwargs=True):
+    with pair.uncompiled(), hooks_on(pair.inner.modules(), look, with_kwargs=True):
         called = pair.call(ids, **{pair.ids_name: source, "attention_mask": keep})
     own = getattr(called, STATES, None)
     if isinstance(own, Tensor) or read:
@@ -114,7 +114,7 @@ def judge_cross(trial: CheckTrial) -> Finding:
     filled = trial.other(pads, trial.generator(6))
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
     moved = trial.difference(other, padded)
-    values = {"where": moved.where, "moved": written(moved.amount)}
+    values = {"where": moved.where, "moved": format_amount(moved.amount)}
     broken = msg("changing the ids of the source's pads changes output {where} by {moved}.", **values)
     kept = msg("{pads} pads after its source change nothing, whatever they contain.", pads=PADS)
     most = max(difference.amount, moved.amount)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from mask_check.findings import CannotCheck
-from model.blocks import FIRST_POSITIONS, counts_by_ids
+from model.blocks import FIRST_POSITIONS, numbers_positions_by_padding
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
 TARGETS = "targets"  # nanoGPT's name for the ids that follow
@@ -43,7 +43,7 @@ class CheckedModule:
 
     kind: "decoder", "encoder" or "encoder-decoder"; for the last, ids are the decoder's and `source` [S] is read by
     its encoder. forwards counts the calls; before_forward is called before each, and may raise to end them.
-    one_row: whether `outputs` runs each row of a batch by itself, for a module whose rows change each other.
+    row_by_row: whether `outputs` runs each row of a batch by itself, for a module whose rows change each other.
     needs: required arguments that nothing fills.
     """
 
@@ -54,8 +54,8 @@ class CheckedModule:
         self.forwards = 0
         self.before_forward: Callable[[], None] = lambda: None
         self.source: Tensor | None = None
-        self.each_row: dict[str, Tensor] = {}  # further arguments [1,T] of every row
-        self.one_row = False
+        self.row_arguments: dict[str, Tensor] = {}  # further arguments [1,T] of every row
+        self.row_by_row = False
         self._needs_targets = False
         self._until = None if seconds is None else time.monotonic() + seconds
         self._seconds = seconds
@@ -90,7 +90,9 @@ class CheckedModule:
         self.takes_positions = False  # set by find_positions
         self.ignores_positions = False  # True once they were seen to change nothing
         self._first = 0
-        self.counts_by_ids = any(map(counts_by_ids, module.modules()))  # which are pads, as RoBERTa and M2M-100 do
+        self.numbers_positions_by_padding = any(
+            map(numbers_positions_by_padding, module.modules())
+        )  # which are pads, as RoBERTa and M2M-100 do
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]
@@ -106,7 +108,7 @@ class CheckedModule:
         return self.takes("attention_mask")
 
     @property
-    def names_positions(self) -> bool:
+    def has_position_argument(self) -> bool:
         """Whether the forward has an argument for the positions of its ids."""
         name = "decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids"
         return self.takes(name) and not self.ignores_positions
@@ -122,7 +124,7 @@ class CheckedModule:
         return self.is_pretrained_model and model_of_transformers(self.inner)[0] is not None
 
     @property
-    def names_kernel(self) -> bool:
+    def has_known_kernel(self) -> bool:
         """Whether the name of an attention kernel in its configuration is known to be one that it runs with."""
         says = any(getattr(self.inner, f"_supports_{one}", False) for one in KERNELS)
         return says or not self.is_pretrained_model or self.is_transformers_model
@@ -167,26 +169,26 @@ class CheckedModule:
     def find_positions(self, ids: Tensor, tolerance: float) -> None:
         """See whether it can be told positions: those that it counts by itself, from one of FIRST_POSITIONS on, change
         nothing for ids [T]. Afterwards `call` is told them as if they were counted from 0."""
-        if not self.names_positions:
+        if not self.has_position_argument:
             return
         counted = torch.arange(len(ids), device=ids.device)[None]
-        untold = self.outputs(ids[None])
-        for first in (0,) if self.counts_by_ids else FIRST_POSITIONS:
+        without_positions = self.outputs(ids[None])
+        for first in (0,) if self.numbers_positions_by_padding else FIRST_POSITIONS:
             self._first = first
             try:
-                told = self.outputs(ids[None], position_ids=counted)
+                with_positions = self.outputs(ids[None], position_ids=counted)
             except (CannotCheck, MemoryError):
                 raise
             except Exception:  # noqa: BLE001 - its table has no such position, or it takes none after all
                 continue
-            self.takes_positions = float(apart(told, untold).max()) <= tolerance
+            self.takes_positions = float(apart(with_positions, without_positions).max()) <= tolerance
             if self.takes_positions:
                 return
         self._first = 0
 
     def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
         """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V], float64 of a module in float64."""
-        if not self.one_row or len(ids) == 1:
+        if not self.row_by_row or len(ids) == 1:
             return self.batch_outputs(ids, keep, **more)
 
         def of_row(value: Any, row: int) -> Any:
@@ -213,7 +215,7 @@ class CheckedModule:
             raise TookTooLong(msg(STOPPED, seconds=self._seconds, forwards=self.forwards))
         self.before_forward()
         self.forwards += 1
-        arguments: dict[str, Any] = {name: one.expand(len(ids), -1) for name, one in self.each_row.items()}
+        arguments: dict[str, Any] = {name: one.expand(len(ids), -1) for name, one in self.row_arguments.items()}
         arguments |= {name: value for name, value in more.items() if value is not None}
         if "position_ids" in arguments:
             arguments["position_ids"] = arguments["position_ids"] + self._first
@@ -308,7 +310,7 @@ def embeddings(module: nn.Module) -> list[nn.Embedding]:
 
 
 @contextmanager
-def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool) -> Iterator[None]:
+def hooks_on(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool) -> Iterator[None]:
     """While it lasts, the forward hook is on all of these parts."""
     with ExitStack() as stack:
         for part in parts:
@@ -332,13 +334,13 @@ def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 
 
 @contextmanager
-def keeping_state(module: nn.Module) -> Iterator[None]:
+def restoring_state(module: nn.Module) -> Iterator[None]:
     """Afterwards what its parts keep of a forward, as attributes and buffers, is what they kept before: of a table that
     is made anew for every length, the table and the length; of a buffer that is written into, its numbers."""
     every = (kept for part in module.modules() for kept in (vars(part), part._buffers))
     own = [(kept, {**kept}) for kept in every if isinstance(kept, dict)]  # a scripted part's buffers are none
     try:
-        with keeping_numbers(module):
+        with restoring_buffers(module):
             yield
     finally:
         for now, before in own:
@@ -348,7 +350,7 @@ def keeping_state(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def keeping_numbers(module: nn.Module) -> Iterator[None]:
+def restoring_buffers(module: nn.Module) -> Iterator[None]:
     """What is written into its buffers is taken back: of counters, caches, BatchNorm's means."""
     own = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
@@ -361,7 +363,7 @@ def keeping_numbers(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def eval_mode(module: nn.Module) -> Iterator[None]:
     """The module in eval mode, and every part in its own mode again afterwards."""
     with setting((part, "training", part.training) for part in module.modules()), no_autocast_cache():
         module.eval()
@@ -369,9 +371,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def leaving_as_it_was(module: nn.Module) -> Iterator[None]:
+def restoring_module(module: nn.Module) -> Iterator[None]:
     """The module in eval mode; afterwards its parts have their own modes, attributes and buffers again."""
-    with evaluating(module), keeping_state(module):
+    with eval_mode(module), restoring_state(module):
         yield
 
 

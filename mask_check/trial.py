@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from i18n import N_, msg
 from mask_check.declared import Declared, Mask, declare
-from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, MeasuredMask, Noise, written
-from mask_check.subject import CheckedModule, apart, hooked, largest
+from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, MeasuredMask, Noise, format_amount
+from mask_check.subject import CheckedModule, apart, hooks_on, largest
 from model.spec import MAX_POSITIONS
 
 ROUNDS = 3
@@ -58,7 +58,7 @@ class CheckOptions:
     packing: str | None = None
 
 
-NOTHING = CheckOptions()
+DEFAULT_OPTIONS = CheckOptions()
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class CheckTrial:
     declared: Declared
     noise: Noise
     seed: int
-    asked: CheckOptions = NOTHING
+    asked: CheckOptions = DEFAULT_OPTIONS
     most_tokens: int = 0
     mask: MeasuredMask | None = None
     longer: list[int] = field(default_factory=list)
@@ -89,7 +89,7 @@ class CheckTrial:
         return len(self.ids)
 
     @property
-    def by_hand(self) -> bool:
+    def given_as_cells(self) -> bool:
         """Whether the declared mask was given cell by cell, and so for this length alone."""
         mask = self.asked.mask
         return not (mask is None or isinstance(mask, str) or all(isinstance(one, str) for one in mask))
@@ -136,7 +136,7 @@ class CheckTrial:
 
     @property
     def rows_at_once(self) -> int:
-        if self.subject.one_row:
+        if self.subject.row_by_row:
             return 1
         vocabulary = int(getattr(self.subject.config, "vocab_size", None) or 1000)
         return int(min(max(MAX_LOGITS // (self.length * vocabulary), 2), MAX_ROWS_AT_ONCE))
@@ -176,7 +176,7 @@ class CheckTrial:
         The same batch, so that both are computed with the same shapes; every forward has as many rows. Where the rows
         of a batch change each other, a forward for each row.
         """
-        if self.subject.one_row:
+        if self.subject.row_by_row:
             yield from ((self.subject.outputs(row[None]), self.alone[None]) for row in rows)
             return
         many = min(self.rows_at_once, len(rows) + 1) - 1
@@ -227,7 +227,7 @@ class Difference:
     @property
     def values(self) -> dict[str, Any]:
         """The values of {amount} and {where} in a sentence about it."""
-        return {"amount": written(self.amount), "where": self.where}
+        return {"amount": format_amount(self.amount), "where": self.where}
 
 
 def first_above(difference: Tensor, tolerance: float) -> int:
@@ -236,14 +236,14 @@ def first_above(difference: Tensor, tolerance: float) -> int:
     return int(found[0]) if len(found) else 0
 
 
-def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) -> Noise:
-    """ids [1,T]: the row. company [N,T]: other rows, which stand in the batch with it once.
+def noise_of(subject: CheckedModule, ids: Tensor, other_rows: Tensor, seed: int) -> Noise:
+    """ids [1,T]: the row. other_rows [N,T]: other rows, which stand in the batch with it once.
 
-    Sets subject.one_row where the rows of a batch change each other by more than rounding. Raises CannotCheck for a
+    Sets subject.row_by_row where the rows of a batch change each other by more than rounding. Raises CannotCheck for a
     module that gives other outputs for the same ids each time.
     """
-    copies, again = (subject.batch_outputs(ids.expand(1 + len(company), -1)) for _ in range(2))
-    beside = subject.batch_outputs(torch.cat([company, ids]))
+    copies, again = (subject.batch_outputs(ids.expand(1 + len(other_rows), -1)) for _ in range(2))
+    beside = subject.batch_outputs(torch.cat([other_rows, ids]))
     rounded, base, steady = _rounded(subject, ids, seed)
     floor = torch.finfo(subject.dtype).eps * largest(copies)
     repeated = float(apart(copies, again).max())
@@ -254,7 +254,7 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
         values = {"count": ids.shape[1], "amount": f"{repeated:.3g}"}
         raise CannotCheck(msg(RANDOM if drawn else CHANGES, **values))
     mixed = max(float(apart(copies[:1], copies).max()), float(apart(copies[-1:], beside[-1:]).max()))
-    subject.one_row = mixed > most
+    subject.row_by_row = mixed > most
     return Noise(max(repeated, min(mixed, rounded), floor), rounded)
 
 
@@ -295,18 +295,18 @@ def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator
         return found
 
     innermost = (part for part in module.modules() if next(part.children(), None) is None)
-    with hooked(innermost, lambda part, _arguments, found: move(part, found)):
+    with hooks_on(innermost, lambda part, _arguments, found: move(part, found)):
         yield
 
 
 class OperationObserver(TorchDispatchMode):
-    """While it lasts, each operation of torch is told to `tell`: its name, its arguments and what it returned."""
+    """While it lasts, each operation of torch is told to `callback`: its name, its arguments and what it returned."""
 
-    def __init__(self, tell: Callable[[str, list[Any], Any], None]) -> None:
+    def __init__(self, callback: Callable[[str, list[Any], Any], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch gives its dispatch modes no types
-        self.tell = tell
+        self.callback = callback
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
-        self.tell(func.__name__, [*args, *(kwargs or {}).values()], found)
+        self.callback(func.__name__, [*args, *(kwargs or {}).values()], found)
         return found

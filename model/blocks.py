@@ -18,7 +18,7 @@ FIRST_POSITIONS = (0, 1, 2)  # numbers a first token may have; 2 in RoBERTa's po
 LONGEST_WAVE = 10_000.0
 
 
-def counts_by_ids(module: nn.Module) -> bool:
+def numbers_positions_by_padding(module: nn.Module) -> bool:
     """Whether a module numbers tokens by which ids are padding, as RoBERTa and M2M-100 do."""
     table = getattr(module, "position_embeddings", None)
     numbered_from_padding = isinstance(table, nn.Embedding) and table.padding_idx is not None

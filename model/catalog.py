@@ -14,7 +14,7 @@ from model.base import CHECKPOINTS, Model, check_finite, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError, panics_caught
 from model.files import read_regular
-from model.gpt2 import AS_WE_DO, load_transformer
+from model.gpt2 import SUPPORTED_CONFIG, load_transformer
 from model.text import FIRST_ID, PAD_ID, START_ID, BatchTokenizer, added_around
 from serving.settings import Settings
 
@@ -47,7 +47,7 @@ ENTRIES = {
         Entry(name="gpt2-xl", title="GPT-2 XL", repo="openai-community/gpt2-xl", megabytes=6431),
     )
 }
-OF_A_PAGE = {"digits": N_("Pixels"), "captioner": N_("Images"), "twins": N_("Why causal")}  # they ship too
+PAGE_MODELS = {"digits": N_("Pixels"), "captioner": N_("Images"), "twins": N_("Why causal")}  # they ship too
 INDUCTION_STEPS = 1500  # steps of its training
 MAX_CONFIG_BYTES = 10**6  # most bytes of a GPT-2's config.json
 CONFIGURATIONS = ("config.json", "modules.json")  # a folder's with sentence-transformers' modules is inside
@@ -90,10 +90,10 @@ def ships(name: str) -> bool:
 
 def on_this_machine() -> tuple[str, ...]:
     """The catalog's names whose files ship or are in the local cache. Uses no network."""
-    return tuple(filter(is_here, ENTRIES))
+    return tuple(filter(is_on_disk, ENTRIES))
 
 
-def is_here(name: str) -> bool:
+def is_on_disk(name: str) -> bool:
     """Whether the model's files ship or are on this machine. Uses no network."""
     entry = _entry(name)
     if ships(name):
@@ -150,7 +150,7 @@ def download_size(name: str, settings: Settings | None = None, progress: "Progre
         from model.huggingface import fetching
 
         return fetching.download_size(name, settings, progress)
-    if is_here(name):
+    if is_on_disk(name):
         return 0
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)
     return entry.megabytes * 10**6
@@ -233,7 +233,7 @@ def at_step(name: str, step: int | None) -> str:
 
 def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer, and for a model of another page."""
-    page = OF_A_PAGE.get(name.split("-")[0])
+    page = PAGE_MODELS.get(name.split("-")[0])
     if page and CHECKPOINTS.joinpath(*name.split("-")).is_dir():
         words = N_("{name} has a page of its own, {page}. Choose another model, such as {other}.")
         raise CheckpointError(msg(words, name=name, page=msg(page), other=offered(settings)[0]))
@@ -285,7 +285,7 @@ def _is_ours(name: str, folder: Path) -> bool:
         and (folder / "model.safetensors").is_file()
         and not (folder / "adapter_config.json").exists()  # it would be shown without its adapter
         and (not saved_as or (isinstance(saved_as, list) and "GPT2LMHeadModel" in saved_as))  # no body, no classifier
-        and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
+        and all(config.get(name, value) == value for name, value in SUPPORTED_CONFIG.items())
         and bool(_tokenizer_files(checkpoint_files.tokenizer_folder(name, folder)))
     )
 
@@ -320,7 +320,7 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
     check_finite(name, network)
     computes = hardware.CPU
     if not ships(name):  # those that do are small
-        computes = hardware.chosen(settings, "F32", sum(weight.numel() for weight in network.parameters()))
+        computes = hardware.choose_hardware(settings, "F32", sum(weight.numel() for weight in network.parameters()))
         network = network.to(computes.device, computes.dtype)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:

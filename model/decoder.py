@@ -9,7 +9,7 @@ from torch import Tensor
 from model.attribution.linearized_run import FrozenDecoder
 from model.base import CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit
 from model.blocks import Edit, positions_under
-from model.hardware import CPU, Hardware, said
+from model.hardware import CPU, Hardware, describe_hardware
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace, records_of
@@ -75,7 +75,10 @@ class DecoderModel(Model):
         return self.network.config.vocabulary
 
     def describe(self) -> Description:
-        how = {"precision": said(self.hardware), "context": self.network.config.context}  # which may read more
+        how = {
+            "precision": describe_hardware(self.hardware),
+            "context": self.network.config.context,
+        }  # which may read more
         return self.described(architecture="GPT-2", masks=("causal", "padding"), **how)
 
     @torch.inference_mode()

@@ -15,7 +15,7 @@ from i18n import msg
 MAX_ENTRIES = 1_000  # of an archive: its list alone takes memory
 CENTRAL_ENTRY = b"PK\x01\x02"  # what each entry of a ZIP's list begins with
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # bzip2 and LZMA expand a millionfold, without a limit
-NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # Windows has neither it nor FIFOs
+NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # Windows has neither it nor FIFOs
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -80,7 +80,7 @@ def to_stdout(text: str) -> int:
 def read_regular(path: Path, most: int) -> bytes:
     """The content of a regular file of at most `most` bytes. Never waits, as opening a FIFO or a device would. Raises
     OSError for what is no regular file, or is larger."""
-    with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NO_WAIT)) as file:
+    with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(msg("{path} is not a regular file", path=path))
         data = file.read(most + 1)

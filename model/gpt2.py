@@ -25,7 +25,7 @@ from model.transformer import Network, Transformer, TransformerConfig
 
 MAX_IN_BROWSER = 30_000_000  # parameters: 60 MB of float16, 80 MB of text in the page
 MAX_TOKENS_IN_BROWSER = 256
-AS_WE_DO = {  # the ways of computing that our Transformer has; other values make other models
+SUPPORTED_CONFIG = {  # the ways of computing that our Transformer has; other values make other models
     "model_type": "gpt2",
     "activation_function": "gelu_new",
     "scale_attn_weights": True,
@@ -77,7 +77,7 @@ def read_config(folder: Path) -> TransformerConfig:
         words = N_("{path}: expected {field} as GPT-2 writes it ({problem}), found {found!r}")
         found = {"problem": first["msg"], "found": str(first["input"])[:60]}
         raise CheckpointError(msg(words, path=path, field=field, **found)) from None
-    for name, value in AS_WE_DO.items():
+    for name, value in SUPPORTED_CONFIG.items():
         if getattr(config, name) != value:
             got = getattr(config, name)
             words = N_("{path}: expected {name} {value!r}, found {got!r}")
@@ -216,9 +216,13 @@ def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
     name, network = model.name, getattr(model, "network", None)
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(network, Transformer) or not isinstance(tokenizer, BatchTokenizer):
-        own = {field: getattr(getattr(network, "config", None), field, value) for field, value in AS_WE_DO.items()}
-        other = next((field for field, value in AS_WE_DO.items() if own[field] != value), "")
-        how = f" with {other} {AS_WE_DO[other]!r}, got {own[other]!r}" if other else ", got another"  # not shown
+        own = {
+            field: getattr(getattr(network, "config", None), field, value) for field, value in SUPPORTED_CONFIG.items()
+        }
+        other = next((field for field, value in SUPPORTED_CONFIG.items() if own[field] != value), "")
+        how = (
+            f" with {other} {SUPPORTED_CONFIG[other]!r}, got {own[other]!r}" if other else ", got another"
+        )  # not shown
         raise CheckpointError(f"{name}: expected a model in GPT-2's layout{how}")  # not shown
     parameters = sum(parameter.numel() for parameter in network.parameters())
     if parameters > MAX_IN_BROWSER:

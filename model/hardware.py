@@ -12,7 +12,7 @@ from i18n import N_, msg
 if TYPE_CHECKING:
     from serving.settings import Settings
 
-SPARE = 1.2  # of the weights' memory: room for a run's states beside them
+MEMORY_FACTOR = 1.2  # of the weights' memory: room for a run's states beside them
 NO_DEVICE = N_("{device} was requested but is not available here, so it is computed on the CPU")
 NO_ROOM = N_("its weights need {size:.1f} GB and {device} has {free:.1f} GB free, so it is computed on the CPU")
 ROUNDINGS = 8  # times a 16-bit dtype's epsilon: random models of 13 families stay below 4.4, real changes are above 47
@@ -46,20 +46,20 @@ class Hardware:
 CPU = Hardware()
 
 
-def chosen(settings: "Settings", stored: str, numbers: int) -> Hardware:
+def choose_hardware(settings: "Settings", stored: str, numbers: int) -> Hardware:
     """The hardware for so many weights, stored as safetensors calls it: what the settings ask for, else the CPU, with
     the reason. Uses no memory for it."""
     device = settings.device if settings.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-    on_cpu = held_in(stored, "cpu", settings.precision)
+    on_cpu = dtype_in_memory(stored, "cpu", settings.precision)
     if settings.device_map:
-        return Hardware(device, held_in(stored, device, settings.precision), settings.device_map)
+        return Hardware(device, dtype_in_memory(stored, device, settings.precision), settings.device_map)
     if not available(device):
         return Hardware("cpu", on_cpu, fallback=msg(NO_DEVICE, device=device))
-    dtype = held_in(stored, device, settings.precision)
+    dtype = dtype_in_memory(stored, device, settings.precision)
     # the machine's own free memory is checked for every model
     free = int(torch.cuda.mem_get_info(torch.device(device))[0]) if device.startswith("cuda") else None
     size = numbers * dtype.itemsize
-    if free is not None and size * SPARE > free:
+    if free is not None and size * MEMORY_FACTOR > free:
         why = msg(NO_ROOM, size=size / 1e9, device=device, free=free / 1e9)
         return Hardware("cpu", on_cpu, fallback=why)
     return Hardware(device, dtype)
@@ -72,7 +72,7 @@ def available(device: str) -> bool:
     return kind == "cpu" or (kind == "mps" and torch.backends.mps.is_available())
 
 
-def held_in(stored: str, device: str, precision: str) -> torch.dtype:
+def dtype_in_memory(stored: str, device: str, precision: str) -> torch.dtype:
     """The type in memory of weights that are `stored`, in safetensors' names, as "BF16", "F32" … precision: "float32",
     "bfloat16" or "float16"; "auto" keeps the stored one where the device computes it well."""
     if precision != "auto":
@@ -101,7 +101,7 @@ def precision_name(dtype: torch.dtype) -> str:
 
 
 @cache
-def said(hardware: Hardware, stored: str = "") -> str:
+def describe_hardware(hardware: Hardware, stored: str = "") -> str:
     """In a few words: device and precision, and the type that is stored, where it is another one and known."""
     names = {"device": hardware.name(), "kind": precision_name(hardware.dtype), "stored": NAMES.get(stored, stored)}
     if names["kind"] == "float32" and names["stored"] not in ("", "float32", "float64"):

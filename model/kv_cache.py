@@ -86,7 +86,7 @@ def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | Non
     return done.states, [(record.q, record.k, record.v) for record in done.records]
 
 
-def extended(model: Model, trace: Trace, token: int) -> Trace:
+def with_next_token(model: Model, trace: Trace, token: int) -> Trace:
     """The trace with one position more, by a cached step: what was there stays, one row is computed."""
     batch = batch_of(model, (*trace.batch.ids[0].tolist(), token))
     states, heads = step(model, cache_of(trace), token, trace.spec)
@@ -107,31 +107,31 @@ def cut(model: Model, trace: Trace, length: int) -> Trace:
     return replace(trace, batch=batch, layers=layers, states=trace.states[:, some])
 
 
-def alike(trace: Trace, ids: tuple[int, ...]) -> int:
+def common_prefix_length(trace: Trace, ids: tuple[int, ...]) -> int:
     """How many tokens the trace's text and ids have in common at their beginning."""
     pairs = zip(trace.batch.ids[0].tolist(), ids, strict=False)
     return next((n for n, (one, other) in enumerate(pairs) if one != other), min(trace.batch.ids.shape[1], len(ids)))
 
 
-def follow(model: Model, trace: Trace, ids: tuple[int, ...]) -> Trace:
+def trace_by_cached_steps(model: Model, trace: Trace, ids: tuple[int, ...]) -> Trace:
     """The trace of ids out of that of another text: what both begin with is kept, the rest are cached steps. Raises
     ValueError where they begin differently."""
-    same = alike(trace, ids)
+    same = common_prefix_length(trace, ids)
     if same == 0:
         raise ValueError("expected texts that begin with the same token")
     if same < trace.batch.ids.shape[1]:
         trace = cut(model, trace, same)
     for token in ids[same:]:
-        trace = extended(model, trace, token)
+        trace = with_next_token(model, trace, token)
     return trace
 
 
-def grown(model: Model, ids: tuple[int, ...], old: Trace | None, prompt: int) -> Trace:
+def generated_trace(model: Model, ids: tuple[int, ...], old: Trace | None, prompt: int) -> Trace:
     """The trace of a text under the standard masks: one cached step after the old one where that will do, else after a
     full run. prompt: how many of the ids were not written one by one."""
-    if old is None or alike(old, ids) < max(len(ids) - 1, 1):
+    if old is None or common_prefix_length(old, ids) < max(len(ids) - 1, 1):
         old = model.run(batch_of(model, ids[: max(len(ids) - 1, prompt)]), model.standard)
-    return follow(model, old, ids)
+    return trace_by_cached_steps(model, old, ids)
 
 
 @torch.inference_mode()
@@ -144,7 +144,7 @@ def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | Non
     logits, probabilities, rows, size = [], [], [], 0.0
     for position in range(start, len(ids)):
         before = sum(tensor.nbytes for pair in cache_of(trace) for tensor in pair)
-        trace = extended(model, trace, ids[position])
+        trace = with_next_token(model, trace, ids[position])
         cached, whole = _row(trace, position), _row(full, position)
         rows.append((cached - whole[..., : position + 1]).abs().amax(-1))
         ours, theirs = (model.readout(one.states[0, position]).cpu().double() for one in (trace, full))
@@ -228,7 +228,7 @@ ROUNDS = 7
 
 
 @dataclass(frozen=True)
-class Try:
+class StepTiming:
     """The step that reads `length` tokens and predicts the next, done once in full and once cached: seconds."""
 
     length: int
@@ -263,7 +263,7 @@ def plan(tokens: int) -> list[int]:
     return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)}) * ROUNDS
 
 
-def measure(model: Model, whole: Trace, length: int) -> Try:
+def measure(model: Model, whole: Trace, length: int) -> StepTiming:
     """Try the step that reads so many of a text's tokens. whole: a run of all of them under the standard masks. Raises
     ValueError for a model that is not ours."""
     network = network_of(model)
@@ -281,10 +281,10 @@ def measure(model: Model, whole: Trace, length: int) -> Try:
     def one() -> None:
         network.logits(step(model, cache, ids[-1])[0][0, 0]).cpu()
 
-    return Try(length, _seconds(full), _seconds(one))
+    return StepTiming(length, _seconds(full), _seconds(one))
 
 
-def costs(tries: Iterable[Try]) -> list[Cost]:
+def costs(tries: Iterable[StepTiming]) -> list[Cost]:
     """A cost for each length, the shortest first."""
     found, by_length = [], attrgetter("length")
     for length, group in groupby(sorted(tries, key=by_length), by_length):
@@ -293,7 +293,7 @@ def costs(tries: Iterable[Try]) -> list[Cost]:
     return found
 
 
-def clear(found: list[Cost]) -> bool:
+def times_match_counts(found: list[Cost]) -> bool:
     """Whether times tell what the counts do: the quickest full step of the longest text is slower than one of the
     shortest usually was, and than any cached one."""
     return len(found) > 1 and found[-1].full > max(found[0].usual, *(one.cached for one in found))

@@ -40,7 +40,7 @@ def causal(queries: int, keys: int, device: torch.device | None = None) -> Tenso
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril_(keys - queries)
 
 
-def places(keep: Tensor) -> Tensor:
+def real_token_indices(keep: Tensor) -> Tensor:
     """keep [B,K] -> int64 [B,K]: the number of real tokens before each position; -1 at padding."""
     return (keep.long().cumsum(-1) - 1).masked_fill(~keep, -1)
 
@@ -57,7 +57,7 @@ def drawn(strokes: tuple[Stroke, ...], place: Tensor, queries: slice) -> tuple[T
 
 def cells_of(keep: Tensor, queries: slice, split: TextSplit | None = None, groups: Tensor | None = None) -> Cells:
     """What a mask is made of, where `queries` of K positions look. keep: bool [B,K], True = a real token."""
-    position, token = torch.arange(keep.shape[-1], device=keep.device), places(keep)[:, None, None]
+    position, token = torch.arange(keep.shape[-1], device=keep.device), real_token_indices(keep)[:, None, None]
     query, query_token = position[None, None, queries, None], token[..., queries].transpose(-1, -2)
     return Cells(query, position[None, None, None], query_token, token, len(position), split, groups)
 
@@ -119,7 +119,7 @@ class MaskContext:
         return {name: self.sizes.get(name, value) for name, value in on.items()
                 if name in self.available and (name in self.sizes or not KINDS[name].sized)}  # fmt: skip
 
-    def undrawn(self, spec: MaskSpec, head: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def masks_without_strokes(self, spec: MaskSpec, head: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What each kind that blocks leaves allowed, whatever opens it again, and what each that opens opens: by name,
         bool, broadcastable to [B,1,Q,K], without the drawing. A mask that changes nothing is left out, so that a text
         on its own takes the fast path."""
@@ -136,17 +136,17 @@ class MaskContext:
     def masks(self, spec: MaskSpec, head: int = 0) -> dict[str, Tensor]:
         """The masks of one head under spec, by name, each broadcastable to [B,1,Q,K]: what blocks, with the cells that
         other masks or the drawing open again, and the drawing."""
-        masks, openings = self.undrawn(spec, head)
+        masks, openings = self.masks_without_strokes(spec, head)
         strokes = self._strokes(spec, head)
         if strokes:
-            blocked, openings["drawn"] = drawn(strokes, places(self.keep), self.rows)
+            blocked, openings["drawn"] = drawn(strokes, real_token_indices(self.keep), self.rows)
         for opened in openings.values():
             masks = {name: mask | opened for name, mask in masks.items()}
         return masks | {"drawn": ~blocked} if strokes else masks
 
     def names(self, spec: MaskSpec, head: int = 0) -> list[str]:
         """The names of one head's masks under spec, with those that open cells."""
-        blocking, opening = self.undrawn(spec, head)
+        blocking, opening = self.masks_without_strokes(spec, head)
         return [*blocking, *opening, *(["drawn"] if self._strokes(spec, head) else [])]
 
     def _strokes(self, spec: MaskSpec, head: int) -> tuple[Stroke, ...]:

@@ -19,11 +19,11 @@ class NetworkState:
 
     def __init__(self, network: Any, of: Callable[[Any], Hashable], changed: bool = False) -> None:
         self._network, self._of = network, of
-        self._told = None if changed else of(network)
+        self._fingerprint = None if changed else of(network)
 
     @property
     def changed(self) -> bool:
-        return self._told != self._of(self._network)
+        return self._fingerprint != self._of(self._network)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NetworkState, (self._network, self._of, self.changed)
@@ -40,10 +40,10 @@ def weights_in(network: Any) -> Hashable:
         for name, one in part._buffers.items()
         if one is not None and name not in part._non_persistent_buffers_set  # what is computed from the configuration
     )
-    return tuple(map(_told, (*network.parameters(), *buffers)))
+    return tuple(map(_fingerprint, (*network.parameters(), *buffers)))
 
 
-def _told(weight: Tensor) -> Hashable:
+def _fingerprint(weight: Tensor) -> Hashable:
     found = id(weight), weight.dtype, weight.device, 0 if weight.is_inference() else weight._version
     with suppress(NotImplementedError, RuntimeError):  # on no device, or of a quantized kind without plain numbers
         numbers = weight.detach()

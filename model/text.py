@@ -38,7 +38,7 @@ class TokenBatch:
     empty where there is no text. rendered: whether a chat template wrote them.
     positions: int64 [B,T], where the tokens stand, in place of those counted over real tokens.
     patches: float32 [B,T,N], for a model that reads images: what each image token is made from.
-    goes_on: [B] whether the model that wrote a text would write more of it; empty where no model wrote them.
+    would_continue: [B] whether the model that wrote a text would write more of it; empty where no model wrote them.
     """
 
     ids: Tensor
@@ -52,7 +52,7 @@ class TokenBatch:
     rendered: bool = False
     positions: Tensor | None = None
     patches: Tensor | None = None
-    goes_on: tuple[bool, ...] = ()
+    would_continue: tuple[bool, ...] = ()
 
     @cached_property
     def kept(self) -> np.ndarray:
@@ -81,7 +81,7 @@ class TokenBatch:
     def rows(self, rows: Sequence[int]) -> Self:
         """These rows alone, as long as they are here; one may come several times."""
         some = list(rows)
-        each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends", "goes_on")}
+        each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends", "would_continue")}
         picked: dict[str, Any] = {name: tuple(values[row] for row in some) for name, values in each.items() if values}
         source = None if self.source is None else self.source.rows(some)
         return replace(self, **self._tensors(some), **picked, source=source)
@@ -115,7 +115,7 @@ def beginning(text: str) -> str:
     return line if len(line) <= 40 else line[:40] + "…"
 
 
-def cut_words(cut: str, most: int) -> str:
+def truncation_message(cut: str, most: int) -> str:
     """In a sentence: what of a text did not fit into `most` tokens; "" where nothing was cut. "Here", for it is not
     always the model that takes no more: `Settings.tokens` or what a run may keep may be less."""
     if not cut:
@@ -232,7 +232,7 @@ class BatchTokenizer:
         return frozenset(token for token, about in added.items() if about.special)
 
     @cached_property
-    def of_templates(self) -> "BatchTokenizer":
+    def for_rendered_text(self) -> "BatchTokenizer":
         """The tokenizer for a text that a chat template wrote: special tokens in it are tokens, and none is added."""
         tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
         made = BatchTokenizer(tokenizer, self.context, pad=self.pad)
@@ -241,7 +241,7 @@ class BatchTokenizer:
 
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
         """A text that a chat template wrote, as one row, and the ids of special tokens."""
-        return replace(self.of_templates.encode([text]), rendered=True), self.special
+        return replace(self.for_rendered_text.encode([text]), rendered=True), self.special
 
     @property
     def vocabulary(self) -> int:

@@ -7,10 +7,10 @@ from ui import page
 
 page.set_up(N_("Ablation"))  # first, so that the browser has something to fetch while torch is imported
 
-from model.heads.ablation import HeadsOff, answer, following, outcome
+from model.heads.ablation import AblatedHeads, answer, next_token_id, outcome
 from serving.job import ModelRef
 from ui import controls, explain, results, run_view
-from ui.ablation import IN_WORDS, OF_SEVERAL, AblationLink, choose_heads, choose_way, mask_name, show
+from ui.ablation import WAY_PHRASES, WAY_PHRASES_PLURAL, AblationLink, choose_heads, choose_way, mask_name, show
 from ui.guard import guarded
 from ui.heads import query
 from ui.results import cached_figure
@@ -21,7 +21,7 @@ model, text = controls.open_page(AblationLink.restore)
 reading, row = controls.open_text(model, text)
 batch = reading.batch
 if model.kind == "encoder" or not model.predicts:
-    controls.refuse(model, AblationLink, say(controls.ANOTHER, why=explain.no_predictions(model)))
+    controls.refuse(model, AblationLink, say(controls.CHOOSE_ANOTHER_MODEL, why=explain.no_predictions(model)))
 
 spec = controls.open_masks(say("Ablation"), model, batch, row)
 sentence_slot = st.empty()
@@ -32,7 +32,7 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         chosen = choose_heads(model, attention, layers, heads)
     way, mask = choose_way(spec, attention)
     query_slot = st.container(width=170)
-off = HeadsOff(chosen, way, mask, attention)
+off = AblatedHeads(chosen, way, mask, attention)
 predicting = "decoder" if "decoder" in model.attentions else attention
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, _ = run_view.run_pair(model, batch, spec, row, predicting)
@@ -41,21 +41,21 @@ with query_slot:
 controls.share(AblationLink, model)
 
 with guarded(say("Running with these heads off …")):
-    follows = following(batch, row, position)
+    follows = next_token_id(batch, row, position)
     predicted = now.predictions(position)
     answered = results.ask(answer, ModelRef.of(model), now.run, row, position, follows)
     assert predicted is not None
     without = results.ask(outcome, ModelRef.of(model), batch, spec, row, position, off, answered.target)
 pieces = batch.pieces[row]
-asked = ablation.AskedPrediction(answered.label, pieces[position], position, follows is not None)
+asked = ablation.PredictionTarget(answered.label, pieces[position], position, follows is not None)
 names = [run_view.name_of(model, attention, *one) for one in chosen]
 chances = answered.log_probability, without.log_probability
-words = OF_SEVERAL if len(chosen) > 1 else IN_WORDS
+words = WAY_PHRASES_PLURAL if len(chosen) > 1 else WAY_PHRASES
 off_words = say(words[way], what=say(mask_name(st.session_state.mask_off, spec, attention)))
 sentence = ablation.sentence(names, off_words, asked, *chances)
 candidates = [Candidate(*one) for one in without.candidates]
 changed = run_view.RowPredictions(without.losses, candidates)
-moved = explain.what_moved(pieces, position, changed, predicted, asked.target) if chosen else ""
+moved = explain.describe_change(pieces, position, changed, predicted, asked.target) if chosen else ""
 sentence_slot.html(page.sentence(f"{sentence} {moved}"))
 
 both = (say("heads off"), say("all heads"))
@@ -72,7 +72,7 @@ st.markdown("#### " + say("Which head matters most?"))
 about = say(
     "Each cell: the increase in the loss of {token} when that head alone is turned off, as chosen above. Colours "
     "follow the square root.",
-    token=ablation.what_is_asked(asked),
+    token=ablation.target_description(asked),
 )
 st.caption(about)
 with guarded():

@@ -7,7 +7,7 @@ from ui import page
 page.set_up("Bug clinic")  # not shown
 
 from i18n import N_, say
-from model.bug_clinic.comparison import attention_for, compare, examine, masks_for, prepared
+from model.bug_clinic.comparison import attention_for, compare, examine, masks_for, prepare_text
 from ui import controls, explain, results, run_view, widgets
 from ui.bug_clinic import controls as clinic
 from ui.bug_clinic import explanations
@@ -25,7 +25,7 @@ with modes, st.container(horizontal=True, horizontal_alignment="right"):
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     with st.sidebar:
         row_slot = st.container()
-        controls.choose_pad_side("\n".join(prepared(model, text).lines))
+        controls.choose_pad_side("\n".join(prepare_text(model, text).lines))
     lines, reading = clinic.read(model, text)
     with row_slot:
         row = controls.choose_row(reading.rows)
@@ -52,12 +52,14 @@ else:
     with guarded():
         of = now.run.model, now.run, now.row, bug.key
         pair = results.ask(compare, *of, controls.nearest_head(model, *run_view.shape_of(now))[0])
-        clinic.go_where_it_shows(now, bug, pair)
+        clinic.choose_head_showing_bug(now, bug, pair)
     with heads:
         layer, head = controls.choose_head(model, *run_view.shape_of(now), now.run.attention)
     with side:
         # no toggle if the heatmaps are the same
-        on = pair.is_seen() and st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
+        on = pair.shows_in_heatmap() and st.toggle(
+            say("Bug on"), key="bug_on", help=say("Off: only the correct version.")
+        )
     st.html(page.sentence(tag("b", say("{name}.", name=bug.name)) + " " + say(bug.signs)))
     picture, told = st.columns([1.65, 1], gap="medium")
     with picture, guarded():

@@ -74,7 +74,7 @@ with guarded():
             ours.heatmap(model, part, parts[part], shown)
 if isinstance(model, DatesModel):
     with guarded(say("Writing {count} held-out dates …", count=ours.SAMPLE)):
-        ours.what_breaks(model, lines, spec, parts["decoder"][1])
+        ours.show_accuracy_by_mask(model, lines, spec, parts["decoder"][1])
 else:
     with guarded():
         ours.losses(parts["decoder"], changed=changed)

@@ -15,7 +15,9 @@ model, text = controls.open_page(writing.GenerationLink.restore)
 if model.kind != "decoder":
     controls.refuse(model, writing.GenerationLink, say(writing.NO_DECODER, model=explain.title_of(model)))
 if not model.predicts:
-    controls.refuse(model, writing.GenerationLink, say(controls.ANOTHER, why=explain.no_predictions(model)))
+    controls.refuse(
+        model, writing.GenerationLink, say(controls.CHOOSE_ANOTHER_MODEL, why=explain.no_predictions(model))
+    )
 controls.ask_for_text(
     text, N_("Type the beginning of a text on the left, or choose an example: the model continues it.")
 )
@@ -28,7 +30,7 @@ sampling, cache = writing.choose_sampling(model)
 with guarded(say("Running {model} …", model=explain.title_of(model)), on_trouble=writing.halt):
     notes = writing.begin(model, text)
     now = writing.advance(model, sampling, cache)
-    writing.look_at(model, now.path, cache)
+    writing.run_of_text(model, now.path, cache)
 with pressed:
     writing.buttons(model, now)
 for note in notes:

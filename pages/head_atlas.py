@@ -43,7 +43,7 @@ layer, head = controls.nearest_head(model, model.num_layers, model.num_heads)
 atlas_controls.share(model, text)  # called before anything may end the page
 with guarded(say("Measuring every head …")):
     texts_key, read = atlas_controls.source(model, chosen, text)
-    atlas, go_on = atlas_controls.find(model, texts_key, read, masks)
+    atlas, resume = atlas_controls.find(model, texts_key, read, masks)
     ways = {"copying_scores": copying_scores, "strongest_reads": strongest_reads}
     of_weights = {name: results.ask(ways[name], ModelRef.of(model)) for name in (x, y) if name in OF_WEIGHTS}
     atlas = replace(atlas, of_weights=of_weights)
@@ -87,4 +87,4 @@ elif section == "find":
         examples.by_marks(model, text, atlas, masks)
 else:
     examples.table(atlas, model, about_atlas(model, masks, row_length(model), atlas))
-go_on()
+resume()

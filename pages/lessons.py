@@ -10,7 +10,7 @@ from ui import page
 page.set_up(N_("Lessons"))  # first, so that the browser has something to fetch while torch is imported
 
 from ui import link
-from ui.guard import MAY_BE_TOLD, guarded, problem_in, tell
+from ui.guard import USER_FACING_ERRORS, guarded, message_for, show_error
 from ui.lessons import aside, choices, classroom, editor, screen, shelves
 from ui.markdown import escaped, lines
 from ui.streamlit_internals import css
@@ -33,8 +33,8 @@ opened = None
 try:
     if not state.lesson_edit:
         opened = shelves.opened(found)
-except MAY_BE_TOLD as error:  # shown above the list, until a lesson is opened
-    state.update(lesson="", lesson_own="", lesson_packed="", lesson_unread=problem_in(error))
+except USER_FACING_ERRORS as error:  # shown above the list, until a lesson is opened
+    state.update(lesson="", lesson_own="", lesson_packed="", lesson_unread=message_for(error))
 if opened:
     state.lesson_unread = None
     choices.take_linked(opened.key)
@@ -48,7 +48,7 @@ if state.lesson_edit:
     editor.show(found)
 elif opened is None:
     if state.get("lesson_unread"):
-        tell(state.lesson_unread)
+        show_error(state.lesson_unread)
     aside.show_list(found)
 else:
     lesson, last = opened.lesson, len(opened.lesson.steps) + 1

@@ -25,7 +25,7 @@ if what == "patient":
         sample = check.SAMPLES[select(say("Sample module"), names, "patient")]
         link.share(check.SampleLink.of_choices())
     with guarded(say("Checking {name} …", name=escaped(sample.name))):
-        report = check.of_sample(sample, number_type)
+        report = check.check_sample(sample, number_type)
     said = [escaped(say(sample.said))]  # what it is, where it was reported, how to try its law if this page does not
     said += [say("Reported in {place}.", place=escaped(say(sample.reported)))] if sample.reported else []
     if any(found.law == sample.law and found.verdict == DOES_NOT_APPLY for found in report.findings):
@@ -38,7 +38,7 @@ else:
     controls.share(check.CheckLink, model)
     with guarded(say("Checking {name} …", name=explain.title_of(model))):
         reading = check.read(model, text)
-        report = check.of_model(model, reading, number_type)
+        report = check.check_model(model, reading, number_type)
     if reading.cut:
         notes = say("Only the first {count} tokens of the first line are read.", count=report.length)
 

@@ -40,7 +40,7 @@ sentence_slot.html(page.sentence(sentence))
 with noted:
     if found.ours:
         shown_lines = say_all([f"“{text}”" for text in padding.OURS])
-        words_of = [say(padding.BECAUSE, lines=shown_lines), say("Type your own on the left, one per line.")]
+        words_of = [say(padding.ADDED_LINES_NOTE, lines=shown_lines), say("Type your own on the left, one per line.")]
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(together(words_of), width=720)
             st.button(say("Edit these lines"), on_click=st.session_state.update, kwargs={"text": found.whole})

@@ -27,7 +27,7 @@ beginning = steps.trained(training) if step == controls.LOSS else None  # draw w
 if step == controls.TRAINING:
     live_training.show()
 else:
-    live_training.go_on_elsewhere()
+    live_training.keep_training_alive()
 
 slot = beginning.beside if beginning else st.container()
 if not text.strip():

@@ -46,4 +46,4 @@ def inspector(settings: Settings, seconds: float = INSPECTION_SECONDS) -> Schedu
 
 
 def queue_for(settings: Settings, workers: int) -> FairQueue:
-    return FairQueue(workers, most_waiting=settings.waiting_jobs, most_a_reader=settings.waiting_jobs_a_reader)
+    return FairQueue(workers, max_waiting=settings.waiting_jobs, max_waiting_per_user=settings.waiting_jobs_a_reader)

@@ -1,4 +1,4 @@
-"""The process of one long job (background.py): receives the job, then PAUSE and GO_ON, until the job or the connection
+"""The process of one long job (background.py): receives the job, then PAUSE and RESUME, until the job or the connection
 ends. It imports little, to start fast: the job's function imports torch.
 """
 

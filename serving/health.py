@@ -29,7 +29,7 @@ from model import catalog
 from model.base import Model
 from serving.job import Job, ModelRef
 from serving.result_cache import Engine, ResultCache
-from serving.scheduler import Done, Scheduler, WorkerState
+from serving.scheduler import FinishedJob, Scheduler, WorkerState
 from serving.settings import Settings
 
 PATIENCE = 5.0  # time limit of a check, in seconds
@@ -38,7 +38,7 @@ Check = Callable[[], str]  # returns the problem in a sentence, "" if there is n
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)  # upper bounds of buckets
 
 
-class Observed(Collector):
+class SchedulerMetrics(Collector):
     """Prometheus collector of one scheduler's metrics, with its registry. kept: this process's caches, by name."""
 
     def __init__(self, scheduler: Scheduler, kept: dict[str, ResultCache]) -> None:
@@ -56,7 +56,7 @@ class Observed(Collector):
         self.registry.register(self)
         scheduler.observers.append(self._count)
 
-    def _count(self, done: Done) -> None:
+    def _count(self, done: FinishedJob) -> None:
         self._jobs.labels(done.job, done.outcome).inc()
         self._seconds.labels(done.job, "queue").observe(done.waited)
         self._seconds.labels(done.job, "worker").observe(done.took)
@@ -118,7 +118,7 @@ def served(
 ) -> Iterator[int]:
     """Serve at the settings' address and port (0: any) within the context; yield the port. loop: the app server's."""
     disable_created_metrics()  # they would double the number of series
-    observed = Observed(scheduler, {"answers": answers, "traces": engine.traces})
+    observed = SchedulerMetrics(scheduler, {"answers": answers, "traces": engine.traces})
 
     def stuck() -> str:
         """Return "", or a message if the event loop does not run, so that the server must be restarted."""
@@ -130,8 +130,8 @@ def served(
             return f"the server's loop has not turned within {PATIENCE:g} seconds"
         return ""
 
-    checks = {"/live": stuck, "/ready": lambda: trouble(engine, scheduler, settings, PATIENCE)}
-    app = answering(checks, make_wsgi_app(observed.registry))
+    checks = {"/live": stuck, "/ready": lambda: readiness_problem(engine, scheduler, settings, PATIENCE)}
+    app = health_app(checks, make_wsgi_app(observed.registry))
     where = settings.metrics_address, settings.metrics_port  # a thread for each request: a check may wait
     with make_server(*where, app, ThreadingWSGIServer, _QuietHandler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -139,7 +139,7 @@ def served(
         server.shutdown()
 
 
-def answering(checks: dict[str, Check], metrics: WSGIApplication) -> WSGIApplication:
+def health_app(checks: dict[str, Check], metrics: WSGIApplication) -> WSGIApplication:
     """Return a WSGI app: 200 for /metrics and for a check that passes, 503 with its problem if it fails, else 404."""
 
     def app(environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
@@ -170,7 +170,7 @@ def one_token(model: Model) -> int:
     return model.run(batch, model.standard).batch.ids.numel()
 
 
-def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: float) -> str:
+def readiness_problem(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: float) -> str:
     """Return why this server is not ready, or "" if a model ran within `seconds`: of the models offered, the one used
     last or, if none is loaded, the first, which continues to load for the next check."""
     end = monotonic() + seconds

@@ -70,7 +70,7 @@ class RunRef:
 
 
 @dataclass(frozen=True, eq=False)
-class GrownRunRef(RunRef):
+class GeneratedRunRef(RunRef):
     """A reference to the trace of a text that is generated token by token: one step with a KV cache if the trace of the
     previous text is cached. For models that kv_cache.step takes, under their standard masks; one row without padding.
 

@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.2  # between two calls of a waiting user's `show`, which may ra
 STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Try again later")
 
 
-class Load:
+class PendingLoad:
     """A model being loaded. waiting: number of callers; at 0, the next report stops the load. said: its progress."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Loads:
     """The unfinished loads of a process. Requests for the same model share one."""
 
     def __init__(self) -> None:
-        self._loads: dict[str, Load] = {}
+        self._loads: dict[str, PendingLoad] = {}
         self._lock = Lock()
 
     def get(self, name: str, make: Callable[[Report], Model], show: Callable[[str], None], keep: bool = False) -> Model:
@@ -52,7 +52,7 @@ class Loads:
                 if load is not None and not load.model.done():
                     load.waiting += 1
                 else:
-                    load = self._loads[name] = Load()
+                    load = self._loads[name] = PendingLoad()
                     Thread(target=self._run, args=(name, load, make), daemon=True).start()
             try:
                 while wait([load.model], LOOK_SECONDS).not_done:
@@ -64,7 +64,7 @@ class Loads:
                 with self._lock:
                     load.waiting -= not keep
 
-    def _run(self, name: str, load: Load, make: Callable[[Report], Model]) -> None:
+    def _run(self, name: str, load: PendingLoad, make: Callable[[Report], Model]) -> None:
         try:
             load.model.set_result(make(load.report))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the load is waited for
@@ -117,15 +117,15 @@ class LoadedModels:
         return self._loads.get(name, lambda report: self._load(name, settings, report), show, keep)
 
     def own(self, name: str) -> Model:
-        """Return a model of OF_PAGES, never evicted; does not wait for other loads. Raises CheckpointError."""
+        """Return a model of PAGE_MODELS, never evicted; does not wait for other loads. Raises CheckpointError."""
         with self._own_lock:
             if name not in self._own:
-                self._own[name] = OF_PAGES[name]()
+                self._own[name] = PAGE_MODELS[name]()
             return self._own[name]
 
     def of(self, ref: ModelRef) -> Model:
         """Return the model of a reference. Raises ValueError if its files have changed since it was made."""
-        if ref.name in OF_PAGES:
+        if ref.name in PAGE_MODELS:
             return self.own(ref.name)
         model = self.find(ref.name)  # weights are memory-mapped: overwriting a file in place changes them
         if model is not None and model.key == ref.key:
@@ -186,7 +186,7 @@ def _captioner(version: str) -> Model:
     return captioner.load(version)
 
 
-OF_PAGES: dict[str, Callable[[], Model]] = {  # models of single pages, which users cannot choose
+PAGE_MODELS: dict[str, Callable[[], Model]] = {  # models of single pages, which users cannot choose
     "digits": _digits,
     **{f"captioner-{version}": partial(_captioner, version) for version in ("causal", "prefix", "window")},
     "twin trained with the mask": lambda: _twin(True),  # not shown

@@ -24,7 +24,7 @@ except ImportError:  # Windows has no such limits
 
 ROOT = Path(__file__).parents[1]
 CGROUP = Path("/sys/fs/cgroup")
-FEW = 10_000_000  # parameters; for smaller models, one thread is at least as fast as several
+SMALL_MODEL_PARAMETERS = 10_000_000  # parameters; for smaller models, one thread is at least as fast as several
 _LOCK = threading.Lock()
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -55,16 +55,16 @@ def free_bytes() -> int:
     return min([free, *room, *(max(most - psutil.Process().memory_info().data, 0) for most in _of_data())])
 
 
-def before_end(told: Callable[[], object]) -> None:
-    """Call `told` on Ctrl-C and SIGTERM, before the handlers installed so far. To be called in the main thread."""
+def on_termination(callback: Callable[[], object]) -> None:
+    """Call `callback` on Ctrl-C and SIGTERM, before the handlers installed so far. To be called in the main thread."""
     for number in (signal.SIGINT, signal.SIGTERM):
         then = signal.getsignal(number)
         if callable(then):
-            signal.signal(number, partial(_first, told, then))
+            signal.signal(number, partial(_first, callback, then))
 
 
-def _first(told: Callable[[], object], then: Callable[..., object], number: int, frame: FrameType | None) -> None:
-    told()
+def _first(callback: Callable[[], object], then: Callable[..., object], number: int, frame: FrameType | None) -> None:
+    callback()
     then(number, frame)
 
 
@@ -141,17 +141,17 @@ def one_thread() -> Iterator[None]:
         yield
         return
     own = torch.get_num_threads()
-    others = _set_own(1)
+    others = _set_thread_count(1)
     # torch compiles FlexAttention with buffers for this thread's number of threads, but may run it with another's
     patch = getattr(sys.modules.get("torch._inductor.config"), "patch", None)  # not imported here: it takes a second
     try:
         with patch({"cpp.threads": max(own, others)}) if patch else nullcontext():
             yield
     finally:
-        _set_own(own)
+        _set_thread_count(own)
 
 
-def _set_own(count: int) -> int:
+def _set_thread_count(count: int) -> int:
     """Set the number of torch threads of the calling thread. A thread that first uses torch within these microseconds
     may get it too. Returns the number that new threads start with."""
     with _LOCK, ThreadPoolExecutor(1) as another:

@@ -23,8 +23,8 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 from serving import machine
 from serving.job import Job
 from serving.result_cache import Engine
-from serving.scheduler import SPARE, TooSlow, Worker, WorkerLost
-from serving.worker_process import answered, result_in
+from serving.scheduler import STOP_GRACE_SECONDS, TooSlow, Worker, WorkerLost
+from serving.worker_process import answer_message, unpack_answer
 
 NAME, LOOPBACK = "unmask", "127.0.0.1"
 ENVIRONMENT = {"PYTHONPATH": str(machine.ROOT)}  # the program has the same path on every machine
@@ -63,15 +63,15 @@ class Replica:
         self._engine = Engine(models_in_memory, trace_bytes)
 
     async def do(self, job: bytes, seconds: float, *, affinity_key: str) -> bytes:
-        """Return the answer to a job, for `result_in`. At the time limit the replica exits, and Ray starts another.
+        """Return the answer to a job, for `unpack_answer`. At the time limit the replica exits, and Ray starts another.
 
         affinity_key: read by AffinityRouter.
         """
-        timer = Timer(seconds + SPARE, os._exit, (1,))
+        timer = Timer(seconds + STOP_GRACE_SECONDS, os._exit, (1,))
         timer.start()
         try:
             found: Job = pickle.loads(job)  # noqa: S301 - of the server that started this one
-            return await to_thread(answered, self._engine, found)  # so that Ray's health checks succeed
+            return await to_thread(answer_message, self._engine, found)  # so that Ray's health checks succeed
         finally:
             timer.cancel()
 
@@ -104,7 +104,7 @@ class RayWorker(Worker):
             raise TooSlow.after(seconds) from None
         except (RayError, RayServeException):
             raise WorkerLost from None
-        return result_in(answer)
+        return unpack_answer(answer)
 
 
 def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) -> list[RayWorker]:

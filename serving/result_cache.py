@@ -15,11 +15,11 @@ from model import kv_cache
 from model.base import Model
 from model.errors import panics_caught
 from model.trace import Trace
-from serving.job import GrownRunRef, Job, ModelRef, RunRef
+from serving.job import GeneratedRunRef, Job, ModelRef, RunRef
 from serving.loaded_models import LoadedModels
 
 Result = TypeVar("Result")
-LOOK = 0.1  # seconds between two calls of still_wanted
+POLL_SECONDS = 0.1  # seconds between two calls of raise_if_cancelled
 SMALL = 100  # assumed bytes of an object without its content
 GIVES_NAN = N_("{model} gives NaN on this text: its values overflow their data type. Try another text or another model")
 
@@ -44,30 +44,30 @@ class ResultCache:
 
     def __init__(self, most_bytes: int) -> None:
         self._kept: LRUCache = LRUCache(most_bytes, getsizeof=nbytes)
-        self._being_made: dict[Hashable, Future] = {}
+        self._in_progress: dict[Hashable, Future] = {}
         self._lock = Lock()
         self.found, self.made = 0, 0
 
     def get(
-        self, key: Hashable, make: Callable[[], Result], still_wanted: Callable[[], object] = lambda: None
+        self, key: Hashable, make: Callable[[], Result], raise_if_cancelled: Callable[[], object] = lambda: None
     ) -> Result:
         """Return the result of make(), cached under key, which must include everything that the result depends on.
 
-        still_wanted: called repeatedly while another thread computes the result; may raise. Raises what make raises.
+        raise_if_cancelled: called repeatedly while another thread computes the result; may raise. Raises what make raises.
         """
         while True:
             with self._lock:
                 if key in self._kept:
                     self.found += 1
                     return self._kept[key]
-                waited_for = self._being_made.get(key)
+                waited_for = self._in_progress.get(key)
                 if waited_for is None:
-                    mine = self._being_made[key] = Future()
+                    mine = self._in_progress[key] = Future()
             if waited_for is None:
                 return self._make(key, make, mine)
             while not waited_for.done():
-                still_wanted()
-                wait([waited_for], LOOK)
+                raise_if_cancelled()
+                wait([waited_for], POLL_SECONDS)
             if not isinstance(waited_for.exception(), Cancelled):
                 return waited_for.result()
 
@@ -94,7 +94,7 @@ class ResultCache:
             size = nbytes(result)
         except BaseException as error:
             with self._lock:
-                del self._being_made[key]
+                del self._in_progress[key]
             # if the user left during the computation, a waiting thread computes the result instead
             promise.set_exception(error if isinstance(error, Exception) else Cancelled())
             raise
@@ -102,7 +102,7 @@ class ResultCache:
             self.made += 1
             if size <= self._kept.maxsize:
                 self._kept[key] = result
-            del self._being_made[key]
+            del self._in_progress[key]
         promise.set_result(result)
         return result
 
@@ -154,12 +154,12 @@ class Engine:
         return self.traces.get(run.trace_key, lambda: self._made(run, model)).select(run.attention)
 
     def _made(self, run: RunRef, model: Model) -> Trace:
-        if not isinstance(run, GrownRunRef):
+        if not isinstance(run, GeneratedRunRef):
             trace = model.run(run.batch, run.spec)
             if trace.states[trace.batch.keep].isnan().any():
                 raise ValueError(msg(GIVES_NAN, model=model.name))
             return trace
-        trace = kv_cache.grown(model, run.ids, self.traces.find(run.before), run.prompt)
+        trace = kv_cache.generated_trace(model, run.ids, self.traces.find(run.before), run.prompt)
         self.traces.forget(lambda key: key == run.before)
         return trace
 

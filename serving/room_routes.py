@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from serving.rooms import MAX_PHONES, PHONE, ROOM, STEP, PhonePage, Rooms, served
 
-LOOK = 0.1  # seconds between two polls of a room's storage
+POLL_SECONDS = 0.1  # seconds between two polls of a room's storage
 PATIENCE = 25.0  # seconds until a long poll is answered by "not modified": less than proxies wait
 WINDOW, MAX_REQUESTS = 10.0, 40  # rate limit: seconds, and requests of a phone within them
 MAX_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
@@ -29,7 +29,7 @@ THREADS = 8  # for calls that wait for Redis
 LONGEST_ANSWER = 300  # bytes
 GZIP = {"Content-Encoding": "gzip"}  # compressed once, for all phones
 NOT_KEPT = {"Cache-Control": "no-store"}
-ending = Event()  # set while the server is stopping, when it waits for all requests
+stopping = Event()  # set while the server is stopping, when it waits for all requests
 
 
 def routes(rooms: Rooms, page: Callable[[str], bytes], base: str = "") -> list[Route]:
@@ -50,7 +50,7 @@ class RoomPhones:
     def __init__(self, rooms: Rooms, page: Callable[[str], bytes]) -> None:
         self._rooms, self._page = rooms, page
         self._threads = ThreadPoolExecutor(THREADS, "rooms")  # the event loop's own may all be busy with downloads
-        self._looking: dict[tuple[str, int], asyncio.Task[int | None]] = {}
+        self._polls: dict[tuple[str, int], asyncio.Task[int | None]] = {}
         self._waiting: Counter[str] = Counter()  # long polls by room
         self._bodies: TTLCache[str, PhonePage] = TTLCache(20, 60)  # the last step of a room, for a minute
         self._requests: LRUCache[tuple[str, int], int] = LRUCache(MAX_REMEMBERED)
@@ -65,13 +65,13 @@ class RoomPhones:
         room, phone = request.path_params["room"], request.query_params.get("phone", "")
         if not ROOM.fullmatch(room) or not PHONE.fullmatch(phone):
             return Response(status_code=404)
-        if self._too_often(phone) or self._waiting[room] >= 2 * MAX_PHONES:
+        if self._rate_limited(phone) or self._waiting[room] >= 2 * MAX_PHONES:
             return Response(status_code=429, headers={"Retry-After": "5"})
         version = await self._ask(self._rooms.version, room)
-        if version is not None and not await self._ask(self._rooms.come, room, phone):
+        if version is not None and not await self._ask(self._rooms.register_phone, room, phone):
             return Response(status_code=403)
         if version is not None and request.headers.get("If-None-Match") == f'"{version}"':
-            before, version = version, await self._another(room, version)
+            before, version = version, await self._next_version(room, version)
             if version == before:
                 return Response(status_code=304)
         shown = self._bodies.get(room)  # read once for all phones
@@ -95,7 +95,7 @@ class RoomPhones:
             right = None
         if not right:
             return Response(status_code=400)
-        if self._too_often(phone):
+        if self._rate_limited(phone):
             return Response(status_code=429, headers={"Retry-After": "5"})
         counted = await self._ask(self._rooms.answer, room, phone, step, choice)
         return Response(status_code=409) if counted is None else JSONResponse(counted)
@@ -109,30 +109,30 @@ class RoomPhones:
         except OSError:
             raise HTTPException(503) from None
 
-    async def _another(self, room: str, version: int) -> int | None:
+    async def _next_version(self, room: str, version: int) -> int | None:
         """Wait for the room's version to change and return it; the same version after PATIENCE seconds."""
         key = room, version
-        if key not in self._looking:
-            self._looking[key] = asyncio.create_task(self._look(*key))
-            self._looking[key].add_done_callback(lambda _: self._looking.pop(key))
+        if key not in self._polls:
+            self._polls[key] = asyncio.create_task(self._poll_version(*key))
+            self._polls[key].add_done_callback(lambda _: self._polls.pop(key))
         self._waiting[room] += 1
         try:
-            return await asyncio.shield(self._looking[key])
+            return await asyncio.shield(self._polls[key])
         finally:
             self._waiting[room] -= 1
             if not self._waiting[room]:
                 del self._waiting[room]
 
-    async def _look(self, room: str, version: int) -> int | None:
+    async def _poll_version(self, room: str, version: int) -> int | None:
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE
         while (now := await self._ask(self._rooms.version, room)) == version and loop.time() < end:
-            if ending.is_set():
+            if stopping.is_set():
                 break
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
         return now
 
-    def _too_often(self, phone: str) -> bool:
+    def _rate_limited(self, phone: str) -> bool:
         key = phone, int(asyncio.get_running_loop().time() / WINDOW)
         self._requests[key] = self._requests.get(key, 0) + 1
         return self._requests[key] > MAX_REQUESTS

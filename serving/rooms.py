@@ -34,7 +34,7 @@ MAX_BYTES = 400_000  # of a step as it is sent to phones
 PARTS = ("", ":phones", ":answers", ":asked")  # a room's keys: its name followed by each of these
 MAX_NAMES = len(PARTS) * MAX_ROOMS + 1
 SWEEP = 60.0  # seconds between two removals of expired mappings
-HERE = 40.0  # seconds for which a phone counts as present after a request
+PRESENT_SECONDS = 40.0  # seconds for which a phone counts as present after a request
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
 STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # a step's name
@@ -273,23 +273,23 @@ class Rooms:
             return None
         return PhonePage(step.decode(), int(choices), body, int(version))
 
-    def come(self, room: str, phone: str) -> bool:
+    def register_phone(self, room: str, phone: str) -> bool:
         """Record a phone as present. Returns False if the room does not exist or is full."""
         name, now = f"room:{room}:phones", b"%d" % time()
         (ends,) = self.hashes.get(f"room:{room}", "ends")
         if ends is None:
             return False
         if self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MAX_PHONES:
-            gone = self._gone(room)
+            gone = self._absent_phone(room)
             if gone is None:
                 return False
             self.hashes.remove(name, gone)
         self.hashes.put(name, {phone: now}, int(ends))
         return True
 
-    def _gone(self, room: str) -> str | None:
+    def _absent_phone(self, room: str) -> str | None:
         """Return a phone that is no longer present and has answered nothing, if there is one."""
-        since = time() - HERE
+        since = time() - PRESENT_SECONDS
         gone = [phone for phone, seen in self.hashes.all(f"room:{room}:phones").items() if int(seen) < since]
         if not gone:
             return None
@@ -303,7 +303,7 @@ class Rooms:
         if step.encode() != open_step or not 0 <= choice < int(choices or 0):
             return None
         if self.hashes.get(f"room:{room}:phones", phone) == [None]:
-            return None  # only phones recorded by `come` may answer, which bounds the answers too
+            return None  # only phones recorded by `register_phone` may answer, which bounds the answers too
         return int(self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0)))
 
     def tally(self, room: str) -> RoomCounts:
@@ -313,7 +313,7 @@ class Rooms:
             of_step[int(choice)] = of_step.get(int(choice), 0) + 1
         asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
         (step,) = self.hashes.get(f"room:{room}", "step")
-        return RoomCounts((step or b"").decode(), self._phones(room, HERE), counts, asked)
+        return RoomCounts((step or b"").decode(), self._phones(room, PRESENT_SECONDS), counts, asked)
 
 
 @once

@@ -21,12 +21,12 @@ from i18n import N_, msg
 from serving.job import Job, QueueFull
 from serving.result_cache import Engine
 
-LOOK = 0.05  # seconds between two calls of still_wanted
+POLL_SECONDS = 0.05  # seconds between two calls of raise_if_cancelled
 PAUSE = 1.0  # seconds between two attempts to start a worker
 FIRST_GUESS = 0.5  # assumed seconds of a job, until some are done
-SPARE = 2.0  # seconds after a job's time limit within which its worker must stop it
+STOP_GRACE_SECONDS = 2.0  # seconds after a job's time limit within which its worker must stop it
 
-TOLD = (ValueError, OSError, MemoryError)  # errors whose messages are for the user
+USER_ERRORS = (ValueError, OSError, MemoryError)  # errors whose messages are for the user
 MAX_REMEMBERED = 10_000  # runs for which the worker that has the trace is remembered
 Outcome = Literal["done", "refused", "failed", "too slow", "lost"]
 WorkerState = Literal["starting", "idle", "busy"]
@@ -74,13 +74,13 @@ class Ticket:
 
 
 class FairQueue:
-    """A queue in which users take turns. workers: how many jobs run at a time. most_waiting: limit of waiting jobs of
-    all users; most_a_reader: of one user."""
+    """A queue in which users take turns. workers: how many jobs run at a time. max_waiting: limit of waiting jobs of
+    all users; max_waiting_per_user: of one user."""
 
-    def __init__(self, workers: int, *, most_waiting: int, most_a_reader: int) -> None:
-        self._workers, self._most_waiting, self._most_a_reader = workers, most_waiting, most_a_reader
-        self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # by user, in the order of their turns
-        self._has: LRUCache = LRUCache(MAX_REMEMBERED)  # run -> the worker that has its trace
+    def __init__(self, workers: int, *, max_waiting: int, max_waiting_per_user: int) -> None:
+        self._workers, self._max_waiting, self._max_waiting_per_user = workers, max_waiting, max_waiting_per_user
+        self._tickets_by_user: OrderedDict[str, deque[Ticket]] = OrderedDict()  # by user, in the order of their turns
+        self._worker_of_run: LRUCache = LRUCache(MAX_REMEMBERED)  # run -> the worker that has its trace
         self._changed, self._closed, self._mean = Condition(), False, FIRST_GUESS
         self._low_priority = 0  # how many of the running jobs have low priority
 
@@ -91,15 +91,15 @@ class FairQueue:
         with self._changed:
             if self._closed:
                 raise QueueFull(STOPPED)
-            mine, waiting = self._readers.get(reader, ()), self.waiting()
-            if waiting >= self._most_waiting:
+            mine, waiting = self._tickets_by_user.get(reader, ()), self.waiting()
+            if waiting >= self._max_waiting:
                 seconds = max(self._mean * (waiting + 1) / self._workers, 1.0)
                 raise QueueFull(msg(QUEUE_FULL, waiting=waiting, seconds=seconds))
-            if len(mine) >= self._most_a_reader:
+            if len(mine) >= self._max_waiting_per_user:
                 words = N_("Too many requests: {count} of yours are still waiting. Try again when they are done")
                 raise QueueFull(msg(words, count=len(mine)))
             ticket = Ticket(job, reader, affinity_key, low_priority=low_priority)
-            self._readers.setdefault(reader, deque()).append(ticket)
+            self._tickets_by_user.setdefault(reader, deque()).append(ticket)
             self._changed.notify_all()
             return ticket
 
@@ -136,35 +136,36 @@ class FairQueue:
             if self._closed:
                 ticket.answer.set_exception(QueueFull(STOPPED))
                 return
-            self._readers.setdefault(ticket.reader, deque()).appendleft(ticket)
-            self._readers.move_to_end(ticket.reader, last=False)
+            self._tickets_by_user.setdefault(ticket.reader, deque()).appendleft(ticket)
+            self._tickets_by_user.move_to_end(ticket.reader, last=False)
             self._changed.notify_all()
 
     def lost(self, worker: int) -> None:
         with self._changed:
-            for run in [run for run, has in self._has.items() if has == worker]:
-                del self._has[run]
+            for run in [run for run, has in self._worker_of_run.items() if has == worker]:
+                del self._worker_of_run[run]
             self._changed.notify_all()
 
     def close(self) -> None:
         """Close the queue: waiting jobs raise QueueFull, and `next` returns None."""
         with self._changed:
             self._closed = True
-            for ticket in [ticket for some in self._readers.values() for ticket in some]:
+            for ticket in [ticket for some in self._tickets_by_user.values() for ticket in some]:
                 if not ticket.answer.done():
                     ticket.answer.set_exception(QueueFull(STOPPED))
-            self._readers.clear()
+            self._tickets_by_user.clear()
             self._changed.notify_all()
 
     def waiting(self) -> int:
-        return sum(map(len, self._readers.values()))
+        return sum(map(len, self._tickets_by_user.values()))
 
     def _pick(self, worker: int) -> Ticket | None:
         mine = [
             ticket
-            for tickets in self._readers.values()
+            for tickets in self._tickets_by_user.values()
             for ticket in tickets
-            if worker == next((self._has[run] for run in ticket.affinity_key if run in self._has), worker)
+            if worker
+            == next((self._worker_of_run[run] for run in ticket.affinity_key if run in self._worker_of_run), worker)
         ]
         ticket = next((ticket for ticket in mine if not ticket.low_priority), None)
         if ticket is None and self._low_priority < max(self._workers - 1, 1):
@@ -172,21 +173,21 @@ class FairQueue:
         if ticket is None:
             return None
         self._remove(ticket)
-        if ticket.reader in self._readers:
-            self._readers.move_to_end(ticket.reader)
+        if ticket.reader in self._tickets_by_user:
+            self._tickets_by_user.move_to_end(ticket.reader)
         self._low_priority += ticket.low_priority
         if not ticket.losses:
             ticket.answer.set_running_or_notify_cancel()
         ticket.started = monotonic()
-        self._has.update(dict.fromkeys(ticket.affinity_key, worker))
+        self._worker_of_run.update(dict.fromkeys(ticket.affinity_key, worker))
         return ticket
 
     def _remove(self, ticket: Ticket) -> None:
-        mine = self._readers.get(ticket.reader)
+        mine = self._tickets_by_user.get(ticket.reader)
         if mine and ticket in mine:
             mine.remove(ticket)
             if not mine:
-                del self._readers[ticket.reader]
+                del self._tickets_by_user[ticket.reader]
 
 
 class Worker:
@@ -206,7 +207,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedJob:
     """A finished job, as reported to observers; nothing of its user or text.
 
     job: its function's name. waited, took: seconds in the queue and in a worker.
@@ -226,7 +227,7 @@ class Scheduler:
     """
 
     def __init__(self, workers: Sequence[Worker], queue: FairQueue, *, seconds: float, affinity: bool) -> None:
-        self.observers: list[Callable[[Done], object]] = []
+        self.observers: list[Callable[[FinishedJob], object]] = []
         self._workers, self._queue, self._seconds, self._affinity = workers, queue, seconds, affinity
         self._closed, self._states = False, ["starting"] * len(workers)
         for number, worker in enumerate(workers):
@@ -242,11 +243,11 @@ class Scheduler:
         self,
         job: Job,
         reader: str = "",
-        still_wanted: Callable[[], object] = lambda: None,
+        raise_if_cancelled: Callable[[], object] = lambda: None,
         *,
         low_priority: bool = False,
     ) -> Any:
-        """Queue a job and return its answer. still_wanted: called repeatedly; if it raises, the job leaves the queue.
+        """Queue a job and return its answer. raise_if_cancelled: called repeatedly; if it raises, the job leaves the queue.
         low_priority: whether all other jobs run first, for parts of a computation that takes minutes.
 
         Raises QueueFull, TooSlow, and what the job raises.
@@ -254,10 +255,10 @@ class Scheduler:
         ticket = self._queue.enter(job, reader, job.affinity_key if self._affinity else (), low_priority=low_priority)
         try:
             while not ticket.answer.done():
-                still_wanted()
-                if ticket.started and monotonic() - ticket.started > self._seconds + SPARE:
+                raise_if_cancelled()
+                if ticket.started and monotonic() - ticket.started > self._seconds + STOP_GRACE_SECONDS:
                     raise TooSlow.after(self._seconds)  # its worker cannot stop it
-                wait([ticket.answer], LOOK)
+                wait([ticket.answer], POLL_SECONDS)
         except BaseException:
             self._queue.leave(ticket)
             raise
@@ -303,12 +304,12 @@ class Scheduler:
             else:
                 ticket.answer.set_exception(LostTwice(LOST_TWICE))
         except BaseException as error:  # noqa: BLE001 - raised where the answer is waited for
-            outcome = "refused" if isinstance(error, TOLD) else "failed"
+            outcome = "refused" if isinstance(error, USER_ERRORS) else "failed"
             outcome = "too slow" if isinstance(error, TooSlow) else outcome  # not shown
             ticket.answer.set_exception(error)
         took = monotonic() - began
         self._queue.done(ticket, took)
-        done = Done(ticket.job.name, began - ticket.entered, took, outcome)
+        done = FinishedJob(ticket.job.name, began - ticket.entered, took, outcome)
         for observer in self.observers:
             try:
                 observer(done)

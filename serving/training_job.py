@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from i18n import N_, msg
-from serving.background import LEFT_SECONDS, Background, State
+from serving.background import UNWATCHED_SECONDS, Background, State
 
 MAX_STEPS = 600
 MIN_CHARACTERS, MAX_CHARACTERS = 200, 40_000
@@ -50,11 +50,11 @@ class Training(Background):
     """A training. Raises ValueError for a text too short or steps out of range, TooManyBackgroundJobs for a full queue.
 
     causal: whether it is trained with the causal mask. Of a longer text the first MAX_CHARACTERS are read.
-    left_seconds: the training ends after this time without a call of `watch`.
+    unwatched_seconds: the training ends after this time without a call of `watch`.
     """
 
     def __init__(
-        self, text: str, *, causal: bool, steps: int, seed: int = 1, left_seconds: float = LEFT_SECONDS
+        self, text: str, *, causal: bool, steps: int, seed: int = 1, unwatched_seconds: float = UNWATCHED_SECONDS
     ) -> None:
         text = clean(text)
         if len(text) < MIN_CHARACTERS:
@@ -62,23 +62,23 @@ class Training(Background):
         if not 1 <= steps <= MAX_STEPS:
             raise ValueError(msg("Training takes 1 to {most} steps here, not {steps}.", most=MAX_STEPS, steps=steps))
         self.causal, self.total_steps = causal, steps
-        super().__init__(_train, text, causal, steps, seed, left_seconds=left_seconds)
+        super().__init__(_train, text, causal, steps, seed, unwatched_seconds=unwatched_seconds)
 
     def watch(self) -> TrainingProgress:
-        """Return the progress, and restart the `left_seconds` after which the training ends."""
-        watched = self.watched()
-        curve = [one for one in watched.reports if "loss" in one]
-        last: dict[str, Any] = next((one for one in watched.reports if "copy" in one), {})
+        """Return the progress, and restart the `unwatched_seconds` after which the training ends."""
+        poll = self.poll()
+        curve = [one for one in poll.reports if "loss" in one]
+        last: dict[str, Any] = next((one for one in poll.reports if "copy" in one), {})
         return TrainingProgress(
-            state=watched.state,
+            state=poll.state,
             steps=tuple(one["step"] for one in curve),
             losses=tuple(one["loss"] for one in curve),
             last=tuple(one["last"] for one in curve),
-            texts=tuple((one["step"], one["text"]) for one in watched.reports if "text" in one),
+            texts=tuple((one["step"], one["text"]) for one in poll.reports if "text" in one),
             with_mask=last.get("with"),
             without_mask=last.get("without"),
             copy=tuple(map(tuple, last.get("copy", ()))),
-            why=watched.why,
+            why=poll.why,
         )
 
 

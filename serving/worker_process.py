@@ -1,7 +1,7 @@
 """Worker processes, both ends: each has one engine and one torch thread and runs one job at a time. All share the
 models' weights, which are memory-mapped from their files.
 
-A worker sends READY once, then the answer to each job, and BEAT while it computes one. A worker that has ended, is
+A worker sends READY once, then the answer to each job, and HEARTBEAT while it computes one. A worker that has ended, is
 silent or exceeds a job's time limit is killed and replaced.
 """
 
@@ -23,10 +23,10 @@ from model.errors import sendable
 from serving import logs, machine
 from serving.job import Job
 from serving.result_cache import Engine
-from serving.scheduler import SPARE, TOLD, TooSlow, Worker, WorkerLost
+from serving.scheduler import STOP_GRACE_SECONDS, USER_ERRORS, TooSlow, Worker, WorkerLost
 
-READY, BEAT = b"ready", b"beat"
-BEATS = 1.0  # seconds between two beats
+READY, HEARTBEAT = b"ready", b"beat"
+HEARTBEAT_SECONDS = 1.0  # seconds between two beats
 SILENCE = 15.0  # seconds without a beat after which a worker counts as stuck
 START = 120.0  # seconds that importing torch may take on a busy machine
 
@@ -44,7 +44,7 @@ class WorkerProcess(Worker):
         if self._ready:
             return
         try:
-            self._ready = self._heard(START) == READY
+            self._ready = self._next_answer(START) == READY
         except (EOFError, OSError, TooSlow):
             self._replace()
             raise WorkerLost from None
@@ -56,11 +56,11 @@ class WorkerProcess(Worker):
         message = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
         try:
             # if the worker stops in the middle of a message, only this timer ends the wait for the rest
-            timer = Timer(seconds + SPARE, self._process.kill)
+            timer = Timer(seconds + STOP_GRACE_SECONDS, self._process.kill)
             timer.start()
             try:
                 self._connection.send_bytes(message)
-                answer = self._heard(seconds)
+                answer = self._next_answer(seconds)
             finally:
                 timer.cancel()
         except TooSlow:
@@ -69,13 +69,13 @@ class WorkerProcess(Worker):
         except (EOFError, OSError):
             self._replace()
             raise WorkerLost from None
-        return result_in(answer)
+        return unpack_answer(answer)
 
     def close(self) -> None:
         self._closed = True
         self._end()
 
-    def _heard(self, seconds: float) -> bytes:
+    def _next_answer(self, seconds: float) -> bytes:
         """Return the next message that is not a beat. Raises TooSlow after `seconds`, EOFError if the worker has ended
         or is silent."""
         end, patience = monotonic() + seconds, SILENCE if self._ready else START
@@ -88,7 +88,7 @@ class WorkerProcess(Worker):
                     raise EOFError
                 continue
             message = self._connection.recv_bytes()
-            if message != BEAT:
+            if message != HEARTBEAT:
                 return message
 
     def _replace(self) -> None:
@@ -124,8 +124,8 @@ def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
     def beat() -> None:
         try:
             while busy.wait():
-                send(BEAT)
-                sleep(BEATS)
+                send(HEARTBEAT)
+                sleep(HEARTBEAT_SECONDS)
         except OSError:
             os._exit(0)  # the server has ended
 
@@ -137,25 +137,25 @@ def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
         while True:
             job: Job = pickle.loads(connection.recv_bytes())  # noqa: S301 - of the process that started this one
             busy.set()
-            answer = answered(engine, job)
+            answer = answer_message(engine, job)
             busy.clear()
             send(answer)
     except (EOFError, OSError):  # the server has ended
         return
 
 
-def answered(engine: Engine, job: Job) -> bytes:
-    """Run the job and return its answer or its error as a message for `result_in`."""
+def answer_message(engine: Engine, job: Job) -> bytes:
+    """Run the job and return its answer or its error as a message for `unpack_answer`."""
     try:
         return pickle.dumps(("answer", engine.do(job)), pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - it is the asker's
-        if not isinstance(error, TOLD):
+        if not isinstance(error, USER_ERRORS):
             error.add_note("".join(format_tb(error.__traceback__)))  # lines of code, no values: it may be logged
         return pickle.dumps(("error", sendable(error, job.name)))
 
 
-def result_in(message: bytes) -> Any:
-    """Return the answer in a message made by `answered`, or raise the error in it."""
+def unpack_answer(message: bytes) -> Any:
+    """Return the answer in a message made by `answer_message`, or raise the error in it."""
     kind, what = pickle.loads(message)  # noqa: S301 - of a worker that we started
     if kind == "error":
         raise what

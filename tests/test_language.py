@@ -26,7 +26,6 @@ from i18n import (
     LANGUAGES,
     N_,
     Message,
-    known_by,
     language,
     large,
     listed,
@@ -38,6 +37,7 @@ from i18n import (
     say,
     say_all,
     say_count,
+    set_language_source,
     spoken,
     together,
     translated,
@@ -173,7 +173,7 @@ def test_a_sentence_is_said_in_the_language_of_whoever_it_is_said_to() -> None:
 def test_a_page_that_knows_its_reader_is_asked_and_what_is_set_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("i18n._ask", None)  # restores the pages' function after the test
     knows = ["zh"]
-    known_by(lambda: knows[0] if knows else None)
+    set_language_source(lambda: knows[0] if knows else None)
     assert language() == "zh"
     with spoken("en"):
         assert language() == "en"

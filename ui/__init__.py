@@ -1,7 +1,7 @@
 from ui import streamlit_internals
 
-streamlit_internals.lose_no_clicks()
-streamlit_internals.keep_texts_for_the_next_page()
+streamlit_internals.preserve_interrupted_clicks()
+streamlit_internals.preserve_text_on_page_change()
 streamlit_internals.limit_uploads()
-streamlit_internals.make_downloads_in_turn()
-streamlit_internals.run_page_for_late_clicks()  # before the slow imports: after a restart, clicks come meanwhile
+streamlit_internals.serialize_downloads()
+streamlit_internals.rerun_page_for_late_clicks()  # before the slow imports: after a restart, clicks come meanwhile

@@ -9,7 +9,7 @@ import streamlit as st
 
 from i18n import N_, say
 from model.base import Model
-from model.heads.ablation import Head, HeadsOff, Way, layer_effects
+from model.heads.ablation import AblatedHeads, AblationMethod, Head, layer_effects
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec, Stroke
 from model.spec import MAX_POSITIONS
@@ -21,7 +21,7 @@ from ui.widgets import bound, by_layer, one_of, select
 from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table, ranking_sentence
 
 
-def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff) -> None:
+def show(now: RunView, batch: TokenBatch, query: int, target: int, off: AblatedHeads) -> None:
     """Draw the ranking of all heads: a button and, once it is pressed, the progress, a heatmap and a table."""
     on = bool(st.session_state.ranking)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -51,12 +51,12 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
 
 
 WAYS = {"zero": N_("zero"), "mean": N_("mean of the text"), "mask": N_("another mask")}
-IN_WORDS = {
+WAY_PHRASES = {
     "zero": N_("output set to 0"),
     "mean": N_("output set to its mean over this text"),
     "mask": N_("seeing {what}"),
 }
-OF_SEVERAL = IN_WORDS | {
+WAY_PHRASES_PLURAL = WAY_PHRASES | {
     "zero": N_("outputs set to 0"),
     "mean": N_("outputs set to their means over this text"),
 }
@@ -72,7 +72,7 @@ HELP = N_(
     "Zero: the head's output is 0. Mean: at every token the output is its mean over this text, later tokens included, "
     "so only the variation between tokens is removed. Another mask: only this head uses a different mask."
 )
-LONGEST = 600  # maximum number of characters of heads_off in a link
+MAX_HEADS_OFF_LENGTH = 600  # maximum number of characters of heads_off in a link
 MAX_OFF = 64
 
 
@@ -80,7 +80,7 @@ class AblationLink(link.View):
     """The link of the Ablation page. heads_off: "4.0,2.1", layer and head as traces count; None: Explore's head."""
 
     LEFT_OUT = ("masks", "section", "scope", "zoom")
-    heads_off: Annotated[str | None, link.at_most(LONGEST)] = None
+    heads_off: Annotated[str | None, link.at_most(MAX_HEADS_OFF_LENGTH)] = None
     way_off: Literal["zero", "mean", "mask"] = "zero"
     mask_off: Literal["itself", "near", "not_first", "ahead"] = "itself"
     ranking: bool = False
@@ -97,7 +97,7 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
     return tuple(st.multiselect(say("Ablated heads"), offered, **widget))
 
 
-def choose_way(spec: MaskSpec, attention: str) -> tuple[Way, MaskSpec | None]:
+def choose_way(spec: MaskSpec, attention: str) -> tuple[AblationMethod, MaskSpec | None]:
     """Let the user choose how heads are turned off. Returns the way and, if it is "mask", the mask of these heads.
     spec: the masks of all other heads."""
     way = one_of(say("Ablate with"), WAYS, "way_off", help=say(HELP), width="content")

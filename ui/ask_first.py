@@ -13,7 +13,7 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from serving.job import ModelRef, RunRef, digest, shape_of
 from ui import results
-from ui.guard import TROUBLE
+from ui.guard import MODEL_ERRORS
 from ui.heads import query as queries
 from ui.markdown import escaped
 from ui.run_view import RunView
@@ -114,6 +114,6 @@ def _question(
             continue
         try:
             return kind, results.ask(answer, ModelRef.of(model), *runs, model.name, replace(about, kind=kind))
-        except TROUBLE:
+        except MODEL_ERRORS:
             continue  # it cannot be asked of this text: try the next kind
     return None

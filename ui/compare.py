@@ -100,7 +100,7 @@ def choose_head(b: Model, attention: str, layer: int, head: int) -> tuple[int, i
     return found[0], found[1]
 
 
-def opposite(model: Model, spec: MaskSpec) -> str:
+def default_switched_masks(model: Model, spec: MaskSpec) -> str:
     """Return the masks switched for B by default: those switched in spec, A's masks, with the causal mask toggled."""
     names = controls.switches(model)
     return ",".join(one for one in names if (getattr(spec, one) != getattr(model.standard, one)) != (one == "causal"))
@@ -109,7 +109,7 @@ def opposite(model: Model, spec: MaskSpec) -> str:
 def choose_masks(model: Model, spec: MaskSpec) -> MaskSpec:
     """Let the user choose B's masks. spec: A's masks."""
     state = st.session_state
-    off = opposite(model, spec) if state.b_off is None else state.b_off
+    off = default_switched_masks(model, spec) if state.b_off is None else state.b_off
     switched = set(off.split(","))
     standard: dict[str, bool] = {name: getattr(model.standard, name) for name in controls.switches(model)}
 
@@ -123,7 +123,7 @@ def choose_masks(model: Model, spec: MaskSpec) -> MaskSpec:
     return replace(model.standard, **chosen)
 
 
-def like(spec: MaskSpec, one: Model, other: Model) -> MaskSpec:
+def masks_for_model(spec: MaskSpec, one: Model, other: Model) -> MaskSpec:
     """Return A's masks for B's model: masks that were switched for A are as in A, all others as B was trained."""
     masks: dict[str, Any] = {name: getattr(spec, name) for name in NATIVE}
     return replace(other.standard, **{name: on for name, on in masks.items() if on != getattr(one.standard, name)})
@@ -180,7 +180,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     heads = a.name(layer, head), b.name(b_layer, b_head)
     b_position = b.real.stop - 1  # the last token, until a query of A is picked: then B's position beside it
     if query.picked() is not None:
-        b_position = _beside(*_spans(a, b), position)
+        b_position = _matching_position(*_spans(a, b), position)
     positions = position, b_position
     views = _show_heads((a, b), views, titles((model, other), heads), heads, positions)
     controls.explain_by(say("Activation patching works on tokens, not on words or sentences."))
@@ -213,7 +213,7 @@ def _choose_b(
             found = chat.tokenize(other, text)[0]
         else:
             found = run_view.tokenize(other, text, st.session_state.pad, None)
-        return other, found, min(row, len(found.rows) - 1), like(spec, model, other)
+        return other, found, min(row, len(found.rows) - 1), masks_for_model(spec, model, other)
     return model, reading, row, spec
 
 
@@ -229,7 +229,7 @@ def _spans(one: RunView, other: RunView) -> tuple[slice, slice]:
     return one.real, other.real
 
 
-def _beside(one: slice, other: slice, position: int) -> int:
+def _matching_position(one: slice, other: slice, position: int) -> int:
     """Return the position in the other span at the same offset as this position in its own span, or the nearest."""
     return min(max(other.start + position - one.start, other.start), other.stop - 1)
 
@@ -237,7 +237,7 @@ def _beside(one: slice, other: slice, position: int) -> int:
 def _pick_of_b(a: RunView, b: RunView) -> head_picture.OnPick:
     """Return the callback for a click on a row of B: it chooses the matching query of A."""
     spans = _spans(b, a)  # only slices: the callback outlives this run and must not keep a view in memory
-    return lambda row, _: head_picture.choose_query(_beside(*spans, row), None)
+    return lambda row, _: head_picture.choose_query(_matching_position(*spans, row), None)
 
 
 def _show_heads(

@@ -31,7 +31,7 @@ from viz.mask_styles import STYLES
 from viz.sentence import SCOPES
 
 OTHER = "another"
-ANOTHER = N_("{why} Choose another model on the left.")
+CHOOSE_ANOTHER_MODEL = N_("{why} Choose another model on the left.")
 A_LINE_EACH = N_("Type a text on the left, one sequence per line, or choose an example.")
 SCOPE_HELP = N_(
     "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen layer's weights are "
@@ -48,7 +48,7 @@ def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
     model = open_model(*own)
     with st.sidebar:
         text = choose_text()
-        if model.chats and st.session_state.get("chat") and st.session_state.page in chat.AS_IT_IS:
+        if model.chats and st.session_state.get("chat") and st.session_state.page in chat.PAGES_WITHOUT_CHAT:
             st.caption(say(chat.NOTE))
     return model, text
 
@@ -61,7 +61,7 @@ def open_model(*own: Callable[[], None]) -> Model:
     widgets.restore("kept", _from_link, (*link.View.TYPED, "text", "other"))
     for restore in own:
         restore()
-    positions.of_this_page()
+    positions.reset_other_units()
     with st.sidebar:
         name = choose_model()
     with st.container():  # keeps the elements below in place, with or without a warning here
@@ -73,7 +73,7 @@ def open_model(*own: Callable[[], None]) -> Model:
 def keep() -> Model:
     """Restore the shared choices in a fragment, which reruns without the rest of the page. Returns the model shown."""
     widgets.keep("kept")
-    positions.of_this_page()
+    positions.reset_other_units()
     return models.kept()  # no model is passed to a fragment: that would keep it in memory while the page is open
 
 
@@ -85,7 +85,7 @@ def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[Tokenize
         reading, row = chat.open_messages(model, text), 0
     else:
         reading, row = _open_rows(model, text)
-    positions.follow(model, reading, row)
+    positions.move_with_tokens(model, reading, row)
     widgets.show_notes(explain.limits(model, reading) if limits else [])
     return reading, row
 
@@ -140,7 +140,7 @@ def _from_link() -> dict[str, Any]:
     }
     of_link = None if view.text is None else {"text": view.text, "target": view.target}
     now = {name: kept[name] for name in ("text", "target")} if kept else None
-    return chosen | (link.texts_of("text", of_link, now) or {"text": widgets.brought_text("text", FIRST)})
+    return chosen | (link.texts_of("text", of_link, now) or {"text": widgets.text_of_lost_session("text", FIRST)})
 
 
 def choose_model() -> str:
@@ -156,9 +156,11 @@ def choose_model() -> str:
             return say("Another model…") if name == OTHER else name
         return say(entry.title) + (f" ({entry.megabytes:,} MB)" if entry.megabytes else "")
 
-    st.selectbox(say("Model"), offered, format_func=title, key="model", on_change=_start_anew)
+    st.selectbox(say("Model"), offered, format_func=title, key="model", on_change=_reset_model_choices)
     if st.session_state.model == OTHER:
-        st.text_input(say("Hub id or folder"), key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_start_anew)
+        st.text_input(
+            say("Hub id or folder"), key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_reset_model_choices
+        )
     return training_steps.choose(chosen_model())
 
 
@@ -281,7 +283,7 @@ def switches(model: Model) -> list[str]:
     return [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
 
 
-def held_and_lifted(model: Model, spec: MaskSpec) -> tuple[list[str], list[str]]:
+def masks_on_and_lifted(model: Model, spec: MaskSpec) -> tuple[list[str], list[str]]:
     """Return the switchable masks that are on, and those of the model's standard masks that are off."""
     names = switches(model)
     held = [name for name in names if getattr(spec, name)]
@@ -391,7 +393,7 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int], *
         download(say("Offline page"), make, "attention.html", "text/html", key="take_page")
 
 
-def _start_anew() -> None:
+def _reset_model_choices() -> None:
     st.session_state.not_offered = ""
     st.session_state.update(dict.fromkeys(OF_THE_MODEL))
     models.forget_failure()

@@ -10,7 +10,7 @@ import streamlit as st
 from i18n import N_, say
 from model.base import Model, TokenizedText
 from model.cross_attention.dates import UNKNOWN, DatesModel, Written, answer_chances, measure
-from model.cross_attention.reading import read, why_none
+from model.cross_attention.reading import no_date_reason, read
 from model.cross_attention.written_dates import HELD_OUT_DAYS, NO_DATE, SHAPES
 from model.heads.view import HeadView, head_name
 from model.masks import MaskSpec
@@ -29,7 +29,7 @@ from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import TOP, loss_figure, next_token_table
 
 FIRST = "3 Mar 2021"
-LONGER = (  # lines to add below the user's, each about five characters longer than the one before
+ADDED_LINES = (  # lines to add below the user's, each about five characters longer than the one before
     "17 May 2014",
     "Wed, 7 May 2014",
     "Wednesday 7 May 2014",
@@ -78,7 +78,7 @@ class DatesLink(CrossLink):
     TEXT: ClassVar[str] = "date_text"
     FIRST_TEXT: ClassVar[str] = FIRST
     date_text: Annotated[str | None, at_most(100_000)] = None
-    cross_beside: Literal[*LONGER] | None = None  # type: ignore[valid-type]
+    cross_beside: Literal[*ADDED_LINES] | None = None  # type: ignore[valid-type]
 
 
 NO_SOURCE = N_("{model} has no source to attend to, so this page shows the built-in dates model.")
@@ -108,8 +108,8 @@ def choose_beside(model: Model, text: str) -> str | None:
         return f"{rows[0]} {' '.join(rows[0].split()[:MORE])}"
     about = say("The shorter of the two lines is padded to the length of the longer one.")
     look: Any = {"format_func": lambda line: say("{line} (length: {count})", line=line, count=len(line)), "help": about}
-    look |= bound("cross_beside", st.session_state.cross_beside or long_enough(text))
-    return st.selectbox(say("Second line of the batch (added)"), LONGER, **look)
+    look |= bound("cross_beside", st.session_state.cross_beside or default_added_line(text))
+    return st.selectbox(say("Second line of the batch (added)"), ADDED_LINES, **look)
 
 
 def choose_head(model: Model, part: str) -> tuple[int, int | None]:
@@ -142,10 +142,10 @@ def choose_step(outputs: list[str]) -> int:
     return st.session_state.cross_step
 
 
-def long_enough(text: str) -> str:
-    """Return the first of LONGER that gives the user's first line enough padding, or else the longest."""
+def default_added_line(text: str) -> str:
+    """Return the first of ADDED_LINES that gives the user's first line enough padding, or else the longest."""
     rows, _ = rows_of(text, 1)
-    return next((line for line in LONGER if rows and len(line) >= len(rows[0]) + MORE), LONGER[-1])
+    return next((line for line in ADDED_LINES if rows and len(line) >= len(rows[0]) + MORE), ADDED_LINES[-1])
 
 
 def _at_most(key: str, most: int) -> None:
@@ -245,7 +245,7 @@ def notes(model: Model, lines: SourceTexts, row: int) -> list[str]:
     batch, source, count = lines.reading.batch, lines.reading.batch.source, len(lines.own_rows)
     assert source is not None
     # no notes on what is cut of the page's own lines
-    own = [replace(one, cut=one.cut[:count], goes_on=one.goes_on[:count]) for one in (batch, source)]
+    own = [replace(one, cut=one.cut[:count], would_continue=one.would_continue[:count]) for one in (batch, source)]
     found = explain.limits(model, replace(lines.reading, batch=replace(own[0], source=own[1])))
     if lines.ours:
         beside = escaped(lines.reading.rows[-1][:80])
@@ -279,7 +279,7 @@ def verdict(model: DatesModel, lines: SourceTexts, spec: MaskSpec, now: RunView)
             at=say("{character} (character {number})", character=end, number=least + 1),
             lifted="" if spec == model.standard else _name_of(spec),
             now=written(model, lines, spec).texts[row],
-            why_none=why_none(_line(model, lines, row)),
+            no_date_reason=no_date_reason(_line(model, lines, row)),
         )
 
     return pictures.verdict(now.kept("verdict", make))
@@ -297,7 +297,7 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
     with layer_head, st.container(key="select_pair"):
         layer, head = choose_head(model, "cross")
     others = standard.probabilities if changed else None
-    strip.html(cached_figure(pictures.written_strip, standard.outputs, now.probabilities, others, step))
+    strip.html(cached_figure(pictures.outputs_table, standard.outputs, now.probabilities, others, step))
     if changed:
         strip.caption(say("Probabilities are those of the output shown, with all of it as the decoder's input."))
 
@@ -317,27 +317,27 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
             "Top: the chosen step's row over the source. Bottom: the {count} largest weights of each step as lines; "
             "larger weights are more opaque, and the chosen step is red."
         )
-        st.caption(say(about, count=pictures.LINES_A_STEP))
+        st.caption(say(about, count=pictures.MAX_LINES_PER_STEP))
     position = standard.queries.start + step
     found_next = [one.predictions(position) for one in part]
     some = [one.candidates[:CANDIDATES] for one in found_next if one is not None]
     table.html(cached_figure(next_token_table, *some, changed=changed))
 
 
-def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
+def show_accuracy_by_mask(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
     st.markdown("#### " + say("What breaks when a mask is off"))
 
-    def make() -> list[pictures.BreakRow]:
+    def make() -> list[pictures.MaskChoiceRow]:
         meant, rows = read(_line(model, lines, standard.row)), []
         for name, masks in MASKS.items():
             found = results.ask(measure, ModelRef.of(model), masks, SAMPLE)
             wrote = written(model, lines, masks).texts[standard.row]
             judged = pictures.judgement(meant, wrote)
-            rows.append(pictures.BreakRow(name, wrote, judged, found.exact, found.characters, found.probability))
+            rows.append(pictures.MaskChoiceRow(name, wrote, judged, found.exact, found.characters, found.probability))
         return rows
 
     rows = standard.kept("breaks", make)
-    table = cached_figure(pictures.breaks_table, rows, _name_of(spec), SAMPLE)
+    table = cached_figure(pictures.mask_choices_table, rows, _name_of(spec), SAMPLE)
     st.html("".join([table, cached_figure(pictures.lifted_words, *rows[:3])]))
     with st.expander(say("What the model reads, and how ambiguous dates are read")):
         st.markdown(say(pictures.RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))

@@ -44,7 +44,7 @@ BYTE = re.compile("⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩")  # model/text.py's label f
 NOT_MEASURED = float("nan")
 WHY_CAUSAL = N_("Why causal: a model trained without the mask")
 ATTENTIONS = {"self": N_("self"), "encoder": N_("encoder"), "decoder": N_("decoder"), "cross": N_("cross")}
-MISLED = N_(
+OFF_DISTRIBUTION_NOTE = N_(
     "This model was trained only under its standard masks: what it sees without one of them is new to it and can "
     "mislead it."
 )
@@ -103,7 +103,7 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
         if cut
     ]
     target = ROWS["target"]
-    for row in np.flatnonzero(batch.goes_on):
+    for row in np.flatnonzero(batch.would_continue):
         where, count = say(target, row=row + 1), int(batch.kept[row].sum()) - model.given
         words = N_("{where} shows the first {count} tokens that {model} writes; it would go on.")
         notes.append(say(words, where=where, count=count, model=title_of(model)))
@@ -180,7 +180,7 @@ def _other_padded(now: RunView) -> str:
     return "" if other is None or batch.source is None or other.kept[now.row].all() else name
 
 
-def what_moved(
+def describe_change(
     pieces: Sequence[str], position: int, now: RowPredictions, standard: RowPredictions, known: str = ""
 ) -> str:
     """Return HTML: a change's effect on the losses of a row and on the prediction after the token at `position`. known:

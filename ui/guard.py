@@ -11,8 +11,8 @@ import torch
 from i18n import N_, Message, msg, say, translated
 from ui.markdown import lines
 
-TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model may raise; OSError: missing files
-MAY_BE_TOLD = (*TROUBLE, RuntimeError)  # torch raises RuntimeError when memory runs out
+MODEL_ERRORS = (ValueError, OSError, MemoryError)  # what loading or running a model may raise; OSError: missing files
+USER_FACING_ERRORS = (*MODEL_ERRORS, RuntimeError)  # torch raises RuntimeError when memory runs out
 NO_MEMORY = N_("There was not enough memory for this. Try a shorter text, fewer lines or a smaller model")
 ALLOCATOR = (  # texts in torch's RuntimeErrors when memory runs out
     "can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory",  # not shown
@@ -21,14 +21,14 @@ ALLOCATOR = (  # texts in torch's RuntimeErrors when memory runs out
 _words: ContextVar[str] = ContextVar("_words", default="")
 
 
-def problem_in(error: Exception) -> Message:
+def message_for(error: Exception) -> Message:
     """Return a message on an error: one sentence without its full stop. Raises the error if it is a bug in Unmask."""
     words = str(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(sign in words for sign in ALLOCATOR)
     ):
         return msg(NO_MEMORY)
-    if not isinstance(error, TROUBLE):
+    if not isinstance(error, MODEL_ERRORS):
         raise error
     return Message(partial(_without_stop, words or type(error).__name__))
 
@@ -37,17 +37,17 @@ def _without_stop(words: str) -> str:
     return str(translated(words)).strip().rstrip(".。")
 
 
-def problem_of(work: Callable[[], object]) -> Message | None:
+def error_message_of(work: Callable[[], object]) -> Message | None:
     """Do the work. Returns the message for the user if it fails, else None."""
     try:
         work()
-    except MAY_BE_TOLD as error:
-        return problem_in(error)
+    except USER_FACING_ERRORS as error:
+        return message_for(error)
     return None
 
 
-def tell(problem: Message) -> None:
-    """Show the user a message that `problem_in` returned."""
+def show_error(problem: Message) -> None:
+    """Show the user a message that `message_for` returned."""
     st.error(say("{problem}.", problem=lines(say(problem).splitlines())), icon=":material/error:")
 
 
@@ -60,10 +60,10 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
     before = _words.set(words)
     try:
         yield
-    except MAY_BE_TOLD as error:
-        problem = problem_in(error)
+    except USER_FACING_ERRORS as error:
+        problem = message_for(error)
         on_trouble()
-        tell(problem)
+        show_error(problem)
         st.stop()
     finally:
         _words.reset(before)

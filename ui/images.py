@@ -327,7 +327,7 @@ def show_another(name: str, whole: np.ndarray) -> None:
     layer = model.describe().layer_number("self", state.images_layer)
     heads = tuple(head_name(layer, head) for head in range(len(found.weights)))
     word = state.images_word if 0 <= state.images_word < len(found.labels) else len(found.labels) - 1
-    lit = images.lit_image(found, heads, whole, word)
+    lit = images.image_attention(found, heads, whole, word)
     said = say("The network's own mask of the image tokens: {mask}.", mask=found.mask)
     st.html(page.sentence(together([said, images.mapping_note(lit)])))
     layers = list(lit.layers())
@@ -336,5 +336,5 @@ def show_another(name: str, whole: np.ndarray) -> None:
         key = f"images_another_{place}"
         hear = {f"on_{name}_change": partial(heard, name, None, key) for name in ("word", "head", "spot", "patch")}
         with column:
-            packet = images.lit_packet(part, alone=len(layers) == 1, head=head)
+            packet = images.image_attention_packet(part, alone=len(layers) == 1, head=head)
             _component(data=packet, key=key, tables=partial(images.weights_tables, part, head), **hear)

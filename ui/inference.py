@@ -27,7 +27,7 @@ from model.masks import ON_TEXT, MaskSpec
 from model.text import TokenBatch
 from serving.job import Job, ModelRef
 from ui import controls, link, page, results, run_view
-from ui.guard import guarded, problem_of, tell
+from ui.guard import error_message_of, guarded, show_error
 from ui.heads.head import heard
 from ui.results import cached_figure
 from ui.widgets import bound, download, one_of, whole_number, whole_numbers
@@ -48,7 +48,7 @@ BLOCK_SIZES = ("16", "32", "64", "128", "256")
 HEAD_SIZE = 64  # the width of the head whose operations are counted
 MAX_SLIDERS = 6
 NO_MASKS = '{"causal": true}'  # the causal mask only
-LOOK_EVERY = 0.3  # seconds between two parts of a stream
+POLL_SECONDS = 0.3  # seconds between two parts of a stream
 PART_SECONDS = 0.7  # seconds of reading in each part
 
 
@@ -154,7 +154,7 @@ def offer(shown: SectionView) -> None:
             make, about = shown.figures[title], lambda: unescape(shown.sentence())
             picture = printed.PrintedPicture(chart_picture, (make,), lambda: say(title), about, [])
             printed.offer(picture, st.session_state.serving)
-            printed.say_what_has_no_font(picture)
+            printed.note_missing_fonts(picture)
             download("CSV", as_csv(make()), f"{st.session_state.serving}.csv", "text/csv", key="serving_csv")
         st.code(shown.code, "python")
 
@@ -310,7 +310,7 @@ def show_streaming(row: Row) -> SectionView:
         now = StreamingState(ModelRef.of(row.model), ids, labels, heads, sizes)
         now.read(0.0)
         state.stream_now, state.stream_begun = now, True
-    figures: dict[str, Any] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
+    figures: dict[str, Any] = st.fragment(_read_next_part, run_every=POLL_SECONDS if now.running else None)(now.running)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
     sentence = partial(inference.stream_sentence, now.found, row.model.context, chunked=has_chunks(row.model))
     return SectionView(sentence, figures, row.code(f"streamed({arguments})", "" if own else repr(text)))
@@ -326,33 +326,33 @@ class StreamingState:
     heads: list[str]
     sizes: dict[str, int]
     found: Any = None
-    going: bool = True
+    running: bool = True
     problem: Message | None = None
 
     def read(self, seconds: float) -> None:
         """Read the next part, in turn with other users' jobs."""
         job = Job(stream, (self.model, self.ids), {**self.sizes, "so_far": self.found, "seconds": seconds})
-        self.found = results.scheduler().ask(job, results.session(), results.still_wanted)
+        self.found = results.scheduler().ask(job, results.session(), results.raise_if_cancelled)
 
 
-def _read_on(going: bool) -> dict[str, Any]:
+def _read_next_part(running: bool) -> dict[str, Any]:
     """Read a part of the stream, and draw all results so far; reruns by itself while the stream continues."""
     now: StreamingState = st.session_state.stream_now
-    if now.going and not st.session_state.pop("stream_begun", False):
-        now.problem = problem_of(partial(now.read, PART_SECONDS))
+    if now.running and not st.session_state.pop("stream_begun", False):
+        now.problem = error_message_of(partial(now.read, PART_SECONDS))
     found: StreamedText = now.found
-    now.going &= not (found.over or now.problem)
-    if now.going != going:
+    now.running &= not (found.over or now.problem)
+    if now.running != running:
         st.rerun()  # rerun the whole page once, to update its sentence and to start or end the polling
     if now.problem:
-        tell(now.problem)
+        show_error(now.problem)
     if not found.over:
         with st.container(horizontal=True, vertical_alignment="center"):
             done = say("{done:,} of {count:,} tokens read", done=found.done, count=len(now.ids))
             st.progress(found.done / len(now.ids), done)
-            words, icon = (say("Stop"), "stop") if going else (say("Continue"), "resume")
+            words, icon = (say("Stop"), "stop") if running else (say("Continue"), "resume")
             look: Any = {"key": f"stream_{icon}", "icon": f":material/{icon}:"}
-            st.button(words, on_click=setattr, args=(now, "going", not going), **look)
+            st.button(words, on_click=setattr, args=(now, "running", not running), **look)
     alt = inference.stream_alt(found)
     figures = _chart(N_("Loss and cache"), "stream_loss", partial(inference.stream_figure, found), alt, call)
     sinks = partial(inference.sinks_figure, found, [now.labels[token] for token in found.kept], now.heads)

@@ -88,7 +88,7 @@ class Link(BaseModel):
             copy = state.get(f"kept_{cls.__name__}")
             now = copy and {name: state.get(name, copy[name]) for name in typed}
             of_link = {name: chosen[name] for name in typed} if getattr(linked, cls.TEXT) is not None else None
-            first = {cls.TEXT: widgets.brought_text(cls.TEXT, cls.FIRST_TEXT)} if cls.TEXT in typed else {}
+            first = {cls.TEXT: widgets.text_of_lost_session(cls.TEXT, cls.FIRST_TEXT)} if cls.TEXT in typed else {}
             chosen |= texts_of(typed[0], of_link, now) or first
         return chosen
 
@@ -115,7 +115,7 @@ class Link(BaseModel):
     def write(self) -> None:
         """Write the choices to the URL."""
         wanted = self.parameters()
-        widgets.note_link(wanted)
+        widgets.record_link(wanted)
         st.query_params.from_dict(wanted)  # always, so that a link to the same page does not change the URL
 
     def address(self) -> str:

@@ -83,7 +83,7 @@ def read(model: Model, text: str) -> CheckInput:
     return CheckInput(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
 
 
-def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport:
+def check_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport:
     """Check a model as transformers runs it, showing meanwhile what it declares. Raises as loading and checking do."""
     name = model.name
     folder = catalog.fetch(name, None, Settings.from_environment())
@@ -114,7 +114,7 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
     return _with_progress(("obey", files_key(name, folder), reading, number_type), make, show_declared)
 
 
-def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
+def check_sample(sample: SampleModule, number_type: str) -> CheckReport:
     def make(show: "Progress") -> CheckReport:
         from mask_check.check import check  # imports transformers, which takes seconds
 

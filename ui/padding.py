@@ -139,7 +139,7 @@ def padded_texts(model: Model, text: str) -> PaddedTexts:
     return results.kept(("padding lines", model.key, digest((text, model.name))), make)  # not shown
 
 
-BECAUSE = N_("Padding needs lines of different lengths, so this page adds two of its own: {lines}.")
+ADDED_LINES_NOTE = N_("Padding needs lines of different lengths, so this page adds two of its own: {lines}.")
 
 
 def show_ways(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:

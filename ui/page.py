@@ -182,7 +182,7 @@ def set_up(title: str) -> None:
     st.set_option("logger.enableRich", False)  # it would print exceptions' messages, bypassing all loggers
     tcp_nodelay()
     streamlit_internals.check_widget_values()
-    streamlit_internals.order_pages_once()
+    streamlit_internals.cache_page_order()
     widgets.begin_page(title)
     speech.restore()
     st.set_page_config(f"Unmask · {say(title)}", ICON, layout="wide", initial_sidebar_state="auto")

@@ -30,7 +30,7 @@ from viz.numbers import chance, percent, share_table
 
 PARTS = {"look": N_("Look inside"), "write": N_("Write new digits"), "finish": N_("Finish a drawing")}
 SOURCES = {"real": N_("a real digit"), "written": N_("a digit the model writes"), "drawn": N_("my drawing")}
-LOOKERS = {"itself": N_("the pixel, once written"), "writer": N_("the step that writes it")}
+QUERY_CHOICES = {"itself": N_("the pixel, once written"), "writer": N_("the step that writes it")}
 OWN = -1  # no class chosen: the picture's own, all ten, or the likeliest is used
 COUNTS = (10, 20, 50, 100)
 Digit = Annotated[int, Field(ge=0, le=9)]
@@ -49,7 +49,7 @@ class PixelsLink(link.Link):
     pixels_pixel: Annotated[int, Field(ge=0, lt=pictures.PIXELS)] = 36
     pixels_layer: link.Whole = 1
     pixels_head: link.Whole = 3
-    pixels_looker: Literal[*LOOKERS] = "itself"  # type: ignore[valid-type]
+    pixels_looker: Literal[*QUERY_CHOICES] = "itself"  # type: ignore[valid-type]
     pixels_causal: bool = True
     pixels_scope: Literal["model", "layer"] = "model"
     pixels_wanted: MaybeDigit = OWN
@@ -86,7 +86,7 @@ def choose_head(layers: int, heads: int) -> tuple[int, int]:
         st.selectbox(say("Layer"), range(layers), **bound("pixels_layer", state.pixels_layer))
         st.selectbox(say("Head"), range(heads), **bound("pixels_head", state.pixels_head))
     about = say("A pixel is predicted at the step before it: the query is then the previous pixel, or the class token.")
-    select(say("Query"), LOOKERS, "pixels_looker", help=about)
+    select(say("Query"), QUERY_CHOICES, "pixels_looker", help=about)
     return state.pixels_layer, state.pixels_head
 
 
@@ -153,9 +153,9 @@ def drawing() -> np.ndarray:
     return np.array(state.pixels_drawing, np.uint8)
 
 
-def class_chances(given: np.ndarray) -> np.ndarray:
+def class_probabilities(given: np.ndarray) -> np.ndarray:
     """Return the probability that the model gives to each class, [10], for the levels given; cached."""
-    found: np.ndarray = results.ask(digits.class_chances, ModelRef.of(the_model()), given)
+    found: np.ndarray = results.ask(digits.class_probabilities, ModelRef.of(the_model()), given)
     return found
 
 
@@ -197,7 +197,7 @@ def choose_picture() -> tuple[np.ndarray, int]:
         st.caption(say("Draw it under *Finish a drawing*."))
         levels, own = drawing(), state.pixels_finish_class
         if own == OWN:  # a drawing has no class: take the one chosen for finishing it
-            own, words = int(class_chances(levels).argmax()), N_("the most likely, {digit}")
+            own, words = int(class_probabilities(levels).argmax()), N_("the most likely, {digit}")
     elif source == "real":
         own, nth = choose_digit(count_of)
         levels = real_digit(own, nth)
@@ -220,10 +220,10 @@ def run_pair(
     pixel = state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")
 
-    def seen(one: RunView) -> PixelView:
-        return replace(one.ask(digits.seen, query, pixel), mean_leak=one.survey().future)
+    def pixel_view(one: RunView) -> PixelView:
+        return replace(one.ask(digits.pixel_view, query, pixel), mean_leak=one.survey().future)
 
-    now, standard = (one.kept(("pixels", pixel, query), partial(seen, one)) for one in both)
+    now, standard = (one.kept(("pixels", pixel, query), partial(pixel_view, one)) for one in both)
     return now, standard
 
 
@@ -316,7 +316,7 @@ def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
 
 def show_finish(rows: int, how: Sampling) -> None:
     given = drawing()[: rows * pictures.SIDE]
-    chances = class_chances(given)
+    chances = class_probabilities(given)
     left, right = st.columns([1.1, 1.6], gap="large")
     with right:
         label, words = say("Class given to the model"), N_("the most likely, {digit}")

@@ -42,9 +42,9 @@ def scheduler() -> Scheduler:
     return backends.start(Settings.from_environment(), engine())
 
 
-def kept(key: Hashable, make: Callable[[], Made], still_wanted: Callable[[], object] = lambda: None) -> Made:
+def kept(key: Hashable, make: Callable[[], Made], raise_if_cancelled: Callable[[], object] = lambda: None) -> Made:
     """Return the result of make(), cached for each language because it may contain sentences."""
-    return result_cache().get((language(), key), make, still_wanted)
+    return result_cache().get((language(), key), make, raise_if_cancelled)
 
 
 def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -57,7 +57,7 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     with ExitStack() as spinner:
 
         def look() -> None:
-            still_wanted()
+            raise_if_cancelled()
             if next(looks) == 1:  # only a job that takes a moment is worth a spinner's thread and two messages
                 spinner.enter_context(waiting())
 
@@ -66,7 +66,7 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
 def ask_anew(function: Callable[..., Any], *arguments: Any, low_priority: bool = False) -> Any:
     """Return the result of a job, function(*arguments), without caching it. low_priority: all other jobs run first."""
-    return scheduler().ask(Job(function, arguments), session(), still_wanted, low_priority=low_priority)
+    return scheduler().ask(Job(function, arguments), session(), raise_if_cancelled, low_priority=low_priority)
 
 
 def session() -> str:
@@ -74,7 +74,7 @@ def session() -> str:
     return session_id() or download_of.get()
 
 
-def still_wanted() -> None:
+def raise_if_cancelled() -> None:
     """Let Streamlit end a script that is no longer wanted, by reading the session's state; call it often in long work.
     Also polls the page's training, if any, because its own polling is in a fragment, which waits for the script."""
     if session_id() is None or st.session_state.get("page") != "Why causal":  # not shown

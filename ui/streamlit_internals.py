@@ -181,7 +181,7 @@ def _log_ignored(sent: str | None, expected: str) -> None:
 
 
 @cache
-def run_page_for_late_clicks() -> None:
+def rerun_page_for_late_clicks() -> None:
     """Patch Streamlit to answer a late click in a fragment by a rerun of the whole page.
 
     A click is late if a script is running, which then ends, or if its session does not have the fragment, as after a
@@ -202,7 +202,7 @@ def run_page_for_late_clicks() -> None:
 
 
 @cache
-def lose_no_clicks() -> None:
+def preserve_interrupted_clicks() -> None:
     """Patch Streamlit so that a click is not lost if another message follows before its callback has run.
 
     Streamlit ends the run of a message, wherever it is, when the next one comes, and a click is sent only once. Now the
@@ -233,7 +233,7 @@ def lose_no_clicks() -> None:
                 if click.id not in sent:
                     client_state.widget_states.widgets.append(click)
                 elif click.json_trigger_value:  # a component's trigger values are a list
-                    _put_before(click, sent[click.id])
+                    _prepend_trigger_values(click, sent[click.id])
         request(self, client_state)
 
     def call_to_the_end(self: SafeSessionState, states: WidgetStates | None, **others: Any) -> None:
@@ -259,7 +259,7 @@ def lose_no_clicks() -> None:
 
 
 @cache
-def keep_texts_for_the_next_page() -> None:
+def preserve_text_on_page_change() -> None:
     """Patch Streamlit so that texts typed just before another page is opened are not lost.
 
     Streamlit's frontend sends a text when its field loses focus, then the page that was clicked, without the fields of
@@ -286,7 +286,7 @@ def keep_texts_for_the_next_page() -> None:
 
 
 @cache
-def order_pages_once() -> None:
+def cache_page_order() -> None:
     """Patch Streamlit to parse a page's position from its file name once, not on every run of every page.
 
     Relies on: the function `script_runner.page_sort_key`, which is replaced.
@@ -315,7 +315,7 @@ def limit_uploads() -> None:
 
 
 @cache
-def make_downloads_in_turn() -> None:
+def serialize_downloads() -> None:
     """Patch Streamlit to make a session's downloads one after another, and none after its browser has left.
 
     Streamlit makes each in one of the few threads that all sessions share, first come, first served: the downloads of
@@ -354,7 +354,7 @@ def _is_trigger(sent: WidgetState) -> bool:
     return kind.endswith("trigger_value") and bool(getattr(sent, kind))
 
 
-def _put_before(first: WidgetState, second: WidgetState) -> None:
+def _prepend_trigger_values(first: WidgetState, second: WidgetState) -> None:
     """Prepend the trigger values of a component's first message to those of its second."""
     with suppress(ValueError, RecursionError):  # a browser may send anything
         told = [json.loads(one.json_trigger_value) for one in (first, second)]

@@ -221,22 +221,24 @@ def begin_page(title: str) -> None:
     state.setdefault("to_reread", set())
     state.restored = set()  # the copies that this run has restored
     if "page" not in state or state.brought:  # again if a click ended the first run before all was drawn
-        _take_note_of_browser()
+        _store_lost_session_state()
     if state.get("page") != title:
         given = st.query_params.to_dict()
         linked = "text" in given and given != state.get("last_link")  # a sidebar's link has no text: choices are kept
         visit = state.get("visit", 0) + 1
-        state.update(page=title, visit=visit, came_with=given, came_as=None, linked=linked, written_link=None)
+        state.update(
+            page=title, visit=visit, opened_with_link=given, first_written_link=None, linked=linked, written_link=None
+        )
         return
-    if state.came_as and state.came_with == st.query_params.to_dict():
-        st.query_params.from_dict(state.came_as)
+    if state.first_written_link and state.opened_with_link == st.query_params.to_dict():
+        st.query_params.from_dict(state.first_written_link)
     if state.get("written_link") in (None, st.query_params.to_dict()) or streamlit_internals.is_clicked():
         return
     if not any(state.get(key, value) != value for key, value in state.choices_of_link.items()):
         state.to_reread = {name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit}
 
 
-def note_link(written: dict[str, str]) -> None:
+def record_link(written: dict[str, str]) -> None:
     """Record the written link and the current choices, to detect later changes. Call when the page is drawn.
 
     The choices when the run began would not do: a run that was interrupted has written no link.
@@ -247,11 +249,11 @@ def note_link(written: dict[str, str]) -> None:
     state.update(written_link=written, last_link=written)  # the first of this visit, the second of any page
     state.choices_of_link = {key: now[key] for key in keys if key in now}
     state.to_reread = set()  # copies that this part of the page does not use are not read from a later link
-    if state.came_as is None or written == state.came_with:
-        state.came_as = {} if written == state.came_with else written
+    if state.first_written_link is None or written == state.opened_with_link:
+        state.first_written_link = {} if written == state.opened_with_link else written
 
 
-def _take_note_of_browser() -> None:
+def _store_lost_session_state() -> None:
     """Store the widget states with which a new session begins; if it has any, it follows a lost one: the server was
     restarted, or the browser was away for longer than server.disconnectedSessionTTL. They have what the link does not:
     the text, and the click that brought them. They can be interpreted only after the page has drawn its widgets."""
@@ -265,7 +267,7 @@ def _take_note_of_browser() -> None:
     }
 
 
-def brought_text(key: str, otherwise: str) -> str:
+def text_of_lost_session(key: str, otherwise: str) -> str:
     """Return the text under a key that the browser sent from a lost session, else `otherwise`. It has to be drawn in
     the first run: a browser adopts the text that it is shown, and sends that with the next click."""
     return _take_text(st.session_state.brought, key, otherwise)

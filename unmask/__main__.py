@@ -99,14 +99,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line. Returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     given[:1] = ["samples"] if given[:1] == ["patients"] else given[:1]  # its old name
-    asked, rest = parser().parse_known_args(given)
-    if rest and asked.command != "train":  # `train` parses its own arguments
+    args, rest = parser().parse_known_args(given)
+    if rest and args.command != "train":  # `train` parses its own arguments
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     from unmask import command  # torch takes a second, which --help does without
 
-    if asked.command == "train":
+    if args.command == "train":
         return command.train(rest)
-    status: int = getattr(command, asked.command or "open_app")(asked)
+    status: int = getattr(command, args.command or "open_app")(args)
     return status
 
 

@@ -17,7 +17,7 @@ from model.circuits import ov_qk
 from model.circuits.ov_qk import OVCircuit, QKCircuit
 from model.circuits.patching import Patch, PatchMetric, PatchPair
 from model.errors import index, items
-from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, layer_effects, outcome
+from model.heads.ablation import AblatedHeads, TargetPrediction, answer, layer_effects, next_token_id, outcome
 from model.heads.layers import MAX_POSITIONS, How, layer_maps, logit_lens, token_flow
 from model.heads.view import HeadView, head_name
 from model.inference.calls import continuation_ids
@@ -41,13 +41,13 @@ from viz.circuits import (
     profile_sentence,
 )
 from viz.heads.attribution import (
-    carried_table,
+    contribution_sentence,
+    contributions_table,
     effect_table,
     largest_dimensions,
     pairs_table,
     sources_table,
     sum_words,
-    why_they_differ,
 )
 from viz.heads.cells import weight_text
 from viz.html import fixed, signed, tag
@@ -151,10 +151,10 @@ class Analyses(HeadSource):
         for layer, head in pairs:
             self._check(layer, head)
         once = dict.fromkeys((int(layer), int(head)) for layer, head in pairs)
-        off = HeadsOff(tuple(once), way, spec, self.trace.name)
+        off = AblatedHeads(tuple(once), way, spec, self.trace.name)
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query)
         found = outcome(*run, off, before.target)
-        everyone = outcome(*run, HeadsOff((), attention=self.trace.name), before.target)
+        everyone = outcome(*run, AblatedHeads((), attention=self.trace.name), before.target)
         names = ", ".join(self.named(*place) for place in off.heads) or "no head"
         was, now = (0.0 - some.log_probability for some in (before, found))  # of a certain target 0.00, not -0.00
         change = f"{was:.2f} → {now:.2f} nats"
@@ -171,7 +171,7 @@ class Analyses(HeadSource):
         if way not in ("zero", "mean"):
             raise ValueError(f"expected a way out of zero, mean, got {way!r:.40}")
         query, before = self._asked(query, target)
-        off, layers = HeadsOff((), way, None, self.trace.name), self.trace.num_layers
+        off, layers = AblatedHeads((), way, None, self.trace.name), self.trace.num_layers
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query, before.target)
         effects = np.stack([layer_effects(*run, layer, off) for layer in range(layers)])
         view = EffectsView(effects, self.numbers or range(layers), frozenset())
@@ -209,8 +209,8 @@ class Analyses(HeadSource):
         query = self._query(query)
         found = carried(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
         line = f"{self.named(layer, head)}: weight × |v| of {self.labels[query]} ({query})"
-        words = why_they_differ(found, f"{query}: {self.labels[query]}", self._keys)
-        body = [Markup(words), Markup(carried_table(found, self._keys))]
+        words = contribution_sentence(found, f"{query}: {self.labels[query]}", self._keys)
+        body = [Markup(words), Markup(contributions_table(found, self._keys))]
         return table_picture(line, found, found.moved, body, {"key": range(len(self._keys))})
 
     def direct_effect(self, layer: int, head: int, query: int | None = None) -> Picture:
@@ -333,7 +333,7 @@ class Analyses(HeadSource):
         batch, last = self.trace.batch, self.trace.batch.real(self.row).stop - 1
         query = last if query is None else index("query", query, batch.ids.shape[1])
         found = _token(self.model, target) if isinstance(target, str) else target
-        found = following(batch, self.row, query) if found is None else found
+        found = next_token_id(batch, self.row, query) if found is None else found
         return query, answer(self.model, self.trace, self.row, query, found)
 
 

@@ -42,7 +42,7 @@ def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
     begun = progress.begun(model, length)
     for _ in progress.measured_in_threads(model, in_units(iter(texts)), masks, length, begun):
         pass
-    found = progress.made_of(begun, model)
+    found = progress.atlas_from_progress(begun, model)
     if not found.rows:
         raise ValueError("expected a text of at least two tokens, got none")
     numbers = np.stack([found.measure(name) for name in NAMES])

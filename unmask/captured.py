@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.overrides import TorchFunctionMode
 
-from mask_check.subject import evaluating
+from mask_check.subject import eval_mode
 from model.attention import ScoreTerms, attention_stages
 from model.errors import index, items
 from model.heads.survey import expect_weights
@@ -76,7 +76,7 @@ def capture(
     calls, fast = _Calls(row), torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a fused kernel for a whole layer makes no such call
     try:
-        with evaluating(module), torch.no_grad(), calls:
+        with eval_mode(module), torch.no_grad(), calls:
             module(*inputs, **named)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

@@ -18,7 +18,7 @@ from mask_check.check import SECONDS
 from mask_check.check import check as _check
 from mask_check.declared import Mask
 from mask_check.findings import CannotCheck, CheckReport
-from mask_check.longer import quick
+from mask_check.longer import quick_check
 from mask_check.loss import check_loss as check_loss
 from mask_check.samples import SAMPLES
 from model.base import Model
@@ -146,7 +146,7 @@ def _causal_report(
     needs_check = {name: options.pop(name, None) for name in ("text", "tokenizer", "kernels", "tokens", "packing")}
     if thorough or any(one is not None for one in needs_check.values()):
         return check(module, mask=mask, **needs_check, **options)
-    return Report(**vars(quick(_network_and_name(module)[0], mask=mask, **{"seconds": SECONDS} | options)))
+    return Report(**vars(quick_check(_network_and_name(module)[0], mask=mask, **{"seconds": SECONDS} | options)))
 
 
 def _stop_if_broken(module: "nn.Module", options: dict[str, Any]) -> None:

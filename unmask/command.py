@@ -46,96 +46,96 @@ def train(arguments: list[str]) -> int:
     return _writes("model", main, arguments)
 
 
-def check(asked: argparse.Namespace) -> int:
+def check(args: argparse.Namespace) -> int:
     """Print the report. 0: it obeys; 1: a property is violated; 2: the check could not run; the reason is printed."""
     _quiet()
-    if not asked.explain and not asked.model:
-        return _could_not("expected a model, sample:KEY or file.py:NAME; --explain CHECK describes a check")
-    if asked.explain:
+    if not args.explain and not args.model:
+        return _print_failure("expected a model, sample:KEY or file.py:NAME; --explain CHECK describes a check")
+    if args.explain:
         try:
-            return to_stdout(explain(asked.explain))
+            return to_stdout(explain(args.explain))
         except ValueError as error:
-            return _could_not(str(error))
+            return _print_failure(str(error))
     try:
         with redirect_stdout(sys.stderr):  # what a file and its module print, apart from the report
-            report = _measured(asked)
+            report = _measured(args)
     except SystemExit as error:  # raised in a forward: its status must not become the check's
-        return _could_not(f"{asked.model} could not be checked: it called sys.exit({error.code!r})")
+        return _print_failure(f"{args.model} could not be checked: it called sys.exit({error.code!r})")
     except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
-        words = _words_of(error).removeprefix(f"{asked.model}: ")
-        return _could_not(f"{asked.model} could not be checked: {words}")
+        words = _error_text(error).removeprefix(f"{args.model}: ")
+        return _print_failure(f"{args.model} could not be checked: {words}")
     failed = 0
-    if asked.junit:
+    if args.junit:
         try:
-            Path(asked.junit).write_text(findings.as_junit(report), encoding="utf-8")
+            Path(args.junit).write_text(findings.as_junit(report), encoding="utf-8")
         except OSError as error:
-            failed = _could_not(f"{asked.junit} was not written ({error.strerror})")
-    failed |= to_stdout(findings.as_json(report) if asked.json else findings.as_text(report, picture=asked.picture))
+            failed = _print_failure(f"{args.junit} was not written ({error.strerror})")
+    failed |= to_stdout(findings.as_json(report) if args.json else findings.as_text(report, picture=args.picture))
     return report.exit_code or failed
 
 
-def _measured(asked: argparse.Namespace) -> findings.CheckReport:
-    progress = _progress if asked.download else None
-    module = network_of(asked.model, getattr(torch, asked.dtype), download=asked.download, progress=progress)
-    kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
-    options = {name: getattr(asked, name) for name in OPTIONS}
-    title = f"{Path(asked.model).name} ({type(module).__name__})"
+def _measured(args: argparse.Namespace) -> findings.CheckReport:
+    progress = _progress if args.download else None
+    module = network_of(args.model, getattr(torch, args.dtype), download=args.download, progress=progress)
+    kernels = ("eager", "sdpa", "flex_attention") if args.flex else None
+    options = {name: getattr(args, name) for name in OPTIONS}
+    title = f"{Path(args.model).name} ({type(module).__name__})"
     begun: list[float] = []  # when each forward began
-    with stopped_after(asked.seconds + GRACE, begun):
+    with stopped_after(args.seconds + GRACE, begun):
         return measure(
             module, name=title, kernels=kernels, progress=lambda *_: begun.append(time.monotonic()), **options
         )
 
 
-def _writes(what: str, make: Callable[[Any], None], asked: Any) -> int:
+def _writes(what: str, make: Callable[[Any], None], args: Any) -> int:
     """Write something by make. Returns 0, or 2 after printing why it could not be written."""
     _quiet()
     try:
-        make(asked)
+        make(args)
     except (ValueError, OSError, MemoryError) as error:
-        return _could_not(f"No {what} was written: {_words_of(error)}")
+        return _print_failure(f"No {what} was written: {_error_text(error)}")
     return 0
 
 
-def _words_of(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     system = isinstance(error, OSError) and error.filename and f"{error.filename}: {error.strerror}"
     return system or str(error).strip().rstrip(".") or type(error).__name__
 
 
-def _could_not(words: str) -> int:
+def _print_failure(words: str) -> int:
     print(f"{words}.", file=sys.stderr)
     return COULD_NOT
 
 
-def _report(asked: argparse.Namespace) -> None:
+def _report(args: argparse.Namespace) -> None:
     from unmask import report_request
 
-    run, heads = report_request.run_of(asked)
+    run, heads = report_request.run_of(args)
     link = report_request.link_to(run, heads[0] if heads else run.first_head())
-    size = report_request.report(run, heads, link=link).save(asked.output).stat().st_size
-    to_stdout(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
+    size = report_request.report(run, heads, link=link).save(args.output).stat().st_size
+    to_stdout(f"{args.output}: {run!r}, {size / 1e6:.1f} MB")
     if run.cut:
         print(cut_sentence(run), file=sys.stderr)
 
 
-def _page(asked: argparse.Namespace) -> None:
+def _page(args: argparse.Namespace) -> None:
     from unmask import report_request
     from viz.saved.live import FIRST_TEXT
 
-    written = report_request.live_page_of(asked, FIRST_TEXT if asked.text is None else asked.text)
-    write(Path(asked.output), written.encode("utf-8", "backslashreplace"))
-    to_stdout(f"{asked.output}: {asked.model}, {len(written) / 1e6:.1f} MB")
+    written = report_request.live_page_of(args, FIRST_TEXT if args.text is None else args.text)
+    write(Path(args.output), written.encode("utf-8", "backslashreplace"))
+    to_stdout(f"{args.output}: {args.model}, {len(written) / 1e6:.1f} MB")
 
 
-def _course(asked: argparse.Namespace) -> None:
+def _course(args: argparse.Namespace) -> None:
     from unmask.course import course
 
-    files = course(Path(asked.lessons) if asked.lessons else None, download=asked.download, made=_made)
+    files = course(Path(args.lessons) if args.lessons else None, download=args.download, made=_made)
     for path, data in files.items():
-        file = Path(asked.output) / path
+        file = Path(args.output) / path
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, data)
-    to_stdout(f"{asked.output}: {len(files)} files, {sum(map(len, files.values())) / 1e6:.1f} MB")
+    to_stdout(f"{args.output}: {len(files)} files, {sum(map(len, files.values())) / 1e6:.1f} MB")
 
 
 report = partial(_writes, "report", _report)  # one HTML file

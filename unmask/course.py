@@ -11,11 +11,11 @@ from markupsafe import Markup
 
 from i18n import LANGUAGES, say, spoken
 from lessons.answer import mean_losses
-from lessons.image_steps import encoded, pictured
+from lessons.image_steps import encoded, rendered_scene
 from lessons.lesson import ComparedStep, Lesson, Step, in_file
 from lessons.picture_data import picture_data
-from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer, answer
-from lessons.reading import FOLDER, Shelved, shelf
+from lessons.questions import ABOUT_A_QUERY, BEFORE_ANSWER, Answer, answer
+from lessons.reading import FOLDER, ListedLesson, shelf
 from model import catalog
 from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError
@@ -23,11 +23,11 @@ from model.gpt2 import MAX_TOKENS_IN_BROWSER, browser_model
 from model.heads.vectors import RunScores, four_token_steps, run_scores
 from model.heads.view import head_name, head_view
 from model.trace import Trace
-from serving.loaded_models import OF_PAGES
+from serving.loaded_models import PAGE_MODELS
 from unmask.report_request import check_on_this_machine
 from viz.components import packed
 from viz.hatch import data_uri, hatch_png
-from viz.head import head_range, named_alike
+from viz.head import head_range, with_shared_labels
 from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.lessons import pictures
 from viz.lessons.phone import losses_table
@@ -82,7 +82,7 @@ def course(
     return course_files({path: page.encode() for path, page in pages.items()} | models.files)
 
 
-def _shelves(own: Path | None, language: str) -> tuple[list[Shelved], list[Shelved]]:
+def _shelves(own: Path | None, language: str) -> tuple[list[ListedLesson], list[ListedLesson]]:
     """The lessons that ship, and those of one's own, in a language. Raises ValueError for a folder without any."""
     with spoken(language):
         shipped = shelf(FOLDER, language)
@@ -128,7 +128,7 @@ class CourseModels:
         beside = self._run(step, step.beside, "beside")
         series: Series = ()
         if step.show == "training":
-            checkpoints = ((at, OF_PAGES[name]()) for name, at in catalog.induction_steps().items())
+            checkpoints = ((at, PAGE_MODELS[name]()) for name, at in catalog.induction_steps().items())
             runs = ((at, model.run(now.trace.batch, now.trace.spec)) for at, model in checkpoints)
             series = tuple((at, run_scores(trace, step.row - 1)) for at, trace in runs)
         found, kind = _answer(step, now, beside, series), step.ask.kind if step.ask else ""
@@ -137,7 +137,7 @@ class CourseModels:
         marked = query if kind in ABOUT_A_QUERY else None if kind else step.query
         tokens = row_tokens(queries, marked, keys if step.attention == "cross" else ())
         if step.image:
-            tokens = image_and_words(pictured(step.image), queries, marked)
+            tokens = image_and_words(rendered_scene(step.image), queries, marked)
         drawn = _drawn(step, now, query, series)
         if drawn is None and not (now.browser and beside.browser):
             drawn = _losses(step, now.trace, beside.trace, run_names(now.model.name, beside.model.name))
@@ -164,7 +164,7 @@ class CourseModels:
         before = {
             "now": scene | {"show": "head", "unnamed": True},
             "beside": scene | {"now": beside, "show": single, "titles": named} if now != beside else None,
-        }.get(BEFORE.get(step.ask.kind if step.ask else "", ""))
+        }.get(BEFORE_ANSWER.get(step.ask.kind if step.ask else "", ""))
         for run in (now, beside) if both or before else (now,):
             self.files[run["model"]] = self._packed[run["model"]]
         return before, after
@@ -190,9 +190,9 @@ class CourseModels:
 
     def _model(self, name: str) -> tuple[Model, str]:
         if name not in self._models:
-            if name not in OF_PAGES:
+            if name not in PAGE_MODELS:
                 check_on_this_machine(name, self._download)
-            model, file = OF_PAGES[name]() if name in OF_PAGES else catalog.load(name), ""
+            model, file = PAGE_MODELS[name]() if name in PAGE_MODELS else catalog.load(name), ""
             if Path(name).is_dir():
                 model.name = Path(name).resolve().name  # the path is nobody else's business
             with suppress(CheckpointError, ValueError):
@@ -246,7 +246,7 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
     name = head_name(now.model.describe().layer_number(step.attention, layer), head)
     if step.show == "image":
         view = head_view(now.trace, row, now.trace.spec, layer, head)
-        yield lit_picture(view, name, pictured(step.image or ""), query)
+        yield lit_picture(view, name, rendered_scene(step.image or ""), query)
     if step.show in ("head", "pair"):
         one, other = (head_view(run.trace, row, run.trace.spec, layer, head) for run in (now, beside))
         compared = step.show == "pair" and comparable(one, other)
@@ -255,4 +255,4 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
         if compared:
             small: Any = {"name": name, "query": query, "small": True}
             yield run_names(now.model.name, beside.model.name)[1], picture_packet(other, most=most, **small)
-            yield say("difference"), difference_packet(changed(*named_alike(one, other)), **small)
+            yield say("difference"), difference_packet(changed(*with_shared_labels(one, other)), **small)

@@ -55,7 +55,7 @@ class DigitRun(Run):
         """
         pixel = index("pixel", pixel, PIXELS)
         self._check(layer, head)
-        view = digits.seen(self.trace, 0, self.masks, pixel + 1, pixel)
+        view = digits.pixel_view(self.trace, 0, self.masks, pixel + 1, pixel)
         weights = view.weights[layer, head]
         most = int(weights.argmax())
         seen = (

@@ -7,14 +7,22 @@ from typing import Any
 
 from i18n import say, together
 from model.errors import index
-from model.huggingface.image_prompts import ImageBatch, image_mask, looks
+from model.huggingface.image_prompts import ImageBatch, attention_to_image, image_mask
 from model.images.patches import ImageToken
 from model.mask_kinds import OF_IMAGES
 from unmask.pictures import Picture, Predicted, predicted, printed_file
 from unmask.runs import MAX_PREDICTED, Run
 from viz.hatch import picture_uri
 from viz.html import tag
-from viz.images import LitImage, composed, lit_image, lit_packet, lit_sentence, mapping_note, shown_at
+from viz.images import (
+    ImageHeatmaps,
+    composed,
+    image_attention,
+    image_attention_packet,
+    image_attention_sentence,
+    mapping_note,
+    shown_at,
+)
 from viz.numbers import TOP, Candidate
 from viz.saved.standalone import Canvas, page
 
@@ -74,9 +82,9 @@ class ImageRun(Run):
         float32 [P], a weight for each image token. Raises ValueError for a head or a token that is not there."""
         lit = self.lit(layer, head, token)
         layers = list(lit.layers())
-        line = lit_sentence(lit)
+        line = image_attention_sentence(lit)
         note = tag("p", together([line, mapping_note(lit)]))
-        canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
+        canvases = [Canvas("images", image_attention_packet(one, alone=len(layers) == 1)) for one in layers]
         html = partial(page, line, [note, *canvases])
         printed = partial(printed_file, "image", lit.heads[0], self.merged("tokens").title, lit)
         weights = lit.weights[0, lit.query]
@@ -88,15 +96,15 @@ class ImageRun(Run):
         for layer, head in heads[:MAX_REPORTED]:
             lit = self.lit(layer, head)
             uris = [picture_uri(composed(one)) for one in lit.layers()]
-            found += [(lit_sentence(lit) if not number else "", uri) for number, uri in enumerate(uris)]
+            found += [(image_attention_sentence(lit) if not number else "", uri) for number, uri in enumerate(uris)]
         words = say("The network's own mask of the image tokens: {mask}.", mask=self.image_mask)
         return [(words, picture_uri(shown_at(self.batch.picture, ())[0])), *found]
 
-    def lit(self, layer: int, head: int, token: int | None = None) -> LitImage:
+    def lit(self, layer: int, head: int, token: int | None = None) -> ImageHeatmaps:
         """As `on_image`, but returns arrays."""
         self._check(layer, head)
         batch, count = self.batch, len(self.labels)
         token = self.last if token is None else index("token", token, count)
         texts = sorted({token, *range(max(batch.image_positions) + 1, count)})
-        found = looks(self.trace, layer, [head], texts)
-        return lit_image(found, (self.named(layer, head),), batch.picture, texts.index(token))
+        found = attention_to_image(self.trace, layer, [head], texts)
+        return image_attention(found, (self.named(layer, head),), batch.picture, texts.index(token))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from model.base import TRACE_BYTES, Model
 from model.decoder import DecoderModel
-from model.text import cut_words
+from model.text import truncation_message
 
 if TYPE_CHECKING:
     from unmask.runs import Run
@@ -21,7 +21,7 @@ def check_lengths(model: Model, lengths: list[int]) -> None:
 def cut_sentence(run: "Run") -> str:
     """What of the run's text was not read, and how more of it is."""
     more = _more_tokens(run.model)
-    return cut_words(run.cut, run.model.context) + (f" {more}." if more else "")
+    return truncation_message(run.cut, run.model.context) + (f" {more}." if more else "")
 
 
 def _more_tokens(model: Model) -> str:

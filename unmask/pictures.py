@@ -20,7 +20,7 @@ from model.heads.merging import over_queries
 from model.heads.view import HeadView, cropped
 from viz.components import VIEWS, source, style
 from viz.heads.cells import around, changed, difference_packet, picture_packet, weight_text
-from viz.heads.tokens import MAX_ARC_TOKENS, arcs_packet, left_out, light_words, tokens_packet
+from viz.heads.tokens import MAX_ARC_TOKENS, arcs_packet, colour_scale_sentence, left_out, tokens_packet
 from viz.html import tag
 from viz.numbers import Candidate, chance, key_count, layer_count, next_token_table, query_count
 from viz.saved.explorer import part_words
@@ -273,7 +273,7 @@ def head_picture(
 
     def html() -> str:
         note = part_words(views[0].weights.shape, heads.part) if form == "change" else heads.left_out
-        words = [note, light_words(heads.part) if form == "tokens" else ""]
+        words = [note, colour_scale_sentence(heads.part) if form == "tokens" else ""]
         return page(line, [canvas(), tag("p", together(filter(None, words)))])
 
     return HeadPicture(

@@ -7,11 +7,11 @@ from i18n import say, spoken, together
 from viz.export import words
 from viz.export.chart import chart_picture
 from viz.export.fonts import language_of
-from viz.export.paper import Paper, Sheet, every_picture
-from viz.export.picture import change_picture, head_picture, image_picture, lines_picture, lit_picture
+from viz.export.paper import Paper, Sheet, all_heads_picture
+from viz.export.picture import change_picture, coloured_text_picture, head_picture, image_picture, lines_picture
 from viz.heads.colours import STANDARD_COLOURS
-from viz.heads.tokens import least_line, light_words
-from viz.images import lit_sentence, mapping_note
+from viz.heads.tokens import colour_scale_sentence, least_line
+from viz.images import image_attention_sentence, mapping_note
 
 SCALE = 2  # of a PNG: 192 pixels to the inch
 Form = tuple[Callable[[Paper, Any], Sheet], Callable[[Any], Iterable[str]]]  # draws it; sentences on how to read it
@@ -20,20 +20,25 @@ FORMS: dict[str, Form] = {
         lambda paper, heads: head_picture(paper, heads.part),
         lambda heads: words.of_heads([heads.part], STANDARD_COLOURS, STANDARD_COLOURS.top(heads.part)),
     ),
-    "change": (lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)),
+    "change": (lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.change_caption(heads.part)),
     "tokens": (
-        lambda paper, heads: lit_picture(paper, heads.row, not heads.across),
-        lambda heads: [*words.of_query(heads.row), *words.of_lit(heads.row), heads.left_out, light_words(heads.row)],
+        lambda paper, heads: coloured_text_picture(paper, heads.row, not heads.across),
+        lambda heads: [
+            *words.of_query(heads.row),
+            *words.coloured_text_caption(heads.row),
+            heads.left_out,
+            colour_scale_sentence(heads.row),
+        ],
     ),
     "arcs": (
         lambda paper, heads: lines_picture(paper, heads.parts, heads.names),
-        lambda heads: [*words.of_lines(least_line(heads.part)), heads.left_out],
+        lambda heads: [*words.lines_caption(least_line(heads.part)), heads.left_out],
     ),
     "chart": (chart_picture, lambda _: []),
-    "image": (image_picture, lambda lit: [lit_sentence(lit), mapping_note(lit)]),
+    "image": (image_picture, lambda lit: [image_attention_sentence(lit), mapping_note(lit)]),
     "overview": (
-        lambda paper, of: every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),
-        lambda of: words.of_every(of[1], of[0].blocked),
+        lambda paper, of: all_heads_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),
+        lambda of: words.all_heads_caption(of[1], of[0].blocked),
     ),
 }
 
@@ -41,7 +46,7 @@ FORMS: dict[str, Form] = {
 def file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes:
     """A picture as a file of this kind: "png", "svg" or "pdf". title: "" for all heads. of: what it shows (the model,
     how many tokens, which masks), the first sentence of its caption; or "". heads: what is drawn: ShownHeads, a
-    LitImage or, for "overview", AllHeads and the numbers of queries and of keys."""
+    ImageHeatmaps or, for "overview", AllHeads and the numbers of queries and of keys."""
     draw, read = FORMS[form]
     with spoken(language_of(kind)):
         caption = [of and f"{of}.", *read(heads), f"Unmask {words.version()}."]

@@ -14,7 +14,7 @@ from model.errors import NotAvailable
 from model.gpt2 import browser_model
 from model.masks import NATIVE
 from model.spec import OFF, MaskSpec
-from model.text import cut_words
+from model.text import truncation_message
 from unmask.masks import spec_of
 from unmask.notebook import load
 from unmask.pictures import Picture
@@ -58,7 +58,7 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
             spec="" if run.masks == run.model.standard else run.masks.to_json(),
             versions=versions(),
             text=run.text if run.trace.batch.texts or run.trace.batch.source else "".join(run.labels),
-            cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
+            cut=together(filter(None, [truncation_message(run.cut, run.model.context), merged_words(run.by)])),
             labels=run.trace.batch.pieces[run.row],
             heads=run.all_heads(chosen, MAX_CELLS, MAX_TOKENS),
             now=now,
@@ -101,26 +101,26 @@ def _numbers(run: Run) -> ReportNumbers:
     return ReportNumbers(*shares, run.next_token().candidates, run.losses)
 
 
-def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
+def run_of(args: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     """The run, and the heads to choose first. Raises ValueError and OSError with a sentence."""
-    check_on_this_machine(asked.model, asked.download)
-    heads, loaded = [head_of(said) for said in asked.head], load(asked.model)
-    masks = masks_of(asked.masks)
-    return loaded.run(asked.text, masks=masks, target=asked.target, image=asked.image).merged(asked.by), heads
+    check_on_this_machine(args.model, args.download)
+    heads, loaded = [head_of(said) for said in args.head], load(args.model)
+    masks = masks_of(args.masks)
+    return loaded.run(args.text, masks=masks, target=args.target, image=args.image).merged(args.by), heads
 
 
-def live_page_of(asked: argparse.Namespace, text: str) -> str:
+def live_page_of(args: argparse.Namespace, text: str) -> str:
     """The page that holds the model. Raises ValueError and OSError with a sentence."""
-    if asked.lang not in LANGUAGES:
-        raise ValueError(f"expected a language out of {', '.join(LANGUAGES)}, got {asked.lang!r}")
+    if args.lang not in LANGUAGES:
+        raise ValueError(f"expected a language out of {', '.join(LANGUAGES)}, got {args.lang!r}")
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"expected a text of at most {MAX_CHARACTERS:,} characters, got {len(text):,}")
-    check_on_this_machine(asked.model, asked.download)
-    loaded = load(asked.model)
-    spec = spec_of(loaded.model.standard, masks_of(asked.masks))
+    check_on_this_machine(args.model, args.download)
+    loaded = load(args.model)
+    spec = spec_of(loaded.model.standard, masks_of(args.masks))
     if spec.layers or spec.heads or spec.positions != "counted":
         raise ValueError("expected masks for all layers, heads and counted positions: a page has no others")
-    with spoken(asked.lang):
+    with spoken(args.lang):
         return live_page(browser_model(loaded.model, catalog.first_head(loaded.model)), text, spec)
 
 

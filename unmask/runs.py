@@ -63,9 +63,9 @@ class Run(Analyses, Checkable):
         each = [(" and ".join(names) or "no", len(names) > 1, where) for where, names in self.masks_by_scope.items()]
         masks = ", ".join(f"{names} {'masks' if several else 'mask'}{where}" for names, several, where in each)
         positions = "" if self.masks.positions == "counted" else f", positions by {self.masks.positions}"
-        goes_on = self.trace.queries.goes_on
+        would_continue = self.trace.queries.would_continue
         longer = " of a longer text" if self.cut else ""
-        if goes_on and goes_on[self.row]:
+        if would_continue and would_continue[self.row]:
             longer += f" ({real - self.model.given:,} written, which would go on)"
         into = "" if self.by == "tokens" else f" merged into {self.by}"
         return f"{self.model.name}, {token_count(real)}{padding}{longer}{into}, {masks}{positions}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from model.errors import index, items
 from model.heads.merging import By, Groups, groups_of_labels, merged, merged_blocked, merged_weights
-from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
+from model.heads.survey import blocked_thumbnail, thumbnails, weights_from_attentions
 from model.heads.view import HeadView, head_name
 from unmask.pictures import ABSENT, MAX_TOKENS, HeadPicture, Picture, head_picture, printed_file
 from viz.heads.tokens import MAX_HEADS
@@ -247,7 +247,7 @@ def attentions(
     True = it blocks the cell; weights alone do not tell a blocked cell from a weight of 0.
     Raises ValueError for anything else.
     """
-    weights = given_weights(attentions, row, across=keys is not None)
+    weights = weights_from_attentions(attentions, row, across=keys is not None)
     queries = list(map(str, items("tokens as a list of labels", tokens)))
     steps = getattr(attentions, "attentions", attentions)
     if len(queries) == weights.shape[2] + 1 and isinstance(steps[0], tuple | list):  # of `generate`, a tuple for each

@@ -26,7 +26,7 @@ LARGEST = N_("{head} matters most: it changes the loss by {nats} nats.")
 
 
 @dataclass(frozen=True)
-class AskedPrediction:
+class PredictionTarget:
     """The prediction that is measured: token `target` after token `query`, which is at `position`. follows: whether the
     target is the token that follows in the text; otherwise it is the most likely one with all heads on."""
 
@@ -59,7 +59,7 @@ class EffectsView:
         return max(self.ranked(), key=lambda head: abs(self.effects[head]))
 
 
-def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: float, after: float) -> str:
+def sentence(names: Sequence[str], way: str, asked: PredictionTarget, before: float, after: float) -> str:
     """Say what turning heads off does, as HTML. names: of these heads. way: how they are turned off, in words. before,
     after: the target's log-probabilities with all heads and without these."""
     if not names:
@@ -78,7 +78,7 @@ def _chances(before: float, after: float) -> dict[str, str]:
     return next((pair for pair in pairs if changed and pair["before"] != pair["after"]), pairs[0])
 
 
-def what_is_asked(asked: AskedPrediction) -> str:
+def target_description(asked: PredictionTarget) -> str:
     """Say which token is measured, as Markdown without any text from the user."""
     return (
         say("the token that follows in the text") if asked.follows else say("the most likely token with all heads on")

@@ -30,7 +30,7 @@ FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # feature -> its se
 }
 
 
-def law_told(law: "Law", wrong: "Verdict", right: "Verdict", *, title: str) -> Markup:
+def law_html(law: "Law", wrong: "Verdict", right: "Verdict", *, title: str) -> Markup:
     """Describe one law: title, words, and findings with the bug and without, but not PyTorch's own error messages."""
     sides = []
     for side, found in ((WITH_BUG, wrong), (RIGHT, right)):
@@ -80,7 +80,9 @@ def _cell(finding: "Verdict", law: "Law", element: str, text: str) -> Markup:
     return tag(element, said, style="white-space:normal" if finding.error else "")
 
 
-def told_apart(apart: "HeatmapDifference", one: str, other: str, shown: HeadView, *, same_tokens: bool = True) -> str:
+def difference_sentence(
+    apart: "HeatmapDifference", one: str, other: str, shown: HeadView, *, same_tokens: bool = True
+) -> str:
     """Say in a sentence how two heatmaps differ; `one` and `other` name them. shown: the other one's view, for labels.
     same_tokens: whether a row stands for the same token in both."""
     if not apart.feature:

@@ -32,7 +32,7 @@ SMALL_LABELS = {"tickfont": {"size": 10}}
 LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # above the plot, so that it never covers a curve
 ROW, MIN_HEIGHT, MAX_HEIGHT = 26, 262, 642  # pixels in layers_grid: height of a layer, limits of the figure's height
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # x domains of two masks side by side, in shares of the width
-NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell whose key has no effect on its query; True: dark theme
+NO_EFFECT_COLOUR = {True: "#2a2d33", False: "#e4e6eb"}  # a cell whose key has no effect on its query; True: dark theme
 BLOCKED = "rgba(128,128,128,.28)"  # a cell that a mask blocks, beside ALLOWED
 
 
@@ -62,7 +62,7 @@ def position_names(labels: Sequence[str], first: int = 0) -> list[str]:
     return numbered(map(escaped, labels), first)
 
 
-def both_sides(reach: float, dark: bool) -> Part:
+def symmetric_colours(reach: float, dark: bool) -> Part:
     """Return a diverging colour scale for numbers from -reach to reach."""
     return {"zmin": -reach, "zmax": reach, "colorscale": diverging(dark)}
 
@@ -94,7 +94,7 @@ def layers_grid(
     rows, columns = (list(map(escaped, names)) for names in (rows, columns))
     reach = max(float(np.nanmax(np.abs(values), initial=0.0)), 0.01)
     stops = [(float(at), colour) for at, colour in diverging(dark)]
-    trace = heat(values, columns, rows, "effects", hover) | both_sides(reach, dark)
+    trace = heat(values, columns, rows, "effects", hover) | symmetric_colours(reach, dark)
     trace |= {"text": [[f"{row} {column}" for column in columns] for row in rows]}
     trace |= {"customdata": [[[row, column] for column in range(len(columns))] for row in range(len(rows))]}
     trace |= {"xgap": 1, "ygap": 1, "colorbar": colour_bar(unit, x=1.01)}
@@ -119,7 +119,7 @@ def upright(x: float, **line: Any) -> Part:
     return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
 
 
-def unweighted(blocked: dict[str, np.ndarray], tokens: list[str]) -> HeadView:
+def zero_weights_view(blocked: dict[str, np.ndarray], tokens: list[str]) -> HeadView:
     """Return a HeadView of these tokens with all weights 0, to give other heatmaps the same axes and coarseness."""
     none = np.zeros((len(tokens), len(tokens)), np.float32)
     return HeadView(none, none, blocked, tokens, tokens)

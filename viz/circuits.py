@@ -26,7 +26,9 @@ PAIRS_LISTED, PATCHES_LISTED, ARCS, HEIGHT = 12, 10, 40, 430
 NAMES = {"q": N_("Q-composition"), "k": N_("K-composition"), "v": N_("V-composition")}
 NOTICED_SCORE = 0.5  # a smaller score changes a weight by less than a factor of 1.6
 NOTICED_EFFECT = 0.005  # a smaller change of the measured value rounds to 0 in two digits
-MIN_WAY = 0.5  # times the strongest effect: if the runs differ by less, shares of their difference mean nothing
+MIN_RUN_DIFFERENCE = (
+    0.5  # times the strongest effect: if the runs differ by less, shares of their difference mean nothing
+)
 BEFORE = N_("Measured in {given}: {there}, in {taking}: {here}.")
 STRONGEST = N_("{patch} from {given} changes {taking} most: by {change}.")
 AWAY = N_("{patch} from {given} changes {taking} most: by {change}, away from {given}.")
@@ -200,7 +202,7 @@ def patch_table(view: PatchView) -> Markup:
         value = float(view.values[place])
         bar = track(abs(value) / most, NOW if value > 0 else STANDARD)
         over = [] if view.spread is None else [td(fixed(float(view.spread[place]), 3), "number")]
-        share = td(whole_percent(value / way) if abs(way) > MIN_WAY * most else "–", "number")
+        share = td(whole_percent(value / way) if abs(way) > MIN_RUN_DIFFERENCE * most else "–", "number")
         rows.append([td(view.name(place)), td(signed(value), "number"), bar, *over, share])
     return table(rows)
 
@@ -214,7 +216,7 @@ def patch_sentence(view: PatchView) -> str:
     if abs(value) < NOTICED_EFFECT:
         return together([before, say("No patch changes it by {least} or more.", least=NOTICED_EFFECT)])
     names |= {"patch": view.name(largest), "change": signed(value, 2)}
-    if abs(way) <= MIN_WAY * abs(value):
+    if abs(way) <= MIN_RUN_DIFFERENCE * abs(value):
         return together([before, say(STRONGEST, **names)])
     if value * way < 0:
         return together([before, say(AWAY, **names)])

@@ -21,7 +21,7 @@ from viz.numbers import chance, percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 FAINTEST = 0.01  # a line fainter than this is invisible
-LINES_A_STEP = 12  # in some browsers hundreds of faint lines on top of each other look like one dark area
+MAX_LINES_PER_STEP = 12  # in some browsers hundreds of faint lines on top of each other look like one dark area
 MAX_LABELS = 72  # largest number of labels of each text in a picture as wide as the page
 HEIGHT = 430  # pixels
 PADDING_SIGN = "▢"
@@ -77,7 +77,7 @@ def alignment_alt(found: Alignment) -> str:
     return say("Alignment of the outputs ({outputs}) with the source tokens ({tokens}). {pairs}", **about)
 
 
-def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
+def outputs_table(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
     """Return the outputs in boxes, as HTML, each above its probability; if masks are lifted, also the standard one.
 
     now, standard: [N], 0 to 1; standard is None if no mask is lifted. step: the chosen one, which is framed.
@@ -110,7 +110,7 @@ def _lines_of(found: Alignment, step: int) -> list[Part]:
     """Return the lines of the largest weights of a step; their opacity is the weight."""
     row, chosen = found.weights[step], step == found.step
     above, below = _places(len(found.source)), _places(len(found.outputs))
-    heaviest = np.argsort(-row, kind="stable")[:LINES_A_STEP]
+    heaviest = np.argsort(-row, kind="stable")[:MAX_LINES_PER_STEP]
     colour, width = (NOW, 3) if chosen else (STANDARD, 2)
     ends = {"type": "line", "xref": "x", "yref": "y", "y0": 1, "x1": float(below[step]), "y1": 0}
     return [
@@ -201,7 +201,7 @@ table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(12
 
 
 @dataclass(frozen=True)
-class BreakRow:
+class MaskChoiceRow:
     """A row of the table: masks, what the model writes under them, `judgement` of that, and shares from 0 to 1.
 
     exact: of dates that are correct when generated. Shown the right answer (teacher forcing): characters, of those that
@@ -216,7 +216,7 @@ class BreakRow:
     probability: float
 
 
-def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
+def mask_choices_table(rows: list[MaskChoiceRow], now: str, count: int) -> Markup:
     """Return a table of all choices of masks, with the current one marked. now: its masks. count: of held-out dates."""
     several = filled(say("{count} held-out dates,<br>generated"), count=count)
     same = Markup(say("the same dates,<br>shown the right answer"))
@@ -232,7 +232,7 @@ def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
     return scrollable(body, say("What breaks when a mask is off"), "breaks") + STYLE  # not shown
 
 
-def lifted_words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:
+def lifted_words(standard: MaskChoiceRow, padding: MaskChoiceRow, causal: MaskChoiceRow) -> Markup:
     """Compare the shares with a mask lifted with those under the standard masks, in sentences."""
     lifted = {
         "padding": (padding.exact, standard.exact),
@@ -263,7 +263,7 @@ class WrittenAnswer:
     meant: the days that the text may mean by the rules: none, one, or two if day and month can be swapped, with the
     day-first reading first. chances: the probability of each as a whole answer. wrote: the answer under the standard
     masks; chance: its probability; least: the smallest probability of its characters; at: that character. lifted:
-    "without the padding mask" or similar, "" if no mask is lifted; now: what the model writes then. why_none: why the
+    "without the padding mask" or similar, "" if no mask is lifted; now: what the model writes then. no_date_reason: why the
     text means no day, from model/cross_attention/reading.py.
     """
 
@@ -275,7 +275,7 @@ class WrittenAnswer:
     at: str
     lifted: str = ""
     now: str = ""
-    why_none: tuple[Why, str] = ("nothing", "")
+    no_date_reason: tuple[Why, str] = ("nothing", "")
 
 
 def verdict(answer: WrittenAnswer) -> Markup:
@@ -303,7 +303,7 @@ def _judged(answer: WrittenAnswer) -> Markup:
         )
         chances = dict(zip(("chance_of_one", "chance_of_other"), map(chance, answer.chances), strict=True))
         return filled(words, one=days[0], other=days[1], **wrote, **chances)
-    reason, word = answer.why_none
+    reason, word = answer.no_date_reason
     why = say("the text means {day}", day=days[0]) if days else filled(say(NO_DATE_BECAUSE[reason]), word=word)
     return filled(say("Under the standard masks the model writes <b>{wrote}</b>, {judged}: {why}."), why=why, **wrote)
 

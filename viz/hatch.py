@@ -21,7 +21,7 @@ INK = 190  # the opacity of a line, 0 to 255
 LINES = {  # PERIOD × PERIOD pixels of each mask, True = ink
     name: style.lines % PERIOD < STROKE for name, style in STYLES.items() if style.lines is not None
 }
-MAX_SPELLED = 6_400  # largest number of cells that each get a text of their own: more would take megabytes
+MAX_CELLS_WITH_TEXT = 6_400  # largest number of cells that each get a text of their own: more would take megabytes
 
 
 def hatch_png(blocked: dict[str, np.ndarray], dark: bool, widest: int = LARGE) -> bytes:
@@ -73,7 +73,7 @@ def reasons(view: HeadView) -> tuple[str, np.ndarray | None]:
     groups = blocked_groups(view)
     if len(groups) == 1:
         return groups[0][0], None
-    if view.weights.size <= MAX_SPELLED:
+    if view.weights.size <= MAX_CELLS_WITH_TEXT:
         text = np.full(view.weights.shape, "", object)
         for words, cells in groups:
             text[cells] = words

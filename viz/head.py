@@ -11,7 +11,7 @@ import numpy as np
 from i18n import N_, say
 from model.heads.view import HeadView, coarser, reduced, step_of
 from viz import heatmap
-from viz.charts import both_sides
+from viz.charts import symmetric_colours
 from viz.palette import SMALL, WIDE
 
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
@@ -38,7 +38,7 @@ def head_figure(
     return heatmap.figure([*heatmap.blocked_traces(view), weights], layout)
 
 
-def unnamed_figure(now: HeadView, *, dark: bool, query: int | None = None) -> heatmap.CachedFigure:
+def anonymous_masks_figure(now: HeadView, *, dark: bool, query: int | None = None) -> heatmap.CachedFigure:
     """Draw head_figure for a question about masks: all blocked cells look the same, and no tooltip names a mask."""
     plain = head_figure(replace(now, blocked={"drawn": now.any_blocked()}), dark=dark, query=query).to_dict()
     return heatmap.figure([trace for trace in plain["data"] if trace["name"] != "blocked"], plain["layout"])
@@ -59,7 +59,7 @@ def comparison_figure(
     zmax = head_range(now, standard)
     view, other = coarser(now), coarser(standard)
     change = _change(now, standard, view.any_blocked() & other.any_blocked())
-    named, other_named = named_alike(view, other)
+    named, other_named = with_shared_labels(view, other)
     traces = [
         *heatmap.blocked_traces(named),
         *heatmap.blocked_traces(other_named, "2"),
@@ -91,7 +91,7 @@ def comparison_figure(
     return heatmap.figure(traces, layout)
 
 
-def named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
+def with_shared_labels(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
     """Give both views the same labels, "one / other" where they differ: axes that zoom together need equal labels."""
     queries, keys = (
         [mine if mine == theirs else f"{mine} / {theirs}" for mine, theirs in zip(*labels, strict=True)]
@@ -105,7 +105,10 @@ def difference_figure(
 ) -> heatmap.CachedFigure:
     """Draw only the difference now - standard, as large as fits. tall: the figure's height in units of its width."""
     view, other = coarser(now), coarser(standard)
-    change, (_, named) = _change(now, standard, view.any_blocked() & other.any_blocked()), named_alike(other, view)
+    change, (_, named) = (
+        _change(now, standard, view.any_blocked() & other.any_blocked()),
+        with_shared_labels(other, view),
+    )
     images = _hatching_of(change, other, dark=dark, place="")
     layout = _layout(view, query) | heatmap.axes(view) | {"annotations": [], "images": images}
     return heatmap.figure([_difference_trace(named, change, dark, "", **_at_picture(view, 1, tall))], layout)
@@ -130,7 +133,7 @@ def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str
     reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
     hover = heatmap.tooltip(say("change {change}", change="%{z:+.4f}"))
     bar = {"colorbar": heatmap.colour_bar(say("change"), **where)}
-    return heatmap.cells(view, change, "difference", hover, place) | both_sides(reach, dark) | bar
+    return heatmap.cells(view, change, "difference", hover, place) | symmetric_colours(reach, dark) | bar
 
 
 def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, place: str) -> list[heatmap.Part]:

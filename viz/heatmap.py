@@ -277,10 +277,10 @@ def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
 
 def tooltip(*lines: str) -> str:
     """Return a cell's tooltip: its query and key, then these lines."""
-    return "<br>".join((looks_at("%{y}"), *lines))
+    return "<br>".join((attends_to_line("%{y}"), *lines))
 
 
-def looks_at(query: str) -> str:
+def attends_to_line(query: str) -> str:
     """Return the first line of a tooltip, which names the cell. query: a name, or plotly's "%{y}"."""
     return say("{query} attends to {key}", query=f"<b>{query}</b>", key="<b>%{x}</b>")
 

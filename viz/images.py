@@ -22,7 +22,7 @@ from viz.html import filled, numbered, paragraph, table, tag, td, th
 from viz.numbers import chance, number, percent
 
 if TYPE_CHECKING:
-    from model.huggingface.image_prompts import ImageLook  # imports transformers
+    from model.huggingface.image_prompts import ImageAttention  # imports transformers
 
 MASKS = {
     "causal": N_("causal"), "prefix": N_("prefix"), "block": N_("block"), "window": N_("block within a window"),
@@ -183,7 +183,7 @@ NO_MAPPING = N_("For an image of this size it is not known which pixels a token 
 
 
 @dataclass(frozen=True, eq=False)
-class LitImage:
+class ImageAttention:
     """Attention of a layer's heads from a text to an image. heads: their names. picture: uint8 [height, width, 3].
     boxes: of the P image tokens, in pixels. weights: float32 [H,S,P]; blocked: for each mask that is on, bool [S,P],
     True = it blocks the cell. labels: of the S tokens. query: the index of the one shown. mapped: whether the boxes
@@ -249,14 +249,16 @@ def shown_at(picture: np.ndarray, boxes: Sequence[Box]) -> tuple[np.ndarray, tup
     return np.asarray(small), tuple((left * x, top * y, right * x, bottom * y) for left, top, right, bottom in boxes)
 
 
-def lit_image(found: "ImageLook", heads: tuple[str, ...], picture: np.ndarray, query: int) -> LitImage:
-    """Return the LitImage of a run. heads: their names. picture: the image, uint8. query: an index of labels."""
+def image_attention(found: "ImageAttention", heads: tuple[str, ...], picture: np.ndarray, query: int) -> ImageAttention:
+    """Return the ImageAttention of a run. heads: their names. picture: the image, uint8. query: an index of labels."""
     pixels = shown_at(picture, found.boxes) if found.boxes else strip(len(found.names))
     weights, mapped = (found.weights, found.blocked), bool(found.boxes)
-    return LitImage(heads, *pixels, found.names, *weights, found.labels, query, mapped, found.unmapped, found.neutral)
+    return ImageAttention(
+        heads, *pixels, found.names, *weights, found.labels, query, mapped, found.unmapped, found.neutral
+    )
 
 
-def lit_sentence(lit: LitImage) -> str:
+def image_attention_sentence(lit: ImageAttention) -> str:
     """Say how much of its attention the query gives the image in the first head, and which image token gets most."""
     weights = lit.weights[0, lit.query]
     said = {"name": lit.heads[0], "token": lit.labels[lit.query], "share": percent(float(weights.sum()))}
@@ -269,7 +271,7 @@ def lit_sentence(lit: LitImage) -> str:
     return say(words, **said, place=lit.names[most], most=percent(float(weights[most])))
 
 
-def mapping_note(lit: LitImage) -> str:
+def mapping_note(lit: ImageAttention) -> str:
     """Say which image tokens have no known pixels; "" if all have."""
     if not lit.mapped:
         return say(NO_MAPPING)
@@ -282,7 +284,7 @@ def mapping_note(lit: LitImage) -> str:
     )
 
 
-def composed(lit: LitImage) -> np.ndarray:
+def composed(lit: ImageAttention) -> np.ndarray:
     """Return the picture under the veil of the first head, uint8, at least SMALLEST pixels wide."""
     times = -(-SMALLEST // lit.picture.shape[1])
     pixels = np.kron(lit.picture, np.ones((times, times, 1))).astype(np.float64)
@@ -294,13 +296,13 @@ def composed(lit: LitImage) -> np.ndarray:
     return pixels.round().astype(np.uint8)
 
 
-def weights_tables(lit: LitImage, head: int = 0) -> list[FigureTable]:
-    """Return a table of each text token's attention to each image token. head: as in lit_packet."""
+def weights_tables(lit: ImageAttention, head: int = 0) -> list[FigureTable]:
+    """Return a table of each text token's attention to each image token. head: as in image_attention_packet."""
     neutral = None if lit.neutral is None else lit.neutral[None]
     return [weights_table(lit.weights[None], lit.any_blocked(), lit.labels, lit.names, head, neutral)]
 
 
-def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
+def image_attention_packet(lit: ImageAttention, *, alone: bool, head: int = 0) -> bytes:
     """Return the packet of a layer of image tokens. alone: whether it is the only one. head: 0 for the mean of all
     heads, or 1 + its number."""
     several, (high, wide) = len(lit.heads) > 1, lit.picture.shape[:2]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # these modules import torch
 
 
 CALLS = ("#4A90C2", "#E69F00", "#009E73", "#CC79A7", "#8C6D31", "#912DF5")  # of the calls; they repeat
-LIT = "#E69F00"
+HIGHLIGHT = "#E69F00"
 SMOOTHED = 32  # largest number of tokens in the moving average of the loss
-FEW = 10  # with fewer keys, each has a tick
+MAX_KEYS_WITH_ALL_TICKS = 10  # with fewer keys, each has a tick
 LEAF_HEIGHT = 26  # pixels: the height of a leaf of the tree, a dot and its token
 CONVENTIONS = {
     "both": N_("mask and position ids"), "mask": N_("mask only"),
@@ -53,7 +53,9 @@ CALLS_NEARLY = N_(
     "{count} calls give almost the logits of one call: the largest difference is {difference}, {share} of the largest "
     "logit."
 )
-LOST = 0.01  # share of the largest logit: a state that is not carried from call to call makes a larger difference
+STATE_LOSS_SHARE = (
+    0.01  # share of the largest logit: a state that is not carried from call to call makes a larger difference
+)
 TREE_EQUAL = N_(
     "Verified in one call, every node of the tree (nodes: {nodes}) has the logits of its own branch run alone up to "
     "rounding: the largest difference is {difference}."
@@ -115,7 +117,9 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
     names = [say("blocked"), *(say("call {number}", number=number + 1) for number in range(len(found.calls)))]
     shown = np.concatenate(rows[:-1])
     colours = (BLOCKED, *(CALLS[number % len(CALLS)] for number in range(len(found.calls))))
-    across = {"title": {"text": say("keys")}} | ({"dtick": 1} if tokens < FEW else {})  # otherwise ticks between keys
+    across = {"title": {"text": say("keys")}} | (
+        {"dtick": 1} if tokens < MAX_KEYS_WITH_ALL_TICKS else {}
+    )  # otherwise ticks between keys
     return coloured_cells(shown, colours, names, across, {"showticklabels": False})
 
 
@@ -140,7 +144,7 @@ def calls_sentence(found: "CallsComparison", second: bool) -> str:
         return say(CALLS_LATER, **sizes)
     if found.difference > found.tolerance:
         share = found.difference / found.size
-        first = say(CALLS_DIFFER if share > LOST else CALLS_NEARLY, **sizes, share=percent(share))
+        first = say(CALLS_DIFFER if share > STATE_LOSS_SHARE else CALLS_NEARLY, **sizes, share=percent(share))
     else:
         first = say_count(
             "One call computes every cell ({cells} in the first layer).",
@@ -179,8 +183,8 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
         "type": "scatter", "mode": "markers+text", "x": [across[node] for node in nodes],
         "y": [down[node] for node in nodes], "text": names, "textposition": "top center",  # not shown
         "marker": {"size": 11, "color": [NOW if node in found.accepted else STANDARD for node in nodes],
-                   "line": {"color": LIT, "width": _rings(found, chosen)}},
-        "hovertext": [_sees(found, node) if node >= 0 else say("the text's last token") for node in nodes],
+                   "line": {"color": HIGHLIGHT, "width": _rings(found, chosen)}},
+        "hovertext": [_node_tooltip(found, node) if node >= 0 else say("the text's last token") for node in nodes],
         "customdata": [[node] for node in nodes], "hoverinfo": "text",
     }  # fmt: skip
     hidden = {"visible": False, "fixedrange": True}
@@ -198,10 +202,12 @@ def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> 
     names = [say("blocked"), say("allowed"), say("seen by the chosen token")]
     sides = of_tokens([*labels, *found.labels])
     rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # last: no hover
-    return coloured_cells(shown, (BLOCKED, ALLOWED, LIT), names, *sides, meta={"rings": {"of": "tree", "rows": rows}})
+    return coloured_cells(
+        shown, (BLOCKED, ALLOWED, HIGHLIGHT), names, *sides, meta={"rings": {"of": "tree", "rows": rows}}
+    )
 
 
-def _sees(found: "DraftTree", node: int) -> str:
+def _node_tooltip(found: "DraftTree", node: int) -> str:
     words, start = N_("position {position}; sees the text and {path}"), found.start
     seen = int(found.allowed[start + node, :start].sum())
     if seen < start:  # in a window

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together
 from model.heads.view import MAX_CELLS, HeadView, head_name
-from viz.charts import both_sides, token_axis
+from viz.charts import symmetric_colours, token_axis
 from viz.head import TITLES
 from viz.heatmap import AXIS, MAX_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, heat, title
 from viz.html import escaped, join, scrollable, shortened, table, tag, td, th
@@ -64,7 +64,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     for reading, name in enumerate(column_names(len(lens.ids))):
         (label, share), *others = _candidates(lens, reading, place)
         nearest = (join((tag("code", other, translate="no"), chance(its)), " ") for other, its in others[:2])
-        said: str = listed(_of_next(lens, reading, place)) if follows >= 0 else join(nearest, say(", "))
+        said: str = listed(_next_token_texts(lens, reading, place)) if follows >= 0 else join(nearest, say(", "))
         rows.append([td(name), td(label, "token", translate="no"), td(chance(share), "number"), td(said, "wide")])
     head = [th(say("after")), th(say("most likely"), colspan=2), th(beside)]
     return table([head, *rows], CANDIDATES)
@@ -95,7 +95,7 @@ def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "Log
     top, follows = int(lens.ids[reading, place, 0]), int(lens.next_ids[place])
     parts = [f"{name}: " + listed(f"{one} {chance(probability)}" for one, probability in found)]
     if follows >= 0:
-        share_of_next, rank = _of_next(lens, reading, place)
+        share_of_next, rank = _next_token_texts(lens, reading, place)
         next_one = {"token": lens.labels[follows], "chance": share_of_next, "rank": rank}
         parts.append(say("“{token}”, the actual next token: {chance}, {rank}", **next_one))
     marks = ["follows"] if top == follows else []
@@ -112,7 +112,7 @@ def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, 
     return [(lens.labels[int(one)], float(share)) for one, share in zip(ids, shares, strict=True)]
 
 
-def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
+def _next_token_texts(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
     """Write the probability and the rank of the token that follows in the text."""
     return chance(float(lens.next_probabilities[reading, place])), ordinal(int(lens.next_ranks[reading, place]))
 
@@ -168,7 +168,7 @@ def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: b
         both = {name: mask & closed for name, mask in views[1].blocked.items()}
         reach = max(float(np.abs(change[~closed]).max(initial=0.0)), 0.01)
         difference = replace(views[0], weights=change, blocked=both)
-        pictures.append((difference, say("change"), both_sides(reach, dark)))
+        pictures.append((difference, say("change"), symmetric_colours(reach, dark)))
     count = len(pictures)
     room = count * tall + (count - 1) * BETWEEN
     margins = {"l": 70, "r": 90, "t": TOP, "b": BOTTOM, "autoexpand": False}
@@ -307,10 +307,10 @@ def _first(values: np.ndarray) -> Cell:
 def _largest(view: HeadView, values: np.ndarray, written: Callable[[Cell], str], query: int) -> dict[str, str]:
     """Name the layer and the key of the largest of values [L,K], and count cells that are written the same. HTML."""
     layer, key = _first(values)
-    return {"layer": view.queries[layer], "other": _and_alike(_name(view, key, query), values, written)}
+    return {"layer": view.queries[layer], "other": _with_equal_count(_name(view, key, query), values, written)}
 
 
-def _and_alike(key: str, values: np.ndarray, written: Callable[[Cell], str]) -> str:
+def _with_equal_count(key: str, values: np.ndarray, written: Callable[[Cell], str]) -> str:
     """Add to `key`, the name of the key with the largest of values [L,K], how many other cells are written the same: as
     tokens if all are in its layer, otherwise as cells, since they may have other keys in another layer."""
     first = _first(values)
@@ -335,6 +335,6 @@ def token_alt(view: HeadView, unit: str, piece: str) -> str:
     sizes = {"unit": unit.capitalize(), "layers": layer_count(len(view.queries)), "keys": key_count(len(view.keys))}
     named = say("{position} ({key})", position=view.first_key + key, key=view.keys[key])
     where = {"layer": view.queries[layer]}
-    where["key"] = _and_alike(named, view.weights, lambda cell: f"{view.weights[cell]:.2f}")
+    where["key"] = _with_equal_count(named, view.weights, lambda cell: f"{view.weights[cell]:.2f}")
     return say("{unit} of “{token}”, {layers} by {keys}. The largest, {largest:.2f}, is in {layer} on {key}.",
                token=piece, largest=view.weights.max(), **sizes, **where)  # fmt: skip

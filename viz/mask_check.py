@@ -8,12 +8,12 @@ from markupsafe import Markup, escape
 from i18n import N_, listed, say, say_count, together
 from mask_check.findings import CANNOT_TELL, CheckReport, MeasuredMask, amount_text, verdict_of
 from model.heads.view import HeadView
-from viz.charts import NEVER, RIGHT, flat, scatter, two_masks, unweighted
+from viz.charts import NO_EFFECT_COLOUR, RIGHT, flat, scatter, two_masks, zero_weights_view
 from viz.hatch import data_uri, hatch_png
 from viz.heatmap import CachedFigure, Part, axis_names, cells, colour_bar, figure, hatching, margin, title
 from viz.heatmap import axes as axes_of
 from viz.html import headings, join, swatch, table, tag, td, th
-from viz.palette import ALLOWED, EVEN_SCALE, MARK
+from viz.palette import ALLOWED, LINEAR_SCALE, MARK
 
 COLOURS = {
     N_("obeys"): "#009E73",
@@ -37,7 +37,7 @@ def _mask_of(report: CheckReport) -> MeasuredMask:
 
 def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
     """Draw the measured mask on the left and the declared one on the right; cells that disagree are marked in both."""
-    mask, axes = _mask_of(report), unweighted({}, list(report.pieces))
+    mask, axes = _mask_of(report), zero_weights_view({}, list(report.pieces))
     declared, images = _declared(mask.declared, axes, dark=dark, place="2")
     names, marks = axis_names(axes), []
     marked = ((mask.leaks, "x", 8, "leak"), (mask.silent, "circle-open", 6, "not seen"))  # not shown
@@ -59,7 +59,7 @@ def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
 
 def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> CachedFigure:
     """Draw the declared mask alone, before anything is measured: bool [T,T], True = may reach."""
-    axes = unweighted({}, tokens)
+    axes = zero_weights_view({}, tokens)
     traces, images = _declared(declared, axes, dark=dark, place="")
     layout: Part = axes_of(axes) | {"margin": margin(tokens, tokens) | {"autoexpand": False}, "showlegend": False}
     layout["xaxis"]["title"]["text"], layout["yaxis"]["title"]["text"] = say(KEY), say(QUERY)
@@ -126,13 +126,13 @@ def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
     measured = cells(axes, size, "measured", words) | {
         "zmin": low,
         "zmax": high,
-        "colorscale": EVEN_SCALE,
+        "colorscale": LINEAR_SCALE,
         "colorbar": colour_bar(say("changes by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, **labels),
         "hovertext": [[f"{one:.3g}" if shown else "" for one, shown in zip(*row, strict=True)] for row in amounts],
     }
     still = ~np.isnan(mask.moved) & ~mask.reaches
     words = say("{output} does not change<br>when {token} is changed", **PLACES)
-    return [measured, flat(axes, still, NEVER[dark], "still", words)] if still.any() else [measured]
+    return [measured, flat(axes, still, NO_EFFECT_COLOUR[dark], "still", words)] if still.any() else [measured]
 
 
 def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -> tuple[list[Part], list[Part]]:

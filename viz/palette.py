@@ -83,5 +83,5 @@ def stops(entries: int, scale: Sequence[Any] = SEQUENTIAL) -> np.ndarray:
     return np.rint(np.array(triples) * 255).astype(np.uint8)
 
 
-EVEN_SCALE = sequential(power=1)
+LINEAR_SCALE = sequential(power=1)
 SEQUENTIAL_SCALE = sequential()  # computed once: every heatmap uses it

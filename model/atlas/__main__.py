@@ -20,7 +20,16 @@ from typing import Any
 
 from i18n import msg_count
 from model import catalog
-from model.atlas.progress import AtlasProgress, about, begun, load, made_of, measured_in_threads, measured_on_ray, save
+from model.atlas.progress import (
+    AtlasProgress,
+    about,
+    atlas_from_progress,
+    begun,
+    load,
+    measured_in_threads,
+    measured_on_ray,
+    save,
+)
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
 from model.atlas.unit import LONGEST, LONGEST_ROW, Unit, check, row_length, units_of_files, units_of_random
 from model.files import to_stdout, write
@@ -85,7 +94,7 @@ def _run(given: argparse.Namespace) -> int:
         return STOPPED
     if not progress.tally.rows:
         raise ValueError("expected a text of at least two tokens in the files, found none")
-    atlas = made_of(progress, model)
+    atlas = atlas_from_progress(progress, model)
     metadata = about(model, masks, length, atlas)
     write(given.out, as_parquet(heads_table(atlas), metadata))
     write(examples_path(given.out), as_parquet(examples_table(atlas), metadata))

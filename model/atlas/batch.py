@@ -181,13 +181,13 @@ def measure_batch(
     facts = BatchFacts(batch, punctuation)
     made: AllowedCache = {}  # layers under the same masks share them
     sums = _Sums(facts, batch, length, trace.num_layers, trace.num_heads, chosen)
-    grounds: dict[int, _Ground] = {}
+    grounds: dict[int, _MaskFacts] = {}
     for layer, record in enumerate(trace.layers):
         allowed = record.context.allowed(masks, made)
         ground = grounds.get(id(allowed))  # `made` holds it, so its id stays its own
         if ground is None:
             here = None if allowed is None else allowed.cpu()
-            ground = grounds[id(allowed)] = _Ground(facts, here, batch, length, trace.num_heads)
+            ground = grounds[id(allowed)] = _MaskFacts(facts, here, batch, length, trace.num_heads)
         for queries in ground.blocks:
             scores, sinks = record.batch_scores(queries, ground.seen(queries), times=BITS)
             sinks = None if sinks is None else sinks.cpu()
@@ -196,7 +196,7 @@ def measure_batch(
     return sums.tally(), sums.chosen.sample()
 
 
-class _Ground:
+class _MaskFacts:
     """What holds for every head under one mask: where each measure counts, and what a head gets that looks evenly."""
 
     def __init__(self, facts: BatchFacts, allowed: Tensor | None, batch: TokenBatch, length: int, heads: int) -> None:
@@ -252,7 +252,7 @@ class _Sums:
         self._offsets = torch.zeros(layers, heads, 2 * length - 1)
         self._sums = torch.zeros(len(NAMES), layers, heads)
 
-    def add(self, layer: int, queries: slice, weights: Tensor, known: Known, ground: _Ground) -> None:
+    def add(self, layer: int, queries: slice, weights: Tensor, known: Known, ground: _MaskFacts) -> None:
         """weights [B,H,Q,K] and what is known of them, all of the layer's blocks in turn."""
         values = self._facts.values(weights, queries, known, ahead=ground.ahead)
         counted = ground.counted[..., queries]
@@ -262,7 +262,7 @@ class _Sums:
         self._by_place[1, ..., queries] = known["peak"].transpose(0, 1)
         self.chosen.add(layer, queries, weights, values, counted)
 
-    def finish(self, layer: int, ground: _Ground) -> None:
+    def finish(self, layer: int, ground: _MaskFacts) -> None:
         tokens = self._token_of.flatten()
         self._by_token[layer].index_add_(-1, tokens, self._by_place.flatten(2))
         self._by_place.zero_()

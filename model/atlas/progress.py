@@ -56,7 +56,7 @@ def begun(model: Model, length: int) -> AtlasProgress:
     return AtlasProgress(empty_tally(model, length))
 
 
-def made_of(progress: AtlasProgress, model: Model) -> Atlas:
+def atlas_from_progress(progress: AtlasProgress, model: Model) -> Atlas:
     """The atlas of what was measured so far."""
     return atlas_of(progress.tally, model.label, model.describe().layer_numbers.get(model.attentions[0], ()))
 
@@ -102,7 +102,7 @@ def measured_in_threads(
     def measure(unit: Unit, bar: int) -> Tally:
         return measure_unit(model, unit, masks, length, bar)
 
-    if model.describe().parameters < machine.FEW:
+    if model.describe().parameters < machine.SMALL_MODEL_PARAMETERS:
         return _side_by_side(units, progress, measure, torch.get_num_threads())
     return measured(units, progress, measure)
 

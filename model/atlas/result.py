@@ -71,7 +71,10 @@ OF_WEIGHTS = {  # no text is needed for them; by the names of the functions in m
     "strongest_reads": Measure(N_("K-composition"), READS, ""),
 }
 EVERY_MEASURE = MEASURES | OF_WEIGHTS
-NAMED, TIMES_EVEN = 0.5, 2.0  # a head is named for a measure of at least this, and this many times an even head's
+NAMED, MIN_UNIFORM_RATIO = (
+    0.5,
+    2.0,
+)  # a head is named for a measure of at least this, and this many times an even head's
 MIN_QUERIES = 20  # queries that a name needs
 MAX_TOKENS = 15  # named for each head
 MIN_SEEN = 3  # times that a query token must have come up
@@ -164,12 +167,12 @@ class Atlas:
         return self.of_weights[name] if name in OF_WEIGHTS else self.means[NAMES.index(name)]
 
     def named(self, layer: int, head: int) -> tuple[str, ...]:
-        """What the head is called, the clearest first: see NAMED, TIMES_EVEN and MIN_QUERIES; () for most heads."""
+        """What the head is called, the clearest first: see NAMED, MIN_UNIFORM_RATIO and MIN_QUERIES; () for most heads."""
         found = []
         for place, (name, measure) in enumerate(MEASURES.items()):
             mean, even = self.means[place, layer, head], self.even[place, layer]
             enough = self.counts[place, layer] >= MIN_QUERIES
-            if measure.names_heads and enough and mean >= max(NAMED, TIMES_EVEN * even):
+            if measure.names_heads and enough and mean >= max(NAMED, MIN_UNIFORM_RATIO * even):
                 found.append((mean, name))
         return tuple(name for _, name in sorted(found, reverse=True))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class Carried:
+class ValueWeightedAttention:
     """One query of a head over K keys. weights, value_norms: [K]. moved: [K], weight × norm of the value. added: [K],
     the norm of what each key adds to the residual stream, through the output projection; None where that is not known.
     output: the norm of their sum."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from model.attribution.linearized_run import LinearizedRun
-from model.attribution.parts import Carried, DirectEffect, ScoreSplit
+from model.attribution.parts import DirectEffect, ScoreSplit, ValueWeightedAttention
 from model.base import Model
 from model.errors import NotSupported
 from model.hardware import precision_name
@@ -23,7 +23,9 @@ TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
 
 
 @torch.inference_mode()
-def carried(model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> Carried:
+def carried(
+    model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int
+) -> ValueWeightedAttention:
     """One query's keys, under the run's masks or others in this layer."""
     weights, values = _row(trace, row, masks, layer, head, query)
     norms = values.norm(dim=-1)
@@ -31,8 +33,8 @@ def carried(model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, h
     try:
         each = additions(model.frozen(trace, row), trace, row, masks, layer, head, query)
     except NotSupported:
-        return Carried(*plain, None, None)
-    return Carried(*plain, each.norm(dim=-1).float().numpy(), float(each.sum(0).norm()))
+        return ValueWeightedAttention(*plain, None, None)
+    return ValueWeightedAttention(*plain, each.norm(dim=-1).float().numpy(), float(each.sum(0).norm()))
 
 
 @torch.inference_mode()

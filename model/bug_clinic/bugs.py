@@ -105,7 +105,7 @@ class AttentionCase:
             order=None if self.order is None else repeated(self.order),
         )
 
-    def turned(self, where: tuple[Tensor | slice | int, ...]) -> "AttentionCase":
+    def with_negated(self, where: tuple[Tensor | slice | int, ...]) -> "AttentionCase":
         """Other numbers at an index into [B,H,T,D]: all of them there with their signs reversed."""
 
         def negated(numbers: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ def masked_after_softmax(case: AttentionCase) -> AttentionStages:
     return _with_weights(stages, stages.weights * case.allowed, case)
 
 
-def added_too_much(case: AttentionCase) -> AttentionStages:
+def overflowing_fill_added(case: AttentionCase) -> AttentionStages:
     """-1e20 added in blocked cells: -inf in float16, and a row of nothing else becomes NaN."""
     if case.terms.sinks is not None:  # never blocked: beside one no row is empty
         return case.stages()
@@ -265,7 +265,7 @@ def split_without_transpose(case: AttentionCase) -> AttentionStages:
     return replace(stages, output=stages.output.reshape(*rows, length, heads, width).transpose(-3, -2))
 
 
-def part_at(head: int, place: int, heads: int, length: int) -> tuple[int, int]:
+def token_in_view_split(head: int, place: int, heads: int, length: int) -> tuple[int, int]:
     """The token, and which part of it, in row or column `place` of a head that was cut by view alone. heads: of the
     queries for a row; of the keys, which several heads may share, for a column."""
     return divmod(head * length + place, heads)
@@ -273,7 +273,7 @@ def part_at(head: int, place: int, heads: int, length: int) -> tuple[int, int]:
 
 def stretch(head: int, heads: int, length: int) -> tuple[int, int]:
     """The first and the last token that a head cut by view alone sees. head, heads: of the keys."""
-    return part_at(head, 0, heads, length)[0], part_at(head, length - 1, heads, length)[0]
+    return token_in_view_split(head, 0, heads, length)[0], token_in_view_split(head, length - 1, heads, length)[0]
 
 
 def unprojected(case: AttentionCase) -> AttentionStages:
@@ -322,7 +322,7 @@ FUNCTIONS: dict[str, Attention] = {  # none for a bug outside of attention
     "after-softmax": masked_after_softmax,
     "in-place": masked_in_place,
     "half-fill": lambda case: case.stages(fill=OVERFLOWING),  # a RuntimeError in float16, which has no such number
-    "half-added": added_too_much,
+    "half-added": overflowing_fill_added,
     "inverted": with_mask(torch.logical_not),
     "diagonal": with_mask(lambda allowed: allowed & ~torch.eye(*allowed.shape[-2:], dtype=torch.bool)),
     "transposed": with_parts(lambda order, real: order.mT & real),

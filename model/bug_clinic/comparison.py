@@ -19,7 +19,7 @@ from model.attention import AttentionStages
 from model.base import Model
 from model.blocks import Block, positions_of
 from model.bug_clinic.bugs import BY_KEY, Attention, AttentionCase, Bug, Crash, repeated
-from model.bug_clinic.laws import LAWS, Tried, Verdict
+from model.bug_clinic.laws import LAWS, AttentionTrial, Verdict
 from model.kv_cache import network_of
 from model.mask_kinds import LOCAL
 from model.masks import MaskSpec
@@ -44,7 +44,7 @@ class Text:
     left_out: int = 0
 
 
-def prepared(model: Model, text: str) -> Text:
+def prepare_text(model: Model, text: str) -> Text:
     """Lines of at most MAX_TOKENS, and one more where all are equally long: bugs with padding need some. Raises
     ValueError for a text that the model has no tokens for."""
     lines, left_out = rows_of(text, MAX_ROWS)
@@ -106,7 +106,7 @@ class BugComparison:
         either = wrong.isfinite() | right.isfinite()
         return (wrong - right).abs().nan_to_num(math.inf, math.inf).where(either, 0)
 
-    def is_seen(self) -> bool:
+    def shows_in_heatmap(self) -> bool:
         """Whether a heatmap of any head shows the bug."""
         return self.wrong is not None and bool((self.change("weights") > 0).any())
 
@@ -122,25 +122,25 @@ class BugComparison:
 class BugTrial:
     """A bug tried, and the right version. buggy: the whole run with it, where it lies in other layers too."""
 
-    tried: Tried
-    right: Tried
+    tried: AttentionTrial
+    right: AttentionTrial
     buggy: Trace | None
 
 
 READ_INPUTS = ("unprojected", "one-module")  # bugs that need more than a layer's queries, keys and values
 # of a run what was asked for last; it goes with the run
-Newest = WeakKeyDictionary[Trace, tuple[tuple[Hashable, ...], Any]]
-_right_of: Newest = WeakKeyDictionary()
-_trial_of: Newest = WeakKeyDictionary()
+LatestResult = WeakKeyDictionary[Trace, tuple[tuple[Hashable, ...], Any]]
+_right_of: LatestResult = WeakKeyDictionary()
+_trial_of: LatestResult = WeakKeyDictionary()
 
 
-def right_of(model: Model, trace: Trace, dtype: torch.dtype, layer: int, row: int) -> Tried:
+def right_of(model: Model, trace: Trace, dtype: torch.dtype, layer: int, row: int) -> AttentionTrial:
     """What bugs of this number type are held against in one layer and row of a run; made once for all of them."""
 
-    def make() -> Tried:
-        return Tried(AttentionCase.stages, plain_case_of(trace, layer, row).to(dtype))
+    def make() -> AttentionTrial:
+        return AttentionTrial(AttentionCase.stages, plain_case_of(trace, layer, row).to(dtype))
 
-    return _once(_right_of, trace, (layer, row, dtype), make)
+    return _cached(_right_of, trace, (layer, row, dtype), make)
 
 
 def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugTrial:
@@ -156,9 +156,11 @@ def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugT
             padding_alone = masks_for(model).replace(causal=False, layers=later, **dict.fromkeys(LOCAL, False))
             buggy = model.run(trace.batch, padding_alone).select(trace.name)
             case = replace(case_of(model, buggy, layer, row), allowed=right.case.allowed)
-        return BugTrial(Tried(bug.function if layer >= bug.first_layer else AttentionCase.stages, case), right, buggy)
+        return BugTrial(
+            AttentionTrial(bug.function if layer >= bug.first_layer else AttentionCase.stages, case), right, buggy
+        )
 
-    return _once(_trial_of, trace, (bug.key, layer, row), make)
+    return _cached(_trial_of, trace, (bug.key, layer, row), make)
 
 
 @torch.inference_mode()
@@ -176,7 +178,7 @@ def compare(model: Model, trace: Trace, row: int, key: str, layer: int) -> BugCo
     return BugComparison(wrong, row_of(trial.right.stages), error, exact)
 
 
-def _once(newest: Newest, trace: Trace, key: tuple[Hashable, ...], make: Callable[[], Made]) -> Made:
+def _cached(newest: LatestResult, trace: Trace, key: tuple[Hashable, ...], make: Callable[[], Made]) -> Made:
     found = newest.get(trace)
     if found is None or found[0] != key:
         found = newest[trace] = key, make()

@@ -1,4 +1,4 @@
-"""What every attention must do, whoever wrote it. A law measures by how much an attention, tried on a case (`Tried`),
+"""What every attention must do, whoever wrote it. A law measures by how much an attention, tried on a case (`AttentionTrial`),
 breaks it: 0 where it is kept, infinity where a number is not finite, NaN where the case cannot tell.
 
 Sizes: B rows, H heads, T positions, D head width.
@@ -20,7 +20,7 @@ TOKENS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Tried:
+class AttentionTrial:
     """The pair. Whatever it computes raises Crash where PyTorch refuses, but for `verdicts`."""
 
     attention: Attention
@@ -49,14 +49,14 @@ class Tried:
             real = self.case.real(row)
             for some in torch.arange(real.start, real.stop).split(TOKENS_AT_ONCE):
                 copies = torch.arange(len(some))
-                changed = self.case.copies(row, len(some) + 1).turned((copies, slice(None), some))
+                changed = self.case.copies(row, len(some) + 1).with_negated((copies, slice(None), some))
                 outputs = self.output(changed)  # the last copy is unchanged
                 change = (outputs[:-1] - outputs[-1:]).float().abs().nan_to_num(math.inf, math.inf)  # [N,H,T,D]
                 moved[row, some] = change.amax((1, 3)).masked_fill(~keep, 0.0)
         return moved
 
 
-Measure = Callable[[Tried], float]
+Measure = Callable[[AttentionTrial], float]
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ HALF_ROUNDS = 1000.0  # float16 rounds about so much coarser than what the laws 
 
 
 @law(N_("The code runs."), N_("errors"))
-def runs(tried: Tried) -> float:
+def runs(tried: AttentionTrial) -> float:
     """0: who gets here was computed. Raises Crash where PyTorch refuses."""
     _ = tried.stages
     return 0.0
 
 
 @law(N_("A blocked cell's weight is exactly 0."), N_("weight"))
-def blocked(tried: Tried) -> float:
+def blocked(tried: AttentionTrial) -> float:
     weights = tried.stages.weights
     return _largest(weights[~tried.case.allowed.expand_as(weights)])
 
@@ -105,7 +105,7 @@ def blocked(tried: Tried) -> float:
     N_("weight"),
     1e-5,
 )
-def rows(tried: Tried) -> float:
+def rows(tried: AttentionTrial) -> float:
     """The furthest that a row's sum is from 1 (beside a sink, from what that leaves), where it has a key to look at."""
     case, sums = tried.case, tried.stages.weights.sum(-1)
     expected = torch.ones_like(sums)
@@ -117,7 +117,7 @@ def rows(tried: Tried) -> float:
 
 
 @law(N_("A token with no allowed key gets output 0, never NaN."), N_("output"), needs=N_("a token with no allowed key"))
-def empty(tried: Tried) -> float:
+def empty(tried: AttentionTrial) -> float:
     """The largest weight or output of a row that is blocked throughout."""
     nothing = ~tried.case.allowed.any(-1)  # [B,1,T]
     stages = tried.stages
@@ -131,19 +131,19 @@ def empty(tried: Tried) -> float:
     1e-4,
     N_("a causal mask and two tokens"),
 )
-def causal(tried: Tried) -> float:
+def causal(tried: AttentionTrial) -> float:
     """How far an output moves when a real token that comes later is changed, each of them in turn."""
     return _moved(tried, lambda changed, position: position < changed)
 
 
 @law(N_("No output depends on the token that it must predict."), N_("output"), 1e-4, N_("a causal mask and two tokens"))
-def target(tried: Tried) -> float:
+def target(tried: AttentionTrial) -> float:
     """How far an output moves when the token that it is to predict is changed, each of them in turn."""
     return _moved(tried, lambda changed, position: position == changed - tried.case.ahead)
 
 
 @law(N_("A padded row gives what the same text gives alone."), N_("output"), 1e-4, N_("padding in this row"))
-def padded(tried: Tried) -> float:
+def padded(tried: AttentionTrial) -> float:
     case = tried.case
     if case.keep.all():
         return math.nan
@@ -156,20 +156,20 @@ def padded(tried: Tried) -> float:
 
 
 @law(N_("The output is what PyTorch's own attention gives."), N_("output"), 1e-4)
-def same(tried: Tried) -> float:
+def same(tried: AttentionTrial) -> float:
     case = tried.case
     expected = attend(case.q, case.k, case.v, case.allowed, scale=case.scale, terms=case.terms)
     return _largest(tried.stages.output - expected)
 
 
 @law(N_("The inputs of one head do not affect the others."), N_("output"), 1e-4, N_("two key-value heads"))
-def heads(tried: Tried) -> float:
+def heads(tried: AttentionTrial) -> float:
     """How far the other heads' output moves when head 0, and who shares its keys, are given other numbers."""
     case = tried.case
     group = case.q.shape[1] // case.k.shape[1]
     if case.k.shape[1] == 1:
         return math.nan
-    before, after = tried.stages.output, tried.output(case.turned((slice(None), 0)))
+    before, after = tried.stages.output, tried.output(case.with_negated((slice(None), 0)))
     return _largest(before[:, group:] - after[:, group:])
 
 
@@ -178,7 +178,7 @@ def heads(tried: Tried) -> float:
     N_("of 3 ignored"),
     needs=N_("a token with two allowed keys"),
 )
-def projected(tried: Tried) -> float:
+def projected(tried: AttentionTrial) -> float:
     """How many of q, k and v may be given other numbers without any effect on the output."""
     case = tried.case
     if (case.allowed.sum(-1) < 2).all():
@@ -194,7 +194,7 @@ def projected(tried: Tried) -> float:
     0.1,
     N_("a model that divides its scores by √d"),
 )
-def scaled(tried: Tried) -> float:
+def scaled(tried: AttentionTrial) -> float:
     """How far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance, in the case's
     sizes and precision, on 128 positions."""
     case, random = tried.case, torch.Generator().manual_seed(0)
@@ -207,7 +207,7 @@ def scaled(tried: Tried) -> float:
 
 
 @law(N_("Scores that are still needed are not overwritten."), N_("scores"))
-def kept(tried: Tried) -> float:
+def kept(tried: AttentionTrial) -> float:
     """How many of the scores, which others may still use, the attention has overwritten with -inf."""
     stages, bias = tried.stages, tried.case.terms.bias
     gone = stages.raw.isfinite() & (stages.scaled == -torch.inf)
@@ -224,7 +224,7 @@ class Verdict:
     error: str = ""
 
 
-def judge(law: Law, tried: Tried) -> Verdict:
+def judge(law: Law, tried: AttentionTrial) -> Verdict:
     try:
         amount = law.measure(tried)
     except Crash as crash:
@@ -235,7 +235,7 @@ def judge(law: Law, tried: Tried) -> Verdict:
     return Verdict(amount, amount > most)
 
 
-def _moved(tried: Tried, asked: Callable[[Tensor, Tensor], Tensor]) -> float:
+def _moved(tried: AttentionTrial, asked: Callable[[Tensor, Tensor], Tensor]) -> float:
     """How far an output moves when a real token is changed, each in turn. asked: (the changed positions [T,1], all
     positions [T]) -> bool [T,T], which outputs are asked about."""
     allowed = tried.case.allowed

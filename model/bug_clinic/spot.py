@@ -13,7 +13,7 @@ from model.bug_clinic.bugs import BUGS, BY_KEY, AttentionCase, Bug
 from model.bug_clinic.comparison import case_of, row_of
 from model.trace import Trace
 
-PLAIN = 0.05  # a difference of a feature that a person can see
+MIN_FEATURE_DIFFERENCE = 0.05  # a difference of a feature that a person can see
 
 
 FEATURES: dict[str, Callable[[Tensor, Tensor], float]] = {  # of one head's weights [T,T] and keep [T]
@@ -41,7 +41,7 @@ def difference(one: Tensor, other: Tensor, keep: Tensor, features: tuple[str, ..
     """The first of these features in which they differ plainly; where none does, the cell in which they differ most."""
     for name in features:
         first, second = (FEATURES[name](weights, keep) for weights in (one, other))
-        if abs(first - second) >= PLAIN:
+        if abs(first - second) >= MIN_FEATURE_DIFFERENCE:
             return HeatmapDifference(name, (-1, -1), first, second)
     apart = (one - other).abs()
     query, key = divmod(int(apart.argmax()), apart.shape[1])
@@ -55,7 +55,7 @@ def _share(part: Tensor, whole: Tensor) -> float:
 
 VISIBLE = 0.15  # the change of a weight that nobody misses
 CANDIDATES = 4
-NOT_TO_SEE = {bug.key for bug in BUGS if not bug.hint or bug.dtype == torch.float16}
+INVISIBLE_BUGS = {bug.key for bug in BUGS if not bug.hint or bug.dtype == torch.float16}
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def puzzle(model: Model, trace: Trace, row: int, number: int) -> Puzzle | None:
     for layer in layers:
         case = case_of(model, trace, layer, row)
         right = case.run(AttentionCase.stages).weights[0]
-        seen = [bug for bug in BUGS if bug.key not in NOT_TO_SEE and layer >= bug.first_layer]
+        seen = [bug for bug in BUGS if bug.key not in INVISIBLE_BUGS and layer >= bug.first_layer]
         weights = {bug.key: case.run(bug.function).weights[0] for bug in seen}
         for key, head in _in_some_order(chance, weights, trace.num_heads):
             bug, shown = BY_KEY[key], weights[key][head]
@@ -93,7 +93,7 @@ def puzzle(model: Model, trace: Trace, row: int, number: int) -> Puzzle | None:
     return None
 
 
-def following(model: Model, trace: Trace, row: int, last: Puzzle) -> Puzzle | None:
+def next_puzzle(model: Model, trace: Trace, row: int, last: Puzzle) -> Puzzle | None:
     """The next puzzle whose bug is another than the last one's, whatever its variant; the next where all are alike."""
     title = BY_KEY[last.bug].title
     found = None

@@ -20,9 +20,9 @@ from model.base import Model
 from model.circuits.weights import CircuitWeights, LayerWeights, Moments, weights_of
 from model.errors import index
 
-SHOWN, BESIDE = 8, 6  # tokens, and how many are named for each
+SHOWN, LISTED_PER_TOKEN = 8, 6  # tokens, and how many are named for each
 LONGEST = 64  # distances of a profile
-NOTHING = 1e-5  # of what a head could change the logits by
+NEGLIGIBLE = 1e-5  # of what a head could change the logits by
 KINDS = ("q", "k", "v")
 
 
@@ -125,7 +125,7 @@ def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
 
 def _rounding(moments: Moments, v: Tensor, o: Tensor) -> Tensor:
     """[..]: of what v [..,D,W] and o [..,W,D] could change all logits by after one token, what counts as nothing."""
-    nothing: Tensor = NOTHING * moments.logits.trace().sqrt() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
+    nothing: Tensor = NEGLIGIBLE * moments.logits.trace().sqrt() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
     return nothing
 
 
@@ -148,7 +148,7 @@ def _ids(left: Tensor, gram: Tensor, tokens: Sequence[int]) -> list[int]:
 def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffects, ...]:
     found = []
     for token, row in zip(ids, effects, strict=True):
-        largest, smallest = model.extremes(row, BESIDE)
+        largest, smallest = model.extremes(row, LISTED_PER_TOKEN)
         found.append(TokenEffects(model.label(token), float(row.std(unbiased=False)), largest, smallest))
     return tuple(found)
 

@@ -123,7 +123,7 @@ class CircuitWeights:
         """As `read_by`, for the first learned positions, each beside a token of the usual size: [count,D]."""
         some = _plain(self.positions.weight)[:count]
         (_, deviation), _ = self._kept(layer)
-        usual = deviation.square().mean() - self._beside
+        usual = deviation.square().mean() - self._position_variance
         return self._read((some, (self._variance(some) + usual).sqrt()), weight)
 
     def to_logits(self, weight: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ class CircuitWeights:
                     made.copy_(some + self.first_mlp(some + place))
             epsilon = float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
             # the deviation of the token with a position of the usual size
-            deviation = (self._variance(table) + self._beside + epsilon).sqrt()
+            deviation = (self._variance(table) + self._position_variance + epsilon).sqrt()
             kept[later] = (table, deviation), self._moments(table, deviation)
         return kept[later]
 
@@ -185,7 +185,7 @@ class CircuitWeights:
         return tuple(_plain(_weight(self.unembedding))[: self.count].split(ROWS))
 
     @property
-    def _beside(self) -> float:
+    def _position_variance(self) -> float:
         """The variance of a position of the usual size."""
         return 0.0 if self.positions is None else float(self._variance(_plain(self.positions.weight)).mean())
 

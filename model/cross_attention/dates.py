@@ -260,7 +260,7 @@ def measure(model: DatesModel, spec: MaskSpec, count: int) -> DateAccuracy:
     """Measure accuracy on a held-out sample of this size."""
     some = list(held_out_sample(count))
     exact = exact_match(model, some, spec)
-    return DateAccuracy(count, exact, *shown_the_answer(model, some, spec))
+    return DateAccuracy(count, exact, *teacher_forced_accuracy(model, some, spec))
 
 
 def exact_match(model: DatesModel, some: Pairs, spec: MaskSpec | None = None) -> float:
@@ -273,7 +273,7 @@ def exact_match(model: DatesModel, some: Pairs, spec: MaskSpec | None = None) ->
     return right / len(some)
 
 
-def shown_the_answer(model: DatesModel, some: Pairs, spec: MaskSpec | None = None) -> tuple[float, float]:
+def teacher_forced_accuracy(model: DatesModel, some: Pairs, spec: MaskSpec | None = None) -> tuple[float, float]:
     """Return the share of target characters most likely at their step (teacher forcing), and their mean probability."""
     right, chances = [], []
     for begin in range(0, len(some), BATCH):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 from typing import Literal
 
-from model.cross_attention.several_days import month_of, one_by_one, overlapping
+from model.cross_attention.several_days import month_of, overlapping, split_joined_days
 from model.cross_attention.written_dates import (
     FIRST_DAY,
     LAST_DAY,
@@ -24,7 +24,9 @@ from model.cross_attention.written_dates import (
     year_in_words,
 )
 
-Why = Literal["several", "years", "calendar", "month", "letters", "nothing"]  # reasons that `why_none` distinguishes
+Why = Literal[
+    "several", "years", "calendar", "month", "letters", "nothing"
+]  # reasons that `no_date_reason` distinguishes
 Readings = tuple[tuple[int, int, int], ...]  # of one date: (year, month, day), once or in two orders
 MAX_LETTERS = 3  # most letters that are listed
 
@@ -93,7 +95,7 @@ def read(text: str) -> tuple[date, ...]:
 
     A text that names several days has none, since it is ambiguous."""
     plain = _plain(text)
-    if len(one_by_one(plain)) > 1:
+    if len(split_joined_days(plain)) > 1:
         return ()
     for written in _written(plain):  # in "week 3, Jan 20, 2017", 3 Jan 20 is the less likely reading
         dates = (dict.fromkeys(day for one in readings if (day := possible(*one))) for readings in written)
@@ -106,9 +108,9 @@ def read(text: str) -> tuple[date, ...]:
     return ()
 
 
-def why_none(text: str) -> tuple[Why, str]:
+def no_date_reason(text: str) -> tuple[Why, str]:
     """Return why `read` finds no day in a text, and the word or letters in question ("" for other reasons)."""
-    every = [readings for one in one_by_one(_plain(text)) for written in _written(one) for readings in written]
+    every = [readings for one in split_joined_days(_plain(text)) for written in _written(one) for readings in written]
     numbers = [number for readings in every for number in readings]
     if any(possible(*one) for one in numbers):
         return "several", ""

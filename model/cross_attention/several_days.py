@@ -38,7 +38,7 @@ _MONTH_OF = {name.lower(): number for number, name in enumerate(MONTHS, 1)}
 _MONTH_OF |= {name[:3]: number for name, number in _MONTH_OF.items()} | {"sept": 9}
 
 
-def one_by_one(text: str) -> list[str]:
+def split_joined_days(text: str) -> list[str]:
     """Split a lower-case text into one text for each of the distinct days, or years, that it joins: "3 may 2021" and "4
     may 2021" for "3-4 may 2021". Returns the text as it is if it joins none."""
     text = _WEEKDAY.sub(" ", text)

@@ -20,25 +20,25 @@ from model.sampling import logits_at
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 
-Way = Literal["zero", "mean", "mask"]
+AblationMethod = Literal["zero", "mean", "mask"]
 Head = tuple[int, int]  # layer, head
 TOP = 10
 
 
 @dataclass(frozen=True)
-class HeadsOff:
+class AblatedHeads:
     """heads: (layer, head) each, of one of a model's attentions. way: "zero": they give nothing; "mean": at every real
     token the mean of what they give over the row's real tokens, later ones too; "mask": what they give under `mask`.
     """
 
     heads: tuple[Head, ...]
-    way: Way = "zero"
+    way: AblationMethod = "zero"
     mask: MaskSpec | None = None
     attention: str = "self"
 
     def __post_init__(self) -> None:
-        if self.way not in get_args(Way) or not isinstance(self.mask, MaskSpec | None):
-            ways, got = ", ".join(get_args(Way)), f"{self.way!r:.40} and {type(self.mask).__name__}"
+        if self.way not in get_args(AblationMethod) or not isinstance(self.mask, MaskSpec | None):
+            ways, got = ", ".join(get_args(AblationMethod)), f"{self.way!r:.40} and {type(self.mask).__name__}"
             raise ValueError(f"expected a way out of {ways}, and a MaskSpec or None, got {got}")  # not shown
         if (self.way == "mask") != (self.mask is not None):
             why = f'expected a mask with the way "mask" alone, got {self.way!r} and {self.mask}'  # not shown
@@ -64,7 +64,7 @@ class AblationOutcome(TargetPrediction):
     candidates: tuple[tuple[str, float], ...]
 
 
-def following(batch: TokenBatch, row: int, query: int) -> int | None:
+def next_token_id(batch: TokenBatch, row: int, query: int) -> int | None:
     """The id that follows the query in the row; None where the row ends there, at padding, and before an image's."""
     real = batch.real(row)
     if not real.start <= query < real.stop - 1 or batch.distinct_ids(row)[query + 1] < 0:
@@ -80,7 +80,7 @@ def answer(model: Model, trace: Trace, row: int, query: int, target: int | None 
 
 @torch.inference_mode()
 def outcome(
-    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, off: HeadsOff, target: int | None = None
+    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, off: AblatedHeads, target: int | None = None
 ) -> AblationOutcome:
     """One row under spec, run with these heads off (none: as it is). target: the token asked about after the query, the
     likeliest of this run unless given. Raises ValueError for a head that is not there."""
@@ -104,7 +104,7 @@ def _answer(model: Model, logs: Tensor, target: int | None) -> TargetPrediction:
 
 @torch.inference_mode()
 def layer_effects(
-    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, target: int, layer: int, way: HeadsOff
+    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, target: int, layer: int, way: AblatedHeads
 ) -> np.ndarray:
     """By how many nats the loss of target after the query rises with each head of a layer off, alone: float32 [H]. way:
     how they are off. The heads are rows of one batch, as many at a time as the model takes."""
@@ -123,7 +123,7 @@ def _log_probability(model: Model, states: Tensor, target: int) -> Tensor:
     return model.readout(states).float().log_softmax(-1)[:, target].cpu()
 
 
-def _edit(off: HeadsOff, alone: TokenBatch, each: Sequence[Sequence[Head]]) -> HeadEdit:
+def _edit(off: AblatedHeads, alone: TokenBatch, each: Sequence[Sequence[Head]]) -> HeadEdit:
     """alone: the row. each: the heads that are off in each row of a batch of it."""
     queries = alone.source if off.attention == "encoder" and alone.source is not None else alone
     keep = queries.keep[0]

@@ -82,8 +82,8 @@ def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:
 def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
     """spans: each token's text with the space before it, "" for a special token, a group of its own, or with its like,
     as padding is; and for further tokens of what the text has as one character (½ as 1, ⁄ and 2, or bytes)."""
-    goes_on = {"words": _same_word, "sentences": _same_sentence}.get(by if isinstance(by, str) else "")
-    if goes_on is None:
+    continues_group = {"words": _same_word, "sentences": _same_sentence}.get(by if isinstance(by, str) else "")
+    if continues_group is None:
         raise ValueError(f"expected one of {', '.join(BY)}, got {by!r}")  # not shown
     begins, before, was_special, read = [], "", True, False
     for position, (span, label) in enumerate(zip(spans, labels, strict=True)):
@@ -93,7 +93,7 @@ def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
             same = was_special and label == labels[position - 1]
         else:
             after = spans[position + 1] if position + 1 < len(spans) else ""
-            same = not was_special and (not span or goes_on(before, span, after))
+            same = not was_special and (not span or continues_group(before, span, after))
         if not position or not same:
             begins.append(position)
             before = ""

@@ -74,7 +74,7 @@ def reach_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> 
     )
 
 
-def answers_known(trace: Trace, row: int, masks: MaskSpec) -> tuple[int, ...]:
+def leaked_tokens(trace: Trace, row: int, masks: MaskSpec) -> tuple[int, ...]:
     """The real tokens of a row that the position which predicts them, the one before, can know of after all layers,
     were every layer under `masks`; none under a causal mask."""
     layers = layer_masks(trace, row, masks)
@@ -84,7 +84,7 @@ def answers_known(trace: Trace, row: int, masks: MaskSpec) -> tuple[int, ...]:
     return tuple(token for token in range(real.start + 1, real.stop) if first[token - 1, token] > 0)
 
 
-def ways_to(trace: Trace, row: int, masks: MaskSpec, tokens: tuple[int, ...]) -> dict[int, tuple[PathStep, ...]]:
+def paths_to(trace: Trace, row: int, masks: MaskSpec, tokens: tuple[int, ...]) -> dict[int, tuple[PathStep, ...]]:
     """For each of these tokens `path` to it from the position that predicts it."""
     layers = layer_masks(trace, row, masks)
     return {token: path(layers, token - 1, token) for token in tokens}

@@ -273,7 +273,7 @@ def every_weight(trace: Trace, row: int) -> np.ndarray:
     return torch.stack([torch.cat(some, dim=1) for some in blocks]).numpy()
 
 
-def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndarray:
+def weights_from_attentions(attentions: Any, row: int, *, across: bool = False) -> np.ndarray:
     """What transformers gives as `attentions`, as float32 [L,H,Q,K] of a row: a tensor [B,H,Q,K] for each layer, or
     from `generate` such a tuple for each step, whose queries follow each other; or an output that holds either. across:
     whether the keys are another text, the same at each step. Raises ValueError for anything else."""
@@ -291,7 +291,7 @@ def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndar
     if len({part.shape[:2] for part in weights}) > 1:
         raise ValueError("expected as many layers and heads at every step, got others")  # not shown
     expect_weights(weights)
-    return _in_turn(weights, across=across).numpy()
+    return _join_steps(weights, across=across).numpy()
 
 
 def _steps(attentions: Any) -> tuple[Sequence[Sequence[Tensor | np.ndarray]], bool]:
@@ -326,7 +326,7 @@ def expect_weights(some: Sequence[Tensor]) -> None:
         raise ValueError("expected weights from 0 to 1, after the softmax, got others")  # not shown
 
 
-def _in_turn(steps: list[torch.Tensor], *, across: bool) -> torch.Tensor:
+def _join_steps(steps: list[torch.Tensor], *, across: bool) -> torch.Tensor:
     """Steps [L,H,Q,K], each with the queries that follow those before, as one [L,H,Q,K]. Keys that a step had not
     have weight 0: later ones, and those that a sliding cache had dropped."""
     whole = steps[-1]

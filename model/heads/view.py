@@ -164,7 +164,7 @@ def head_part(
 def mask_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int) -> MaskView:
     """The masks to draw on; of the attention of a text to itself."""
     context = trace.layers[layer].context
-    blockers, openers = (context.in_row(some, row) for some in context.undrawn(masks, head))
+    blockers, openers = (context.in_row(some, row) for some in context.masks_without_strokes(masks, head))
     keep = context.keep[row].cpu().numpy()
     return MaskView(
         {name: ~allowed.numpy() for name, allowed in blockers.items()},

@@ -24,7 +24,7 @@ from i18n import N_, Message, msg
 from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit, check_finite
 from model.blocks import KeysValues, positions_under
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
-from model.hardware import said
+from model.hardware import describe_hardware
 from model.huggingface import checkpoint_files, fetching, hub
 from model.huggingface.image_prompts import CANNOT_PREPARE, ImageBatch, ImagePrompts, on_device
 from model.huggingface.linearized_run import FrozenNetwork
@@ -32,7 +32,7 @@ from model.huggingface.loading import OutputHead, Report, head_of, read_network
 from model.huggingface.recording import Recording, ResidualHooks, residuals
 from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, stacks_of
 from model.huggingface.tokenizer_files import check_vocabulary, read_tokenizers, tokens_of
-from model.huggingface.verify import Findings, check_known, check_type, examine, refusal
+from model.huggingface.verify import ExaminedNetwork, check_known, check_type, examine, refusal
 from model.masks import NATIVE, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
@@ -60,7 +60,7 @@ class HuggingFaceModel(Model):
         self,
         name: str,
         stacks: Stacks,
-        findings: Findings,
+        findings: ExaminedNetwork,
         tokenizers: tuple[Tokenizer, Tokenizer],
         *,
         head: OutputHead,
@@ -151,7 +151,7 @@ class HuggingFaceModel(Model):
         """See Model.run. Raises NotSupported if an attention of the network was not computed by Unmask's core,
         ValueError for positions that the network does not take."""
         spec = spec or self.standard
-        with self._explained(spec, batch):
+        with self._errors_as_not_supported(spec, batch):
             source = batch.source
             if source is None and self.kind == "encoder-decoder":
                 why = "is an encoder-decoder: expected a batch with a source, as its encode makes it"  # not shown
@@ -204,7 +204,7 @@ class HuggingFaceModel(Model):
         stack = self._stacks
         if not isinstance(stack, OneStack) or not stack.takes_cache or isinstance(batch, ImageBatch):
             return super().call(batch, positions, spec, cache, masking)
-        with self._explained(spec, batch):
+        with self._errors_as_not_supported(spec, batch):
             inputs, splits = self._inputs(batch), {"self": batch.split}
             here = Inputs(inputs.ids[:, -positions.shape[1] :], inputs.keep)
             run = Recording(
@@ -227,7 +227,7 @@ class HuggingFaceModel(Model):
         return cache
 
     @contextmanager
-    def _explained(self, spec: MaskSpec, batch: TokenBatch) -> Iterator[None]:
+    def _errors_as_not_supported(self, spec: MaskSpec, batch: TokenBatch) -> Iterator[None]:
         """Turn any exception of the network inside this context into a NotSupported that names the model. Raises
         ValueError for a spec or positions that the network does not take."""
         layers, heads = max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites)
@@ -283,7 +283,7 @@ class HuggingFaceModel(Model):
             layer_numbers=self._findings.layer_numbers,
             layer_kinds=self._findings.layer_kinds,
             parameters=self.parameters,
-            precision=said(self.hardware, self._head.stored),
+            precision=describe_hardware(self.hardware, self._head.stored),
         )
 
     @torch.inference_mode()
@@ -305,7 +305,7 @@ class HuggingFaceModel(Model):
             inputs = Inputs(rows, torch.ones_like(rows, dtype=torch.bool), source)
             run = Recording(in_decoder, self.standard, inputs.keeps())
             logits = stacks.logits(stacks.decode(run, inputs, encoded)[:, -1])
-            logits[:, tokens.never_written] = float("-inf")
+            logits[:, tokens.never_generated] = float("-inf")
             token = logits.argmax(-1)
             rows = torch.cat([rows, token[:, None]], dim=-1)
             ended |= torch.isin(token, ends)
@@ -313,7 +313,7 @@ class HuggingFaceModel(Model):
                 break
         written = [[*takewhile(lambda token: token not in tokens.ends, row)] for row in rows[:, len(begin) :].tolist()]
         batch = tokens.targets.written([row[:most] for row in written], pad_side)
-        return replace(batch, goes_on=tuple(len(row) > most for row in written))
+        return replace(batch, would_continue=tuple(len(row) > most for row in written))
 
     def readout(self, states: Tensor) -> Tensor:
         """Return the logits of final states. Raises NotSupported for a model without a language-model head."""
@@ -337,7 +337,7 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
     config = checkpoint_files.check_folder(name, folder, settings, check_type)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, head = read_network(name, folder, settings, report)
-    model = _examined(name, network, tokenizers, head, settings.tokens, report, folder)
+    model = _model_if_supported(name, network, tokenizers, head, settings.tokens, report, folder)
     model.chats = model.kind == "decoder" and checkpoint_files.has_chat_template(name, folder)
     return model
 
@@ -369,12 +369,12 @@ def from_network(
     shared = copy.deepcopy(network, kept).eval()
     shared.set_attn_implementation("eager")
     tokens = (settings or Settings.from_environment()).tokens
-    model = _examined(name, shared, (own, own), head, tokens, processor=processor)
+    model = _model_if_supported(name, shared, (own, own), head, tokens, processor=processor)
     model.chats = model.kind == "decoder" and bool(getattr(tokenizer, "chat_template", None))
     return model
 
 
-def _examined(
+def _model_if_supported(
     name: str,
     network: PreTrainedModel,
     tokenizers: tuple[Tokenizer, Tokenizer],

@@ -30,7 +30,7 @@ from model.huggingface.internals import KNOWN_KEYWORDS
 
 NAME = "unmask"
 
-REMEMBERED = 16  # most tensors that are tracked as possible scores
+MAX_TRACKED_SCORES = 16  # most tensors that are tracked as possible scores
 PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum"}
 FUSED = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # SDPA's positional arguments
 CASTS = {"to", "float", "half", "bfloat16", "type", "type_as"}
@@ -67,26 +67,26 @@ class Call:
         return all(one is same for one, same in pairs)
 
 
-class Reached(Exception):
+class AttentionReached(Exception):
     """Raised by a run to end a forward pass at an attention: the rest need not run."""
 
 
 class AttentionRun:
     """Base class of what computes the attentions of one forward pass.
 
-    positions [B,T]: for position embeddings that would count padding too. own_code: whether attention computed by a
+    positions [B,T]: for position embeddings that would count padding too. custom_attention: whether attention computed by a
     network's own code is intercepted. part: the attention of the running stack: "self", "encoder" or "decoder".
     """
 
     positions: Tensor | None = None
-    own_code = True
+    custom_attention = True
     part = "self"
 
     def __init__(self, lengths: Iterable[int] = ()) -> None:
         """lengths: the texts' lengths in tokens. A softmax over anything else is not taken for attention."""
         self._lengths = frozenset(lengths)
 
-    def concerns(self, queries: int, keys: int) -> bool:
+    def has_text_length(self, queries: int, keys: int) -> bool:
         """Whether the number of queries or of keys is the length of a text."""
         return queries in self._lengths or keys in self._lengths
 
@@ -120,7 +120,7 @@ class ScriptedAttention(AttentionRun):
         begin = self._given if call.continues(self.call) else 0
         self.call, self._given = call, begin + call.v.shape[-1]
         if self.ends:
-            raise Reached
+            raise AttentionReached
         if self.outputs is None:
             return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
         return self.outputs[..., begin : self._given].transpose(1, 2)
@@ -182,16 +182,16 @@ def current() -> AttentionRun:
     return run
 
 
-def give_positions(embedding: nn.Module) -> None:
+def set_positions_from_run(embedding: nn.Module) -> None:
     """Make a position embedding that would count padding too use the active run's positions."""
 
-    def use_ours(_: nn.Module, arguments: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def use_run_positions(_: nn.Module, arguments: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         run = _RUN.get()
         if run is not None and run.positions is not None:
             options = options | {"position_ids": run.positions}
         return arguments, options
 
-    embedding.register_forward_pre_hook(use_ours, with_kwargs=True)
+    embedding.register_forward_pre_hook(use_run_positions, with_kwargs=True)
     # BART puts another batch axis before the one of these positions
     embedding.register_forward_hook(lambda _, __, output: output.squeeze(0) if output.ndim == 4 else output)
 
@@ -231,7 +231,7 @@ class OwnAttention(TorchFunctionMode):
     def __init__(self, rows: int) -> None:
         super().__init__()
         self._rows = rows
-        self._known: FIFOCache[int, _Scores] = FIFOCache(REMEMBERED)
+        self._known: FIFOCache[int, _Scores] = FIFOCache(MAX_TRACKED_SCORES)
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -240,7 +240,7 @@ class OwnAttention(TorchFunctionMode):
         name = getattr(function, "__name__", "").strip("_")
         if name in PRODUCTS:
             weights = next((known for known in map(self._of, args) if known is not None and known.weights), None)
-            if weights is not None and current().concerns(weights.q.shape[2], weights.k.shape[2]):
+            if weights is not None and current().has_text_length(weights.q.shape[2], weights.k.shape[2]):
                 return self._output(weights, name, args)
             result = function(*args, **kwargs)
             self._note(_product(name, args, kwargs, result, self._rows))
@@ -248,7 +248,7 @@ class OwnAttention(TorchFunctionMode):
         if name == "scaled_dot_product_attention":
             given = dict(zip(FUSED, args, strict=False)) | kwargs
             query, key, mask = given["query"], given["key"], given.get("attn_mask")
-            if not current().concerns(query.shape[-2], key.shape[-2]):
+            if not current().has_text_length(query.shape[-2], key.shape[-2]):
                 return function(*args, **kwargs)
             added = () if mask is None else (mask,)
             if given.get("is_causal"):

@@ -20,13 +20,13 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 MARIAN = ("source.spm", "target.spm", "vocab.json")  # tried first: targets have their own tokenizer
-LONE = ("tokenizer.model", "spiece.model")
+SENTENCEPIECE_FILES = ("tokenizer.model", "spiece.model")
 TOKENIZERS = (  # the files of each tokenizer format; the first complete one is read
     MARIAN,
     ("tokenizer.json",),
     ("vocab.json", "merges.txt"),
     ("vocab.txt",),
-    *((file,) for file in LONE),
+    *((file,) for file in SENTENCEPIECE_FILES),
 )
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # files of image processors
 EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json",
@@ -106,14 +106,14 @@ def _place(name: str) -> Path:
     return Path(name).parent if name.endswith(".gguf") else Path(name)
 
 
-def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
+def files_to_load(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     """Return the files, of name -> bytes, that a model is loaded from, weights last. Raises CheckpointError."""
     check_config_is_there(name, files)
     weights = weight_files(name, files)
     if formats.gguf_file(name, files):
         return weights
     wanted = {CONFIG, *EXTRAS, *tokenizer_files(name, files)}
-    if formats.is_beside_its_base(files):
+    if formats.has_adapter_and_base(files):
         wanted.add(formats.ADAPTER)
     return (*sorted(wanted & set(files)), *weights)
 
@@ -149,7 +149,7 @@ def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     """Return the safetensors files, the index of several, and an adapter's; or a GGUF file. Raises CheckpointError."""
     if gguf := formats.gguf_file(name, files):
         return (gguf,)
-    adapter = (formats.ADAPTER_WEIGHTS,) if formats.is_beside_its_base(files) else ()
+    adapter = (formats.ADAPTER_WEIGHTS,) if formats.has_adapter_and_base(files) else ()
     if adapter and formats.ADAPTER_WEIGHTS not in files:
         raise CheckpointError(msg(ADAPTER_LACKS, model=name, file=formats.ADAPTER_WEIGHTS))
     if WEIGHTS in files:
@@ -196,7 +196,7 @@ def local_files(folder: Path) -> dict[str, int]:
 def is_complete(folder: Path) -> bool:
     """Whether the folder contains a whole model."""
     try:
-        needed(str(folder), local_files(folder))
+        files_to_load(str(folder), local_files(folder))
         return all((folder / shard).is_file() for shard in _shards(str(folder), folder))
     except CheckpointError:
         return False
@@ -215,7 +215,7 @@ def allowed_folder(name: str, settings: Settings) -> Path:
         raise CheckpointError(msg(words, path=name))
     if not _is_folder(folder):
         raise CheckpointError(msg("{path} is not a folder on this machine. Check the path.", path=name[:200]))
-    inside = formats.transformer_inside(folder, lambda path: read_any_json(name, path))
+    inside = formats.transformer_folder(folder, lambda path: read_any_json(name, path))
     odd = next((path.name for path in inside.iterdir() if path.exists() and not (path.is_file() or path.is_dir())), "")
     if odd:
         raise CheckpointError(msg(NOT_REGULAR, model=name, file=odd))
@@ -263,11 +263,11 @@ def tokenizer_folder(name: str, folder: Path) -> Path:
 
 
 def has_chat_template(name: str, folder: Path) -> bool:
-    """Whether a model's files, or those beside its tokenizer, have a usable chat template: tokenizers in LONE would
+    """Whether a model's files, or those beside its tokenizer, have a usable chat template: tokenizers in SENTENCEPIECE_FILES would
     read a template's special tokens as text. Raises CheckpointError for files that cannot be read."""
     folder = tokenizer_folder(name, folder)
     files = local_files(folder)
-    if set(LONE) & set(files) and tokenizer_files(name, files)[0] in LONE:
+    if set(SENTENCEPIECE_FILES) & set(files) and tokenizer_files(name, files)[0] in SENTENCEPIECE_FILES:
         return False
     gguf = formats.gguf_file(name, files)
     if CHAT_TEMPLATE in files or (gguf and formats.gguf_header(name, folder / gguf).chat_template):
@@ -285,7 +285,7 @@ def check_folder(
     files = local_files(folder)
     formats.check_files(name, files, lambda file: read_json(name, folder / file))
     check_config_is_there(name, files)
-    check_places(name, folder, settings)
+    check_links_and_small_files(name, folder, settings)
     config = read_config(name, folder, formats.gguf_file(name, files))
     check(name, config)
     check_limits(name, folder, settings)
@@ -300,14 +300,14 @@ def check_shards(name: str, folder: Path, files: Sequence[str]) -> None:
 
 
 def check_limits(name: str, folder: Path, settings: Settings) -> None:
-    """Check links and sizes. Raises what check_places raises, and TooLarge for weights that are too large."""
-    check_places(name, folder, settings)
-    numbers = numbers_in(name, folder)
-    dtype = hardware.chosen(settings, stored_type(name, folder), numbers).dtype
+    """Check links and sizes. Raises what check_links_and_small_files raises, and TooLarge for weights that are too large."""
+    check_links_and_small_files(name, folder, settings)
+    numbers = count_weights(name, folder)
+    dtype = hardware.choose_hardware(settings, stored_type(name, folder), numbers).dtype
     check_loaded_size(name, numbers * dtype.itemsize, settings)
 
 
-def check_places(name: str, folder: Path, settings: Settings) -> None:
+def check_links_and_small_files(name: str, folder: Path, settings: Settings) -> None:
     """Check for links outside the allowed root (CheckpointError) and small files that are too large (TooLarge)."""
     files = local_files(folder)
     check_small_files(name, {file: size for file, size in files.items() if file in SMALL})
@@ -321,12 +321,12 @@ def check_places(name: str, folder: Path, settings: Settings) -> None:
             raise CheckpointError(msg(LINK_OUTSIDE, model=name, file=outside[0]))
 
 
-def numbers_in(name: str, folder: Path) -> int:
+def count_weights(name: str, folder: Path) -> int:
     """Return how many numbers the weight files contain."""
     weights = [folder / file for file in weight_files(name, local_files(folder)) if not file.endswith(".json")]
     if weights[0].suffix == ".gguf":
         return formats.gguf_header(name, weights[0]).numbers
-    return sum(formats.safetensors_numbers(name, file) for file in weights)
+    return sum(formats.count_safetensors_weights(name, file) for file in weights)
 
 
 def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:

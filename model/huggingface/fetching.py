@@ -14,7 +14,7 @@ from model import hardware
 from model.errors import CheckpointError, NotAvailable, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.described import configuration, without_weights
-from model.huggingface.internals import remember_no_words
+from model.huggingface.internals import disable_word_cache
 from model.huggingface.stacks import stacks_of
 from model.huggingface.tokenizer_files import check_vocabulary, read_tokenizers
 from model.huggingface.verify import check_runs_on_text, check_type, refusal
@@ -40,7 +40,7 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     """
     if folder := local_folder(name, settings):
         return folder
-    repository, listed = _repository(name)[0], _judged(name, settings, progress)
+    repository, listed = _repository(name)[0], _checked_files(name, settings, progress)
 
     def arriving(file: str, done: int, total: int) -> None:
         if max(done, total) > listed[file] + MORE_THAN_LISTED:  # the size that the user agreed to
@@ -55,7 +55,7 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
 def download_size(name: str, settings: Settings, progress: hub.Progress | None = None) -> int:
     """Return how many bytes `fetch` would download, 0 if all files are on this machine. Downloads config and tokenizer
     to find out. Raises what fetch raises."""
-    return 0 if local_folder(name, settings) else sum(_judged(name, settings, progress).values())
+    return 0 if local_folder(name, settings) else sum(_checked_files(name, settings, progress).values())
 
 
 def local_folder(name: str, settings: Settings) -> Path | None:
@@ -76,7 +76,7 @@ def cached(name: str) -> Path | None:
     folder = hub.cached(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
     if modules is not None:
-        folder = formats.transformer_inside(modules, lambda path: checkpoint_files.read_any_json(name, path))
+        folder = formats.transformer_folder(modules, lambda path: checkpoint_files.read_any_json(name, path))
     return folder if folder is not None and checkpoint_files.is_complete(folder) else None
 
 
@@ -86,7 +86,7 @@ def _repository(name: str) -> tuple[str, str]:
     return (repository, file) if file.endswith(".gguf") else (name, "")
 
 
-def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
+def _checked_files(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
     """Check a model on the Hub and return its files to load, in order, name -> bytes. Raises what `fetch` raises."""
     files, inside = hub.listing(_repository(name)[0]), ""
     if not formats.gguf_file(name, files) and checkpoint_files.CONFIG not in files and formats.MODULES in files:
@@ -107,7 +107,7 @@ def _judged(name: str, settings: Settings, progress: hub.Progress | None = None)
     check_type(name, config)
     if checkpoint_files.INDEX in weights:
         checkpoint_files.check_shards(name, fetched((checkpoint_files.INDEX,)), weights)
-    wanted = checkpoint_files.needed(name, files)
+    wanted = checkpoint_files.files_to_load(name, files)
     folder = fetched(tuple(file for file in wanted if file not in weights))
     said = str(config.get("dtype") or config.get("torch_dtype"))
     _check_described(name, folder, config, "BF16" if said == "bfloat16" else "F32", settings)
@@ -146,11 +146,11 @@ def _check_described(name: str, folder: Path, config: dict[str, Any], stored: st
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
     numbers = network.num_parameters()
-    dtype = hardware.chosen(settings, stored, numbers).dtype
+    dtype = hardware.choose_hardware(settings, stored, numbers).dtype
     checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
 
 
-MAX_FOR_ONE = 100  # most characters that a normalizer may make of one: Unicode's make up to 18
+MAX_NORMALIZER_GROWTH = 100  # most characters that a normalizer may make of one: Unicode's make up to 18
 MAX_AROUND = 100  # most tokens that may be added around a text
 RUN = 40  # repetitions: enough for an exponentially backtracking regular expression to time out
 INSERTED = ("content", "prepend")  # a normalizer's fields with replacement text
@@ -160,12 +160,12 @@ PROSE = "It's 12:30, and THE cat sat on the mat; the dog â€” 3.14 metres away â€
 
 def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
     """Check that a tokenizer can be used; it encodes slowly afterwards. Raises CheckpointError."""
-    remember_no_words(tokenizer)
+    disable_word_cache(tokenizer)
     if normalizer := tokenizer.normalizer:
         grown = prod(_inserted(json.loads(normalizer.__getstate__())))
-        if grown <= MAX_FOR_ONE:  # with a larger factor, trying it would exhaust the memory
+        if grown <= MAX_NORMALIZER_GROWTH:  # with a larger factor, trying it would exhaust the memory
             grown = max(len(normalizer.normalize_str(character)) for character in PLAIN)
-        if grown > MAX_FOR_ONE:
+        if grown > MAX_NORMALIZER_GROWTH:
             raise CheckpointError(msg(GROWS, model=name, count=grown))
     ascii_characters = PLAIN[: 0x7F - 0x20]
     pairs = [one + other for one, other in zip(ascii_characters, [*ascii_characters[1:], " "], strict=True)]

@@ -75,7 +75,7 @@ QUANTISED_AS = {
 
 def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping[str, Any]]) -> None:
     """Check that a model's format is supported. read: name -> a small JSON file's content. Raises CheckpointError."""
-    if ADAPTER in files and not is_beside_its_base(files):
+    if ADAPTER in files and not has_adapter_and_base(files):
         named = read(ADAPTER).get("base_model_name_or_path")
         base = str(named)[:200] if named else msg("its base model")
         raise CheckpointError(msg(ADAPTER_ALONE, model=name, base=base))
@@ -96,7 +96,7 @@ def gguf_file(name: str, files: Collection[str]) -> str:
     return found[0] if len(found) == 1 and not any(file.endswith(".safetensors") for file in files) else ""
 
 
-def is_beside_its_base(files: Collection[str]) -> bool:
+def has_adapter_and_base(files: Collection[str]) -> bool:
     """Whether the files are an adapter together with the weights of its base model."""
     whole = any(re.match(r"model\b.*\.safetensors$", file) for file in files)
     return ADAPTER in files and "config.json" in files and whole
@@ -141,7 +141,7 @@ def variant(files: Collection[str]) -> str | None:
     return found.pop() if len(found) == 1 and "model.safetensors" not in files else None
 
 
-def transformer_inside(folder: Path, read: Callable[[Path], Any]) -> Path:
+def transformer_folder(folder: Path, read: Callable[[Path], Any]) -> Path:
     """Return the folder of a sentence-transformers folder's first module; any other folder as it is."""
     if (folder / "config.json").is_file() or not (folder / MODULES).is_file():
         return folder
@@ -183,7 +183,7 @@ def check_no_integers(name: str, paths: Iterable[Path]) -> None:
                     raise CheckpointError(msg(INTEGERS, model=name, tensor=key, stored=stored))
 
 
-def safetensors_numbers(name: str, path: Path) -> int:
+def count_safetensors_weights(name: str, path: Path) -> int:
     """Return how many numbers a file contains. bitsandbytes stores a 4-bit weight as one column, two numbers per byte.
     Raises CheckpointError for a truncated file."""
     with _opened(name, path) as file:

@@ -30,7 +30,7 @@ from model.errors import NotAvailable, Stopped, first_line
 
 REACH_SECONDS = 1.5
 PATIENCE = 30.0  # most seconds between two chunks of a download
-LOOK_SECONDS = 0.2  # between two calls of progress while no chunk arrives
+POLL_SECONDS = 0.2  # between two calls of progress while no chunk arrives
 constants.DOWNLOAD_CHUNK_SIZE = 2**18  # bytes; its default of 10 MB may take longer than PATIENCE
 constants.HF_HUB_DISABLE_XET = True  # hf_xet reports from its own thread: an exception would not stop it
 
@@ -75,7 +75,7 @@ def listing(repo: str, inside: str = "") -> dict[str, int]:
     """Return the files in a repository's root, or in its folder `inside` ("name/"), name -> bytes. Raises NotAvailable
     within two seconds."""
     api = HfApi(token=False)
-    info = _reach(repo, "config.json", lambda: api.model_info(repo, files_metadata=True, timeout=REACH_SECONDS))
+    info = _request(repo, "config.json", lambda: api.model_info(repo, files_metadata=True, timeout=REACH_SECONDS))
     files = {file.rfilename: file.size or 0 for file in info.siblings or []}
     here = {file.removeprefix(inside): size for file, size in files.items() if file.startswith(inside)}
     return {file: size for file, size in here.items() if "/" not in file}
@@ -91,9 +91,11 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
     folder = cached(repo, files)
     if folder is not None:
         return folder
-    _reach(repo, files[0], lambda: get_hf_file_metadata(hf_hub_url(repo, files[0]), timeout=REACH_SECONDS, token=False))
+    _request(
+        repo, files[0], lambda: get_hf_file_metadata(hf_hub_url(repo, files[0]), timeout=REACH_SECONDS, token=False)
+    )
     try:
-        return _waited_for(repo, files, progress or (lambda *_: None))
+        return _download_in_thread(repo, files, progress or (lambda *_: None))
     except NotAvailable:
         raise
     except RemoteEntryNotFoundError as error:
@@ -102,16 +104,16 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
         raise NotAvailable(msg(INTERRUPTED, repo=repo, why=first_line(error))) from None
 
 
-def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
+def _download_in_thread(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
     """Download files in a thread, which waits for a reply after each progress report, and return their folder."""
     reports: SimpleQueue[tuple[str, int, int] | None] = SimpleQueue()
-    go_on: SimpleQueue[bool] = SimpleQueue()
+    replies: SimpleQueue[bool] = SimpleQueue()
     arrived: Future[Path] = Future()
 
     def report(*far: str | int) -> None:
         reports.put(far)  # type: ignore[arg-type]
-        if not go_on.get():
-            go_on.put(False)  # the reply to every later report
+        if not replies.get():
+            replies.put(False)  # the reply to every later report
             raise Stopped
 
     def fetch() -> None:
@@ -127,20 +129,20 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
     try:
         while not arrived.done():
             try:
-                far, moved = reports.get(timeout=LOOK_SECONDS) or far, monotonic()
+                far, moved = reports.get(timeout=POLL_SECONDS) or far, monotonic()
             except Empty:
                 progress(*far)
             else:
                 progress(*far)
-                go_on.put(True)
+                replies.put(True)
             if monotonic() - moved > PATIENCE:
                 raise NotAvailable(msg(STALLED, repo=repo, seconds=PATIENCE))
         return arrived.result()
     finally:
-        go_on.put(False)
+        replies.put(False)
 
 
-def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
+def _request(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
     """Return the answer to one request, made in a thread: resolving a host name has no time limit otherwise."""
     if constants.HF_HUB_OFFLINE:
         raise NotAvailable(msg(OFFLINE, repo=repo))

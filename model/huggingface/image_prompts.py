@@ -31,8 +31,8 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
 
-MAX_LOOKING = 16  # most text tokens whose attention a page shows
-MAX_MAPPED = 16  # most image sizes whose token boxes are cached
+MAX_QUERY_TOKENS = 16  # most text tokens whose attention a page shows
+MAX_CACHED_SIZES = 16  # most image sizes whose token boxes are cached
 MAX_SIDE, MAX_AREA = 2**13, 2**26  # most pixels per side, tokens or tiles per image; pixels per image
 NEUTRAL = "Write a general description of the image."  # not shown so; Zhang et al. 2025, "MLLMs Know Where to Look"
 COUNTED = re.compile("(height|width|edge|size|pixels|patches|length|seq_len|tokens|pinpoints)$")
@@ -97,7 +97,7 @@ def image_mask(trace: Trace) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class ImageLook:
+class ImageAttention:
     """The attention of a layer's heads to an image. labels: of the S query tokens; names and boxes: of the P image
     tokens, boxes empty if no mapping is known. weights: float32 [H,S,P]; blocked: for each mask that is on, bool [S,P],
     True = it blocks the cell. mask: see image_mask. unmapped: the number of further image tokens, which cover no pixels
@@ -113,9 +113,9 @@ class ImageLook:
     neutral: np.ndarray | None = None
 
 
-def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, neutral: str = "") -> ImageLook:
+def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, neutral: str = "") -> ImageAttention:
     """Run a model on a text and an image, uint8 [height, width, 3], and return the attention of every head of a layer
-    to the image: from the text tokens after it, at most MAX_LOOKING, or from the last token if none follows. neutral: a
+    to the image: from the text tokens after it, at most MAX_QUERY_TOKENS, or from the last token if none follows. neutral: a
     prompt for a second run, unless empty.
 
     Raises ValueError as encode_image and run do.
@@ -127,11 +127,11 @@ def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, 
         return replace(look(model, pixels, text, spec, layer), neutral=last)
     trace = model.run(model.encode_image(text, Image.fromarray(pixels)), spec)
     tokens = trace.batch.ids.shape[1]
-    after = list(range(max(trace.batch.image_positions) + 1, tokens))[-MAX_LOOKING:] or [tokens - 1]
-    return looks(trace, layer, range(trace.num_heads), after)
+    after = list(range(max(trace.batch.image_positions) + 1, tokens))[-MAX_QUERY_TOKENS:] or [tokens - 1]
+    return attention_to_image(trace, layer, range(trace.num_heads), after)
 
 
-def looks(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) -> ImageLook:
+def attention_to_image(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) -> ImageAttention:
     """Return the attention to the image from the tokens at the positions `texts`."""
     batch = trace.batch
     assert isinstance(batch, ImageBatch)
@@ -141,7 +141,7 @@ def looks(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) 
     weights = np.stack([trace.weights(layer, head).numpy()[cells] for head in heads])
     labels, names = (tuple(pieces[at] for at in some) for some in (texts, keys))
     blocked = {name: mask.numpy()[cells] for name, mask in trace.blocked_by(layer, head=heads[0]).items()}
-    return ImageLook(labels, names, tuple(boxes.values()), weights, blocked, image_mask(trace), unmapped)
+    return ImageAttention(labels, names, tuple(boxes.values()), weights, blocked, image_mask(trace), unmapped)
 
 
 class ImagePrompts:
@@ -197,7 +197,7 @@ class ImagePrompts:
                 found = pixel_boxes(lambda image: self.prepare(text, image), embed, size)
             except Exception:  # noqa: BLE001 - an unusual network may raise anything; it then has no mapping
                 found = []
-            if len(self._boxes) >= MAX_MAPPED:
+            if len(self._boxes) >= MAX_CACHED_SIZES:
                 self._boxes.clear()
             self._boxes[key] = found
         return found

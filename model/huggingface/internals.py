@@ -58,7 +58,7 @@ def set_attention_name(network: nn.Module, name: str, shown: Collection[nn.Modul
                 config._attn_implementation_internal = which
 
 
-def only_when_loaded(network: Any, name: str) -> bool:
+def selectable_only_at_loading(network: Any, name: str) -> bool:
     """Whether a network could have been loaded with this attention implementation, but can no longer be switched to it.
 
     Relies on: `PreTrainedModel._can_set_attn_implementation` and `_check_and_adjust_attn_implementation`.
@@ -108,7 +108,7 @@ def runs_with_static_cache(network: nn.Module) -> bool:
     return getattr(network, "_can_compile_fullgraph", False)
 
 
-def remember_no_words(tokenizer: Tokenizer) -> None:
+def disable_word_cache(tokenizer: Tokenizer) -> None:
     """Disable the cache of words: tokenizers 0.23 does not free it with the tokenizer, two megabytes each."""
     if isinstance(tokenizer.model, BPE | Unigram):
         tokenizer.model._resize_cache(0)

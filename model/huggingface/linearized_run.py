@@ -16,7 +16,7 @@ from model.attribution import linearized_run as attribution
 from model.blocks import positions_under
 from model.errors import NotSupported, first_line
 from model.heads.view import head_name
-from model.huggingface.attention_hook import Reached, ScriptedAttention
+from model.huggingface.attention_hook import AttentionReached, ScriptedAttention
 from model.huggingface.probe import Site, layer_numbers, parts_beside
 from model.huggingface.recording import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
 from model.huggingface.stacks import Inputs, Replacement, Stacks, intercepted
@@ -46,14 +46,16 @@ def _zeros(value: Any) -> Any:
     return type(value)(_zeros(one) for one in value) if isinstance(value, tuple | list) else value
 
 
-def _silenced(module: nn.Module) -> nn.Module:
+def _with_norms_only(module: nn.Module) -> nn.Module:
     """Return a copy in which only norms compute; everything else returns zeros."""
     if "norm" in type(module).__name__.lower():
         return module
     if next(module.parameters(recurse=False), None) is not None:
         return _ZeroModule(module)
     shadow = copy.copy(module)
-    shadow._modules = {name: child if child is None else _silenced(child) for name, child in module._modules.items()}
+    shadow._modules = {
+        name: child if child is None else _with_norms_only(child) for name, child in module._modules.items()
+    }
     return shadow
 
 
@@ -65,11 +67,13 @@ class LayerProbe:
     slots.
     """
 
-    def __init__(self, stack: Stacks, hooks: ResidualHooks, token: int, position: int, *, own_code: bool) -> None:
+    def __init__(
+        self, stack: Stacks, hooks: ResidualHooks, token: int, position: int, *, custom_attention: bool
+    ) -> None:
         """token: any id."""
         self._slots = min(SLOTS, stack.context())
         self._run = ScriptedAttention([self._slots])
-        self._run.own_code = own_code
+        self._run.custom_attention = custom_attention
         ids = torch.full((1, self._slots), token, device=stack.network.device)
         self._run.positions = torch.full_like(ids, position)
         with hooks.reading() as read:
@@ -100,7 +104,7 @@ class LayerProbe:
             alone._modules = dict(layer._modules)
             for name, child in layer.named_children():
                 if not any(one is attention for one in child.modules()):
-                    alone._modules[name] = _silenced(child)
+                    alone._modules[name] = _with_norms_only(child)
         filled, alone = self._filled(x), self._attention_alone[number]
         kept, _ = self._call(number, filled, self._filled(whole), None, alone)
         found = []
@@ -120,7 +124,7 @@ class LayerProbe:
         with intercepted(run, layer.module, 1), FrozenNorms(kept) as norms:
             try:
                 made = layer.again(x.clone(), module or layer.module)
-            except Reached:
+            except AttentionReached:
                 made = x
             except Exception as error:  # noqa: BLE001 - a third-party layer may raise anything
                 why = f"{type(error).__name__}: {first_line(error)}"
@@ -158,7 +162,7 @@ class FrozenNetwork(attribution.LinearizedRun):
         self._stack, self._hooks, self._read, self._trace = stack, hooks, read, trace
         self._numbers = numbers  # positions in the network's list of layers
         self._attentions = {number: site.module for number, site in zip(numbers, sites, strict=True)}
-        self._own_code = any(site.own_code for site in sites)
+        self._own_code = any(site.custom_attention for site in sites)
         self._positions = positions_under(trace.spec, trace.batch)[0].tolist()
         self._probes = dict[int, LayerProbe]()
         self._found = dict[tuple[int, int], tuple[Tensor, Tensor]]()
@@ -262,7 +266,7 @@ class FrozenNetwork(attribution.LinearizedRun):
         if position not in self._probes:
             token = int(self._trace.batch.ids[0, position])
             self._probes[position] = LayerProbe(
-                self._stack, self._hooks, token, self._positions[position], own_code=self._own_code
+                self._stack, self._hooks, token, self._positions[position], custom_attention=self._own_code
             )
         return self._probes[position]
 

@@ -113,7 +113,7 @@ def read_network(name: str, folder: Path, settings: Settings, report: Report) ->
     files = checkpoint_files.local_files(folder)
     size = sum(files[file] for file in checkpoint_files.weight_files(name, files))
     stored = checkpoint_files.stored_type(name, folder)
-    where = hardware.chosen(settings, stored, checkpoint_files.numbers_in(name, folder))
+    where = hardware.choose_hardware(settings, stored, checkpoint_files.count_weights(name, folder))
     words = N_("reading {size:,.0f} MB of weights, {words}")
     token = _REPORT.set(lambda some: report(msg(words, size=size / 1e6, words=some)))
     try:
@@ -130,7 +130,7 @@ def read_network(name: str, folder: Path, settings: Settings, report: Report) ->
         network = network if mapped else network.to(where.device)
     except torch.OutOfMemoryError:  # too little memory despite the estimate
         torch.cuda.empty_cache()
-        dtype = hardware.held_in(stored, "cpu", settings.precision)
+        dtype = hardware.dtype_in_memory(stored, "cpu", settings.precision)
         why = msg("{device} has too little memory for it, so it is computed on the CPU", device=where.device)
         network, where = network.to("cpu", dtype), Hardware("cpu", dtype, fallback=why)
     return network, replace(head, adapted=adapted, stored=stored, hardware=where)
@@ -190,7 +190,7 @@ def dequantized(network: Any, dtype: torch.dtype) -> Any:
     for name, module in network.named_modules():
         if (state := getattr(getattr(module, "weight", None), "quant_state", None)) is not None:
             shape = module.out_features, module.in_features
-            module.weight = nn.Parameter(_of_four_bits(module.weight, state, shape), requires_grad=False)
+            module.weight = nn.Parameter(_unpack_4bit(module.weight, state, shape), requires_grad=False)
         turned += [name] if getattr(module, "source_cls", None) is Conv1D else []
     network = network.dequantize(dtype)
     for name in turned:  # GPT-2's Conv1D: transformers replaced it by Linear, whose weight is transposed
@@ -203,7 +203,7 @@ def dequantized(network: Any, dtype: torch.dtype) -> Any:
     return network
 
 
-def _of_four_bits(weight: Tensor, state: Any, shape: tuple[int, int]) -> Tensor:
+def _unpack_4bit(weight: Tensor, state: Any, shape: tuple[int, int]) -> Tensor:
     """Unpack a 4-bit weight. bitsandbytes' kernels are not used: they read beyond the end of damaged data, and those
     for the CPU are wrong where a row is not a whole number of blocks."""
     if tuple(state.shape) != shape:
@@ -231,7 +231,7 @@ def merge_adapter(name: str, network: PreTrainedModel, folder: Path) -> bool:
     Raises CheckpointError if it is not a plain LoRA or does not fit the network.
     """
     files = checkpoint_files.local_files(folder)
-    if not formats.is_beside_its_base(files):
+    if not formats.has_adapter_and_base(files):
         return False
     config = checkpoint_files.read_json(name, folder / formats.ADAPTER)
     try:

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from model.huggingface import internals
-from model.huggingface.attention_hook import NAME, Reached, ScriptedAttention, active_run
+from model.huggingface.attention_hook import NAME, AttentionReached, ScriptedAttention, active_run
 from model.huggingface.stacks import Replacement
 from model.images.patches import Box, clipped
 
@@ -44,7 +44,7 @@ def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list
     shape = (*share.shape[:-3], 1, *share.shape[-2:])  # broadcasts a plane [N,H,W] on the tiles to the pixel values
     tiles, spread = share.reshape(-1, *share.shape[-3:]), lambda plane: plane.reshape(shape)
     if grid is not None:
-        tiles, spread = _put_together(share, *grid)
+        tiles, spread = _join_patches(share, *grid)
     regions, tokens = [_region(tile, size) for tile in tiles], embed(values)
     while len(regions) > 1 and regions[-1] is None:  # drop tiles of padding alone
         regions.pop()
@@ -55,7 +55,7 @@ def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list
         if tiles.shape[-1] // less != tiles.shape[-1] // side:
             break
         tried = [cell and (cell[0], *(edge // side * less for edge in cell[1:])) for cell in cells]
-        if _proved(values, tokens, tried, embed, planes, spread):
+        if _verify_cells(values, tokens, tried, embed, planes, spread):
             return [None if cell is None else _box(cell, regions[cell[0]], tiles.shape[-2:], size) for cell in tried]
     return []
 
@@ -76,7 +76,7 @@ def embedder(body: nn.Module, stack: nn.Module, inputs: dict[str, Any], position
         try:
             with torch.inference_mode(), active_run(ScriptedAttention()):
                 alone(**inputs | {"pixel_values": values.to(inputs["pixel_values"])})
-        except Reached as reached:
+        except AttentionReached as reached:
             found: Tensor = reached.args[0]
             return found[0, positions].float().cpu()
         raise AssertionError("a network's body runs its stack")  # not shown
@@ -88,7 +88,7 @@ class _End(Replacement):
     """A replacement for a stack that ends the forward pass there."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> None:
-        raise Reached(inputs_embeds)
+        raise AttentionReached(inputs_embeds)
 
 
 def _ramps(size: tuple[int, int]) -> Image.Image:
@@ -101,7 +101,7 @@ def _ramps(size: tuple[int, int]) -> Image.Image:
     return Image.fromarray(levels.clip(0, 255).astype(np.uint8))
 
 
-def _put_together(values: Tensor, rows: int, columns: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def _join_patches(values: Tensor, rows: int, columns: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Join flat patches [rows · columns, ..], in any order, into one tile: each patch's ramp gives its position. Also
     return a function from numbers on the tile [1,H,W] to the same numbers on the pixel values."""
     frames = (values[0].numel() // 3, values[0].numel() // 6)  # one frame, or two equal ones
@@ -176,7 +176,7 @@ def _box(cell: Cell, region: Any, tile: Size, size: tuple[int, int]) -> Box | No
     return found if min(found[2] - found[0], found[3] - found[1]) > EMPTY else None
 
 
-def _proved(
+def _verify_cells(
     values: Tensor, tokens: Tensor, cells: Cells, embed: Embed, planes: Tensor, spread: Callable[[Tensor], Tensor]
 ) -> bool:
     """Whether changing a cell's pixel values changes its token's embedding and no other. planes: zeros [N,H,W]."""

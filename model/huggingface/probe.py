@@ -44,7 +44,7 @@ UNKNOWN_KIND = N_("its layer {number} ({name}) is of a kind that Unmask does not
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerLocation:
     """The layer of an attention. path: of the list of layers; number: in that list; serial: of the module's call."""
 
     path: str
@@ -52,7 +52,7 @@ class Place:
     serial: int
 
 
-def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
+def layer_numbers(places: list[LayerLocation | None]) -> tuple[int, ...] | None:
     """Return the number of each attention's layer; None if they are not unique: shared weights, nested blocks, or
     several attentions per layer in sequence, as in LongCat-Flash, which transformers too counts one by one."""
     found = [place for place in places if place is not None]
@@ -102,7 +102,7 @@ def _kinds_beside(layer: nn.Module, attention: nn.Module | None) -> set[str]:
 
 
 FAR_POSITIONS = 64
-AS_GOOD_AS_BLOCKED = -9999.0  # networks block a score by adding at most this; a bias is above it
+BLOCKING_THRESHOLD = -9999.0  # networks block a score by adding at most this; a bias is above it
 EDGES = re.compile(r"window|chunk|local|block|radius|stride|top_?k|budget|landmark|segment")
 OWN_MASK = N_("its mask is neither causal nor a sliding window nor chunks, or it does not block padding")
 
@@ -131,7 +131,7 @@ class NativeMask:
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=keep.device) if allowed is None else allowed
 
 
-def edges_of(config: PreTrainedConfig) -> tuple[int, ...]:
+def mask_sizes_of(config: PreTrainedConfig) -> tuple[int, ...]:
     """Return the lengths of windows, chunks and blocks in a configuration."""
     found = set()
 
@@ -160,7 +160,7 @@ def mask_of_function(
     far positions, so that a pass over a few tokens finds a window of thousands."""
     for positions in (far, torch.arange(tokens)):
         try:
-            native = _asked(mask_function, positions)
+            native = _evaluate_mask(mask_function, positions)
         except IndexError:  # the function indexes a tensor with one entry per token of the text
             continue
         for candidate in _candidates(edges):
@@ -169,15 +169,15 @@ def mask_of_function(
     return None
 
 
-def _asked(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
+def _evaluate_mask(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
     """Evaluate the mask function: bool [n,n]. On the CPU: an index out of range on a GPU makes CUDA unusable."""
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-    with _OnCpu():
+    with _MoveToCpu():
         found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
     return torch.as_tensor(found).cpu().expand(1, 1, len(positions), len(positions))[0, 0]
 
 
-class _OnCpu(TorchFunctionMode):
+class _MoveToCpu(TorchFunctionMode):
     """A mode in which functions of tensors first move them to the CPU."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -196,7 +196,7 @@ def image_groups(
     """Identify the mask of a row with an image by transformers' function: as on text, or with the tokens of one of
     `groups` (int64 [T] each, -1 outside) attending to each other. Raises NotSupported for any other mask."""
     positions = torch.arange(len(groups[0]))
-    found = _asked(mask_function, positions)
+    found = _evaluate_mask(mask_function, positions)
     if torch.equal(found, native.cells(positions)):
         return native, None
     for size in (len(positions), *dict(native.sizes).values()):  # anywhere in the image, or within a window
@@ -229,7 +229,7 @@ def mask_and_bias(added: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Split a term added to the scores into the cells that it blocks (bool) and a remaining bias; None for none."""
     if added.dtype == torch.bool:
         return (None, None) if bool(added.all()) else (~added, None)
-    blocked = added <= AS_GOOD_AS_BLOCKED
+    blocked = added <= BLOCKING_THRESHOLD
     masks = bool(blocked.any())
     bias = added.masked_fill(blocked, 0.0) if masks else added
     return blocked if masks else None, bias if bool(bias.any()) else None
@@ -257,8 +257,8 @@ class Site:
     """One attention of a network.
 
     part: "self" in a model with one kind of attention, else "encoder", "decoder" or "cross". native: the model's own
-    masks. heads: query and key-value heads. bytes_per_token: of q, k and v. masks_itself: whether its code adds all of
-    them to the scores. own_code: whether its code computes attention without transformers' attention interface.
+    masks. heads: query and key-value heads. bytes_per_token: of q, k and v. adds_own_masks: whether its code adds all of
+    them to the scores. custom_attention: whether its code computes attention without transformers' attention interface.
     selects: whether it attends only to some of the tokens that its masks allow, selected by the network for each text.
     place: the layer, None if the network has no list of layers. calls: how many pass its values, see Call.continues.
     """
@@ -268,9 +268,9 @@ class Site:
     native: NativeMask
     heads: tuple[int, int]
     bytes_per_token: int
-    masks_itself: bool = False
-    own_code: bool = False
-    place: Place | None = None
+    adds_own_masks: bool = False
+    custom_attention: bool = False
+    place: LayerLocation | None = None
     selects: bool = False
     calls: int = 1
 
@@ -290,7 +290,7 @@ class Probe(AttentionRun):
     """
 
     def __init__(self, keeps: dict[str, Tensor], edges: tuple[int, ...], far: Tensor) -> None:
-        """keeps: see Inputs.keeps. edges: see edges_of. far: see far_positions."""
+        """keeps: see Inputs.keeps. edges: see mask_sizes_of. far: see far_positions."""
         super().__init__(keep.shape[1] for keep in keeps.values())
         self._keeps, self._edges, self._far = keeps, edges, far
         self._given: list[tuple[Tensor, NativeMask | None]] = []  # masks passed to transformers, and their kinds
@@ -319,12 +319,12 @@ class Probe(AttentionRun):
             for hook in hooks:
                 hook.remove()
 
-    def _place(self) -> Place | None:
+    def _place(self) -> LayerLocation | None:
         """Return the place of the outermost running module that is in a list of layers."""
         for name, _, serial in self._running:
             path, _, number = name.rpartition(".")
             if number.isdigit():
-                return Place(path, int(number), serial)
+                return LayerLocation(path, int(number), serial)
         return None
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:
@@ -340,11 +340,11 @@ class Probe(AttentionRun):
         shape = (len(keep), real.shape[1], keep.shape[1])
         if (len(call.q), call.q.shape[2], call.k.shape[2]) != shape:
             raise NotSupported(msg(OTHER_TOKENS, queries=call.q.shape[2], keys=call.k.shape[2], tokens=keep.shape[1]))
-        native, masks_itself, selects = self._native(call, keep, real)
-        own_code = call.module is None
-        module = self._running[-1][1] if own_code and self._running else call.module
+        native, adds_own_masks, selects = self._native(call, keep, real)
+        custom_attention = call.module is None
+        module = self._running[-1][1] if custom_attention and self._running else call.module
         heads, size = (call.q.shape[1], call.k.shape[1]), sum(t[0, :, 0].nbytes for t in (call.q, call.k, call.v))
-        site = Site(module, part, native, heads, size, masks_itself, own_code, self._place(), selects)
+        site = Site(module, part, native, heads, size, adds_own_masks, custom_attention, self._place(), selects)
         if call.continues(self._last):
             before = self.sites.pop()
             kept = before.bytes_per_token + call.v[0, :, 0].nbytes

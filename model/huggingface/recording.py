@@ -62,8 +62,8 @@ class Recording(AttentionRun):
         """
         super().__init__(keep.shape[1] for keep in keeps.values())
         self.records: list[LayerRecord] = []
-        self.own_code = any(site.own_code for site in sites)
-        self._chooser = next((site for site in sites if site.selects), None)
+        self.custom_attention = any(site.custom_attention for site in sites)
+        self._selecting_site = next((site for site in sites if site.selects), None)
         self._sites, self._spec, self._keeps = sites, spec, keeps
         self._standard, self._splits, self._edit, self._masking = standard, splits or {}, edit, masking
         self._layers: Counter[str] = Counter()
@@ -80,8 +80,8 @@ class Recording(AttentionRun):
         unchanged.
         """
         given = super().mask(arguments)
-        if self._chooser is not None:
-            allowed = self._chooser.native.over(self._keeps[self._chooser.part], arguments["q_length"])
+        if self._selecting_site is not None:
+            allowed = self._selecting_site.native.over(self._keeps[self._selecting_site.part], arguments["q_length"])
             given = given.masked_fill(~allowed, torch.finfo(given.dtype).min)
         self._given.append((given, arguments["mask_function"]))
         return given
@@ -161,7 +161,7 @@ class Recording(AttentionRun):
             unchosen = blocked & site.native.over(self._keeps[site.part], blocked.shape[-2])
             bias = torch.zeros((), device=unchosen.device) if terms.bias is None else terms.bias
             return replace(terms, bias=torch.where(unchosen, float("-inf"), bias))
-        if not site.selects and (blocked is not None or site.masks_itself):
+        if not site.selects and (blocked is not None or site.adds_own_masks):
             self._check_masks(site, call, blocked)
         return terms
 
@@ -171,7 +171,7 @@ class Recording(AttentionRun):
         queries = real[:, real.shape[1] - call.q.shape[2] :]
         expected = ~site.native.over(keep, call.q.shape[2])
         blocked = expected.new_zeros(1, 1, 1, 1) if blocked is None else blocked
-        wanted = blocked | expected if not site.masks_itself else blocked
+        wanted = blocked | expected if not site.adds_own_masks else blocked
         if masks_differ(wanted, expected, queries):
             problem = msg(OWN_MASK)
             raise NotSupported(msg("on {count} tokens {problem}", count=call.k.shape[2], problem=problem))

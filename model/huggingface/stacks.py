@@ -17,14 +17,16 @@ from transformers import PreTrainedModel, cache_utils
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from i18n import msg
-from model.blocks import counts_by_ids, positions_of
+from model.blocks import numbers_positions_by_padding, positions_of
 from model.errors import NotSupported
-from model.huggingface.attention_hook import AttentionRun, OwnAttention, active_run, give_positions
+from model.huggingface.attention_hook import AttentionRun, OwnAttention, active_run, set_positions_from_run
 
 USUAL_CONTEXT = 512  # for relative positions, without a stated limit: T5's training length
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
 
-WHOLE: dict[type, Callable[[], Any]] = {  # cache layers limited to a window -> layers that keep every position
+UNWINDOWED_LAYERS: dict[
+    type, Callable[[], Any]
+] = {  # cache layers limited to a window -> layers that keep every position
     cache_utils.DynamicSlidingWindowLayer: cache_utils.DynamicLayer,
     cache_utils.LinearAttentionAndSlidingWindowAttentionLayer: cache_utils.LinearAttentionAndFullAttentionLayer,
 }
@@ -76,7 +78,7 @@ class _PassThrough(Replacement):
 @contextmanager
 def intercepted(run: AttentionRun, module: nn.Module, rows: int) -> Iterator[None]:
     """Let `run` compute the attentions of a module on a batch of `rows` rows inside this context."""
-    with active_run(run), run.watch(module), OwnAttention(rows) if run.own_code else nullcontext():
+    with active_run(run), run.watch(module), OwnAttention(rows) if run.custom_attention else nullcontext():
         yield
 
 
@@ -134,7 +136,9 @@ class OneStack(Stacks):
     def cache(self) -> cache_utils.Cache:
         """Return an empty cache that keeps every position: a layer's window mask hides those outside its window."""
         cache = cache_utils.DynamicCache(config=self.stack.config)
-        cache.layers = [WHOLE[type(layer)]() if type(layer) in WHOLE else layer for layer in cache.layers]
+        cache.layers = [
+            UNWINDOWED_LAYERS[type(layer)]() if type(layer) in UNWINDOWED_LAYERS else layer for layer in cache.layers
+        ]
         return cache
 
     def states(self, run: AttentionRun, inputs: Inputs, past: cache_utils.Cache | None = None) -> Tensor:
@@ -295,7 +299,9 @@ def _most_positions(stack: PreTrainedModel, first: int = 0) -> int:
     limit: int = min([stated, *longest, getattr(config, "keep_window_size", None) or stated])
     embeddings = (one for name, one in stack.named_modules() if name.endswith("position_embeddings"))
     tables = [getattr(one, "weight", None) for one in embeddings]  # I-BERT's are not nn.Embedding
-    counting = (getattr(one, "position_embeddings", None) for one in stack.modules() if counts_by_ids(one))
+    counting = (
+        getattr(one, "position_embeddings", None) for one in stack.modules() if numbers_positions_by_padding(one)
+    )
     first = next((one.padding_idx + 1 for one in counting if one is not None), first)
     return min([limit, *(len(one) - first for one in tables if isinstance(one, Tensor))])
 
@@ -305,12 +311,12 @@ def _count_real_tokens(stack: nn.Module) -> None:
     embedding = getattr(stack, "embed_positions", None)
     # Pegasus-X computes positions from its input embeddings
     if embedding is not None and _takes(embedding, "position_ids") and not _takes(embedding, "inputs_embeds"):
-        give_positions(embedding)
+        set_positions_from_run(embedding)
 
 
 def _takes_positions(stack: PreTrainedModel) -> bool:
     """Whether a stack takes position ids. RoBERTa counts by the ids and Falcon's ALiBi over the row regardless."""
-    counts = any(map(counts_by_ids, stack.modules())) or getattr(stack.config, "alibi", False)
+    counts = any(map(numbers_positions_by_padding, stack.modules())) or getattr(stack.config, "alibi", False)
     return not counts and _takes(stack, "position_ids")
 
 

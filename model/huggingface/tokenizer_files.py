@@ -23,7 +23,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from i18n import N_, msg, msg_all
 from model.errors import CheckpointError, first_line, panics_caught
 from model.huggingface import checkpoint_files
-from model.huggingface.checkpoint_files import LONE, MARIAN, TOKENIZER_CONFIG, read_json
+from model.huggingface.checkpoint_files import MARIAN, SENTENCEPIECE_FILES, TOKENIZER_CONFIG, read_json
 from model.huggingface.described import SAFE
 from model.huggingface.stacks import vocabulary_of
 from model.text import BatchTokenizer, added_around
@@ -57,13 +57,13 @@ OTHER_VOCABULARY = N_(
 @dataclass(frozen=True)
 class Tokenizers:
     """The tokenizers of a network. targets: of an encoder-decoder, else None. ends: the ids that end a generated text.
-    never_written: ids that are never generated, padding for example.
+    never_generated: ids that are never generated, padding for example.
     """
 
     texts: BatchTokenizer
     targets: BatchTokenizer | None
     ends: frozenset[int]
-    never_written: list[int]
+    never_generated: list[int]
 
 
 def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer, Tokenizer]:
@@ -119,7 +119,7 @@ def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer],
 def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> tuple[Tokenizer, Tokenizer]:
     if files == MARIAN:
         return _read_marian(name, folder)
-    if files[0] in LONE:
+    if files[0] in SENTENCEPIECE_FILES:
         tokenizer = _read_lone(name, folder / files[0], model_type)
     elif files == ("tokenizer.json",):  # unchanged: transformers rebuilds some families' tokenizers and loses the rest
         tokenizer = Tokenizer.from_file(str(folder / files[0]))
@@ -138,7 +138,7 @@ def _read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
     """Return Marian's two tokenizers: source.spm splits texts, target.spm targets, and vocab.json has the ids of both.
     Raises CheckpointError, naming the file, for a damaged or unusable one."""
     source, target, vocabulary = (folder / part for part in MARIAN)
-    if _said(name, folder).get("separate_vocabs"):
+    if _tokenizer_config(name, folder).get("separate_vocabs"):
         raise CheckpointError(msg(TWO_VOCABULARIES, model=name))
     ids = read_json(name, vocabulary)
     bad = [piece for piece, token in ids.items() if type(token) is not int or token < 0]
@@ -149,7 +149,9 @@ def _read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
         raise CheckpointError(msg(NO_PIECE, model=name, file=vocabulary.name, piece=lacks[0]))
     # a typed </s> is text, even for a file without its letters, which returns it as one unknown piece
     words = {piece: token for piece, token in ids.items() if piece not in (END, UNKNOWN, PAD)}
-    cutters = [_Cutter(_processor(name, path), words, ids[UNKNOWN], LANGUAGE) for path in (source, target)]
+    cutters = [
+        _SentencePiecePreTokenizer(_processor(name, path), words, ids[UNKNOWN], LANGUAGE) for path in (source, target)
+    ]
     of_texts, of_targets = (_tokenizer(cutter, ids, [], [END]) for cutter in cutters)
     return of_texts, of_targets
 
@@ -159,20 +161,20 @@ def _read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
     CheckpointError for a damaged file, and for a family that numbers the pieces or prepares texts differently."""
     if model_type not in ADDED:
         raise CheckpointError(msg(LONE_FILE, model=name, kind=model_type, file=path.name, families=", ".join(ADDED)))
-    processor, said = _processor(name, path), _said(name, path.parent)
+    processor, said = _processor(name, path), _tokenizer_config(name, path.parent)
     pieces = {processor.id_to_piece(token): token for token in range(processor.get_piece_size())}
     words = {piece: token for piece, token in pieces.items() if not processor.is_control(token)}
     asked = said.get("add_bos_token"), said.get("add_eos_token")
     starts, ends = (usual if one is None else bool(one) for one, usual in zip(asked, ADDED[model_type], strict=True))
     sides = [processor.bos_id()] if starts else [], [processor.eos_id()] if ends else []
     around = ([processor.id_to_piece(token) for token in side if token >= 0] for side in sides)
-    cutter = _Cutter(processor, words, processor.unk_id(), NO_LANGUAGE)
+    cutter = _SentencePiecePreTokenizer(processor, words, processor.unk_id(), NO_LANGUAGE)
     # tokens added after the file's own: they occur in no text, but a model may predict them
     more = {token["content"]: int(number) for number, token in said.get("added_tokens_decoder", {}).items()}
     return _tokenizer(cutter, pieces | {one: token for one, token in more.items() if token >= len(pieces)}, *around)
 
 
-class _Cutter:
+class _SentencePiecePreTokenizer:
     """A pre-tokenizer that assigns every piece its id, so that the model after it has nothing to do. The tokenizers
     library has the same algorithms, but not all of sentencepiece's normalizations and ties; and its Unigram's ids are
     indices of its list, whereas Marian's come from a vocabulary that two lists share."""
@@ -198,7 +200,7 @@ class _Cutter:
         return [Token(self._ids.get(piece, self._unknown), piece, (begin, end)) for piece, begin, end in pieces]
 
 
-def _tokenizer(cutter: _Cutter, ids: dict[str, int], start: list[str], end: list[str]) -> Tokenizer:
+def _tokenizer(cutter: _SentencePiecePreTokenizer, ids: dict[str, int], start: list[str], end: list[str]) -> Tokenizer:
     tokenizer = Tokenizer(WordLevel(ids))
     tokenizer.pre_tokenizer = PreTokenizer.custom(cutter)
     tokenizer.decoder = decoders.Sequence(
@@ -222,6 +224,6 @@ def _processor(name: str, path: Path) -> SentencePieceProcessor:
     raise CheckpointError(msg(DAMAGED, model=name, file=path.name))
 
 
-def _said(name: str, folder: Path) -> dict[str, Any]:
+def _tokenizer_config(name: str, folder: Path) -> dict[str, Any]:
     path = folder / TOKENIZER_CONFIG
     return read_json(name, path) if path.is_file() else {}

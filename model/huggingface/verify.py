@@ -20,8 +20,8 @@ from model.blocks import FIRST_POSITIONS
 from model.errors import NotSupported, first_line
 from model.hardware import precision_name
 from model.huggingface import attention_hook, formats, internals, probe
-from model.huggingface.attention_hook import Call, Reached, ScriptedAttention
-from model.huggingface.probe import Place, Site
+from model.huggingface.attention_hook import AttentionReached, Call, ScriptedAttention
+from model.huggingface.probe import LayerLocation, Site
 from model.huggingface.recording import Recording
 from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, intercepted, vocabulary_of
 from model.masks import MaskSpec
@@ -62,7 +62,7 @@ NOT_SHOWN_TYPES = {  # model types -> why they are not shown
 CONVOLUTION = N_("its attention adds a convolution over neighbouring tokens, padding included, which no mask blocks")
 NOT_SHOWN = {model_type: why for types, why in NOT_SHOWN_TYPES.items() for model_type in types.split()}
 SPEECH = N_("it is a speech model: it reads sound, not text")
-OTHER_SENSES = (  # task -> why its models are not shown
+UNSUPPORTED_TASKS = (  # task -> why its models are not shown
     ("SPEECH_SEQ_2_SEQ", SPEECH),
     ("CTC", SPEECH),
     ("AUDIO_CLASSIFICATION", N_("it is a sound model: it reads sound, not text")),
@@ -108,28 +108,28 @@ def check_known(name: str, config: dict[str, Any]) -> None:
     known = CONVOLUTION if convolves else NOT_SHOWN.get(model_type)
     text = READS_TEXT[2:] if config.get("is_encoder_decoder") else READS_TEXT  # a speech model's decoder is causal
     if known is None and not any(model_type in internals.classes_of_task(task) for task in text):
-        known = next((why for task, why in OTHER_SENSES if model_type in internals.classes_of_task(task)), None)
+        known = next((why for task, why in UNSUPPORTED_TASKS if model_type in internals.classes_of_task(task)), None)
     if known is not None:
         raise refusal(name, model_type, msg(known))
 
 
-TOKENS = 6  # in each row, unless the configuration needs more; a source has SOURCE_MORE more
-SOURCE_MORE = 3  # makes cross-attention recognizable by its shape
+TOKENS = 6  # in each row, unless the configuration needs more; a source has EXTRA_SOURCE_TOKENS more
+EXTRA_SOURCE_TOKENS = 3  # makes cross-attention recognizable by its shape
 MAX_TOKENS = 600
 MAX_WORK = 7e10  # parameters times tokens: a few seconds
 TOLERANCE = {torch.float32: 1e-3}  # of the largest logit; a missing layer or an ignored mask changes logits by about 1
-COARSE = 0.1  # the tolerance for float16 and bfloat16
+TOLERANCE_16_BIT = 0.1  # the tolerance for float16 and bfloat16
 NEEDS_MORE = re.compile(
     r"pixel|image|input_features|bbox|flattened_patches|missing \d+ required positional", re.IGNORECASE
 )
 
 
-class NeedsMore(NotSupported):
+class NeedsMoreThanText(NotSupported):
     """The error for a network that does not run on text alone."""
 
 
 @dataclass(frozen=True, eq=False)
-class Findings:
+class ExaminedNetwork:
     """The result of `examine`. sites: every attention, in the order in which they run. bytes_per_token: what a trace
     keeps. heads: for each part, its query and key-value heads; as many key-value as query heads if its layers differ in
     them. layer_numbers: for each part, the number of each attention's layer in the network, unless they are 0, 1, 2 …
@@ -144,7 +144,7 @@ class Findings:
 
 
 @torch.inference_mode()
-def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> Findings:
+def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> ExaminedNetwork:
     """Switch a network that was loaded with eager attention to Unmask's, and find its attentions.
 
     Raises NotSupported if an attention does not go through Unmask's function, or if the logits then differ.
@@ -161,7 +161,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
             _switch(stacks, "eager")
             inputs, expected = _rows(stacks, left=stacks.takes_positions)
             _switch(stacks, attention_hook.NAME)
-    edges = probe.edges_of(stacks.network.config)
+    edges = probe.mask_sizes_of(stacks.network.config)
     looking = probe.Probe(inputs.keeps(), edges, probe.far_positions(edges, stacks.context()))
     stacks.states(looking, inputs)
     sites = tuple(looking.sites)
@@ -180,7 +180,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
         inputs, expected = _rows(stacks, left=False)
         _switch(stacks, attention_hook.NAME)
         states = _check(stacks, sites, inputs, expected)
-    return Findings(sites, sum(site.bytes_per_token for site in sites) + states[0, 0].nbytes, heads, *kinds)
+    return ExaminedNetwork(sites, sum(site.bytes_per_token for site in sites) + states[0, 0].nbytes, heads, *kinds)
 
 
 def _heads(layers: list[tuple[int, int]]) -> tuple[int, int]:
@@ -212,12 +212,12 @@ def _check(stacks: Stacks, sites: Sequence[Site], inputs: Inputs, expected: Tens
 
 
 def check_runs_on_text(stacks: Stacks) -> None:
-    """Check, as far as possible without weights, that a network needs no more than a text. Raises NeedsMore."""
+    """Check, as far as possible without weights, that a network needs no more than a text. Raises NeedsMoreThanText."""
     ids = torch.zeros(1, TOKENS, dtype=torch.long, device=stacks.network.device)
     text = Inputs(ids, torch.ones_like(ids, dtype=torch.bool))
     try:
         _reference(stacks, replace(text, source=text))
-    except NeedsMore:
+    except NeedsMoreThanText:
         raise
     except NotSupported:  # perhaps only because the weights are missing
         pass
@@ -237,8 +237,8 @@ def _inputs(stacks: Stacks, *, left: bool) -> Inputs:
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
     pad = pad if pad < known else 0  # it may be from the vocabulary of a larger model
-    most = min(MAX_TOKENS, stacks.context() - SOURCE_MORE, MAX_WORK / (2 * stacks.network.num_parameters()))
-    lengths = [edge + SOURCE_MORE for edge in probe.edges_of(stacks.network.config)]
+    most = min(MAX_TOKENS, stacks.context() - EXTRA_SOURCE_TOKENS, MAX_WORK / (2 * stacks.network.num_parameters()))
+    lengths = [edge + EXTRA_SOURCE_TOKENS for edge in probe.mask_sizes_of(stacks.network.config)]
     length = max([TOKENS, *(length for length in lengths if length <= most)])
 
     def batch(tokens: int) -> Inputs:
@@ -249,7 +249,7 @@ def _inputs(stacks: Stacks, *, left: bool) -> Inputs:
         return Inputs(ids.masked_fill(~keep, pad).to(device), keep.to(device))
 
     inputs = batch(length)
-    return replace(inputs, source=batch(length + SOURCE_MORE)) if isinstance(stacks, TwoStacks) else inputs
+    return replace(inputs, source=batch(length + EXTRA_SOURCE_TOKENS)) if isinstance(stacks, TwoStacks) else inputs
 
 
 def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
@@ -257,7 +257,7 @@ def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
         return stacks.reference(inputs)
     except Exception as error:  # noqa: BLE001 - impossible sizes may raise anything here
         if NEEDS_MORE.search(str(error)):
-            raise NeedsMore(msg("it does not run on text alone ({why})", why=first_line(error))) from None
+            raise NeedsMoreThanText(msg("it does not run on text alone ({why})", why=first_line(error))) from None
         why = msg("transformers itself cannot run it ({error}: {why})", error=type(error).__name__, why=error)
         raise NotSupported(why) from None
 
@@ -265,12 +265,12 @@ def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
 def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
     """Return the numbers of the layers that have attention, by part, and the kinds of all layers of a single stack.
     Raises NotSupported if there is no attention, or a layer without attention is of an unknown kind."""
-    places: dict[str, list[Place | None]] = {}
+    places: dict[str, list[LayerLocation | None]] = {}
     for site in sites:
         places.setdefault(site.part, []).append(site.place)
     for part, stack in stacks.parts.items():
         if part not in places:
-            raise NotSupported(_why_unseen(stack))
+            raise NotSupported(_why_no_attention(stack))
     if "decoder" in places and "cross" not in places:
         raise NotSupported(msg("its decoder does not attend to its source in a way that Unmask can trace"))
     numbers = {part: found for part in places if (found := probe.layer_numbers(places[part])) is not None}
@@ -279,7 +279,7 @@ def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple
     return counted, kinds if set(kinds) - {probe.ATTENTION} else ()
 
 
-def _why_unseen(stack: nn.Module) -> str:
+def _why_no_attention(stack: nn.Module) -> str:
     """Explain why no attention was found in a stack."""
     own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
     parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
@@ -297,7 +297,7 @@ def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     if not theirs.isfinite().all():  # NaN differs from everything
         words = NOT_FINITE if precise else NOT_FINITE_ROUNDED
         raise NotSupported(msg(words, precision=precision))
-    allowed = TOLERANCE.get(theirs.dtype, COARSE) * max(float(theirs.abs().max()), 1.0)
+    allowed = TOLERANCE.get(theirs.dtype, TOLERANCE_16_BIT) * max(float(theirs.abs().max()), 1.0)
     difference = float((ours - theirs.float()).abs().max())
     if not difference <= allowed:
         words = OTHER_LOGITS if precise else OTHER_LOGITS_ROUNDED  # rounding may select other experts
@@ -315,7 +315,7 @@ def first_position(stack: OneStack, ids: Tensor) -> int | None:
         by_itself = _first_call(stack, ids)
         stack.takes_positions = True
         for stack.first_position in FIRST_POSITIONS:
-            if _alike(_first_call(stack, ids), by_itself):
+            if _same_inputs(_first_call(stack, ids), by_itself):
                 return stack.first_position
         return None
     finally:
@@ -326,14 +326,14 @@ def _first_call(stack: OneStack, ids: Tensor) -> Call | None:
     run = ScriptedAttention([ids.shape[1]])
     run.ends = True
     try:
-        with suppress(Reached), intercepted(run, stack.network, len(ids)):
+        with suppress(AttentionReached), intercepted(run, stack.network, len(ids)):
             stack.reference(Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))
     except IndexError:  # positions beyond its embedding table
         return None
     return run.call
 
 
-def _alike(one: Call | None, other: Call | None) -> bool:
+def _same_inputs(one: Call | None, other: Call | None) -> bool:
     if one is None or other is None or len(one.added) != len(other.added):
         return one is other  # a network without attention is refused later
     pairs = zip((one.q, one.k, *one.added), (other.q, other.k, *other.added), strict=True)

@@ -25,7 +25,7 @@ MAX_ENTRY = 9.0  # of a number, without its sign
 
 
 @dataclass(frozen=True, eq=False)
-class ByHand:
+class WorkedExample:
     """raw, scaled, exp, weights: float64 [T,T], exp being e^score, 0 in blocked cells. sums: [T], of exp along a row.
     output: [T,D]. allowed: bool [T,T]."""
 
@@ -38,7 +38,7 @@ class ByHand:
     allowed: np.ndarray
 
 
-def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked: bool) -> ByHand:
+def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked: bool) -> WorkedExample:
     """[T,D] each; masked: under the causal mask. Raises ValueError for other shapes and entries beyond ±MAX_ENTRY."""
     given = {"queries": queries, "keys": keys, "values": values}
     expected = (len(TOKENS), len(QUERIES[0]))
@@ -52,7 +52,7 @@ def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked
     stages = attention_stages(q[None], k[None], v[None], allowed)
     exp = stages.masked[0].exp()
     found = (stages.raw[0], stages.scaled[0], exp, exp.sum(-1), stages.weights[0], stages.output[0], allowed)
-    return ByHand(*(tensor.numpy() for tensor in found))
+    return WorkedExample(*(tensor.numpy() for tensor in found))
 
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -63,7 +63,7 @@ Kind = Literal["NaN", "zero", "uniform", "other"]
 
 
 @dataclass(frozen=True)
-class RowFate:
+class EmptyRowResult:
     """What a fully blocked row of K weights becomes: all NaN, all 0, all the same, or something else. total: their sum.
     largest: the largest of them. Both NaN where the weights are."""
 
@@ -73,7 +73,7 @@ class RowFate:
 
 
 @dataclass(frozen=True)
-class Damage:
+class WeightDeviation:
     """How far a way of masking is from the exact weights, over the rows that have a key to look at; NaN where there is
     no such row or no blocked cell. blocked_largest: the largest weight on a blocked cell. blocked_total: the largest
     sum of a row's weights on blocked cells. difference: the largest |weight - exact weight|. least_total, most_total:
@@ -97,8 +97,8 @@ class Result:
     dtype: str
     value: float | None
     overflow: str | None
-    empty: RowFate | None
-    damage: Damage | None
+    empty: EmptyRowResult | None
+    damage: WeightDeviation | None
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class _Case:
     cast: dict[str, tuple[Tensor, str | None]]
 
 
-def on_a_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> FillComparison:
+def compare_on_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> FillComparison:
     """`compare` on one head of a run, under its masks or others."""
     stages, allowed = trace.stages(layer, head, row, masks), trace.allowed(layer, row, masks, head=head)
     sinks = trace.layers[layer].terms_in(row, slice(head, head + 1), slice(None)).sinks
@@ -202,7 +202,14 @@ def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
     if name == OURS:
         weights = weights.masked_fill(~case.allowed.any(-1, keepdim=True), 0.0)
     written = None if value is None else float(torch.tensor(value, dtype=DTYPES[dtype]))
-    return Result(name, dtype, written, None, fate(weights[-1].double()), _damage(weights[:-1].double(), case))
+    return Result(
+        name,
+        dtype,
+        written,
+        None,
+        classify_empty_row(weights[-1].double()),
+        _weight_deviation(weights[:-1].double(), case),
+    )
 
 
 def _softmax(scores: Tensor, sink: Tensor | None) -> Tensor:
@@ -211,24 +218,24 @@ def _softmax(scores: Tensor, sink: Tensor | None) -> Tensor:
     return torch.cat([scores, sink.to(scores.dtype)], dim=-1).softmax(-1)[:, :-1]
 
 
-def fate(row: Tensor) -> RowFate:
+def classify_empty_row(row: Tensor) -> EmptyRowResult:
     """What the weights [K] of a fully blocked row are, from the numbers."""
     kind: Kind = "uniform" if float(row.min()) == float(row.max()) else "other"
     if not row.any():
         kind = "zero"
     if row.isnan().any():
         kind = "NaN"
-    return RowFate(kind, float(row.sum()), float(row.max()))
+    return EmptyRowResult(kind, float(row.sum()), float(row.max()))
 
 
-def _damage(weights: Tensor, case: _Case) -> Damage:
+def _weight_deviation(weights: Tensor, case: _Case) -> WeightDeviation:
     """weights: float64 [R-1,K]."""
     blocked, exact, totals = ~case.allowed[:-1], case.exact, weights.sum(-1)
     broken = totals.isnan()
     if broken.any():
         weights, blocked, exact, totals = (rows[~broken] for rows in (weights, blocked, exact, totals))
     leaked, some = weights * blocked, bool(blocked.any())
-    return Damage(
+    return WeightDeviation(
         blocked_largest=_largest(leaked) if some else float("nan"),
         blocked_total=_largest(leaked.sum(-1)) if some else float("nan"),
         difference=_largest((weights - exact).abs_()),

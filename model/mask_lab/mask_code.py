@@ -73,7 +73,7 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
 
 def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Iterator[Step]:
     """What blocks, then what opens again: the order of MaskContext.masks."""
-    kinds, (blockers, openings) = mask_kinds.KINDS, place.undrawn(spec, head)
+    kinds, (blockers, openings) = mask_kinds.KINDS, place.masks_without_strokes(spec, head)
     sides = ("q_idx", "k_idx") if keep.all() else ("position[q_idx]", "position[k_idx]")
     apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
     names = mask_kinds.Names(not keep.all(), *sides, apart)

@@ -77,7 +77,7 @@ def read_npy(data: bytes) -> np.ndarray:
     return cells.astype(bool).reshape(shape, order="F" if fortran else "C")
 
 
-def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
+def spec_from_matrix(cells: np.ndarray, keep: Tensor) -> MaskSpec:
     """All masks off, and drawn strokes that block exactly the cells that are False. cells: bool, over the T positions
     of keep or over its R real tokens alone. Padding cannot be drawn on: over the real tokens alone it stays masked;
     over all positions it gets the padding mask that differs least from the cells (see `differing`). Raises ValueError

@@ -21,7 +21,7 @@ from model.spec import MAX_STROKES
 MAX_VALUES = 24  # of a kind's parameter, tried on one mask
 MAX_KINDS = 4  # in the nearest mask
 MAX_ROWS = 48  # looked at to find the nearest kinds
-CLEARLY = 4  # times fewer cells differ where a mistake is named beside further differences
+MISTAKE_RATIO = 4  # times fewer cells differ where a mistake is named beside further differences
 MAX_LISTED = 5  # rows, cells or documents in a sentence
 
 OF_A_BATCH = N_(
@@ -75,10 +75,10 @@ def name_mask(given: Any) -> NamedMask:
     first mask. Raises ValueError, saying what was expected, for anything else."""
     allowed, others_differ = read_mask(given)
     reading = _read(allowed)
-    differs = np.argwhere(allowed != _meant(reading, allowed))
+    differs = np.argwhere(allowed != _mask_of_reading(reading, allowed))
     found = NamedMask(allowed, dict(reading.kinds), _masks(allowed, reading), differs, "")
     first = msg("The masks of this batch differ; this is the first.") if others_differ else ""
-    sentences = [first, reading.fault, _in_words(found, reading), _differences(found, reading), _empty(found)]
+    sentences = [first, reading.fault, _kinds_sentence(found, reading), _differences(found, reading), _empty(found)]
     return replace(found, sentence=msg_together([*filter(None, sentences)]))
 
 
@@ -133,7 +133,7 @@ def _read(allowed: np.ndarray) -> Reading:
     nearest = _nearest(allowed)
     others = [replace(_nearest(mask, shift), fault=fault) for mask, shift, fault in mistakes]
     best = min(others, key=lambda one: one.cells)
-    return best if CLEARLY * best.cells < nearest.cells else nearest
+    return best if MISTAKE_RATIO * best.cells < nearest.cells else nearest
 
 
 def _of_a_batch(allowed: np.ndarray) -> bool:
@@ -325,13 +325,13 @@ def _padded(allowed: np.ndarray) -> Reading | None:
 # What is said of it
 
 
-def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
+def _mask_of_reading(reading: Reading, allowed: np.ndarray) -> np.ndarray:
     """bool [Q,K]: the mask that the reading stands for. What padding sees does not count."""
     if reading.padding:
         real = slice(max(-reading.padding, 0), len(allowed) - max(reading.padding, 0))
         meant = allowed.copy()
         meant[:, : real.start] = meant[:, real.stop :] = False
-        meant[real, real] = _meant(replace(reading, padding=0), allowed[real, real])
+        meant[real, real] = _mask_of_reading(replace(reading, padding=0), allowed[real, real])
         return meant
     at, keys = positions(*allowed.shape), allowed.shape[1]
     meant = expected(reading.kinds, at, keys)
@@ -357,7 +357,7 @@ def _masks(allowed: np.ndarray, reading: Reading) -> dict[str, Any] | None:
     return kinds | {"drawn": strokes} if 0 < len(strokes) <= MAX_STROKES else None
 
 
-def _in_words(found: "NamedMask", reading: Reading) -> str:
+def _kinds_sentence(found: "NamedMask", reading: Reading) -> str:
     if not found.allowed.any():
         return msg("It blocks every cell.")
     phrases = [msg(KINDS[name].phrase, size=value) for name, value in reading.kinds]

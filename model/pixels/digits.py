@@ -118,23 +118,23 @@ def blocked(trace: Trace, query: int, masks: MaskSpec | None = None, row: int = 
     return found
 
 
-def seen(trace: Trace, row: int, masks: MaskSpec, query: int, pixel: int) -> PixelView:
+def pixel_view(trace: Trace, row: int, masks: MaskSpec, query: int, pixel: int) -> PixelView:
     """Return the view of one pixel in a run."""
-    told, *levels = trace.batch.ids[row].tolist()
+    digit, *levels = trace.batch.ids[row].tolist()
     return PixelView(
         (np.array(levels) - CLASSES).astype(np.uint8),
-        told,
+        digit,
         attention(trace, query, masks, row).numpy(),
         blocked(trace, query, masks, row),
         pixel,
         query,
         attention(trace, pixel, masks, row).numpy(),
-        level_chances(trace, row).numpy()[pixel],
+        level_probabilities(trace, row).numpy()[pixel],
         trace.losses(row).numpy()[1:],
     )
 
 
-def level_chances(trace: Trace, row: int = 0) -> Tensor:
+def level_probabilities(trace: Trace, row: int = 0) -> Tensor:
     """Return the model's probability of each grey level of each pixel before it is generated: [64,8], 0 to 1.
 
     Pixel p is predicted at the position before it. The rest to 1 is on class tokens, which cannot follow.
@@ -143,7 +143,7 @@ def level_chances(trace: Trace, row: int = 0) -> Tensor:
         return trace.readout(trace.states[row, :PIXELS]).float().softmax(-1)[:, CLASSES:]
 
 
-Kept = list[KeysValues]  # each layer's keys and values
+LayerCaches = list[KeysValues]  # each layer's keys and values
 SAMPLING = Sampling(temperature=0.8)  # for the numbers on the model's card
 
 
@@ -160,14 +160,14 @@ def write(
     chances = torch.from_numpy(np.stack(each)).float()
     unread, kept = ids, None
     for pixel in range(ids.shape[1] - 1, PIXELS):
-        logits, kept = read_on(model, unread, kept)
+        logits, kept = run_with_cache(model, unread, kept)
         unread = sampling.pick(sampling.distribution(logits, how), chances[:, pixel])[:, None] + CLASSES
         ids = torch.cat([ids, unread], dim=1)
     return (ids[:, 1:] - CLASSES).numpy().astype(np.uint8)
 
 
 @torch.inference_mode()
-def read_on(model: DigitsModel, ids: Tensor, kept: Kept | None = None) -> tuple[Tensor, Kept]:
+def run_with_cache(model: DigitsModel, ids: Tensor, kept: LayerCaches | None = None) -> tuple[Tensor, LayerCaches]:
     """Run ids [N,T] after a cache: return the logits [N,8] of the next pixel's grey level, and the new cache.
 
     Each layer's keys and values can be cached because earlier tokens do not change under the causal mask. Class tokens,
@@ -181,7 +181,7 @@ def read_on(model: DigitsModel, ids: Tensor, kept: Kept | None = None) -> tuple[
 
 
 @torch.inference_mode()
-def class_chances(model: DigitsModel, given: np.ndarray) -> np.ndarray:
+def class_probabilities(model: DigitsModel, given: np.ndarray) -> np.ndarray:
     """Return the probability of each class for the first pixels, levels [P] -> [10], by Bayes' rule with equal priors.
 
     The probability that the model generates these pixels after each class token, scaled to sum to 1.

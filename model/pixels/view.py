@@ -13,27 +13,27 @@ from model.heads.view import blocked_by_any
 class PixelView:
     """The attention of one query on an image, in every head. Sizes: L layers, H heads.
 
-    levels: uint8 [64], all of which are shown. told: the digit of the class token. weights: float32 [L,H,65], 0 to 1,
+    levels: uint8 [64], all of which are shown. digit: the digit of the class token. weights: float32 [L,H,65], 0 to 1,
     blocked cells 0. blocked: by the name of each mask that is on, bool [L,H,65], True = it blocks the cell. pixel: the
-    selected one, 0 to 63. query: the cell that attends, 0 to 64. writer: the weights of the cell that predicts the
+    selected one, 0 to 63. query: the cell that attends, 0 to 64. predicting_weights: the weights of the cell that predicts the
     pixel. chances: [8], the model's probability of each level of the pixel. losses: nats per pixel, [64]. mean_leak:
     [L,H], the share of attention to later cells, averaged over all queries; empty if not measured.
     """
 
     levels: np.ndarray
-    told: int
+    digit: int
     weights: np.ndarray
     blocked: Mapping[str, np.ndarray]
     pixel: int
     query: int
-    writer: np.ndarray
+    predicting_weights: np.ndarray
     chances: np.ndarray
     losses: np.ndarray
     mean_leak: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     @property
     def class_name(self) -> str:
-        return class_name(self.told)
+        return class_name(self.digit)
 
     def any_blocked(self) -> np.ndarray:
         """Return which cells at least one mask blocks: bool [L,H,65]."""
@@ -52,7 +52,7 @@ class PixelView:
     @property
     def answer(self) -> float:
         """The attention, averaged over all heads, of the cell that predicts the pixel to that very pixel."""
-        return float(self.writer[..., self.pixel + 1].mean())
+        return float(self.predicting_weights[..., self.pixel + 1].mean())
 
 
 def class_name(digit: int) -> str:

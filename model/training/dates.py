@@ -51,7 +51,7 @@ class Listed:
         return self.answer != NO_DATE and not self.other
 
 
-def people_write() -> list[Listed]:
+def listed_texts() -> list[Listed]:
     """Return the list: 200 definite dates, texts that are no dates, and dates with two readings."""
     with LIST.open(newline="", encoding="utf-8") as file:
         return [Listed(row["kind"], row["text"], row["answer"], row["other_reading"]) for row in csv.DictReader(file)]
@@ -82,7 +82,7 @@ def report(folder: Path, count: int = 10_000) -> str:
 
 
 def _of_the_list(model: DatesModel) -> list[str]:
-    listed = people_write()
+    listed = listed_texts()
     wrote = [text for text, _ in answered(model, [one.text for one in listed])]
     right = [one for one, text in zip(listed, wrote, strict=True) if text == one.answer]
     definite, none = [one for one in listed if one.definite], [one for one in listed if one.answer == NO_DATE]

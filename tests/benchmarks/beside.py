@@ -5,7 +5,7 @@ from statistics import median
 
 from model.why_causal import twins
 from serving import training_job
-from serving.background import most_at_once
+from serving.background import max_running
 from serving.training_job import Training
 from tests.benchmarks.report import Ratio
 
@@ -26,7 +26,7 @@ def beside_trainings() -> list[Ratio]:
         return time.perf_counter() - began
 
     alone = median(page() for _ in range(RUNS))
-    trainings = [Training(TEXT, causal=False, steps=training_job.MAX_STEPS) for _ in range(most_at_once())]
+    trainings = [Training(TEXT, causal=False, steps=training_job.MAX_STEPS) for _ in range(max_running())]
     try:
         while any(training.watch().step == 0 for training in trainings):
             time.sleep(0.1)

@@ -29,7 +29,7 @@ from tests.benchmarks.report import Ratio, p95
 PHONES, READERS = 200, 60
 STEP_BAR, BESIDE_BAR = 1.0, 1.2
 STEP_EVERY = 8.0  # seconds between two clicks of the teacher
-LOOK_EVERY = 2.0  # seconds, as in ui/lessons/classroom.py
+POLL_SECONDS = 2.0  # seconds, as in ui/lessons/classroom.py
 ANSWERING = 6.0  # seconds that phones take to answer, at most
 PART = 60.0  # seconds with the class, and without it
 LATE = 3.0  # seconds after which a step has not come
@@ -138,7 +138,7 @@ async def _wait(teacher: Reader, seconds: float) -> None:
     """The teacher's page looks at the answers all the while."""
     end = monotonic() + seconds
     while monotonic() < end:
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(POLL_SECONDS)
         await teacher.tick()
 
 

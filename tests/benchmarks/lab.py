@@ -20,7 +20,7 @@ CANVAS = (
     "?.shadowRoot?.querySelector('canvas')"
 )
 PICTURE = f"() => ({HEATMAP})('.st-key-head_figure .js-plotly-plot')"
-READY = f"""() => ({PICTURE})() && {CANVAS}?.studio?.mask
+READY = f"""() => ({PICTURE})() && {CANVAS}?.maskEditor?.mask
   && document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'"""
 WATCH = """() => { const app = document.querySelector('[data-testid=stApp]'); window.ran = false;
   new MutationObserver(() => { if (app.dataset.testScriptState !== 'notRunning') window.ran = true; })

@@ -11,8 +11,8 @@ STATE = """() => {
   const mask = document.querySelector('.st-key-mask_canvas [data-testid=stBidiComponentIsolated]');
   const canvas = mask?.shadowRoot?.querySelector('canvas');
   if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || another) return null;
-  if (!canvas?.studio?.mask) return null;
-  const {sent, mask: {number, epoch}} = canvas.studio;
+  if (!canvas?.maskEditor?.mask) return null;
+  const {sent, mask: {number, epoch}} = canvas.maskEditor;
   if (number < sent) return null;  // the page has not heard of all that was drawn
   const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
   return JSON.stringify([
@@ -39,7 +39,7 @@ class Lab(Explore):
         self.mask.scroll_into_view_if_needed()
         box = self.mask.bounding_box()
         size, margin = self.mask.evaluate(
-            "canvas => [Math.max(canvas.studio.mask.height, canvas.studio.mask.width), canvas.studio.mask.room]"
+            "canvas => [Math.max(canvas.maskEditor.mask.height, canvas.maskEditor.mask.width), canvas.maskEditor.mask.room]"
         )
         side = box["width"] - margin["l"] - margin["r"]
         x = margin["l"] / 2 if key < 0 else margin["l"] + (key + 0.5) * side / size

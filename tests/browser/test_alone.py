@@ -193,7 +193,7 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     expect(canvas).to_have_attribute("aria-label", re.compile("^The composed mask: "))
     assert colours(canvas) > 5
     box, length = canvas.bounding_box(), len(found.numpy())
-    margin = canvas.evaluate("canvas => canvas.studio.mask.room")
+    margin = canvas.evaluate("canvas => canvas.maskEditor.mask.room")
     side = box["width"] - margin["l"] - margin["r"]
     assert side > 300
     cells = list(np.ndindex(found.numpy().shape))

@@ -23,7 +23,7 @@ from tests.model.random_specs import random_spec
 from unmask.__main__ import main
 from unmask.runs import spec_of
 from viz.components import source
-from viz.saved.live import OFFERED, kinds_script
+from viz.saved.live import BROWSER_KINDS, kinds_script
 
 WORDS = re.findall(r"\S+", "the king and his old horse went down to green wood where a wise bird sang . of snow ,")
 STRANGE = [
@@ -105,12 +105,12 @@ def run(page: Page, text: str, masks: dict[str, Any]) -> dict[str, Any]:
 
 def specs(chance: random.Random) -> Iterator[dict[str, Any]]:
     """Each kind alone, without the causal mask and with it, then several by chance."""
-    for name, kind in OFFERED.items():
+    for name, kind in BROWSER_KINDS.items():
         value = True if kind.first is None else kind.first
         yield from ({name: value}, {"causal": False, name: value})
     while True:
         spec = random_spec(chance)
-        plain = {name: getattr(spec, name) for name in OFFERED}
+        plain = {name: getattr(spec, name) for name in BROWSER_KINDS}
         yield plain | {"block_causal": chance.choice([0, 3]), "drawn": [astuple(one) for one in spec.drawn]}
 
 

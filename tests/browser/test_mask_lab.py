@@ -77,7 +77,7 @@ def test_of_words_the_head_has_no_cell_of_the_mask_to_cross_and_no_query_that_ke
         if by == "words":
             page.after(lambda: page.page.get_by_role("radio", name="words").click())
         page.page.mouse.move(*page.place_of(4, 3))
-        page.page.wait_for_function("canvas => canvas.studio.cursor?.q === 4", arg=page.mask.element_handle())
+        page.page.wait_for_function("canvas => canvas.maskEditor.cursor?.q === 4", arg=page.mask.element_handle())
         assert page.page.locator(
             ".st-key-one_head_figure:is([data-moves], [tabindex], [role=application])"
         ).count() == (by == "tokens")
@@ -127,7 +127,7 @@ def test_back_and_forward_take_strokes_off_the_canvas_and_put_them_on(visit: Vis
     ):
         page.after(move)
         np.testing.assert_array_equal(page.blocked(), cells)
-        assert page.mask.evaluate("canvas => canvas.studio.strokes.length") == count
+        assert page.mask.evaluate("canvas => canvas.maskEditor.strokes.length") == count
 
 
 def test_back_and_forward_keep_a_drawing_that_is_too_long_for_a_link(visit: Visit) -> None:
@@ -135,7 +135,7 @@ def test_back_and_forward_keep_a_drawing_that_is_too_long_for_a_link(visit: Visi
     before, drawn = page.blocked(), MaskSpec(drawn=(Stroke("block", *FIRST, *LAST),) * 300).to_json().encode()
     mask = {"name": "mask.json", "mimeType": "application/json", "buffer": drawn}
     page.after(lambda: page.page.locator("input[type=file]").first.set_input_files(mask))
-    cells, count = before | rectangle(len(before)), "canvas => canvas.studio.strokes.length"
+    cells, count = before | rectangle(len(before)), "canvas => canvas.maskEditor.strokes.length"
     np.testing.assert_array_equal(page.blocked(), cells)
     page.choose("Layer", "2")
     for move, layer in ((page.page.go_back, "0"), (page.page.go_forward, "2")):
@@ -247,7 +247,7 @@ def test_the_keyboard_chooses_the_query_on_the_mask_and_moves_it_on_the_head(lab
         page.after(lambda: page.page.keyboard.press("ArrowDown"))
         assert page.shown("Query").startswith(f"{query}: ")
         assert heatmap.evaluate("one => one === document.activeElement"), "the rerun took the keyboard"
-    assert page.mask.evaluate("canvas => [canvas.studio.mask.query, canvas.studio.cursor.q]") == [6, 4]
+    assert page.mask.evaluate("canvas => [canvas.maskEditor.mask.query, canvas.maskEditor.cursor.q]") == [6, 4]
     np.testing.assert_array_equal(page.blocked(), cells)
 
 
@@ -260,7 +260,7 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     page.swipe(page.place_of(9, 1), up=90)
     page.page.wait_for_timeout(500)
     assert main.evaluate("main => main.scrollTop") > above
-    assert page.mask.evaluate("canvas => canvas.studio.strokes.length") == 0
+    assert page.mask.evaluate("canvas => canvas.maskEditor.strokes.length") == 0
     assert "attends to 1: " in page.page.locator(".st-key-mask_canvas .why").inner_text()
     draw.tap()
     above = main.evaluate("main => main.scrollTop")
@@ -268,7 +268,7 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     drawn = page.blocked() & ~before
     assert drawn[:, 1].sum() == drawn.sum() > 1
     assert main.evaluate("main => main.scrollTop") == above
-    strokes = "canvas => canvas.studio.strokes.length"
+    strokes = "canvas => canvas.maskEditor.strokes.length"
     count = page.mask.evaluate(strokes)
     for apart in (0, 64):
         page.pinch(page.place_of(2, 1), page.place_of(8, 8), apart)
@@ -306,7 +306,7 @@ def test_both_pictures_fit_a_projector_s_first_view_and_use_their_columns(visit:
     assert page.page.locator(".st-key-mask_canvas .why").bounding_box()["y"] > 0, "nothing had to be scrolled"
     if masks:
         return
-    last = page.mask.evaluate("canvas => canvas.studio.mask.height") - 1
+    last = page.mask.evaluate("canvas => canvas.maskEditor.mask.height") - 1
     for width, height in ((1280, 720), (1920, 1080)):
         assert list(page.looks(width, height=height, schemes=["light"]))
         first_cell, last_cell = page.place_of(0, 0), page.place_of(last, last)  # scrolls to the mask
@@ -351,5 +351,5 @@ def test_rows_of_the_mask_are_level_with_those_of_the_head_beside_it_at_every_wi
     page = lab(by="words")
     for look in page.looks(1280, 1024, schemes=["light"]):
         top = page.chart.locator(".nsewdrag").first.bounding_box()["y"]
-        room = page.mask.evaluate("canvas => canvas.studio.mask.room.t")
+        room = page.mask.evaluate("canvas => canvas.maskEditor.mask.room.t")
         assert top == pytest.approx(page.mask.bounding_box()["y"] + room, abs=1), look

@@ -14,7 +14,7 @@ STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
   const canvases = [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')]
     .map((one) => one.shadowRoot?.querySelector('canvas'));
-  const easels = canvases.map((one) => one?.easel);
+  const easels = canvases.map((one) => one?.pixelEditor);
   const gallery = document.querySelector('.gallery');
   if (app?.dataset.testScriptState !== 'notRunning' || easels.some((one) => !one?.page)) return null;
   if (!easels.length && !gallery) return null;
@@ -53,11 +53,11 @@ class Pixels(Explore):
 
     def blocked(self) -> int:
         """How many cells the large picture hatches."""
-        return self.canvas_of("picture").evaluate("canvas => canvas.easel.page.blocked.filter(Boolean).length")
+        return self.canvas_of("picture").evaluate("canvas => canvas.pixelEditor.page.blocked.filter(Boolean).length")
 
     def levels(self) -> np.ndarray:
         """The drawing, as its canvas has it."""
-        return np.array(self.canvas_of("canvas").evaluate("canvas => canvas.easel.page.levels"))
+        return np.array(self.canvas_of("canvas").evaluate("canvas => canvas.pixelEditor.page.levels"))
 
     def sentence_text(self) -> str:
         return self.page.locator(".sentence").inner_text()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from model.why_causal.live_training import REPORT_EVERY
-from serving.background import LEFT_SECONDS
+from serving.background import UNWATCHED_SECONDS
 from tests.browser.why_causal import WhyCausal
 
 Visit = Callable[..., WhyCausal]
@@ -39,7 +39,7 @@ def test_a_training_from_start_to_end(visit: Visit) -> None:
     page.after(lambda: page.page.get_by_role("button", name="Previous").click())
     seen = page.step()
     page.until(lambda: page.step() > seen)
-    page.page.wait_for_timeout(1000 * LEFT_SECONDS + 1500)  # longer than it waits for one who has left
+    page.page.wait_for_timeout(1000 * UNWATCHED_SECONDS + 1500)  # longer than it waits for one who has left
     page.page.get_by_role("radio", name="5 Train it yourself").click()
     page.until(lambda: "Done" in page.status() and page.curve(), 240)  # seconds; on two free cores it takes about ten
     assert "nobody" not in page.status()

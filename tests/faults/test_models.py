@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 import unmask
-from i18n import known_by
+from i18n import set_language_source
 from model import catalog, files
 from model.errors import CheckpointError, TooLarge
 from serving import backends
@@ -242,7 +242,7 @@ def test_after_a_hostile_folder_the_next_one_loads(
     sound: dict[str, Path], tmp_path: Path, inspector: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "_inspector", lambda: inspector)
-    known_by(speech.of_user)
+    set_language_source(speech.of_user)
     folder = shutil.copytree(sound["llama"], tmp_path / "llama")
     fifo("config.json")(folder)
     app = AppTest.from_function(page, default_timeout=90)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mask_check.check import check
-from mask_check.longer import quick
+from mask_check.longer import quick_check
 from tests.mask_check.modules import Mixer
 
 ROW = torch.arange(24)
@@ -23,7 +23,7 @@ def words(judge: Callable, mask: Tensor) -> str:
     "mask", [CAUSAL | LAST, CAUSAL & (AHEAD > -4) | LAST, CAUSAL | (ROW >= 22), (AHEAD == 0) | LAST]
 )
 def test_none_if_only_the_last_tokens_leak(mask: Tensor) -> None:
-    for judge in (check, quick):
+    for judge in (check, quick_check):
         assert "which its mask blocks" in words(judge, mask)
         assert "Likely cause" not in words(judge, mask)
 

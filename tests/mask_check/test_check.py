@@ -17,7 +17,7 @@ from i18n import say, spoken
 from mask_check import prepare
 from mask_check.check import check, check_checkpoint
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
-from mask_check.longer import quick
+from mask_check.longer import quick_check
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.samples import SAMPLES
 from mask_check.subject import TookTooLong, apart
@@ -390,7 +390,7 @@ def test_a_first_token_of_the_module_s_own_is_no_silence() -> None:
         def forward(self, input_ids: Tensor) -> Tensor:
             return super().forward(torch.cat([torch.ones_like(input_ids[:, :1]), input_ids[:, 1:]], 1))
 
-    assert quick(BeginsWithItsOwn()).obeys
+    assert quick_check(BeginsWithItsOwn()).obeys
 
 
 def test_of_a_mask_by_hand_no_longer_row_is_advised() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mask_check import findings
 from mask_check.check import check, explain
 from mask_check.findings import DOES_NOT_APPLY, LAWS, CheckReport, MeasuredMask
-from mask_check.longer import quick
+from mask_check.longer import quick_check
 from mask_check.sample_networks import SmallDecoder
 from mask_check.samples import SAMPLES
 
@@ -66,7 +66,7 @@ def test_a_verdict_that_cannot_be_told_names_what_else_is_broken() -> None:
 
 
 def test_nothing_is_said_of_what_was_not_checked_where_that_is_nothing() -> None:
-    report = quick(SmallDecoder())
+    report = quick_check(SmallDecoder())
     assert (report.not_checked, "Not checked" in findings.as_text(report)) == ((), False)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mask_check.check import check
 from mask_check.findings import DOES_NOT_APPLY, OBEYS, CannotCheck
-from mask_check.kernels import training_without_dropout, using
+from mask_check.kernels import selected_kernel, training_without_dropout
 from mask_check.sample_networks import SmallDecoder
 from tests.model.huggingface.families import random_network
 
@@ -63,7 +63,7 @@ def test_a_refusal_is_cut_only_where_its_sentence_ends(said: str, why: str) -> N
         def set_attn_implementation(self, name: str) -> None:
             raise ImportError(said)
 
-    with using(Refusing(), "flash", "eager") as refusal:
+    with selected_kernel(Refusing(), "flash", "eager") as refusal:
         assert refusal == why
 
 

@@ -112,13 +112,13 @@ class ReadsTwoAhead(nn.Module):
 
 @pytest.mark.parametrize("length", [14, 15, 30, 31, 63])  # at these, every cut may be the last token of a block
 def test_nothing_is_said_of_blocks_unless_their_borders_were_tried(length: int) -> None:
-    words = longer.quick(ReadsTwoAhead(length), length=length).findings[0].words
+    words = longer.quick_check(ReadsTwoAhead(length), length=length).findings[0].words
     assert "within blocks" not in words, words
     assert "which its mask blocks" in words
 
 
 def test_quick_names_blocks_whose_borders_were_tried() -> None:
-    assert "within blocks of 64 tokens" in longer.quick(ReadsAhead(64, 0)).findings[0].words
+    assert "within blocks of 64 tokens" in longer.quick_check(ReadsAhead(64, 0)).findings[0].words
 
 
 def test_a_window_that_is_not_declared() -> None:
@@ -297,9 +297,9 @@ def test_a_leak_of_one_output_is_narrowed_to_what_moves_it_most_and_is_no_diagon
     assert finding.pair == (63, 100)
     assert "shortest row that leaks has 101 tokens" in finding.words
     by_itself = check(OneOutput(), tokens=110, thorough=True).finding("length")  # each token alone, from 0 on
-    quick = longer.quick(OneOutput()).findings[0]
-    assert quick.verdict == BROKEN
-    assert not any("Likely cause" in one.words for one in (finding, by_itself, quick))
+    quick_check = longer.quick_check(OneOutput()).findings[0]
+    assert quick_check.verdict == BROKEN
+    assert not any("Likely cause" in one.words for one in (finding, by_itself, quick_check))
     for declared, pairs in (("causal", [(3, 4)]), ("causal", [(3, 4), (3, 5)]), ("window:4", [(9, 5)])):
         assert not cause_of(pairs, declare(SmallConfig(), 24, declared))
 
@@ -307,7 +307,7 @@ def test_a_leak_of_one_output_is_narrowed_to_what_moves_it_most_and_is_no_diagon
 def test_diagonals_of_several_layers_are_named_together() -> None:
     words = check(ReadsTwoAhead(24)).finding("reach").words
     assert "Outputs read the next 4 tokens, and none after them. Likely cause" in words
-    assert "Outputs read the next 4 tokens" in longer.quick(ReadsTwoAhead(130)).findings[0].words
+    assert "Outputs read the next 4 tokens" in longer.quick_check(ReadsTwoAhead(130)).findings[0].words
     band = [(row, column) for row in range(24) for column in range(row + 1, min(row + 5, 24))]  # 86 pairs
     declared = declare(None, 24, "causal")
     assert "next 4 tokens" in cause_of(band[:-4], declared)  # their effect may be smaller than rounding
@@ -328,7 +328,7 @@ class Centred(SmallAttention):
         return super().weights(scores - scores.mean(1, keepdim=True), allowed)
 
 
-@pytest.mark.parametrize("judge", [check, longer.quick])
+@pytest.mark.parametrize("judge", [check, longer.quick_check])
 def test_an_operation_over_the_row_before_the_mask_is_named(judge: Callable) -> None:
     """The first output reads one key, whose weight is 1 whatever its score."""
     assert "such as a mean or a norm of its queries or keys" in judge(Centred()).finding("reach").words
@@ -336,7 +336,7 @@ def test_an_operation_over_the_row_before_the_mask_is_named(judge: Callable) -> 
 
 
 def test_quick_shows_the_largest_violation() -> None:
-    finding = longer.quick(OneOutput()).findings[0]
+    finding = longer.quick_check(OneOutput()).findings[0]
     assert finding.pair == (63, 65)  # the last half of the row begins there
     assert f"output 63 changes by {finding.amount:.3g} if the tokens from 65 on" in finding.words
     without_number = torch.full((2, 4), torch.inf)
@@ -361,7 +361,7 @@ class CountsTokens(ReadsAhead):
         return super().forward(input_ids)
 
 
-@pytest.mark.parametrize("judge", [check, longer.quick])
+@pytest.mark.parametrize("judge", [check, longer.quick_check])
 def test_what_a_forward_counts_is_counted_no_more_afterwards(judge: Callable) -> None:
     module = CountsTokens()
     own = module.seen
@@ -380,8 +380,8 @@ class OneAhead(ReadsAhead):
 
 
 def test_a_diagonal_is_named_by_quick_too_and_pairs_that_see_each_other_are_none() -> None:
-    assert "off by one" in longer.quick(OneAhead()).findings[0].words
-    assert "Likely cause" not in longer.quick(ReadsAhead(2, 0)).findings[0].words
+    assert "off by one" in longer.quick_check(OneAhead()).findings[0].words
+    assert "Likely cause" not in longer.quick_check(ReadsAhead(2, 0)).findings[0].words
 
 
 def test_the_short_row_is_enough_where_it_leaks() -> None:

@@ -12,7 +12,7 @@ from mask_check.check import check
 from mask_check.declared import LayerMask
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, as_text
 from mask_check.prepare import prepare
-from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair
+from mask_check.sample_networks import MaskInputs, SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.samples import SAMPLES
 from mask_check.subject import CheckedModule
 from tests.mask_check.modules import Mixer, SmallAttention
@@ -149,7 +149,7 @@ def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> Non
 class HidesNewest(SmallDecoder):
     """A decoder whose cached steps see all cached keys but the last."""
 
-    def order(self, mask: LayerMask, places: Places) -> Tensor:
+    def order(self, mask: LayerMask, places: MaskInputs) -> Tensor:
         order = super().order(mask, places)
         return order & (places.keys[:, None] != places.queries[:, :1, None] - 1) if places.step else order
 
@@ -157,7 +157,7 @@ class HidesNewest(SmallDecoder):
 class Upside(SmallDecoder):
     """A decoder that reads later tokens instead of earlier ones."""
 
-    def order(self, mask: LayerMask, places: Places) -> Tensor:
+    def order(self, mask: LayerMask, places: MaskInputs) -> Tensor:
         return places.queries[:, :, None] <= places.keys[:, None]
 
 

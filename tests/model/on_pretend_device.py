@@ -77,7 +77,7 @@ def main(folders: list[str]) -> None:
         settings = Settings(device="cpu", precision="float32")
         expected = measured(catalog.load(folder, settings=settings))
         where = Hardware("pretend:0")
-        with pretended(), patch("model.hardware.chosen", return_value=where):
+        with pretended(), patch("model.hardware.choose_hardware", return_value=where):
             model = catalog.load(folder, settings=settings)
             assert str(next(model.network.parameters()).device) == "pretend:0"
             got = measured(model)

@@ -60,9 +60,9 @@ class TestLoading:
         name: str,
     ) -> None:
         no_network(monkeypatch)
-        assert not catalog.is_here(name)
+        assert not catalog.is_on_disk(name)
         cache(hub_cache, repo, files)
-        assert catalog.is_here(name)
+        assert catalog.is_on_disk(name)
         found = catalog.load(name)
         assert isinstance(found, Model)
         assert found.name == name
@@ -79,7 +79,7 @@ class TestLoading:
             "someone/model",
             "a/b:file.gguf",
         )
-        assert [name for name in here if catalog.is_here(name)] == ["story", "induction-300"]
+        assert [name for name in here if catalog.is_on_disk(name)] == ["story", "induction-300"]
         with pytest.raises(CheckpointError, match=r"b:file\.gguf"):
             catalog.load("a/b:file.gguf")
 
@@ -92,11 +92,11 @@ class TestLoading:
             "/no/such/folder",
             "~nobody-of-this-name/x",
         )
-        assert [name for name in nothing if catalog.is_here(name)] == []
+        assert [name for name in nothing if catalog.is_on_disk(name)] == []
         (tmp_path / "some.gguf").touch()
         for path in (tiny_folder, tmp_path, tmp_path / "some.gguf"):
-            assert catalog.is_here(str(path))
-        assert not catalog.is_here(str(tmp_path / "other.gguf"))
+            assert catalog.is_on_disk(str(path))
+        assert not catalog.is_on_disk(str(tmp_path / "other.gguf"))
 
     @pytest.mark.parametrize(
         ("name", "page"),

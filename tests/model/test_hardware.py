@@ -41,11 +41,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def test_without_a_gpu_all_is_on_the_cpu_and_a_device_asked_for_is_missed_in_words() -> None:
     with patch("torch.cuda.is_available", return_value=False):
-        assert hardware.chosen(Settings(), "F32", NUMBERS) == Hardware()
+        assert hardware.choose_hardware(Settings(), "F32", NUMBERS) == Hardware()
         for device in ("cuda", "cuda:3", "mps"):
-            found = hardware.chosen(Settings(device=device), "F16", NUMBERS)
+            found = hardware.choose_hardware(Settings(device=device), "F16", NUMBERS)
             assert (found.device, found.dtype) == ("cpu", torch.float32)
-            assert hardware.said(found, "F16") == (
+            assert hardware.describe_hardware(found, "F16") == (
                 f"stored in float16 and computed in float32 on CPU ({device} was requested but is not available here, "
                 "so it is computed on the CPU)"
             )
@@ -78,9 +78,11 @@ def test_a_gpu_is_used_where_the_weights_have_room_in_their_precision(
         patch("torch.cuda.mem_get_info", return_value=(free * 10**9, 80 * 10**9)),
         patch("torch.cuda.get_device_name", return_value="Card"),
     ):
-        found = hardware.chosen(Settings.model_validate({"precision": precision}), "F16", NUMBERS)
+        found = hardware.choose_hardware(Settings.model_validate({"precision": precision}), "F16", NUMBERS)
         assert (found.device, found.dtype) == (device, dtype)
-        assert ("on cuda (Card)" if device == "cuda" else f"cuda has {free}.0 GB free") in hardware.said(found, "F16")
+        assert ("on cuda (Card)" if device == "cuda" else f"cuda has {free}.0 GB free") in hardware.describe_hardware(
+            found, "F16"
+        )
 
 
 @pytest.mark.parametrize(("name", "value"), [("DEVICE", "gpu"), ("PRECISION", "int8"), ("DEVICE_MAP", "all")])

@@ -14,7 +14,18 @@ from torch.utils.flop_counter import FlopCounterMode
 from model import catalog, kv_cache, masks
 from model.base import Model
 from model.blocks import positions_of
-from model.kv_cache import Cost, Try, batch_of, cache_of, compare, cut, extended, follow, old_rows, step
+from model.kv_cache import (
+    Cost,
+    StepTiming,
+    batch_of,
+    cache_of,
+    compare,
+    cut,
+    old_rows,
+    step,
+    trace_by_cached_steps,
+    with_next_token,
+)
 from model.masks import MaskSpec
 from model.spec import Stroke
 from model.trace import Trace
@@ -110,7 +121,7 @@ class TestATraceThatGrows:
         ids = ids_of(tiny, "the cat sat on the mat")
         full, trace = tiny.run(batch_of(tiny, ids)), tiny.run(batch_of(tiny, ids[:3]))
         for token in ids[3:]:
-            trace = extended(tiny, trace, token)
+            trace = with_next_token(tiny, trace, token)
         same(trace, full)
 
     def test_is_cut_at_any_position(self, tiny: Model) -> None:
@@ -121,17 +132,17 @@ class TestATraceThatGrows:
     def test_follows_another_text_with_the_same_beginning(self, tiny: Model, others: tuple[int, ...]) -> None:
         ids = ids_of(tiny, "the cat sat on the mat")
         wanted = (*ids[:4], *others)
-        same(follow(tiny, tiny.run(batch_of(tiny, ids)), wanted), tiny.run(batch_of(tiny, wanted)))
+        same(trace_by_cached_steps(tiny, tiny.run(batch_of(tiny, ids)), wanted), tiny.run(batch_of(tiny, wanted)))
 
     def test_keeps_the_rows_it_has(self, tiny: Model) -> None:
         ids = ids_of(tiny, "the cat sat")
         trace = tiny.run(batch_of(tiny, ids))
-        longer = follow(tiny, trace, (*ids, 9))
+        longer = trace_by_cached_steps(tiny, trace, (*ids, 9))
         assert torch.equal(longer.states[:, :-1], trace.states)
 
     def test_cannot_follow_what_begins_differently(self, tiny: Model) -> None:
         with pytest.raises(ValueError, match="begin with the same token"):
-            follow(tiny, tiny.run(batch_of(tiny, (7, 8))), (8, 8))
+            trace_by_cached_steps(tiny, tiny.run(batch_of(tiny, (7, 8))), (8, 8))
 
 
 def same(found: Trace, expected: Trace) -> None:
@@ -226,7 +237,13 @@ class TestCosts:
         assert kv_cache.plan(3) == [2, 3] * kv_cache.ROUNDS
 
     def test_are_those_of_the_quickest_try(self) -> None:
-        tries = [Try(2, 11.4, 3.0), Try(9, 7.0, 2.5), Try(2, 4.0, 2.0), Try(9, 8.0, 9.0), Try(2, 5.0, 2.2)]
+        tries = [
+            StepTiming(2, 11.4, 3.0),
+            StepTiming(9, 7.0, 2.5),
+            StepTiming(2, 4.0, 2.0),
+            StepTiming(9, 8.0, 9.0),
+            StepTiming(2, 5.0, 2.2),
+        ]
         assert kv_cache.costs(tries) == [Cost(2, 4.0, 2.0, 5.0), Cost(9, 7.0, 2.5, 7.5)]
 
     @pytest.mark.parametrize(
@@ -239,8 +256,8 @@ class TestCosts:
         ],
     )
     def test_are_clear_where_steps_differ(self, first: Cost, last: Cost, expected: bool) -> None:
-        assert kv_cache.clear([first, last]) is expected
-        assert kv_cache.clear([last]) is False
+        assert kv_cache.times_match_counts([first, last]) is expected
+        assert kv_cache.times_match_counts([last]) is False
 
 
 def test_ids_become_a_batch_as_if_they_were_read(tiny: Model) -> None:

@@ -41,7 +41,7 @@ class TestMaskContext:
         for _ in range(20):
             spec = random_spec(chance, layers=(0, 1), heads=(0, 1, 2))
             for head in range(3):
-                blockers, openings = self.HERE.undrawn(spec, head)
+                blockers, openings = self.HERE.masks_without_strokes(spec, head)
                 assert set(blockers) <= set(masks.MASK_NAMES) - {"drawn", *OPENERS}
                 assert set(openings) <= OPENERS
                 everything = {"nothing": torch.ones(2, 1, 5, 5, dtype=torch.bool)}

@@ -85,7 +85,7 @@ def test_a_check_of_a_small_module(elsewhere: Callable) -> None:
 
 
 def test_a_large_one_has_all(elsewhere: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "FEW", 1)
+    monkeypatch.setattr(machine, "SMALL_MODEL_PARAMETERS", 1)
     module = Counts()
     elsewhere(lambda: check(module, length=5))
     assert module.counted == {MANY}

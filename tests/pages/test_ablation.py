@@ -7,7 +7,7 @@ import pytest
 
 from model.base import Model
 from model.decoder import DecoderModel
-from model.heads.ablation import HeadsOff, layer_effects, outcome
+from model.heads.ablation import AblatedHeads, layer_effects, outcome
 from model.masks import MaskSpec, Stroke
 from tests.apptest import charts
 from tests.pages.explore import Explore, array
@@ -35,9 +35,9 @@ def test_the_page_shows_what_the_model_computes(story: Model, way: str) -> None:
     page = Ablation(heads_off="4.0,0.3", way_off=way, query="11", mask_off="not_first")
     batch = story.encode([FIRST])
     own = MaskSpec(drawn=(Stroke("block", 0, 0, 999_999, 0),)) if way == "mask" else None
-    off = HeadsOff(((4, 0), (0, 3)), way, own)  # type: ignore[arg-type]
+    off = AblatedHeads(((4, 0), (0, 3)), way, own)  # type: ignore[arg-type]
     target = int(batch.ids[0, 12])
-    whole, without = (outcome(story, batch, MaskSpec(), 0, 11, one, target) for one in (HeadsOff(()), off))
+    whole, without = (outcome(story, batch, MaskSpec(), 0, 11, one, target) for one in (AblatedHeads(()), off))
     change = whole.log_probability - without.log_probability
     about = f"changes the loss of “{whole.label}” after “·blew” (11) by {signed(change, 2)} nats"
     assert about in page.sentence()
@@ -93,8 +93,10 @@ def test_every_head_is_ranked_and_the_strongest_can_be_turned_off(story: Model) 
     page.press("rank")
     batch = story.encode([FIRST])
     query = batch.ids.shape[1] - 1
-    target = outcome(story, batch, MaskSpec(), 0, query, HeadsOff(())).target
-    expected = [layer_effects(story, batch, MaskSpec(), 0, query, target, layer, HeadsOff(())) for layer in range(6)]
+    target = outcome(story, batch, MaskSpec(), 0, query, AblatedHeads(())).target
+    expected = [
+        layer_effects(story, batch, MaskSpec(), 0, query, target, layer, AblatedHeads(())) for layer in range(6)
+    ]
     np.testing.assert_allclose(page.effects(), np.stack(expected), atol=1e-5)
     layer, head = np.unravel_index(int(np.argmax(expected)), (6, 6))
     page.press("turn_first")

@@ -10,7 +10,7 @@ from model.masks import MaskSpec, Stroke
 from tests.pages.explore import Explore, same
 from tests.viz.packet import unpacked
 from ui.ask_first import ASKING, TURNS
-from ui.lessons.shelves import FIRST, THINGS
+from ui.lessons.shelves import FIRST, STARTING_POINTS
 
 
 def asking(**query: str) -> Explore:
@@ -112,21 +112,21 @@ def test_the_lab_hides_the_standard_run_while_it_may_be_asked_about(padding: str
 def test_a_thing_to_try_is_done(name: str, head: tuple[int, int], masks: tuple[bool, bool]) -> None:
     page = Explore(causal="false", layer="2").press(name)
     assert ((page["layer"], page["head"]), (page["causal"], page["padding"])) == (head, masks)
-    icons = {thing: page.app.button(key=thing).proto.icon for thing in THINGS}
+    icons = {thing: page.app.button(key=thing).proto.icon for thing in STARTING_POINTS}
     assert [thing for thing, icon in icons.items() if "check_circle" in icon] == [name]
 
 
 def test_things_are_tried_on_the_readers_own_text() -> None:
     page = Explore(text="A text of my own")
     texts = [page.press(name)["text"] for name in ("start_future", "start_padding", "start_previous")]
-    assert texts == ["A text of my own", THINGS["start_padding"]["text"], "A text of my own"]
+    assert texts == ["A text of my own", STARTING_POINTS["start_padding"]["text"], "A text of my own"]
     page.set(text=FIRST)
     assert page.press("start_future")["text"] == FIRST
 
 
 def test_the_start_is_gone_when_closed() -> None:
     page = Explore().press("start_close").set(causal=False)
-    assert not {button.key for button in page.app.button} & {*THINGS, "start_close"}
+    assert not {button.key for button in page.app.button} & {*STARTING_POINTS, "start_close"}
 
 
 def test_what_is_drawn_before_the_answer_is_on_the_canvas_and_not_yet_in_the_head() -> None:

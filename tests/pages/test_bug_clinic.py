@@ -14,10 +14,10 @@ import torch
 from model import catalog
 from model.base import Model
 from model.bug_clinic import comparison
-from model.bug_clinic.bugs import BUGS, BY_KEY, Bug, part_at
+from model.bug_clinic.bugs import BUGS, BY_KEY, Bug, token_in_view_split
 from model.bug_clinic.comparison import compare, examine
 from model.bug_clinic.laws import LAWS
-from model.bug_clinic.spot import NOT_TO_SEE, puzzle
+from model.bug_clinic.spot import INVISIBLE_BUGS, puzzle
 from tests.model.bug_clinic.texts import read
 from tests.model.huggingface import families
 from tests.pages.page import Page, array, plain
@@ -62,7 +62,7 @@ class Clinic(Page):
         """The tokens of the row that is looked at."""
         state = self.app.session_state
         model = catalog.load(state["other"] if state["model"] == OTHER else state["model"])
-        return model.encode(list(comparison.prepared(model, state["text"]).lines), state["pad"]).pieces[0]
+        return model.encode(list(comparison.prepare_text(model, state["text"]).lines), state["pad"]).pieces[0]
 
     @property
     def head(self) -> int:
@@ -101,7 +101,7 @@ class TestAllBugs:
     @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.key)
     def test_shows_what_was_measured(self, page: Clinic, story: Model, bug: Bug) -> None:
         page.choose(bug)
-        typed = comparison.prepared(story, FIRST).lines
+        typed = comparison.prepare_text(story, FIRST).lines
         trace = story.run(story.encode(list(typed), "left"))
         layer = catalog.first_head(story)[0]
         pair, found = compare(story, trace, 0, bug.key, layer), examine(story, trace, 0, bug.key, layer)
@@ -129,7 +129,7 @@ class TestAllBugs:
         )
         assert page.url.get("bug", BUGS[0].key) == bug.key
         head, drawn = page.head, np.nan_to_num(page.weights())
-        if pair.wrong is None or not pair.is_seen():
+        if pair.wrong is None or not pair.shows_in_heatmap():
             np.testing.assert_allclose(drawn, pair.right.weights[head], atol=1e-6)
             assert not page.app.toggle, "a switch that would change nothing"
             assert pair.error in page.words()
@@ -150,7 +150,7 @@ class TestAllBugs:
         page = Clinic(bug="view", text="a b c d e f g h", head="2")
         assert page.head == 2
         pieces = page.pieces()
-        expected = [part_at(2, place, 6, len(pieces)) for place in range(len(pieces))]
+        expected = [token_in_view_split(2, place, 6, len(pieces)) for place in range(len(pieces))]
         names = [name.split(": ", 1)[1] for name in page.rows()]
         assert names == [html.escape(f"{pieces[token]}:{part}", quote=False) for token, part in expected]
         (first, begins), (last, ends) = expected[0], expected[-1]
@@ -288,9 +288,11 @@ def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(f
     (trace,) = [one for one in page.figure()["data"] if one["name"] == "weights"]
     queries, keys = ([label.split(": ", 1)[1] for label in trace[axis]] for axis in "yx")
     named = lambda found: [f"{pieces[token]}:{part}" for token, part in found]  # noqa: E731
-    assert list(map(html.unescape, queries)) == named(part_at(1, place, 4, length) for place in range(length))
-    assert list(map(html.unescape, keys)) == named(part_at(0, place, 2, length) for place in range(length))
-    last, ends = part_at(0, length - 1, 2, length)
+    assert list(map(html.unescape, queries)) == named(
+        token_in_view_split(1, place, 4, length) for place in range(length)
+    )
+    assert list(map(html.unescape, keys)) == named(token_in_view_split(0, place, 2, length) for place in range(length))
+    last, ends = token_in_view_split(0, length - 1, 2, length)
     assert f"only positions 0 to {last}, from part 0 of the first to part {ends} of" in page.words()
     assert "into 4 parts, one per head; a key into 2, one per key-value head" in page.words()
 
@@ -310,7 +312,7 @@ class TestSpotTheBug:
     def test_from_the_first_puzzle_to_the_third(self) -> None:
         page = Clinic().play()
         first = self.answer(page)
-        assert first not in NOT_TO_SEE
+        assert first not in INVISIBLE_BUGS
         assert page.url["mode"] == "spot"
         assert page.url["puzzle"] == str(page.app.session_state["spot"]["asked"].number)
         assert self.answer(Clinic(**page.url)) == first, "as after a reload"

@@ -38,7 +38,7 @@ NOT_WORDS = re.compile(
     re.DOTALL,
 )
 # by the models
-READ = (*EXAMPLES.values(), ADDED, *OURS, *dates.EXAMPLES.values(), *dates.LONGER, FIRST_TEXT, fables())
+READ = (*EXAMPLES.values(), ADDED, *OURS, *dates.EXAMPLES.values(), *dates.ADDED_LINES, FIRST_TEXT, fables())
 LONG = "The cat sat on the mat. " * 30
 LIFTED = {"causal": "false"}
 IN_THIS_LAYER = LIFTED | {"scope": "layer"}

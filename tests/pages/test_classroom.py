@@ -32,7 +32,7 @@ class Teacher(Lessons):
         super().__init__(**query)
         self.press("teach")
         for phone in PHONES:
-            assert rooms.rooms().come(self.key.id, phone)
+            assert rooms.rooms().register_phone(self.key.id, phone)
 
     @property
     def key(self) -> RoomKey:

@@ -16,11 +16,11 @@ from serving.loaded_models import LoadedModels
 from tests.apptest import charts
 from tests.pages.page import Page, array
 from ui.controls import OWN_TEXT
-from ui.cross_attention import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
+from ui.cross_attention import ADDED_LINES, EXAMPLES, FIRST, MASKS, SAMPLE
 from viz.html import signed
 from viz.numbers import chance, percent
 
-BESIDE = LONGER[1]
+BESIDE = ADDED_LINES[1]
 LIFTED = {"cross_padding": MaskSpec(padding=False), "cross_causal": MaskSpec(causal=False)}
 
 
@@ -170,11 +170,11 @@ class TestMasks:
         assert page.words().count("Hatched cells are blocked.") == 1  # of the decoder, which is causal still
 
     def test_a_longer_line_beside_makes_more_padding(self) -> None:
-        page = CrossAttention().set(cross_beside=LONGER[-1])
-        assert len(page.row()) == len(LONGER[-1])
+        page = CrossAttention().set(cross_beside=ADDED_LINES[-1])
+        assert len(page.row()) == len(ADDED_LINES[-1])
         text = "the 3rd of March 2021"
         assert "so that there is padding" in page.words()
-        assert page.type(text).set(cross_beside=LONGER[0]).words().count("it has no padding") == 1
+        assert page.type(text).set(cross_beside=ADDED_LINES[0]).words().count("it has no padding") == 1
         assert "so that there is padding" not in page.words()
         assert len(page.row()) == len(text)
 

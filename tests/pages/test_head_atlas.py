@@ -49,7 +49,7 @@ def test_its_numbers_are_those_of_the_command() -> None:
             units_of_sample(), progress, lambda unit, bar: measure_unit(story, unit, story.standard, 256, bar)
         )
     )
-    expected = measures_table(atlas_progress.made_of(progress, story))
+    expected = measures_table(atlas_progress.atlas_from_progress(progress, story))
     (shown,) = page.app.dataframe
     pd.testing.assert_frame_equal(shown.value.reset_index(drop=True), expected, check_dtype=False, rtol=1e-5)
     points = page.points()

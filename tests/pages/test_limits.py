@@ -41,7 +41,7 @@ def test_tokens(tokens: int) -> None:
         ("pages/mask_lab.py", {"by": "words"}, "merged_head"),
         ("pages/mask_lab.py", {"section": "reach"}, "reach_of"),
         ("pages/mask_lab.py", {"section": "steps"}, "head_steps"),
-        ("pages/mask_lab.py", {"section": "fill"}, "on_a_head"),
+        ("pages/mask_lab.py", {"section": "fill"}, "compare_on_head"),
         ("pages/mask_lab.py", {"section": "code"}, "code_of"),
         ("pages/cross_attention.py", {}, "logits_at"),
         ("pages/cross_attention.py", {}, "head_view"),

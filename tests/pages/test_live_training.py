@@ -142,7 +142,7 @@ def test_a_loss_close_to_zero_is_not_written_as_zero(page: WhyCausal) -> None:
 
 
 def test_on_a_busy_server_a_training_waits_with_its_position(page: WhyCausal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "most_at_once", lambda: 0)
+    monkeypatch.setattr(background, "max_running", lambda: 0)
     page.press("live_start")
     assert not page.app.error
     assert any("In the queue: position 1, expected wait" in one.value for one in page.app.markdown)
@@ -182,14 +182,14 @@ def test_a_training_counts_as_watched_while_its_page_s_jobs_wait_in_the_queue(
     training, scheduler, seen = page["live_training"], results.scheduler(), []
     real = scheduler.ask
 
-    def ask(job: Any, reader: str, still_wanted: Callable[[], None], **options: Any) -> Any:
+    def ask(job: Any, reader: str, raise_if_cancelled: Callable[[], None], **options: Any) -> Any:
         page_of_session = results.st.session_state.page
         results.st.session_state.page = page_of_session if here else "Explore"
         before = monotonic()
-        still_wanted()
+        raise_if_cancelled()
         seen.append(training._seen >= before)
         results.st.session_state.page = page_of_session
-        return real(job, reader, still_wanted, **options)
+        return real(job, reader, raise_if_cancelled, **options)
 
     monkeypatch.setattr(scheduler, "ask", ask)
     page.type(f"The dog said to {'her' if here else 'his'} friend, and the cat ran.")  # which nobody has asked for yet

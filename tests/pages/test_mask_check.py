@@ -209,13 +209,13 @@ def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.Monk
             if words == mask_check.WAITING:
                 raise Left
 
-    def waiting(key: object, make: object, still_wanted: Callable[[], object] = lambda: None) -> None:
-        still_wanted()
+    def waiting(key: object, make: object, raise_if_cancelled: Callable[[], object] = lambda: None) -> None:
+        raise_if_cancelled()
 
     monkeypatch.setattr(results, "result_cache", lambda: SimpleNamespace(find=lambda key: None, get=waiting))
     monkeypatch.setattr(mask_check, "stoppable", lambda *_: nullcontext(Bar()))
     with pytest.raises(Left):
-        mask_check.of_sample(SAMPLES["pads"], "float32")
+        mask_check.check_sample(SAMPLES["pads"], "float32")
 
 
 def test_a_change_of_language_measures_nothing_again(checked: Checked) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from model.masks import MaskSpec
 from model.pixels import digits
-from model.pixels.digits import SAMPLING, class_chances, real_digits, recogniser, write
+from model.pixels.digits import SAMPLING, class_probabilities, real_digits, recogniser, write
 from tests.apptest import charts
 from tests.pages.page import Page, array, plain
 from tests.viz.packet import unpacked
@@ -91,7 +91,7 @@ def test_every_number_of_a_lifted_mask_is_the_models(model: digits.DigitsModel) 
     assert shares[0] == [percent(float(leak)), "0%"]
     assert percent(float(leak)) in page.words()
     assert shares[3][0] == percent(float(digits.attention(now, 20)[..., 21].mean()))
-    chances = [digits.level_chances(trace)[20] for trace in (now, standard)]
+    chances = [digits.level_probabilities(trace)[20] for trace in (now, standard)]
     assert shares[4] == [percent(float(chance[levels[20]])) for chance in chances]
     losses = [float(trace.losses()[1:].mean()) for trace in (now, standard)]
     assert shares[5] == [f"{loss:.3f}" for loss in losses]
@@ -125,7 +125,7 @@ def test_a_drawing_is_of_its_most_likely_class(model: digits.DigitsModel) -> Non
     test = real_digits().test
     page.app.session_state.pixels_drawing = test.levels[test.classes == 7][0].tolist()
     page.set(source="drawn")
-    likeliest = int(digits.class_chances(model, test.levels[test.classes == 7][0]).argmax())
+    likeliest = int(digits.class_probabilities(model, test.levels[test.classes == 7][0]).argmax())
     assert likeliest != page.app.session_state.pixels_digit
     assert page.canvases()["pixels_picture"]["className"] == f"class {likeliest}"
     assert f"the most likely, {likeliest}" in page.widget("pixels_told").options
@@ -180,7 +180,7 @@ def test_writing_that_was_stopped_waits_for_the_reader() -> None:
 def test_completions_begin_with_the_drawing_and_the_class_is_the_likeliest(model: digits.DigitsModel) -> None:
     page = Pixels(part="finish", rows="5")
     given = third()[:40]
-    chances = class_chances(model, given)
+    chances = class_probabilities(model, given)
     told = int(chances.argmax())
     assert [row[0] for row in page.numbers("classes")] == [percent(float(chance)) for chance in chances]
     made = write(model, [told] * 5, SAMPLING, np.repeat(given[None], 5, 0))

@@ -23,9 +23,9 @@ from model.masks import MaskSpec
 from model.sampling import predictions
 from model.trace import Trace
 from serving import backends
-from serving.job import GrownRunRef, Job, ModelRef, RunRef
+from serving.job import GeneratedRunRef, Job, ModelRef, RunRef
 from serving.result_cache import Engine
-from serving.scheduler import Done, Scheduler, TooSlow, WorkerLost
+from serving.scheduler import FinishedJob, Scheduler, TooSlow, WorkerLost
 from serving.settings import Settings
 from serving.worker_process import WorkerProcess
 from tests.serving import jobs
@@ -129,14 +129,14 @@ class TestEveryHome:
             text = ids + (5, 7, 11)[:more]
             batch = tiny.encode(["the"])
             batch = type(batch)(torch.tensor([text]), torch.ones(1, len(text), dtype=torch.bool), (("x",) * len(text),))
-            run = GrownRunRef(ModelRef.of(tiny), batch, tiny.standard, prompt=len(ids), before=before)
+            run = GeneratedRunRef(ModelRef.of(tiny), batch, tiny.standard, prompt=len(ids), before=before)
             grown = home.ask(Job(predictions, (run, 0, None, 5)))
             whole = home.ask(Job(predictions, (RunRef(run.model, batch, tiny.standard), 0, None, 5)))
             assert np.allclose(grown.probabilities, whole.probabilities, atol=1e-6)
             before = run.trace_key
 
     def test_what_is_told_of_jobs_holds_nothing_of_a_reader(self, home: Scheduler) -> None:
-        told: list[Done] = []
+        told: list[FinishedJob] = []
         home.observers.append(told.append)
         with pytest.raises(ValueError, match="secret"):
             home.ask(Job(jobs.refuse, ("secret text",)), reader="reader one")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from serving import background
-from serving.background import ENDED, Background, JobProgress, TooManyBackgroundJobs, most_at_once
+from serving.background import ENDED, Background, JobProgress, TooManyBackgroundJobs, max_running
 from tests.serving import jobs
 
 PATIENCE = 300  # seconds; background jobs have the lowest priority on a busy machine
@@ -37,7 +37,7 @@ def start() -> Iterator[Callable[..., Background]]:
 
 def until(job: Background, so: Callable[[JobProgress], bool]) -> JobProgress:
     end = time.monotonic() + PATIENCE
-    while not so(found := job.watched()):
+    while not so(found := job.poll()):
         assert time.monotonic() < end, found
         time.sleep(0.02)
     return found
@@ -80,11 +80,11 @@ def test_a_process_that_cannot_be_started_is_a_sentence(start: Callable, monkeyp
 
     monkeypatch.setattr(background, "_running", [])
     monkeypatch.setattr(background, "_waiting", [])
-    monkeypatch.setattr(background, "most_at_once", lambda: 0)
+    monkeypatch.setattr(background, "max_running", lambda: 0)
     queued = start(jobs.count, 5)
-    assert queued.watched().state == "waiting"
+    assert queued.poll().state == "waiting"
     monkeypatch.setattr(background.machine, "start_python", no_room)
-    monkeypatch.setattr(background, "most_at_once", lambda: 1)
+    monkeypatch.setattr(background, "max_running", lambda: 1)
     for job in queued, None:
         found = until(job or start(jobs.count, 5), lambda now: now.over)
         assert (found.state, found.why) == ("failed", ENDED)
@@ -104,7 +104,7 @@ def test_kill_9_is_a_sentence_and_what_it_told_stays(start: Callable) -> None:
 
 
 def test_it_stops_at_its_time(start: Callable) -> None:
-    found = until(start(jobs.count, 10_000, pause=0.01, most_seconds=0.5), lambda now: now.over)
+    found = until(start(jobs.count, 10_000, pause=0.01, max_seconds=0.5), lambda now: now.over)
     assert found.state == "stopped"
     assert "the time limit" in found.why
 
@@ -127,46 +127,46 @@ def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.
     monkeypatch.setenv("UNMASK_BACKGROUND_JOBS", "1")
     monkeypatch.setattr(background, "MAX_WAITING", 2)
     monkeypatch.setattr(background, "_running", [])  # so that no job of an earlier test ends here
-    monkeypatch.setattr(background, "_took", deque([20.0, 40.0]))
-    assert most_at_once() == 1
+    monkeypatch.setattr(background, "_durations", deque([20.0, 40.0]))
+    assert max_running() == 1
     running, *queued = start(jobs.count, 10_000, pause=0.01), *(start(jobs.count, 5) for _ in range(2))
     for position, (job, least, most) in enumerate(zip(queued, (20, 50), (30, 60), strict=True), 1):
-        now = job.watched()
+        now = job.poll()
         assert now.state == "waiting"
         said = re.fullmatch(r"In the queue: position (\d), expected wait (\d+) seconds\.", now.why)
         assert said, now.why
         assert int(said[1]) == position
         assert least <= int(said[2]) <= most
     running.pause()
-    assert queued[0].watched().why.endswith("expected wait at most 5 minutes.")
-    running.go_on()
+    assert queued[0].poll().why.endswith("expected wait at most 5 minutes.")
+    running.resume()
     running._began -= 100  # it runs longer than the last jobs did
-    assert queued[0].watched().why.endswith("expected wait at most 3 minutes.")
+    assert queued[0].poll().why.endswith("expected wait at most 3 minutes.")
     with pytest.raises(TooManyBackgroundJobs, match=r"^The queue is full: 2 trainings and checks are waiting"):
         start(jobs.count, 5)
     queued[0].stop()
-    assert queued[1].watched().why.startswith("In the queue: position 1")
+    assert queued[1].poll().why.startswith("In the queue: position 1")
     running.stop()
-    assert queued[0].watched().state == "stopped"
+    assert queued[0].poll().state == "stopped"
     assert until(queued[1], lambda now: now.over).answer == " 5"
     assert until(start(jobs.count, 5), lambda now: now.over).answer == " 5"  # the queue is empty again
-    assert max(background._took) == 40, "a job that was stopped says nothing of how long one takes"
+    assert max(background._durations) == 40, "a job that was stopped says nothing of how long one takes"
 
 
 def test_the_time_until_the_next_job_is_none_that_a_job_took(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "_running", [])
-    monkeypatch.setattr(background, "_took", deque())
+    monkeypatch.setattr(background, "_durations", deque())
     first = start(jobs.count, 5)
-    until(first, lambda now: now.over and not first.is_alive() and len(background._took) == 1)
+    until(first, lambda now: now.over and not first.is_alive() and len(background._durations) == 1)
     first._began -= 1000  # 1,000 s ago, and no job since
     until(start(jobs.count, 5), lambda now: now.over)
-    assert max(background._took) < 1000
+    assert max(background._durations) < 1000
 
 
 def test_who_leaves_the_queue_makes_room_in_it(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_BACKGROUND_JOBS", "1")
     start(jobs.count, 10_000, pause=0.01)
-    left, stays = start(jobs.count, 5, left_seconds=0.5), start(jobs.count, 5)
+    left, stays = start(jobs.count, 5, unwatched_seconds=0.5), start(jobs.count, 5)
     now = until(stays, lambda now: "position 1" in now.why)
     assert now.state == "waiting"
-    assert "no one was watching" in left.watched().why
+    assert "no one was watching" in left.poll().why

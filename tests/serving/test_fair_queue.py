@@ -24,8 +24,8 @@ from tests.serving import jobs as questions
 JOB = Job(questions.process)
 
 
-def new_queue(workers: int = 1, most_waiting: int = 100, most_a_reader: int = 10) -> FairQueue:
-    return FairQueue(workers, most_waiting=most_waiting, most_a_reader=most_a_reader)
+def new_queue(workers: int = 1, max_waiting: int = 100, max_waiting_per_user: int = 10) -> FairQueue:
+    return FairQueue(workers, max_waiting=max_waiting, max_waiting_per_user=max_waiting_per_user)
 
 
 def enter(queue: FairQueue, readers: Sequence[str], affinity_key: str = "") -> None:
@@ -100,7 +100,7 @@ class TestTurns:
         assert order(queue, 1) == "B"
 
     def test_a_full_queue_says_so_with_the_wait(self) -> None:
-        queue = new_queue(workers=2, most_waiting=3)
+        queue = new_queue(workers=2, max_waiting=3)
         for _ in range(200):
             queue.done(Ticket(JOB, "Z"), 4.0)  # seconds per job
         enter(queue, "ABC")
@@ -110,7 +110,7 @@ class TestTurns:
         enter(queue, "D")
 
     def test_one_reader_cannot_fill_it(self) -> None:
-        queue = new_queue(most_a_reader=2)
+        queue = new_queue(max_waiting_per_user=2)
         enter(queue, "AA")
         with pytest.raises(QueueFull, match=r"^Too many requests: 2 of yours are still waiting\. Try again when"):
             queue.enter(JOB, "A")
@@ -176,14 +176,14 @@ class TestHome:
 
         looked = []
 
-        def still_wanted() -> None:
+        def raise_if_cancelled() -> None:
             looked.append(1)
             if len(looked) > 2:
                 raise ElsewhereNow
 
         holding = self.held(home, tmp_path)
         with pytest.raises(ElsewhereNow):
-            home.ask(Job(questions.append, (str(tmp_path / "order"), "A")), "A", still_wanted)
+            home.ask(Job(questions.append, (str(tmp_path / "order"), "A")), "A", raise_if_cancelled)
         assert home.waiting() == 0
         holding.join(10)
         assert home.ask(Job(questions.append, (str(tmp_path / "order"), "B")), "B") == "B"
@@ -228,7 +228,7 @@ def test_a_run_whose_worker_was_replaced_goes_to_another(monkeypatch: pytest.Mon
     home = Scheduler([WorkerProcess(1, 1), second], new_queue(2), seconds=0.1, affinity=True)
     job, looks = JobOfRun(questions.process), count()
 
-    def still_wanted() -> None:
+    def raise_if_cancelled() -> None:
         if process.kill.called:
             second.ready.set()
         if next(looks) > 40:
@@ -236,8 +236,8 @@ def test_a_run_whose_worker_was_replaced_goes_to_another(monkeypatch: pytest.Mon
 
     try:
         with pytest.raises(TooSlow):
-            home.ask(job, "A", still_wanted)
-        assert home.ask(job, "A", still_wanted) == "done by the second"
+            home.ask(job, "A", raise_if_cancelled)
+        assert home.ask(job, "A", raise_if_cancelled) == "done by the second"
     finally:
         second.ready.set()
         home.close()

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 
 from model import catalog
 from serving import backends, health
-from serving.health import Observed
+from serving.health import SchedulerMetrics
 from serving.job import Job
 from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Scheduler
@@ -35,12 +35,12 @@ def home(engine: Engine) -> Iterator[Scheduler]:
     found.close()
 
 
-def seen(observed: Observed) -> str:
+def seen(observed: SchedulerMetrics) -> str:
     return generate_latest(observed.registry).decode()
 
 
 def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: Scheduler) -> None:
-    observed = Observed(home, {})
+    observed = SchedulerMetrics(home, {})
     for _ in range(3):
         home.ask(Job(jobs.append, ("/dev/null", MARKED)), MARKED)
     with pytest.raises(ValueError, match="expected something else"):
@@ -58,7 +58,7 @@ def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: S
 
 
 def test_hands_and_processes_are_told_by_what_they_do(home: Scheduler) -> None:
-    text = seen(Observed(home, {}))
+    text = seen(SchedulerMetrics(home, {}))
     states = [float(number) for number in re.findall(r'unmask_workers{state="\w+"} (\S+)', text)]
     assert len(states) == 3
     assert sum(states) == len(home._workers)
@@ -69,7 +69,7 @@ def test_what_is_kept_is_told_with_how_often_it_was_there(home: Scheduler) -> No
     kept = ResultCache(1009)
     for key in ("a", "b", "a", "a"):
         kept.get(key, lambda: b"12345")
-    text = seen(Observed(home, {"answers": kept}))
+    text = seen(SchedulerMetrics(home, {"answers": kept}))
     assert 'unmask_kept_asked_total{found="kept",what="answers"} 2.0' in text
     assert 'unmask_kept_asked_total{found="made",what="answers"} 2.0' in text
     assert 'unmask_kept_bytes{what="answers"} 210.0' in text
@@ -78,15 +78,15 @@ def test_what_is_kept_is_told_with_how_often_it_was_there(home: Scheduler) -> No
 
 class TestReady:
     def test_a_server_that_runs_its_first_model_is(self, engine: Engine, home: Scheduler) -> None:
-        assert health.trouble(engine, home, Settings(models=("story",)), 30.0) == ""
+        assert health.readiness_problem(engine, home, Settings(models=("story",)), 30.0) == ""
 
     def test_one_without_its_model_is_not_and_says_why(self, engine: Engine, home: Scheduler) -> None:
-        assert "no-such" in health.trouble(engine, home, Settings(models=("no-such",)), 30.0)
+        assert "no-such" in health.readiness_problem(engine, home, Settings(models=("no-such",)), 30.0)
 
     def test_one_whose_hands_are_all_busy_is_not(self, engine: Engine) -> None:
         home = Scheduler([], backends.queue_for(Settings(), 1), seconds=30.0, affinity=False)
         engine.models.load("story")
-        assert health.trouble(engine, home, Settings(), 0.3) == "no answer within 0.3 seconds"
+        assert health.readiness_problem(engine, home, Settings(), 0.3) == "no answer within 0.3 seconds"
         assert home.waiting() == 0
 
     def test_a_load_that_takes_longer_than_a_check_goes_on(
@@ -95,10 +95,13 @@ class TestReady:
         story, making = catalog.load("story"), Making()
         monkeypatch.setattr(catalog, "load", lambda *_, report, **__: making(report) and story)
         for _ in range(2):
-            assert health.trouble(engine, home, Settings(models=("story",)), 0.3) == "no answer within 0.3 seconds"
+            assert (
+                health.readiness_problem(engine, home, Settings(models=("story",)), 0.3)
+                == "no answer within 0.3 seconds"
+            )
             assert not making.stopped.wait(0.2)
         making.may_end.set()
-        assert health.trouble(engine, home, Settings(models=("story",)), 30.0) == ""
+        assert health.readiness_problem(engine, home, Settings(models=("story",)), 30.0) == ""
         assert making.made == 1
 
     def test_one_whose_users_read_other_models_loads_none_for_it(
@@ -108,7 +111,7 @@ class TestReady:
         others = [engine.models.load(name, offered) for name in offered.models[1:]]
         with monkeypatch.context() as patch:
             patch.setattr(catalog, "load", lambda *_, **__: pytest.fail("a model was loaded"))
-            assert health.trouble(engine, home, offered, 30.0) == ""
+            assert health.readiness_problem(engine, home, offered, 30.0) == ""
         assert [engine.models.find(name) for name in offered.models] == [None, *others]
 
     def test_one_that_loads_another_model_meanwhile_is(
@@ -122,13 +125,13 @@ class TestReady:
             while not making.made:
                 jobs.wait(0.01)
             try:
-                assert health.trouble(engine, home, Settings(), 5.0) == ""
+                assert health.readiness_problem(engine, home, Settings(), 5.0) == ""
             finally:
                 making.may_end.set()
 
 
 def test_every_query_of_the_dashboard_names_metrics_that_exist(home: Scheduler) -> None:
-    observed = Observed(home, {"answers": ResultCache(7)})
+    observed = SchedulerMetrics(home, {"answers": ResultCache(7)})
     home.ask(Job(jobs.process))
     there = set(re.findall(r"^(\w+)", seen(observed), re.MULTILINE))
     queries = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]]

@@ -36,7 +36,7 @@ class Hand(InThisProcess):
 
 
 def new_queue() -> FairQueue:
-    return FairQueue(1, most_waiting=9, most_a_reader=9)
+    return FairQueue(1, max_waiting=9, max_waiting_per_user=9)
 
 
 def home_of(worker: Any, seconds: float = 60.0) -> Scheduler:
@@ -123,8 +123,8 @@ def test_a_long_job_s_error_and_its_end() -> None:
     job = Background(jobs.refuse_said_later)
     with pytest.raises(ValueError, match=NOTHING["en"]) as error:
         job.finish(lambda now: None)
-    assert told(error.value) == told(job.watched().why) == NOTHING
-    left = Background(jobs.count, 10_000, pause=0.01, left_seconds=0.0)
-    while not (now := left._so_far).over:  # `watched` would register a visit and keep the job running
+    assert told(error.value) == told(job.poll().why) == NOTHING
+    left = Background(jobs.count, 10_000, pause=0.01, unwatched_seconds=0.0)
+    while not (now := left._progress).over:  # `poll` would register a visit and keep the job running
         left._process.wait(WAIT)
     assert (now.state, told(now.why)["zh"]) == ("stopped", "已停止，因为没有人在看。")

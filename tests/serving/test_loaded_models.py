@@ -19,7 +19,7 @@ from model.errors import CheckpointError, Stopped
 from model.sampling import predictions
 from model.spec import MaskSpec
 from serving.job import Job, ModelRef, RunRef
-from serving.loaded_models import OF_PAGES, LoadedModels, Loads
+from serving.loaded_models import PAGE_MODELS, LoadedModels, Loads
 from serving.result_cache import Engine
 from serving.settings import Settings
 from tests.model.huggingface import families
@@ -60,7 +60,7 @@ def test_a_page_s_own_model_waits_for_no_download(monkeypatch: pytest.MonkeyPatc
     """Otherwise the page Pixels would freeze for minutes, without a message, while another user's model is loaded."""
     begun, may_end = Event(), Event()
     monkeypatch.setattr(catalog, "load", lambda *_, **__: begun.set() or may_end.wait(LONG) or 1 / 0)
-    monkeypatch.setitem(OF_PAGES, "digits", lambda: "its own")
+    monkeypatch.setitem(PAGE_MODELS, "digits", lambda: "its own")
     models = LoadedModels(1)
     with ThreadPoolExecutor(2) as readers:
         readers.submit(models.load, "x", Settings())

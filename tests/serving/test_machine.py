@@ -94,7 +94,7 @@ def test_who_waits_is_told_before_the_process_ends() -> None:
         number: signal.signal(number, lambda *_: told.append("ends")) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        machine.before_end(lambda: told.append("told"))
+        machine.on_termination(lambda: told.append("told"))
         for number in before:
             signal.raise_signal(number)
     finally:

@@ -162,8 +162,8 @@ def test_the_page_is_the_same_for_every_room_and_is_not_kept() -> None:
 
 
 def test_phones_that_wait_do_not_delay_the_end_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    ending = Event()
-    monkeypatch.setattr(room_routes, "ending", ending)
+    stopping = Event()
+    monkeypatch.setattr(room_routes, "stopping", stopping)
 
     async def visit() -> None:
         room = Class()
@@ -172,7 +172,7 @@ def test_phones_that_wait_do_not_delay_the_end_of_the_server(monkeypatch: pytest
         waiting = asyncio.ensure_future(room.step(tag=tag))
         await asyncio.sleep(0.3)
         assert not waiting.done()
-        ending.set()
+        stopping.set()
         assert (await asyncio.wait_for(waiting, 5)).status_code == 304
 
     finished(visit())

@@ -48,8 +48,8 @@ def test_a_redis_that_answers_has_no_problem(redis: str) -> None:
     assert "secret" not in refused
 
 
-def come(phones: Rooms, room: str, *names: str) -> None:
-    assert all(phones.come(room, name) for name in names)
+def register_phone(phones: Rooms, room: str, *names: str) -> None:
+    assert all(phones.register_phone(room, name) for name in names)
 
 
 def test_a_phone_sees_the_step_and_the_teacher_its_answer(both: tuple[Rooms, Rooms]) -> None:
@@ -61,7 +61,7 @@ def test_a_phone_sees_the_step_and_the_teacher_its_answer(both: tuple[Rooms, Roo
     shown = phones.shown(key.id)
     assert (shown.step, shown.choices, shown.body) == ("abc-1", 3, b"what?")
     assert shown.version == phones.version(key.id) != before
-    come(phones, key.id, ANN, BEN, CARL)
+    register_phone(phones, key.id, ANN, BEN, CARL)
     assert [phones.answer(key.id, name, "abc-1", one) for name, one in ((ANN, 2), (BEN, 2), (CARL, 0))] == [2, 2, 0]
     found = teacher.tally(key.id)
     assert (found.step, found.phones) == ("abc-1", 3)
@@ -71,7 +71,7 @@ def test_a_phone_sees_the_step_and_the_teacher_its_answer(both: tuple[Rooms, Roo
 def test_an_answer_counts_once_and_while_its_question_is_open(both: tuple[Rooms, Rooms]) -> None:
     teacher, phones = both
     key = teacher.open()
-    come(phones, key.id, ANN, BEN)
+    register_phone(phones, key.id, ANN, BEN)
     assert phones.answer(key.id, ANN, "abc-1", 0) is None  # no step is shown yet
     teacher.show(key, QUESTION)
     assert phones.answer(key.id, CARL, "abc-1", 0) is None  # Carl has not joined
@@ -102,7 +102,7 @@ def test_nothing_is_left_of_a_room_that_was_closed(both: tuple[Rooms, Rooms]) ->
     teacher, phones = both
     key = teacher.open()
     teacher.show(key, QUESTION, {})
-    come(phones, key.id, ANN)
+    register_phone(phones, key.id, ANN)
     phones.answer(key.id, ANN, "abc-1", 1)
     teacher.close(key)
     assert phones.version(key.id) is None
@@ -120,8 +120,8 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
     key, _ = teacher.open(), teacher.open()
     with pytest.raises(ValueError, match=r"All 2 class sessions .* in at most 120 min"):
         teacher.open()
-    come(phones, key.id, ANN, BEN, ANN)
-    assert not phones.come(key.id, CARL)
+    register_phone(phones, key.id, ANN, BEN, ANN)
+    assert not phones.register_phone(key.id, CARL)
     with pytest.raises(ValueError, match="6 bytes, at most 5"):
         teacher.show(key, PhonePage("abc-1", 3, b"larger"))
     for step in ("abc-1", "abc-2"):
@@ -138,12 +138,12 @@ def test_a_phone_that_left_without_an_answer_gives_its_place_to_another(
     monkeypatch.setattr(rooms, "MAX_PHONES", 2)
     key, now = teacher.open(), time()
     teacher.show(key, QUESTION)
-    come(phones, key.id, ANN, BEN)
+    register_phone(phones, key.id, ANN, BEN)
     assert phones.answer(key.id, ANN, "abc-1", 1) == 1
-    assert not phones.come(key.id, CARL), "both are here"
-    monkeypatch.setattr(rooms, "time", lambda: now + rooms.HERE + 2)
-    come(phones, key.id, CARL)
-    assert not phones.come(key.id, BEN), "Ann has answered, Carl is here"
+    assert not phones.register_phone(key.id, CARL), "both are here"
+    monkeypatch.setattr(rooms, "time", lambda: now + rooms.PRESENT_SECONDS + 2)
+    register_phone(phones, key.id, CARL)
+    assert not phones.register_phone(key.id, BEN), "Ann has answered, Carl is here"
     assert phones.answer(key.id, ANN, "abc-1", 0) == 1
     assert teacher.tally(key.id).phones == 1
 
@@ -195,16 +195,16 @@ def test_of_rooms_that_nobody_looks_at_that_which_its_teacher_left_first_gives_w
         return teacher.open()
 
     joined, kept, left = opened(0), opened(1), opened(10)
-    come(phones, joined.id, ANN, BEN)
+    register_phone(phones, joined.id, ANN, BEN)
     now[0] = begin + 300
-    come(phones, joined.id, ANN)
+    register_phone(phones, joined.id, ANN)
     assert teacher.is_open(kept), "its teacher's page looks"
     assert not phones.is_open(RoomKey(left.id, "guessed")), "who has the id alone keeps no room"
     with pytest.raises(ValueError, match="All 3 class sessions"):
         opened(rooms.UNUSED)
     fourth = opened(rooms.UNUSED + 11)
     now[0] = begin + 700
-    come(phones, joined.id, ANN)
+    register_phone(phones, joined.id, ANN)
     assert not [part for part in rooms.PARTS if phones.hashes.all(f"room:{left.id}{part}")]
     assert set(phones.hashes.all("rooms")) == {joined.id, kept.id, fourth.id}
     fifth = opened(rooms.UNUSED + 301)
@@ -241,7 +241,7 @@ def test_all_of_a_room_is_gone_two_hours_after_it_was_opened(
     if isinstance(teacher.hashes, RedisHashes):  # Redis expires keys by its own clock
         sleep(1.1)
     teacher.show(key, QUESTION, {})
-    come(teacher, key.id, ANN)
+    register_phone(teacher, key.id, ANN)
     assert teacher.answer(key.id, ANN, "abc-1", 1) == 1
     names = [f"room:{key.id}{part}" for part in rooms.PARTS]
     assert all(map(teacher.hashes.count, names))
@@ -258,4 +258,4 @@ def test_all_of_a_room_is_gone_two_hours_after_it_was_opened(
     assert not teacher.hashes._kept._Cache__data, "kept although nobody asked"
     assert teacher.version(key.id) is None
     assert not teacher.is_open(key)
-    assert not teacher.come(key.id, BEN)
+    assert not teacher.register_phone(key.id, BEN)

@@ -11,7 +11,7 @@ from model.heads import survey
 from model.heads.survey import Survey
 from ui import page, pixels
 from ui.heads import head, overview, query, views
-from ui.heads.views import hearing
+from ui.heads.views import choice_setter
 from ui.mask_lab import compose
 from ui.widgets import MAX_WHOLE
 from viz.heatmap import figure
@@ -32,7 +32,7 @@ VIEW: Any = None  # of the numbers in its table, which nobody asks for
 SHOWN: dict[str, Callable[[], object]] = {
     "overview": lambda: overview.show(NOW, SURVEY, 0, 0),
     "head": lambda: page.chart(figure([], {}), "head_figure", "", heard=head.heard("head_figure", zooms=True)),
-    "keys": lambda: query.hear("bars_of_query", "Bars", query.Moves(0, (0, 1), ["a"])),
+    "keys": lambda: query.listen_for_query_keys("bars_of_query", "Bars", query.Moves(0, (0, 1), ["a"])),
     "pixels": lambda: pixels.show_picture(b"", "pixels_picture", VIEW, [], lambda number: None),
 }
 
@@ -69,7 +69,7 @@ def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: 
     for module, component in parts:
         monkeypatch.setattr(module, component, lambda **what: given.update(what))
     others = {
-        "head tokens": lambda: given.update(on_change=hearing("x")),
+        "head tokens": lambda: given.update(on_change=choice_setter("x")),
         "mask canvas": lambda: given.update(on_change=lambda: compose.take("x", "a text")),
         "digit": lambda: pixels.show_canvas("a", 1),
     }
@@ -82,5 +82,5 @@ def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: 
 
 
 def test_so_do_those_of_a_head_and_of_the_drawing() -> None:
-    hearing("head_tokens")()
+    choice_setter("head_tokens")()
     compose.take("mask_canvas", "a text")

@@ -21,7 +21,7 @@ import torch
 import i18n
 from model import catalog, padding
 from model.base import Model, tokenize
-from model.heads.ablation import HeadsOff, answer, layer_effects, outcome
+from model.heads.ablation import AblatedHeads, answer, layer_effects, outcome
 from model.heads.layers import layer_maps
 from model.heads.reach import reach_of
 from model.heads.view import HeadView, cropped
@@ -54,13 +54,13 @@ from ui.layers import _lens
 from ui.mask_lab.lab import effect_of
 from ui.padding import PaddedTexts, PaddingRuns
 from viz import images
-from viz.ablation import AskedPrediction, EffectsView, ranking_sentence
+from viz.ablation import EffectsView, PredictionTarget, ranking_sentence
 from viz.ablation import sentence as ablation_sentence
-from viz.heads.bars import rest_words, row_of, where_it_lies
-from viz.heads.tokens import left_out, light_words
+from viz.heads.bars import remaining_keys_sentence, row_of, weight_distribution_sentence
+from viz.heads.tokens import colour_scale_sentence, left_out
 from viz.inference import calls_sentence, cost_sentence, packing_sentence, stream_alt, stream_sentence, tree_sentence
 from viz.layers import lens_sentence, token_sentence
-from viz.mask_lab.effect import ReachView, after_query, effect, reach_sentence
+from viz.mask_lab.effect import ReachView, effect, next_token_sentence, reach_sentence
 from viz.numbers import leak_notes
 from viz.padding import words as padding_words
 from viz.sentence import prediction_sentence, sentence, weights_sentence
@@ -160,10 +160,10 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     view, row = cropped(whole, *facts.part), row_of(whole, standard.head(*place) if changed else None, at)
     yield explain.head_alt(now.name(*place), view, changed), False, facts
     yield explain.key([view], 1.0), True, facts
-    yield where_it_lies(row), True, facts
-    yield rest_words(row, 3), True, facts
+    yield weight_distribution_sentence(row), True, facts
+    yield remaining_keys_sentence(row, 3), True, facts
     yield left_out(whole, cropped(whole, (at, at + 1), facts.part[1]), at), True, facts
-    yield light_words(whole), True, facts
+    yield colour_scale_sentence(whole), True, facts
     if changed:
         yield weights_sentence(standard.head(*place), whole), True, facts
     survey = now.survey()
@@ -187,9 +187,9 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     if facts.keep[at]:
         lenses = [_lens(of, at, at + 1) for of in (now, standard)]
         yield lens_sentence(lenses[0], 0, pieces[at], lenses[1] if changed else None), True, facts
-    yield after_query(found), True, facts
+    yield next_token_sentence(found), True, facts
     if changed:
-        yield explain.what_moved(pieces, at, *predicted), True, facts
+        yield explain.describe_change(pieces, at, *predicted), True, facts
         if all(predicted):
             yield prediction_sentence(*(one.candidates for one in predicted[::-1])), True, facts
         yield effect(found), True, facts
@@ -206,10 +206,10 @@ def heads_off(model: Model, facts: Facts) -> tuple[Facts, str]:
             output[now.row, facts.head] = 0
         return output
 
-    off = HeadsOff(((facts.layer, facts.head),))
+    off = AblatedHeads(((facts.layer, facts.head),))
     without = outcome(model, batch, now.run.spec, now.row, at, off, target)
     with_it = answer(model, facts.runs[0], now.row, at, target)
-    asked = AskedPrediction(with_it.label, facts.pieces[at], at, follows=False)
+    asked = PredictionTarget(with_it.label, facts.pieces[at], at, follows=False)
     words = ablation_sentence(["L0 H0"], "zero", asked, with_it.log_probability, without.log_probability)
     return replace(facts, runs=(model.run(batch, now.run.spec, edit), facts.runs[0]), every={}), words
 
@@ -292,7 +292,7 @@ def ranking(facts: Facts) -> str:
     """What Ablation says of all heads, each off alone."""
     now, target = facts.now, int(facts.logs[facts.at].argmax())
     asked = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
-    effects = [results.ask(layer_effects, *asked, layer, HeadsOff(())) for layer in range(6)]
+    effects = [results.ask(layer_effects, *asked, layer, AblatedHeads(())) for layer in range(6)]
     return ranking_sentence(EffectsView(np.stack(effects), range(6), frozenset()))
 
 

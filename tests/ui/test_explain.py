@@ -10,7 +10,7 @@ from transformers import Gemma4TextConfig, MistralConfig
 from model import catalog
 from model.base import tokenize
 from model.heads.view import HeadView
-from model.text import cut_words
+from model.text import truncation_message
 from serving.settings import Settings
 from tests.model.huggingface import families, more_families
 from ui import explain, run_view
@@ -111,7 +111,7 @@ def test_one_character_that_is_cut_is_one() -> None:
         words = explain.limits(model, replace(reading, batch=replace(reading.batch, cut=(cut,))))[0]
         assert words.startswith("story reads at most 256 tokens here. ")
         assert said in words
-    assert "the last character of the text is cut: “.”." in cut_words(".", 256)
+    assert "the last character of the text is cut: “.”." in truncation_message(".", 256)
 
 
 @pytest.mark.parametrize(

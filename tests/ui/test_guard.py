@@ -13,7 +13,7 @@ from i18n import msg, say, spoken
 from serving.job import Job
 from serving.result_cache import ResultCache
 from ui import results
-from ui.guard import NO_MEMORY, guarded, problem_in, waiting
+from ui.guard import NO_MEMORY, guarded, message_for, waiting
 
 
 @pytest.mark.parametrize(
@@ -28,27 +28,27 @@ from ui.guard import NO_MEMORY, guarded, problem_in, waiting
     ],
 )
 def test_the_sentence_of_an_error(error: Exception, words: str) -> None:
-    assert problem_in(error) == words
+    assert message_for(error) == words
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), KeyError("x")])
 def test_an_error_of_ours_has_no_sentence(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
-        problem_in(error)
+        message_for(error)
     assert caught.value is error
 
 
 def test_why_another_reader_s_work_failed_is_in_this_reader_s_language() -> None:
     error = ValueError(msg("a check needs a text of at least two tokens: type one more word"))
-    assert problem_in(error) == str(error) == "a check needs a text of at least two tokens: type one more word"
+    assert message_for(error) == str(error) == "a check needs a text of at least two tokens: type one more word"
     with spoken("zh"):
-        assert say(problem_in(error)) == say(str(error)) != str(error)
+        assert say(message_for(error)) == say(str(error)) != str(error)
 
 
 def test_torchs_own_lack_of_memory_is_one() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**46, dtype=torch.float64)
-    assert problem_in(caught.value) == NO_MEMORY
+    assert message_for(caught.value) == NO_MEMORY
 
 
 def test_the_page_says_it_and_ends_there() -> None:

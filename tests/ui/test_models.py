@@ -12,7 +12,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from i18n import known_by
+from i18n import set_language_source
 from model import catalog
 from model.huggingface import hub
 from serving import loaded_models, machine
@@ -28,7 +28,7 @@ MEGABYTES = 548
 @pytest.fixture(autouse=True)
 def new_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing loaded, nothing kept; it knows its readers' languages."""
-    known_by(speech.of_user)
+    set_language_source(speech.of_user)
     for made in (results.engine, results.scheduler, results.result_cache):
         monkeypatch.setattr(results, made.__name__, once(made.__wrapped__))
     st.cache_resource.clear()

@@ -154,7 +154,7 @@ def test_every_page_checks_what_a_browser_sends(monkeypatch: pytest.MonkeyPatch)
 def test_a_click_in_a_fragment_that_cannot_run_at_once_runs_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(AppSession, "request_rerun", lambda _, state: asked.append(state and state.fragment_id))
-    streamlit_internals.run_page_for_late_clicks.__wrapped__()
+    streamlit_internals.rerun_page_for_late_clicks.__wrapped__()
     idle, busy = AppSessionState.APP_NOT_RUNNING, AppSessionState.APP_IS_RUNNING
     for running, state in (
         (idle, ClientState(fragment_id="known")),
@@ -175,7 +175,7 @@ def test_a_text_of_a_run_that_another_page_ends_comes_with_that_page(monkeypatch
     asked: list[dict[str, str]] = []
     take = lambda _, state: asked.append({one.id: one.string_value for one in state.widget_states.widgets})  # noqa: E731
     monkeypatch.setattr(AppSession, "request_rerun", take)
-    streamlit_internals.keep_texts_for_the_next_page.__wrapped__()
+    streamlit_internals.preserve_text_on_page_change.__wrapped__()
 
     class Session:
         _scriptrunner: object | None = None
@@ -217,7 +217,7 @@ def test_a_click_whose_callback_has_not_begun_comes_with_the_next_message(monkey
         done.extend(one.id for one in sent.widgets if one.trigger_value)
 
     monkeypatch.setattr(SafeSessionState, "on_script_will_rerun", call)
-    streamlit_internals.lose_no_clicks.__wrapped__()
+    streamlit_internals.preserve_interrupted_clicks.__wrapped__()
 
     class Runner:
         def __init__(self, *clicks: str) -> None:
@@ -289,7 +289,7 @@ def test_the_methods_that_are_replaced_take_what_ours_take() -> None:
 
 def test_the_order_of_the_pages_is_read_from_a_name_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script_runner, "page_sort_key", inspect.unwrap(script_runner.page_sort_key))
-    streamlit_internals.order_pages_once.__wrapped__()
+    streamlit_internals.cache_page_order.__wrapped__()
     key = script_runner.page_sort_key(Path("pages/2_padding.py"))
     assert key == (2.0, "padding"), broken("script_runner.page_sort_key")
     assert script_runner.page_sort_key(Path("pages/2_padding.py")) is key

@@ -9,7 +9,7 @@ from streamlit.runtime.uploaded_file_manager import DeletedFile
 
 from ui.export import export_files
 from ui.lessons import aside
-from ui.mask_lab import take_away
+from ui.mask_lab import mask_export
 
 
 def callback_of(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], object]) -> Callable[[], object]:
@@ -26,7 +26,7 @@ def test_a_file_that_is_gone_opens_nothing(gone: Any, monkeypatch: pytest.Monkey
     state = dict.fromkeys(("take_export", "take_file", "lesson_file"), gone)
     monkeypatch.setattr(st, "session_state", Attributed(state))
     export = callback_of(monkeypatch, export_files.opened)
-    mask = callback_of(monkeypatch, lambda: take_away._take_file(None, lambda spec: pytest.fail("a mask")))  # type: ignore[arg-type]
+    mask = callback_of(monkeypatch, lambda: mask_export._take_file(None, lambda spec: pytest.fail("a mask")))  # type: ignore[arg-type]
     for callback in (export, mask, aside._take_file):
         callback()
     assert {name: value for name, value in st.session_state.items() if value not in (None, gone)} == {}

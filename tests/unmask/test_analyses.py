@@ -11,7 +11,7 @@ import torch
 
 import unmask
 from model.attribution.score_split import score_split
-from model.heads.ablation import HeadsOff, layer_effects, outcome
+from model.heads.ablation import AblatedHeads, layer_effects, outcome
 from model.heads.layers import layer_maps, logit_lens, token_flow
 from model.spec import MaskSpec
 from tests.model.huggingface.families import save
@@ -161,12 +161,12 @@ def test_rollout_and_flow(run: Run) -> None:
 
 def test_ablation(run: Run) -> None:
     target = int(run.trace.batch.ids[0, 9])
-    off = HeadsOff(((4, 0), (3, 1)), "mean")
+    off = AblatedHeads(((4, 0), (3, 1)), "mean")
     expected = outcome(run.model, run.trace.batch, run.masks, 0, 8, off)
     found = shows_itself(run.ablate([(4, 0), (3, 1)], "mean", query=8))
     np.testing.assert_array_equal(found.numpy(), expected.losses)
     effects = shows_itself(run.ablation(query=8)).numpy()
-    row = layer_effects(run.model, run.trace.batch, run.masks, 0, 8, target, 4, HeadsOff(()))
+    row = layer_effects(run.model, run.trace.batch, run.masks, 0, 8, target, 4, AblatedHeads(()))
     np.testing.assert_allclose(effects[4], row, atol=1e-6)
     assert repr(run.ablate([(4, 0), (4, 0)], query=8)).startswith("L4 H0 off")
     with pytest.raises(ValueError, match="expected a head from 0 to 5, got 9"):

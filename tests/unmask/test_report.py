@@ -23,7 +23,7 @@ from ui.link import View
 from unmask.__main__ import main
 from unmask.report_request import LONGEST_LINK, link_to
 from unmask.runs import Run
-from viz.heads.cells import MAX_CELLS, room_for
+from viz.heads.cells import MAX_CELLS, heads_that_fit
 from viz.saved.explorer import AllHeads, ReportNumbers, ReportView, report_page
 
 TEXT = "Once upon a time, <b>there</b> was a cat"
@@ -258,7 +258,7 @@ def report_of_noise(layers: int, heads: int, tokens: int) -> str:
     random = np.random.default_rng(1)
     labels = [f"token{place}" for place in range(tokens)]
     one = HeadView(np.zeros((tokens, tokens)), np.zeros((tokens, tokens)), {}, labels, labels)
-    places = [(layer, head) for layer in range(layers) for head in range(heads)][: room_for(one)]
+    places = [(layer, head) for layer in range(layers) for head in range(heads)][: heads_that_fit(one)]
     views = {
         place: HeadView(random.random((tokens, tokens), np.float32), one.scaled, {}, labels, labels) for place in places
     }

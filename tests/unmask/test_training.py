@@ -113,7 +113,7 @@ class Recurrent(nn.Sequential):
     (lambda: Written("batch norm"), "norm has track_running_stats=False"), (Recurrent, "1 has batch_first=False"),
 ])  # fmt: skip
 def test_rows_that_change_each_other_are_no_leak_and_no_noise(make: Any, cause: str) -> None:
-    report = checking.quick(make())
+    report = checking.quick_check(make())
     assert [finding.law for finding in report.broken] == ["batch"]
     assert cause in report.finding("batch").words
     assert report.finding("reach").verdict == findings.CANNOT_TELL
@@ -154,7 +154,7 @@ def test_a_prefix_that_is_too_long(own: int, vocabulary: int) -> None:
 
     module = Prefix()
     module.embedding, module.head = nn.Embedding(vocabulary, 32), nn.Linear(32, vocabulary)
-    broken = checking.quick(module, mask="prefix:20").broken
+    broken = checking.quick_check(module, mask="prefix:20").broken
     pairs = [finding.pair or () for finding in broken]
     assert [token for _, token in pairs] == ([] if own == 20 else [20])
     assert all(output < 20 for output, _ in pairs)

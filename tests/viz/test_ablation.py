@@ -7,9 +7,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from viz.ablation import AskedPrediction, EffectsView, effects_figure, effects_table, ranking_sentence, sentence
+from viz.ablation import EffectsView, PredictionTarget, effects_figure, effects_table, ranking_sentence, sentence
 
-ASKED = AskedPrediction("<cat>", "the", 4, True)
+ASKED = PredictionTarget("<cat>", "the", 4, True)
 EFFECTS = np.array([[0.5, -0.75, 0.01], [0.0, 0.25, 0.04]], np.float32)
 VIEW = EffectsView(EFFECTS, [0, 3], frozenset({(1, 2)}))
 

@@ -9,15 +9,15 @@ import pytest
 
 from viz.cross_attention import (
     FAINTEST,
-    LINES_A_STEP,
+    MAX_LINES_PER_STEP,
     Alignment,
-    BreakRow,
+    MaskChoiceRow,
     WrittenAnswer,
     alignment_alt,
     alignment_figure,
-    breaks_table,
     judgement,
     lifted_words,
+    mask_choices_table,
     step_words,
     verdict,
 )
@@ -66,7 +66,7 @@ class TestLines:
         found = alignment(
             source=["s"] * 30, weights=weights, blocked=np.zeros((2, 30), bool), padding=np.zeros(30, bool)
         )
-        assert len(lines(found)) == 2 * LINES_A_STEP
+        assert len(lines(found)) == 2 * MAX_LINES_PER_STEP
         assert min(float(colour.split(",")[-1][:-1]) for _, _, colour in lines(found)) >= 0.038
 
     @pytest.mark.parametrize("step", [0, 1])
@@ -149,10 +149,10 @@ class TestWords:
 
     def test_the_table_of_what_breaks_frames_the_masks_on_screen(self) -> None:
         rows = [
-            BreakRow("standard masks", "2021-03-03", "right", 1.0, 0.995, 0.99),
-            BreakRow("without both", "<b>", "wrong", 0.25, 0.5, 0.4),
+            MaskChoiceRow("standard masks", "2021-03-03", "right", 1.0, 0.995, 0.99),
+            MaskChoiceRow("without both", "<b>", "wrong", 0.25, 0.5, 0.4),
         ]
-        table = breaks_table(rows, "without both", 80)
+        table = mask_choices_table(rows, "without both", 80)
         assert "80 held-out dates" in table
         framed = re.findall(r'<tr aria-current="true">(.*?)</tr>', table)
         assert [re.findall("<td.*?>(.*?)</td>", row) for row in framed] == [
@@ -161,7 +161,7 @@ class TestWords:
 
     def test_the_words_on_what_breaks_are_the_tables_numbers(self) -> None:
         rows = [
-            BreakRow("m", "w", "right", exact, characters, 0.5)
+            MaskChoiceRow("m", "w", "right", exact, characters, 0.5)
             for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
         ]
         assert re.findall(r"[\d.]+%", lifted_words(*rows)) == ["30.0%", "100%", "60.0%", "99.0%", "90.0%", "100%"]

@@ -17,7 +17,7 @@ from tests.viz.export.test_picture import LABELS, PAPER, file_of, labelled, text
 from tests.viz.views import causal
 from viz.export import fonts
 from viz.export.paper import Paper, Sheet
-from viz.export.picture import lit_picture
+from viz.export.picture import coloured_text_picture
 
 HAN = "Some Han font"
 
@@ -53,7 +53,7 @@ def test_a_font_that_lacks_letters_of_chinese_does_not_count(monkeypatch: pytest
 def test_every_word_of_a_picture_asks_that_font_after_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with_fonts(monkeypatch, HAN)
     with spoken("zh"):
-        sheet = lit_picture(Paper("故事 · L3 H1", "第 3 层。", "pdf"), row(), True)
+        sheet = coloured_text_picture(Paper("故事 · L3 H1", "第 3 层。", "pdf"), row(), True)
     sheet.file()
     families = {words.get_text(): words.get_fontfamily() for words in sheet.figure.findobj(Text) if words.get_text()}
     for said in ("故事 · L3 H1", "第 3 层。", "查询词元", "被屏蔽"):
@@ -66,7 +66,7 @@ def test_without_a_font_a_pdf_is_english(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def drawn(paper: Paper) -> Sheet:
         with spoken(fonts.language_of(paper.kind)):
-            return lit_picture(paper, row(), True)
+            return coloured_text_picture(paper, row(), True)
 
     with spoken("zh"), warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -11,7 +11,7 @@ from PIL import Image
 
 from model.heads.view import MAX_CELLS, HeadView, coarser, cropped
 from tests.viz.views import causal, padded, view_of
-from viz.hatch import MAX_SPELLED, blocked_groups, empty_runs, reasons
+from viz.hatch import MAX_CELLS_WITH_TEXT, blocked_groups, empty_runs, reasons
 from viz.head import comparison_figure, difference_figure, head_figure, head_range
 from viz.heads.cells import changed
 from viz.heatmap import KEY_TITLE, MAX_TICKS, QUERY_TITLE, axis_names, colour_range
@@ -154,7 +154,7 @@ class TestWhatBlocksACell:
             np.testing.assert_array_equal(text == words, cells)
 
     def test_in_a_large_picture_a_cells_digits_are_the_masks_that_block_it(self) -> None:
-        tokens = int(MAX_SPELLED**0.5) + 1
+        tokens = int(MAX_CELLS_WITH_TEXT**0.5) + 1
         masks = {"causal": causal(tokens), "window": np.zeros((tokens, tokens), bool), "padding": padded(tokens, 5)}
         masks["drawn"] = np.arange(tokens**2).reshape(tokens, tokens) % 7 == 0
         trace = trace_of(head_figure(view_of((tokens, tokens), **masks), dark=False), "blocked")
@@ -168,7 +168,7 @@ class TestWhatBlocksACell:
             assert (digits == number).any()
 
     def test_in_a_large_picture_of_more_masks_than_digits_each_combination_has_a_number(self) -> None:
-        tokens = int(MAX_SPELLED**0.5) + 1
+        tokens = int(MAX_CELLS_WITH_TEXT**0.5) + 1
         masks = {name: np.tri(tokens, k=-at, dtype=bool) for at, name in enumerate(MASK_COLOURS)}
         view = view_of((tokens, tokens), **masks)
         assert len(masks) > 9

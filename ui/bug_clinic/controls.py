@@ -13,7 +13,7 @@ from model.base import Model
 from model.bug_clinic import comparison
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, Bug, stretch
 from model.bug_clinic.comparison import BugComparison, Text, masks_for
-from model.bug_clinic.spot import PLAIN, Puzzle, difference, following, puzzle, stages_of
+from model.bug_clinic.spot import MIN_FEATURE_DIFFERENCE, Puzzle, difference, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import controls, link, results, run_view
 from ui.bug_clinic import explanations
@@ -21,7 +21,7 @@ from ui.explain import title_of
 from ui.markdown import escaped
 from ui.run_view import RunView
 from ui.widgets import select
-from viz.bug_clinic import told_apart
+from viz.bug_clinic import difference_sentence
 
 WHOLE_NAMES = '<style>:is([class*="st-key-candidate_"], .st-key-puzzle_link) button * { white-space: normal; }</style>'
 MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
@@ -56,7 +56,7 @@ NO_ANSWER: dict[str, Any] = {"bug": BUGS[0].key, "bug_on": True}  # overrides in
 
 def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
     """Return the text's lines as this page takes them, and tokenized. Raises ValueError if that is impossible."""
-    lines = comparison.prepared(model, text)
+    lines = comparison.prepare_text(model, text)
     targets = comparison.targets_for(model, lines)
     return lines, run_view.tokenize(model, "\n".join(lines.lines), st.session_state.pad, targets)
 
@@ -103,7 +103,7 @@ def choose_bug() -> Bug:
     return BY_KEY[st.session_state.bug]
 
 
-def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
+def choose_head_showing_bug(now: RunView, bug: Bug, pair: BugComparison) -> None:
     """Choose the head that shows a bug best, for a new bug, model or text, unless the chosen head shows it.
 
     Call after controls.nearest_head, before the head's own control is drawn; does nothing if a link names the head.
@@ -114,7 +114,7 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
     if state.get("clinic_looked_at") == looked_at:
         return
     state.clinic_looked_at = looked_at
-    if linked or not pair.is_seen():
+    if linked or not pair.shows_in_heatmap():
         return
     # how well each head shows the bug, 0 to 1: the mean over real tokens' rows of the largest change of a weight; of
     # heads cut by view, whose cells are not pairs of tokens, the share of their positions that is not padding
@@ -123,10 +123,10 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
         group = now.head(state.layer, 0).group
         parts = [stretch(head // group, heads // group, len(keep)) for head in range(heads)]
         shares = [float(keep[first : last + 1].float().mean()) for first, last in parts]
-        seen = [share if share == 1 else share * PLAIN / 2 for share in shares]
+        seen = [share if share == 1 else share * MIN_FEATURE_DIFFERENCE / 2 for share in shares]
     else:
         seen = pair.change("weights")[:, keep].amax(-1).mean(-1).tolist()
-    if max(seen) and seen[state.head] < PLAIN:
+    if max(seen) and seen[state.head] < MIN_FEATURE_DIFFERENCE:
         state.head = seen.index(max(seen))
 
 
@@ -159,8 +159,8 @@ def play(now: RunView, asked: Puzzle) -> None:
         if not state["answer"]:  # a second press does not count
             state.update(answer=key, right=state["right"] + (key == bug.key), of=state["of"] + 1)
 
-    def go_on() -> None:
-        found = results.ask(following, now.run.model, now.run, now.row, asked)
+    def next_puzzle() -> None:
+        found = results.ask(next_puzzle, now.run.model, now.run, now.row, asked)
         state.update(asked=found, answer="", hint=False)
 
     stages = results.ask(stages_of, now.run.model, now.run, now.row, asked)
@@ -191,7 +191,7 @@ def play(now: RunView, asked: Puzzle) -> None:
             if not state["answer"] and not state["hint"]:
                 hint = lambda: state.update(hint=True)  # noqa: E731
                 st.button(say("Hint"), key="hint", icon=":material/lightbulb:", on_click=hint)
-            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=go_on)
+            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=next_puzzle)
             if state["of"]:
                 st.caption(say("{right} of {all} correct", right=state["right"], all=state["of"]))
         own = NO_ANSWER | {"model": controls.chosen_model() or "story", "layer": None, "head": None}
@@ -226,4 +226,4 @@ def _apart(
     features = tuple(BY_KEY[key].tells for key in keys if same_tokens and BY_KEY[key].tells)
     theirs, ours = (stages[key].weights[asked.head] for key in (other, asked.bug))
     apart = difference(theirs, ours, now.run.queries.keep[now.row], features)
-    return told_apart(apart, there, say("here"), named, same_tokens=same_tokens)
+    return difference_sentence(apart, there, say("here"), named, same_tokens=same_tokens)

@@ -8,7 +8,7 @@ import torch
 
 from i18n import N_, say, say_all, say_count, together
 from model.attention import AttentionStages
-from model.bug_clinic.bugs import Bug, part_at, row_repeated
+from model.bug_clinic.bugs import Bug, row_repeated, token_in_view_split
 from model.bug_clinic.comparison import BugComparison, Examination, other_layer
 from model.bug_clinic.laws import LAWS, Law, Verdict
 from model.heads.view import HeadView
@@ -18,7 +18,7 @@ from ui.heads.head import show as show_figure
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView, shape_of
-from viz.bug_clinic import bug_figure, law_table, law_told
+from viz.bug_clinic import bug_figure, law_html, law_table
 from viz.head import head_figure, head_range
 from viz.heatmap import CachedFigure
 from viz.numbers import number
@@ -35,7 +35,7 @@ def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, lay
     if pair.wrong is None:
         return []
     said = [_on_the_output(now, bug, pair, found, layer), *_on_this_head(now, bug, pair, layer, head)]
-    if not pair.exact and pair.is_seen():
+    if not pair.exact and pair.shows_in_heatmap():
         other = now.number(other_layer(layer, shape_of(now)[0]) or 0)
         words = STAND_INS.get(bug.key, UNTRAINED)
         said.append(say(words, model=title_of(now.model), other=other, layer=now.number(layer)))
@@ -108,7 +108,7 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, layer: int, head:
     heads, group = shape_of(now)[1], now.head(layer, head).group
     if bug.key == "view" and heads > group:
         pieces = now.tokens
-        of = partial(part_at, head // group, heads=heads // group, length=len(pieces))
+        of = partial(token_in_view_split, head // group, heads=heads // group, length=len(pieces))
         (first, begins), (last, ends) = of(0), of(len(pieces) - 1)
         text = escaped("".join(pieces[first : last + 1]))
         words = N_(
@@ -119,7 +119,7 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, layer: int, head:
             words = N_("The faulty head {head} sees only position {first}, its parts {begins} to {ends}: “{text}”.")
         return [say(words, head=head, first=first, last=last, begins=begins, ends=ends, text=text)]
     rows = len(now.run.queries.keep)
-    if bug.key == "repeat" and pair.is_seen():
+    if bug.key == "repeat" and pair.shows_in_heatmap():
         whose = [row_repeated(now.row, one, rows, heads) for one in range(heads)]
         others = [str(one) for one in range(heads) if whose[one] != now.row]
         if whose[head] == now.row:
@@ -204,7 +204,7 @@ def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, 
     right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, pair.right, layer, head))
     stages = pair.wrong
     if not on or stages is None:
-        draw_one(right, CORRECT, room="pair" if pair.is_seen() else "one")
+        draw_one(right, CORRECT, room="pair" if pair.shows_in_heatmap() else "one")
     else:
         wrong = now.kept(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
         without_key = ~pair.right.weights.any(-1)
@@ -215,7 +215,7 @@ def names(bug: Bug | None, head: int, heads: int, pieces: tuple[str, ...]) -> li
     """Return the labels of rows or columns: tokens or, if heads were cut by view alone, "token:part" for each part."""
     if bug is None or bug.key != "view":
         return list(pieces)
-    found = (part_at(head, position, heads, len(pieces)) for position in range(len(pieces)))
+    found = (token_in_view_split(head, position, heads, len(pieces)) for position in range(len(pieces)))
     return [f"{pieces[token][:9]}:{part}" for token, part in found]
 
 
@@ -277,14 +277,14 @@ def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination,
             title = say("The violated property")
         elif np.isnan(found.verdicts[bug.law][0].amount):
             title = say("A property that it violates")
-        st.html(cached_figure(law_told, *_row(bug.law, found), title=title))
+        st.html(cached_figure(law_html, *_row(bug.law, found), title=title))
         _title(say("The fix"))
         st.code(code(bug), language="diff", wrap_lines=True)
         _title(say("Effect here"))
         if pair.error:
             crash = say("Crashes: “{error}”. The heatmap shows the correct version.", error=escaped(pair.error))
             st.error(crash, icon=":material/error:")
-        elif not pair.is_seen():
+        elif not pair.shows_in_heatmap():
             st.caption(say("The heatmap is the same with and without the bug."))
         make = partial(effects, now, bug, pair, found, layer, head)
         st.markdown("\n".join(f"- {effect}" for effect in now.kept(("effects", bug.key, layer, head), make)))

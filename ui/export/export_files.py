@@ -12,15 +12,15 @@ import streamlit as st
 from i18n import N_, say, together
 from model.heads.view import HeadView
 from model.spec import MaskSpec
-from model.text import cut_words
+from model.text import truncation_message
 from ui import controls, explain, link, page
-from ui.guard import problem_in
+from ui.guard import message_for
 from ui.markdown import escaped
 from ui.run_view import RunView, shape_of
 from ui.widgets import deferred, download, uploaded, uploader
 from viz.export import data
 from viz.export.data import About, Export, fits, hash_of
-from viz.export.words import caption, masks_said, version, versions
+from viz.export.words import caption, masks_sentence, version, versions
 from viz.head import head_figure
 from viz.heads.cells import merged_words
 from viz.mask_styles import mask_name
@@ -89,7 +89,7 @@ class ExportSubject:
     def masks(self) -> str:
         now, run = (self._held_and_lifted(spec) for spec in (self.now.masks, self.now.run.spec))
         held, lifted = now
-        return masks_said(held, lifted, "" if now == run else self.layer_only)
+        return masks_sentence(held, lifted, "" if now == run else self.layer_only)
 
     @property
     def layer_only(self) -> str:
@@ -99,7 +99,7 @@ class ExportSubject:
     def _held_and_lifted(self, spec: MaskSpec) -> tuple[list[str], list[str]]:
         """Return the masks of spec that are on, of those that this attention can have, and those that are lifted; for
         the cross-attention of a model that was re-run, those lifted in the decoder, too, which makes its queries."""
-        held, lifted = controls.held_and_lifted(self.now.model, spec)
+        held, lifted = controls.masks_on_and_lifted(self.now.model, spec)
         available = self.now.head(*self.chosen).available
         rerun = self.now.run.attention == "cross" and self.now.masks == self.now.run.spec
         return [name for name in held if name in available], [name for name in lifted if rerun or name in available]
@@ -162,7 +162,10 @@ def report_of(subject: ExportSubject, link: str) -> str:
         versions=versions(),
         text="\n→ ".join(filter(None, [one.read(now.row) for one in batches])),  # as in unmask.report
         cut=together(
-            filter(None, [*(cut_words(one.cut[now.row], now.model.context) for one in batches), merged_words(now.by)])
+            filter(
+                None,
+                [*(truncation_message(one.cut[now.row], now.model.context) for one in batches), merged_words(now.by)],
+            )
         ),
         labels=now.run.batch.pieces[now.row],
         heads=heads,
@@ -239,7 +242,7 @@ def opened() -> None:
         try:
             st.session_state[OPENED] = data.read(file.getvalue())
         except ValueError as error:
-            problem, words = escaped(problem_in(error)), N_("{file} was not opened: {problem}.")
+            problem, words = escaped(message_for(error)), N_("{file} was not opened: {problem}.")
             st.session_state[OPENED] = say(words, file=escaped(file.name), problem=problem)
 
     label, most = say("An NPZ or safetensors file saved by this page"), most_opened() // 2**20

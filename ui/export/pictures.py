@@ -10,18 +10,18 @@ from model.base import ranges
 from model.heads.view import HeadView, cropped
 from ui import results
 from ui.export.export_files import ExportSubject
-from ui.export.printed import PrintedPicture, offer, say_what_has_no_font
+from ui.export.printed import PrintedPicture, note_missing_fonts, offer
 from ui.guard import guarded
 from ui.heads import query
 from ui.heads.views import OF_TOKENS, choose_heads, colours
 from ui.widgets import one_of
 from viz.export import picture as drawn
 from viz.export import words
-from viz.export.paper import Sheet, every_picture
+from viz.export.paper import Sheet, all_heads_picture
 from viz.heads.attribution import sum_words
 from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text
-from viz.heads.tokens import arcs_part, least_line, left_out, light_words, tokens_part
+from viz.heads.tokens import arcs_part, colour_scale_sentence, least_line, left_out, tokens_part
 
 FILES = {"every": "all-heads", "tokens": "text", "why": "score"}  # a picture's name in file names, if it is not its key
 Part = tuple[int, int]
@@ -44,7 +44,7 @@ def show(subject: ExportSubject, part: Part) -> None:
             st.info(say(most, most=drawn.MAX_SIDE))
             return
         files = st.container()
-        say_what_has_no_font(picture)
+        note_missing_fonts(picture)
         with st.container(key="paper"):
             svg, wide = picture.preview()
             st.image(svg, width=wide, alt=f"{picture.title()}. {picture.caption()}")
@@ -71,11 +71,11 @@ def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
         sentence = N_("Attention of all {layers} × {heads} heads of {model}.")
         what = say(sentence, layers=layers, heads=heads, model=subject.model_and_attention)
         size = len(subject.now.tokens), len(subject.now.key_tokens)
-        return subject.caption(what, words.of_every(size, found.blocked))
+        return subject.caption(what, words.all_heads_caption(size, found.blocked))
 
     of = found.thumbnails, found.blocked, subject.now.layer_numbers
     title = lambda: say("{model} · all heads", model=subject.model_and_attention)  # noqa: E731
-    return PrintedPicture(every_picture, of, title, caption, [])
+    return PrintedPicture(all_heads_picture, of, title, caption, [])
 
 
 def _arcs(subject: ExportSubject, part: Part) -> PrintedPicture:
@@ -86,7 +86,7 @@ def _arcs(subject: ExportSubject, part: Part) -> PrintedPicture:
     views = [arcs_part(view, part, at) for view in whole]
 
     def how() -> list[str]:
-        return [*words.of_lines(least_line(views[0])), left_out(whole[0], views[0], at)]
+        return [*words.lines_caption(least_line(views[0])), left_out(whole[0], views[0], at)]
 
     return _picture(subject, drawn.lines_picture, (views, names), views[0], how, others)
 
@@ -94,7 +94,13 @@ def _arcs(subject: ExportSubject, part: Part) -> PrintedPicture:
 def _tokens(subject: ExportSubject, part: Part) -> PrintedPicture:
     (row, *_), how = _rows(subject, part)
     own = subject.now.run.queries is subject.now.run.keys
-    return _picture(subject, drawn.lit_picture, (row, own), row, lambda: [*how(), *words.of_lit(row), light_words(row)])
+    return _picture(
+        subject,
+        drawn.coloured_text_picture,
+        (row, own),
+        row,
+        lambda: [*how(), *words.coloured_text_caption(row), colour_scale_sentence(row)],
+    )
 
 
 def _bars(subject: ExportSubject, part: Part) -> PrintedPicture:
@@ -115,8 +121,8 @@ def _carried(subject: ExportSubject, part: Part) -> PrintedPicture:
     (row, *_), how = _rows(subject, part)
     now = subject.now
     found = results.ask(carried, now.run.model, now.run, now.row, now.masks, *subject.chosen, row.first)
-    both = lambda: [*how(), *words.of_carried(added=found.added is not None)]  # noqa: E731
-    return _picture(subject, drawn.carried_picture, (row, found), row, both)
+    both = lambda: [*how(), *words.contributions_caption(added=found.added is not None)]  # noqa: E731
+    return _picture(subject, drawn.contributions_picture, (row, found), row, both)
 
 
 def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
@@ -130,9 +136,9 @@ def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
     blocked = [name for name, mask in view.blocked.items() if mask[at, to]]
 
     def how() -> list[str]:
-        return [sum_words(found, *names, score=score, weight=weight, blocked=blocked), *words.of_why(found)]
+        return [sum_words(found, *names, score=score, weight=weight, blocked=blocked), *words.score_caption(found)]
 
-    return _picture(subject, drawn.why_picture, (found,), cropped(view, (at, at + 1), (to, to + 1)), how)
+    return _picture(subject, drawn.score_picture, (found,), cropped(view, (at, at + 1), (to, to + 1)), how)
 
 
 def _rows(subject: ExportSubject, part: Part) -> tuple[list[HeadView], How]:

@@ -49,7 +49,7 @@ def offer(picture: PrintedPicture, name: str) -> None:
             _button(picture, f"{name}@{scale}x.png", f"PNG {times}", said, scale)
 
 
-def say_what_has_no_font(picture: PrintedPicture) -> None:
+def note_missing_fonts(picture: PrintedPicture) -> None:
     """Note which characters this server's fonts do not have, and whether they lack the user's language."""
     missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
     if missing:

@@ -12,7 +12,7 @@ from i18n import N_, large, say, say_count, together
 from model import kv_cache
 from model.base import Model
 from model.hardware import precision_name, rounding
-from model.kv_cache import CacheComparison, Try, old_rows
+from model.kv_cache import CacheComparison, StepTiming, old_rows
 from model.transformer import TransformerConfig
 from serving.job import ModelRef, RunRef, digest
 from ui import explain, page, results
@@ -29,7 +29,7 @@ SECTIONS = {
     "cost": N_("What a step costs"),
     "lift": N_("Causal mask off: old rows change"),
 }
-NOT_OURS = N_(
+NO_CACHE_NOTE = N_(
     "The key-value cache is shown for models that run on Unmask's Transformer: the story model, GPT-2 and folders in "
     "its layout. {model} runs on its own code here and computes every step in full."
 )
@@ -39,7 +39,7 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
     """Draw the chosen section; the others are not computed, and none is while the text plays."""
     network = kv_cache.network_of(model)
     if network is None:
-        st.caption(say(NOT_OURS, model=explain.title_of(model)))
+        st.caption(say(NO_CACHE_NOTE, model=explain.title_of(model)))
         return
     section = one_of(say("Section"), SECTIONS, "generation_section", label_visibility="collapsed")
     ids = writing.path.ids
@@ -151,7 +151,7 @@ class MeasuredCost:
 
     model: str
     ids: tuple[int, ...]
-    tries: tuple[Try, ...] = ()
+    tries: tuple[StepTiming, ...] = ()
     stopped: bool = False
 
 
@@ -179,7 +179,7 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
         [kv_cache.multiply_adds(config, length, length) for length in lengths],
         [kv_cache.multiply_adds(config, 1, length) for length in lengths],
         found,
-        kv_cache.clear(found),
+        kv_cache.times_match_counts(found),
     )
     sentence = pictures.cost_sentence(costs)
     words.html(page.sentence(sentence))

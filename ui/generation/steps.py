@@ -13,7 +13,7 @@ from model.kv_cache import network_of
 from model.sampling import MAX_WRITTEN, SampledToken, Sampling
 from ui import explain, page
 from ui.generation import writing as generation
-from ui.generation.writing import NEXT, SECONDS, Writing, advance, choice_of, look_at, take
+from ui.generation.writing import NEXT, SECONDS, Writing, advance, choice_of, run_of_text, take
 from ui.guard import guarded
 from ui.heads.head import canvas
 from ui.markdown import escaped
@@ -90,7 +90,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         if not st.session_state.pop("page_has_advanced", False):  # at most one token per run, of page or fragment
             advance(model, sampling, cache)
         writing: Writing = st.session_state.writing
-        now = look_at(model, writing.path, cache)
+        now = run_of_text(model, writing.path, cache)
         at = st.session_state.get("choice_at", NEXT)
         index = None if writing.playing or not 0 <= at < len(writing.path.written) else at
         choice = choice_of(now, writing.path, sampling, index)

@@ -13,8 +13,8 @@ from model import kv_cache
 from model import sampling as generation
 from model.base import Model
 from model.sampling import MAX_WRITTEN, Continuation, Sampling, logits_at
-from model.text import cut_words, rows_of
-from serving.job import GrownRunRef, ModelRef, RunRef
+from model.text import rows_of, truncation_message
+from serving.job import GeneratedRunRef, ModelRef, RunRef
 from ui import link, results
 from ui.markdown import escaped
 from ui.run_view import RunView
@@ -90,7 +90,7 @@ def begin(model: Model, text: str) -> list[str]:
         notes.append(left_out)
     prompt, cut = tuple(batch.ids[0, : batch.ids.shape[1] - model.added_after].tolist()), len(batch.cut[0])
     if cut and len(prompt) < model.context:  # there is room only for the tokens that are added after a text
-        notes.append(escaped(translated(cut_words(batch.cut[0], model.context))))
+        notes.append(escaped(translated(truncation_message(batch.cut[0], model.context))))
     elif cut:
         full = say_count(
             "The prompt takes all {context:,} tokens that the model reads here; its last character is cut. There is no "
@@ -189,12 +189,12 @@ def _set(writing: Writing) -> None:
     st.session_state.choice_at = NEXT
 
 
-def look_at(model: Model, path: Continuation, cache: bool) -> RunView:
+def run_of_text(model: Model, path: Continuation, cache: bool) -> RunView:
     """Return the run of the text so far, extended by one cached step if the cache is on."""
     batch, ref = kv_cache.batch_of(model, path.ids), ModelRef.of(model)
     if not cache:
         return RunView(model, RunRef(ref, batch, model.standard), model.standard, 0)
-    run = GrownRunRef(ref, batch, model.standard, prompt=len(path.prompt))
+    run = GeneratedRunRef(ref, batch, model.standard, prompt=len(path.prompt))
     newest, before = st.session_state.get("grown", (None, None))  # keys of the traces of this user's last two texts
     if newest != run.trace_key:
         newest, before = run.trace_key, newest
@@ -208,10 +208,10 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
     writing: Writing = st.session_state.writing
     due = writing.due or (writing.playing and time.monotonic() - writing.last > 0.75 * SECONDS)
     if due and writing.path.room(model.context):
-        choice = choice_of(look_at(model, writing.path, cache), writing.path, sampling, None)
+        choice = choice_of(run_of_text(model, writing.path, cache), writing.path, sampling, None)
         writing = writing.plus(choice.token, float(choice.before[choice.token]))
         # compute its row too: `last` is the time when the token can be drawn
-        choice_of(look_at(model, writing.path, cache), writing.path, sampling, None)
+        choice_of(run_of_text(model, writing.path, cache), writing.path, sampling, None)
     writing = replace(writing, due=False, last=time.monotonic() if due else writing.last)
     st.session_state.writing = writing
     return writing

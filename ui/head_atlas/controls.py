@@ -123,7 +123,7 @@ class GrowingAtlas:
     def stop(self) -> None:
         self.stopped = say("Stopped.")
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.stopped, self.seconds = "", 0.0
 
 
@@ -175,7 +175,7 @@ def find(
     if not growing.done:
         with waiting():
             growing.grow(measure)
-    atlas = progress.made_of(growing.progress, model)
+    atlas = progress.atlas_from_progress(growing.progress, model)
     if growing.done == len(growing.units):
         if not atlas.rows:
             raise ValueError(say("expected texts of at least two tokens, found none"))
@@ -184,13 +184,13 @@ def find(
     slot = st.container()
     _show_progress(growing, atlas)
 
-    def go_on() -> None:
+    def resume() -> None:
         if not growing.stopped:
             with slot, guarded():
                 growing.grow(measure)
             st.rerun()
 
-    return atlas, go_on
+    return atlas, resume
 
 
 def _show_progress(growing: GrowingAtlas, atlas: Atlas) -> None:
@@ -201,7 +201,7 @@ def _show_progress(growing: GrowingAtlas, atlas: Atlas) -> None:
         if growing.stopped:
             words = N_("{why} The result covers {share} of the texts: {read} and {tokens:,} tokens.")
             st.progress(share, say(words, why=growing.stopped, **so_far))
-            st.button(say("Continue"), icon=":material/resume:", key="atlas_go_on", on_click=growing.go_on)
+            st.button(say("Continue"), icon=":material/resume:", key="atlas_go_on", on_click=growing.resume)
         else:
             st.progress(share, say("Measuring: {share}, {read} and {tokens:,} tokens so far", **so_far))
             st.button(say("Stop"), icon=":material/stop:", key="atlas_stop", on_click=growing.stop)

@@ -42,7 +42,7 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
     from viz.export.paper import atlas_picture
 
     name = explain.plain_title(model)
-    on, lifted = controls.held_and_lifted(model, masks)
+    on, lifted = controls.masks_on_and_lifted(model, masks)
 
     def caption() -> str:
         what = say_count(
@@ -52,13 +52,13 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
             **{"heads": atlas.layers * atlas.heads, "model": name, "tokens": atlas.read},
         )
         which = say("Texts: {which}.", which=say(TEXTS[texts]))
-        held = say("Masks: {masks}.", masks=words.masks_said(on, lifted))
-        return together([what, which, held, *words.of_atlas(atlas, x, y), f"Unmask {version()}."])
+        held = say("Masks: {masks}.", masks=words.masks_sentence(on, lifted))
+        return together([what, which, held, *words.atlas_caption(atlas, x, y), f"Unmask {version()}."])
 
     of = atlas, x, y, chosen
     found = printed.PrintedPicture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
     with slot, guarded(say("Drawing …")):
-        printed.say_what_has_no_font(found)
+        printed.note_missing_fonts(found)
         printed.offer(found, "head_atlas")
 
 

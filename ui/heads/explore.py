@@ -23,7 +23,7 @@ from viz.head import comparison_figure, head_figure
 from viz.html import signs
 from viz.numbers import leak_shares, leak_table, loss_figure, next_token_table
 from viz.palette import WIDE
-from viz.sentence import loss_words, misled, prediction_words, sentence
+from viz.sentence import loss_words, loss_worsened, prediction_words, sentence
 
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
@@ -59,7 +59,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     # in a long text, draw the chosen head before all heads are surveyed; in a short one, both come together
     show_all = partial(overview.survey, overview_slot, (now, standard), layer, head)
     weights = math.prod(run_view.shape_of(now)) * views[0].weights.size
-    surveys = show_all() if weights <= overview.MOMENT else None
+    surveys = show_all() if weights <= overview.QUICK_SURVEY_WEIGHTS else None
     scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, of_tokens, layer, head))
     seen = cached_figure(sentence, scene) if spec == chosen else say(ask_first.ASKING)
     sentence_slot.html(page.sentence(seen))
@@ -104,7 +104,7 @@ def _show_head(now: RunView, whole: list[HeadView], layer: int, head: int, name:
     with picture_slot:
         alt = cached_figure(explain.head_alt, name, views[0], changed)
         moves = query.moves(now, part)
-        head_picture.show(colours.given_to(figure, *views), alt, room="pair", zooms=True, moves=moves)
+        head_picture.show(colours.recolour(figure, *views), alt, room="pair", zooms=True, moves=moves)
     sharing = explain.sharing(now, layer, head)
     with st.container(horizontal=True, wrap=False, gap="small"):
         st.html(cached_figure(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))
@@ -141,8 +141,8 @@ def _show_predictions(now: RunView, standard: RunView, tokens: DeltaGenerator, l
     if moved:
         tokens.html(page.note(moved))
     with losses:
-        if misled(*curves):
-            st.caption(say(explain.MISLED))
+        if loss_worsened(*curves):
+            st.caption(say(explain.OFF_DISTRIBUTION_NOTE))
         if now.model.kind == "decoder" and now.model.standard.causal and not now.masks.causal:
             page.link_to("pages/why_causal.py", say(explain.WHY_CAUSAL))
     return loss_words(*curves, pieces)

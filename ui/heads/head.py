@@ -87,7 +87,7 @@ def show(
     with st.container(key=f"{room}_{key}"):
         page.chart(figure, key, alt, heard=heard(key, zooms=zooms, on_pick=on_pick))
     if moves:
-        query.hear(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
+        query.listen_for_query_keys(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
 
 
 def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: float = 1) -> None:

@@ -18,7 +18,7 @@ from ui.widgets import component_value, wholes
 from viz.figure_table import measures_tables
 from viz.heads.overview import TITLES, overview_packet
 
-MOMENT = 600_000  # weights of all heads (36, at 128 tokens) that are surveyed in about ten milliseconds
+QUICK_SURVEY_WEIGHTS = 600_000  # weights of all heads (36, at 128 tokens) that are surveyed in about ten milliseconds
 
 _component = canvas("overview")
 

@@ -39,7 +39,7 @@ class Moves:
     labels: Sequence[str]
 
 
-def hear(
+def listen_for_query_keys(
     container: str, what: str, moves: Moves, *, role: Literal["application", "group"] = "group", framed: bool = False
 ) -> None:
     """Make the container named `container` focusable; while it has the focus, arrow keys move the choice "query".

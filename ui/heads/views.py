@@ -25,20 +25,28 @@ from ui.streamlit_internals import css
 from ui.widgets import bound, component_value, one_of
 from viz.figure_table import head_table
 from viz.heads.attribution import (
-    carried_table,
+    contribution_sentence,
+    contributions_table,
     effect_table,
     largest_dimensions,
     pairs_table,
     sources_table,
     strips_figure,
     sum_words,
-    why_they_differ,
 )
-from viz.heads.bars import MAX_SORTED, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.bars import MAX_SORTED, bars_figure, remaining_keys_sentence, row_of, weight_distribution_sentence
 from viz.heads.cells import weight_text
 from viz.heads.colours import PALETTES, Colours, key_names, numbers_table
 from viz.heads.colours import shown as numbers_part
-from viz.heads.tokens import MAX_HEADS, arcs_packet, arcs_part, left_out, light_words, tokens_packet, tokens_part
+from viz.heads.tokens import (
+    MAX_HEADS,
+    arcs_packet,
+    arcs_part,
+    colour_scale_sentence,
+    left_out,
+    tokens_packet,
+    tokens_part,
+)
 from viz.heatmap import margin
 from viz.html import paragraph, signed
 from viz.palette import WIDE
@@ -85,7 +93,7 @@ class ChosenHead:
         return self.standard is not self.view
 
 
-def hearing(name: str) -> Callable[[], None]:
+def choice_setter(name: str) -> Callable[[], None]:
     """Return a callback that sets choices to the values of the same names that this component sent, if valid."""
 
     def take() -> None:
@@ -166,9 +174,11 @@ def draw_tokens(chosen: ChosenHead) -> None:
         across=chosen.across,
         choices={"values": state.token_values},
     )
-    heard = dict.fromkeys(("on_query_change", "on_pins_change", "on_towards_change", "on_values_change"), hearing(key))
+    heard = dict.fromkeys(
+        ("on_query_change", "on_pins_change", "on_towards_change", "on_values_change"), choice_setter(key)
+    )
     _tokens(data=packet, key=key, tables=lambda: [head_table(part, chosen.name)], **heard)
-    if words := together(filter(None, (left_out(chosen.view, part, chosen.query), light_words(part)))):
+    if words := together(filter(None, (left_out(chosen.view, part, chosen.query), colour_scale_sentence(part)))):
         st.caption(words)
 
 
@@ -192,7 +202,7 @@ def show_arcs(chosen: ChosenHead) -> None:
         across=chosen.across,
         choices={name: st.session_state[name] for name in ("least", "hide_first")},
     )
-    heard = dict.fromkeys(("on_query_change", "on_least_change", "on_hide_first_change"), hearing(key))
+    heard = dict.fromkeys(("on_query_change", "on_least_change", "on_hide_first_change"), choice_setter(key))
     _arcs(data=packet, key=key, tables=lambda: list(map(head_table, parts, names)), **heard)
     if words := left_out(chosen.view, parts[0], chosen.query):
         st.caption(words)
@@ -213,7 +223,7 @@ def choose_heads(now: run_view.RunView, layer: int, chosen: int) -> list[int]:
 def show_bars(chosen: ChosenHead) -> None:
     """Draw the query's row as bars; a click on one chooses its token as the query."""
     row = row_of(chosen.view, chosen.standard if chosen.changed else None, chosen.query)
-    st.html(cached_figure(where_it_lies, row))
+    st.html(cached_figure(weight_distribution_sentence, row))
     st.toggle(say("Largest first"), key="sorted")
     about = say("The weights of {query} in {head}, a bar for each key.", query=row.name, head=chosen.name)
     largest = say("Every key is blocked.")
@@ -223,9 +233,9 @@ def show_bars(chosen: ChosenHead) -> None:
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     with st.container(key="bars_of_query"):
         page.chart(figure, "head_bars", together([about, largest]), heard=head_picture.heard("head_bars"))
-    query.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
-    if st.session_state.sorted and rest_words(row, MAX_SORTED):
-        st.caption(rest_words(row, MAX_SORTED))
+    query.listen_for_query_keys("bars_of_query", say("Bars"), chosen.moves, role="application")
+    if st.session_state.sorted and remaining_keys_sentence(row, MAX_SORTED):
+        st.caption(remaining_keys_sentence(row, MAX_SORTED))
 
 
 ABOUT = N_(
@@ -248,10 +258,10 @@ def show_carried(chosen: ChosenHead) -> None:
     name = f"{chosen.query}: {chosen.view.queries[chosen.query]}"
     found = chosen.ask(carried, *asked)
     with st.container(key="carried_of_query"):
-        st.html(why_they_differ(found, name, keys))
+        st.html(contribution_sentence(found, name, keys))
         left, right = st.columns([1.5, 1], gap="medium")
-    query.hear("carried_of_query", say("Value × weight"), chosen.moves)
-    left.html(carried_table(found, keys))
+    query.listen_for_query_keys("carried_of_query", say("Value × weight"), chosen.moves)
+    left.html(contributions_table(found, keys))
     left.caption(say(ABOUT) if found.added is None else together([say(ABOUT), say(ADDS)]))
     with right:
         try:
@@ -294,7 +304,7 @@ def show_why(chosen: ChosenHead) -> None:
             writers.html(sources_table(found, "query"))
             written.html(sources_table(found, "key"))
             st.caption(say(SOURCES))
-    query.hear("why_of_query", say("Why this cell"), chosen.moves)
+    query.listen_for_query_keys("why_of_query", say("Why this cell"), chosen.moves)
 
 
 RANGES = {"largest": N_("the largest weight"), "one": "1", "percentile": N_("the 99th percentile")}
@@ -347,14 +357,14 @@ def show_span(chosen: ChosenHead) -> None:
     queries = query.choose_span(chosen.now, chosen.part)
     how, of = st.session_state.pooled, (chosen.now, chosen.views, (chosen.layer, chosen.head), queries)
     row, of_means = query.span_row(*of, how), query.span_row(*of, "mean")
-    st.html(cached_figure(where_it_lies, of_means, row))
+    st.html(cached_figure(weight_distribution_sentence, of_means, row))
     st.toggle(say("Largest first"), key="sorted")
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     about = N_("The {how} of the weights of queries ({count}) from {query} on in {head}, a bar for each key.")
     words = {"how": say(query.POOLED[how]), "count": len(queries), "query": row.name, "head": chosen.name}
     page.chart(figure, "span_bars", say(about, **words))
-    if st.session_state.sorted and rest_words(of_means, MAX_SORTED):
-        st.caption(rest_words(of_means, MAX_SORTED))
+    if st.session_state.sorted and remaining_keys_sentence(of_means, MAX_SORTED):
+        st.caption(remaining_keys_sentence(of_means, MAX_SORTED))
 
 
 VIEWS: dict[str, tuple[str, Callable[[ChosenHead], None]]] = {

@@ -9,7 +9,7 @@ import streamlit as st
 from i18n import N_, say, say_count, together
 from lessons.glossary import glossary
 from lessons.lesson import Lesson
-from lessons.reading import MAX_BYTES, Shelved, read
+from lessons.reading import MAX_BYTES, ListedLesson, read
 from ui.lessons import choices, editor, shelves
 from ui.markdown import escaped
 from ui.sidebar import speech
@@ -28,7 +28,7 @@ TOO_LONG = N_(
 )
 
 
-def show(found: list[Shelved], opened: shelves.Open | None) -> None:
+def show(found: list[ListedLesson], opened: shelves.Open | None) -> None:
     with st.container(key="lesson_list", gap=None):
         for number, one in enumerate(found, 1):
             if one.lesson is None:
@@ -52,7 +52,7 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
         st.caption(escaped(say(words)))
 
 
-def show_list(found: list[Shelved]) -> None:
+def show_list(found: list[ListedLesson]) -> None:
     st.markdown("### " + say("Lessons"))
     st.html(f'<p class="aim">{say(INTRO)}</p>')
     st.html(lesson_map(found))

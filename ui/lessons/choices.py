@@ -89,7 +89,7 @@ def forget(lesson: str) -> None:
 
 
 NAME = "unmask lessons"  # not shown: in the local storage
-LONGEST = 40_000  # maximum number of characters in the local storage
+MAX_STORED_LENGTH = 40_000  # maximum number of characters in the local storage
 DRAFT = "draft"  # the key of the answers to the lesson in the editor, which are not stored
 LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # keys of answers
 HELP = N_("Answers are kept in this browser, and on the server only while this page is open.")
@@ -108,10 +108,12 @@ def listen() -> None:
     room, taken, forgotten = (state.get(f"lesson_{name}") for name in ("room", "taken", "forgotten"))
     kept = {"answers": answers_by_lesson(), "room": asdict(room) if room else None, "forgotten": forgotten or 0}
     kept |= {"anew": state.get("lesson_anew", []), "session": session_id()}
-    _storage(data={"name": NAME, "most": LONGEST, "taken": bool(taken)} | kept, key=key, on_stored_change=take)
+    _storage(
+        data={"name": NAME, "most": MAX_STORED_LENGTH, "taken": bool(taken)} | kept, key=key, on_stored_change=take
+    )
 
 
-def begin_anew(lesson: str) -> None:
+def reset_answers(lesson: str) -> None:
     """Delete all answers to a lesson, in the browser too."""
     forget(lesson)
     st.session_state.lesson_anew = [*st.session_state.get("lesson_anew", []), lesson]
@@ -144,7 +146,7 @@ def _take(stored: Any) -> None:
     """Take what a browser sends, which may be anything: only valid answers and a valid room are used."""
     st.session_state.lesson_taken = True
     try:
-        told = json.loads(stored) if isinstance(stored, str) and len(stored) <= LONGEST else {}
+        told = json.loads(stored) if isinstance(stored, str) and len(stored) <= MAX_STORED_LENGTH else {}
         answers, key = dict(told.get("answers") or {}), told.get("room")
     except (ValueError, TypeError, AttributeError, RecursionError):
         return

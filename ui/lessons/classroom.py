@@ -17,9 +17,9 @@ import streamlit as st
 
 from i18n import N_, language, say, say_count
 from lessons.answer import mean_losses
-from lessons.image_steps import pictured
+from lessons.image_steps import rendered_scene
 from lessons.lesson import Lesson, Step
-from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer
+from lessons.questions import ABOUT_A_QUERY, BEFORE_ANSWER, Answer
 from model.heads.view import HeadView
 from serving import rooms
 from serving.job import digest
@@ -34,7 +34,7 @@ from ui.run_view import RunView
 from ui.streamlit_internals import css
 from ui.widgets import deferred, download
 from viz.export.data import cell
-from viz.head import head_range, named_alike
+from viz.head import head_range, with_shared_labels
 from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.html import join, tag
 from viz.lessons import phone, pictures
@@ -44,7 +44,7 @@ from viz.lessons.screen import plain, question, run_names
 from viz.saved.standalone import Canvas
 from viz.why_causal.charts import Curve
 
-LOOK_EVERY = 2.0  # seconds between two polls of the phones' answers
+POLL_SECONDS = 2.0  # seconds between two polls of the phones' answers
 CURVE_EVERY = 2.0  # seconds between two updates of the curve of a running training
 STRIP = 70  # pixels of the strip at the bottom of the window, with answers of two lines
 ELSEWHERE = N_("The picture is on the teacher's screen.")
@@ -75,7 +75,7 @@ def begin(name: str) -> None:
         # in a session that began with a reload, the room still has what was asked
         asked = rooms.rooms().tally(key.id).asked
         if rooms.rooms().is_open(key) and not any(step.startswith(_step(name, "")) for step in asked):
-            choices.begin_anew(name)
+            choices.reset_answers(name)
         begun.add((key.id, name))
 
 
@@ -225,7 +225,7 @@ def _send(key: RoomKey, made: tuple[Any, ...], shown: PhonePage, asked: Any = No
 def _show_strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
     st.html(css(phone.STRIP))
     with st.container(key="lesson_room"):
-        st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, revealed)
+        st.fragment(_strip, run_every=POLL_SECONDS)(key, step, answer, revealed)
 
 
 def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
@@ -304,9 +304,9 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
     if step.numbers is not None:
         return Drawn(pictures.numbers(step.numbers.plain, None))
     kind = step.ask.kind if step.ask else ""
-    if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
+    if BEFORE_ANSWER.get(kind) == "beside" and now.run.key != beside.run.key:
         return _shown(step, beside, None, query, run_names(now.model.name, beside.model.name)[1:])
-    if BEFORE.get(kind) == "now":  # the question is about its masks
+    if BEFORE_ANSWER.get(kind) == "now":  # the question is about its masks
         return _elsewhere()
     return Drawn(steps.tokens(step, now, query if kind in ABOUT_A_QUERY else None))
 
@@ -328,7 +328,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
     if step.show == "tokens":
         return Drawn(steps.tokens(step, now, step.query))
     if step.show == "image":
-        (layer, head), image = step.head, pictured(step.image or "")
+        (layer, head), image = step.head, rendered_scene(step.image or "")
         title, uri = cached_figure(lit_picture, now.head(layer, head), now.name(layer, head), image, query)
         return Drawn(tag("p", title) + scene_image(uri, title))
     if step.show in pictures.DRAWN:
@@ -353,7 +353,7 @@ def _phone_head(step: Step, now: RunView, beside: RunView | None) -> Drawn:
     canvases = [(say("{head} of {model}", head=name, model=now.model.name), packet(view))]
     if beside and other:
         canvases.append((run_names(now.model.name, beside.model.name)[1], packet(other)))
-        change = cached_figure(difference_packet, changed(*named_alike(view, other)), **look)
+        change = cached_figure(difference_packet, changed(*with_shared_labels(view, other)), **look)
         canvases.append((say("difference"), Canvas("heatmap", change)))
     hatched = any(one.any_blocked().any() for one in (view, other) if one)
     return Drawn(canvases=canvases, hatched=hatched)

@@ -8,11 +8,11 @@ import streamlit as st
 
 from i18n import N_, language, say, say_all, say_count, together
 from lessons.lesson import Lesson
-from lessons.reading import FOLDER, GALLERY, MAX_BYTES, Mistakes, Shelved, read, shelf, written
+from lessons.reading import FOLDER, GALLERY, MAX_BYTES, ListedLesson, Mistakes, read, shelf, written
 from model import catalog
-from serving.loaded_models import OF_PAGES
+from serving.loaded_models import PAGE_MODELS
 from ui.controls import OWN_TEXT
-from ui.guard import MAY_BE_TOLD, guarded, problem_in
+from ui.guard import USER_FACING_ERRORS, guarded, message_for
 from ui.lessons import screen, shelves, steps
 from ui.lessons.choices import DRAFT, forget
 from ui.markdown import escaped
@@ -62,7 +62,7 @@ def offer(opened: shelves.Open | None) -> None:
     st.button(label, key="lesson_editor", icon=":material/edit:", on_click=start)
 
 
-def show(found: list[Shelved]) -> None:
+def show(found: list[ListedLesson]) -> None:
     """Draw the whole editor."""
     state = st.session_state
     with guarded():
@@ -142,15 +142,15 @@ def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
             if step.ask:
                 steps.answered(step, now, beside)
             ran += 1
-        except MAY_BE_TOLD as error:
-            said = say(problem_in(error))
+        except USER_FACING_ERRORS as error:
+            said = say(message_for(error))
             problems.append(said if re.search(r"\d", said[:8]) else str(step.wrong(setting, said)))
     return ran, list(missing), list(dict.fromkeys(problems))  # a mistake in the front matter's model is in each step
 
 
 def _at_hand(name: str) -> bool:
     """Whether a model is built in or loaded."""
-    return name in OF_PAGES or catalog.ships(name) or models.loaded().find(name) is not None
+    return name in PAGE_MODELS or catalog.ships(name) or models.loaded().find(name) is not None
 
 
 def _buttons(lesson: Lesson | None) -> None:

@@ -10,11 +10,11 @@ import streamlit as st
 
 from i18n import N_, say, together
 from lessons.answer import mean_losses
-from lessons.image_steps import pictured
+from lessons.image_steps import rendered_scene
 from lessons.lesson import Lesson, Step
-from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer
+from lessons.questions import ABOUT_A_QUERY, BEFORE_ANSWER, Answer
 from ui import explain, page, results
-from ui.guard import MAY_BE_TOLD, guarded, problem_in
+from ui.guard import USER_FACING_ERRORS, guarded, message_for
 from ui.heads import head as head_picture
 from ui.heads import overview
 from ui.lessons import choices, classroom, steps
@@ -24,13 +24,13 @@ from ui.run_view import RunView
 from ui.streamlit_internals import SELECTORS
 from ui.widgets import component_value, deferred, download
 from viz.components import source
-from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
+from viz.head import anonymous_masks_figure, comparison_figure, difference_figure, head_figure, head_range
 from viz.heatmap import enlarged
 from viz.html import tag
-from viz.images import lit_packet, weights_tables
+from viz.images import image_attention_packet, weights_tables
 from viz.lessons import pictures, screen
 from viz.lessons.glossary import prose
-from viz.lessons.pictures import lit_step
+from viz.lessons.pictures import step_image_attention
 from viz.lessons.screen import QuestionSummary, summary_page, verdict_on
 from viz.numbers import loss_figure
 
@@ -99,8 +99,8 @@ def _found(step: Step) -> Answer | str:
     """Return the answer to a step's question, or why there is none: an error in one step does not affect the others."""
     try:
         return steps.answered(step, *steps.pair(step))
-    except MAY_BE_TOLD as error:
-        return say("{problem}.", problem=problem_in(error))
+    except USER_FACING_ERRORS as error:
+        return say("{problem}.", problem=message_for(error))
 
 
 def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
@@ -144,7 +144,7 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
     if step.numbers is not None:
         st.html(cached_figure(pictures.numbers, step.numbers.plain, None))
         return
-    shown = BEFORE.get(step.ask.kind if step.ask else "", "")
+    shown = BEFORE_ANSWER.get(step.ask.kind if step.ask else "", "")
     same = now.run.key == beside.run.key
     if shown == "now":
         layer, head = step.head  # the question is about its masks, so do not name them
@@ -152,7 +152,7 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
         queries, keys = view.weights.shape
         words = N_("Attention of {head}, {queries} × {keys} (queries × keys).")
         alt = say(words, head=now.name(layer, head), queries=queries, keys=keys)
-        _draw(cached_figure(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
+        _draw(cached_figure(anonymous_masks_figure, view, dark=page.is_dark(), query=step.query), alt)
         st.html(page.note(say("Hatched cells are blocked.")))
     elif shown == "beside" and not same:
         _shown(step, beside, None, screen.run_names(now.model.name, beside.model.name)[1])
@@ -184,12 +184,14 @@ def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> 
     elif step.show == "image":
         # what each word attends to in the step's image, first the query
         (layer, head), query = step.head, steps.query_of(step, now)
-        lit = cached_figure(lit_step, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query)
+        lit = cached_figure(
+            step_image_attention, now.head(layer, head), now.name(layer, head), rendered_scene(step.image or ""), query
+        )
         zoom = (text_size() or MIN_TEXT) / MIN_TEXT
         room = f"calc((74vh - var(--strip, 0px)) / {zoom:.3f})"  # the image's share of the window's height
         st.html(f"<style>.st-key-lesson_image {{ zoom: {zoom:.3f}; --room: {room}; }}</style>")
         with st.container(key="lesson_image"):
-            packet = cached_figure(lit_packet, lit, alone=True)
+            packet = cached_figure(image_attention_packet, lit, alone=True)
             _lit_image(data=packet, key=f"lesson_image_{layer}_{head}", tables=partial(weights_tables, lit))
     else:
         _head(step, now, beside if step.show == "pair" else None)

@@ -12,7 +12,7 @@ import streamlit as st
 
 from i18n import N_, language, say
 from lessons.lesson import Lesson
-from lessons.reading import FOLDER, MAX_BYTES, Shelved, read, shelf, written
+from lessons.reading import FOLDER, MAX_BYTES, ListedLesson, read, shelf, written
 from serving.job import digest
 from serving.settings import Settings
 from ui import page
@@ -31,11 +31,11 @@ class Open:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8, ttl=20)  # seconds: a teacher may be writing a lesson
-def _shelf(folder: str, language: str, others: tuple[str, ...] = ()) -> list[Shelved]:
+def _shelf(folder: str, language: str, others: tuple[str, ...] = ()) -> list[ListedLesson]:
     return shelf(Path(folder), language, others)
 
 
-def shelved() -> list[Shelved]:
+def shelved() -> list[ListedLesson]:
     """Return all lessons, the built-in ones first."""
     folder, spoken = Settings.from_environment().lessons, language()
     found = _shelf(str(FOLDER), spoken)
@@ -43,7 +43,7 @@ def shelved() -> list[Shelved]:
     try:
         own = _shelf(str(folder), spoken, names) if folder else []
     except ValueError:  # its message names the server's folder
-        own = [Shelved("", None, say("This server's own lessons cannot be opened."))]
+        own = [ListedLesson("", None, say("This server's own lessons cannot be opened."))]
     return found + [one if one.name not in names else _taken(one) for one in own]
 
 
@@ -54,13 +54,13 @@ def source_of(name: str) -> str:
     return written(own or FOLDER, name, language())
 
 
-def _taken(one: Shelved) -> Shelved:
+def _taken(one: ListedLesson) -> ListedLesson:
     """Return, as an unreadable file, a lesson that has the name of a built-in one."""
     words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
-    return Shelved(f"{one.name}.md", None, one.problem or say(words, file=one.file), one.file)
+    return ListedLesson(f"{one.name}.md", None, one.problem or say(words, file=one.file), one.file)
 
 
-def opened(found: list[Shelved]) -> Open | None:
+def opened(found: list[ListedLesson]) -> Open | None:
     """Return the chosen lesson; None for the list of all. Raises ValueError, a sentence, if it cannot be read."""
     state = st.session_state
     if state.lesson_packed and not state.lesson_own:
@@ -96,10 +96,10 @@ def unpacked(link: str) -> str:
         raise ValueError(say("expected a whole lesson in the link; ask for the link again")) from None
 
 
-MODEL = "story"  # the model of the heads in THINGS
+MODEL = "story"  # the model of the heads in STARTING_POINTS
 TWO_LINES = EXAMPLES["Two lines of very different length"]
 STANDARD = {"row": 1, "pad": "left", "scope": "model", "causal": True, "padding": True, "zoom": None, "query": None}
-THINGS: Mapping[str, Mapping[str, Any]] = {  # the choices that each button sets
+STARTING_POINTS: Mapping[str, Mapping[str, Any]] = {  # the choices that each button sets
     "start_previous": {"text": FIRST, "layer": 0, "head": 3},
     "start_future": {"text": FIRST, "layer": 4, "head": 0, "causal": False},
     "start_padding": {"text": TWO_LINES, "layer": 0, "head": 3, "padding": False, "show_padding": True},
@@ -126,7 +126,7 @@ def show(model: str) -> None:
         # the user's own text is kept, and restored after the lines that padding needs
         if state.text != state.get("start_text"):
             state.start_own = state.text
-        chosen = {**STANDARD, **THINGS[name]}
+        chosen = {**STANDARD, **STARTING_POINTS[name]}
         if name != "start_padding" and state.start_own.strip():
             chosen["text"] = state.start_own
         state.update(chosen, start_text=chosen["text"])
@@ -135,7 +135,7 @@ def show(model: str) -> None:
     with st.container(key="start", horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.html(css(STYLE), width="content")
         st.markdown(say("Three things to try:"), width="content")
-        for name in THINGS:
+        for name in STARTING_POINTS:
             icon = ":material/check_circle:" if name in seen else ":material/radio_button_unchecked:"
             st.button(say(LABELS[name]), key=name, icon=icon, type="tertiary", on_click=take, args=(name,))
         page.link_to("pages/lessons.py", say("or take the lessons"))

@@ -12,7 +12,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from i18n import N_, say
-from lessons.image_steps import encoded, pictured
+from lessons.image_steps import encoded, rendered_scene
 from lessons.lesson import Step
 from lessons.picture_data import picture_data
 from lessons.questions import Answer, answer
@@ -23,9 +23,9 @@ from model.heads.vectors import FOUR_TOKENS, MAX_NUMBER, Added, Precision, RunSc
 from model.heads.view import HeadView
 from model.masks import NATIVE, MaskSpec
 from serving.job import ModelRef, RunRef
-from serving.loaded_models import OF_PAGES
+from serving.loaded_models import PAGE_MODELS
 from ui import page, results, run_view
-from ui.guard import problem_in
+from ui.guard import message_for
 from ui.markdown import escaped
 from ui.run_view import RunView
 from ui.sidebar import models, speech
@@ -44,7 +44,7 @@ PAGE_NAMES = {
 }
 SHIPPED = (  # models that every server has for lessons, besides the checkpoints of "induction"
     *filter(catalog.ships, catalog.ENTRIES),
-    *(name for name in OF_PAGES if name != "digits" and not catalog.ships(name)),
+    *(name for name in PAGE_MODELS if name != "digits" and not catalog.ships(name)),
 )
 NOTHING = {"": N_("nothing")}
 THEN = NOTHING | {"multiply": N_("multiply by the mask"), "zero": N_("fully blocked row: 0")}
@@ -67,10 +67,10 @@ def check_models(step: Step) -> None:
         given = given.model_copy(update={"models": tuple(dict.fromkeys((*SHIPPED, *given.models)))})
     for setting, name in (("model", step.model), ("beside", step.beside.model)):
         try:
-            if name and name not in OF_PAGES:
+            if name and name not in PAGE_MODELS:
                 catalog.check_name(name, given)
         except CheckpointError as error:
-            raise step.wrong(setting, problem_in(error)) from None
+            raise step.wrong(setting, message_for(error)) from None
 
 
 def answered(step: Step, now: RunView, beside: RunView) -> Answer:
@@ -80,11 +80,11 @@ def answered(step: Step, now: RunView, beside: RunView) -> Answer:
         asked = step.asked(series(step, now))
         return results.ask(answer, now.run.model, now.run, beside.run, beside.model.name, asked)
     except ValueError as error:
-        raise step.wrong("ask", problem_in(error)) from None
+        raise step.wrong("ask", message_for(error)) from None
 
 
 def _view(step: Step, name: str, text: str, masks: MaskSpec | None, image: str | None) -> RunView:
-    model = models.loaded().own(name) if name in OF_PAGES else models.get(name)
+    model = models.loaded().own(name) if name in PAGE_MODELS else models.get(name)
     batch = encoded(step.wrong, model, name, image, text)
     read = TokenizedText([], batch, 0) if batch else run_view.tokenize(model, text, step.pad, None, MAX_ROWS)
     step.check(model, name, text, read)
@@ -106,7 +106,7 @@ def heads(step: Step, now: RunView, beside: RunView | None) -> tuple[HeadView, H
 def tokens(step: Step, now: RunView, query: int | None) -> Markup:
     """Return HTML: the row's tokens, with the step's image if it has one; the query's token is highlighted."""
     if step.image:
-        return pictures.image_and_words(pictured(step.image), now.tokens, query)
+        return pictures.image_and_words(rendered_scene(step.image), now.tokens, query)
     return row_tokens(now.tokens, query, now.key_tokens if now.run.attention == "cross" else ())
 
 

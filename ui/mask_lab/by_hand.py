@@ -8,7 +8,7 @@ import streamlit as st
 
 from i18n import ENGLISH, N_, language, say, spoken, together
 from model.mask_lab import fills
-from model.mask_lab.fills import KEYS, MAX_ENTRY, QUERIES, TOKENS, VALUES, ByHand, by_hand, on_a_head
+from model.mask_lab.fills import KEYS, MAX_ENTRY, QUERIES, TOKENS, VALUES, WorkedExample, by_hand, compare_on_head
 from ui import page, results
 from ui.guard import guarded
 from ui.results import cached_figure
@@ -58,7 +58,7 @@ def show() -> None:
         st.caption(say("The worksheets are in English: no font with Chinese characters is installed on this server."))
 
 
-def sheet(found: ByHand, given: tuple[np.ndarray, ...], *, answers: bool) -> bytes:
+def sheet(found: WorkedExample, given: tuple[np.ndarray, ...], *, answers: bool) -> bytes:
     from viz.mask_lab.worksheet import worksheet
 
     title, task = say("Attention by hand"), say(TASK, mask=say(UNMASKED if found.allowed.all() else MASKED))
@@ -89,7 +89,7 @@ how much of its attention is left; dividing by the new sum repairs that, until t
 def show_fills(now: RunView, layer: int, head: int) -> None:
     """Draw every masking value in every precision on the head's scores, and masking before and after the softmax."""
     with st.spinner(say("Trying every masking value …")):
-        found = now.ask(on_a_head, layer, head)
+        found = now.ask(compare_on_head, layer, head)
     st.html(fills_sentence(found))
     counts = {"blocked": found.blocked, "cells": found.rows * found.keys, "rows": found.rows}
     empty = say(NO_EMPTY_ROW) if found.empty_row is None else say(EMPTY_ROW, query=found.empty_row)

@@ -11,7 +11,7 @@ import streamlit as st
 
 from i18n import N_, say, together
 from model.base import Model, TokenizedText
-from model.heads.reach import answers_known, reach_of, ways_to
+from model.heads.reach import leaked_tokens, paths_to, reach_of
 from model.heads.view import HeadSteps, HeadView, RowSteps, coarser_words, cropped, head_steps, mask_view
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch
@@ -112,11 +112,11 @@ def show_effect(now: RunView, standard: RunView, chosen: int) -> None:
     curves = (predictions.losses, others.losses)
     left, right = st.columns(2, gap="medium")
     follows = cached_figure(next_token_table, predictions.candidates, others.candidates, changed=changed)
-    left.html("".join([effects.after_query(found), follows]))
+    left.html("".join([effects.next_token_sentence(found), follows]))
     with right:
         explain.show_losses(cached_figure(effects.losses_figure, found, changed=changed), curves, changed=changed)
     if found.known:
-        st.html(cached_figure(effects.answers_table, found))
+        st.html(cached_figure(effects.leaked_tokens_table, found))
 
 
 def effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | None:
@@ -140,11 +140,11 @@ def effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | 
         # for an encoder-decoder, the decoder's self-attention, whichever attention is shown
         attention = "decoder" if "decoder" in now.model.attentions else now.run.attention
         text, before = (replace(view, run=replace(view.run, attention=attention)) for view in (now, standard))
-        earlier = set(before.ask(answers_known))
-        found = replace(found, known=[token for token in text.ask(answers_known) if token not in earlier])
-        shown = tuple(found.ranked()[: effects.MAX_ANSWERS])
+        earlier = set(before.ask(leaked_tokens))
+        found = replace(found, known=[token for token in text.ask(leaked_tokens) if token not in earlier])
+        shown = tuple(found.ranked()[: effects.MAX_LEAKED_TOKENS])
         number = partial(now.model.describe().layer_number, attention)  # as in the network
-        ways = text.ask(ways_to, shown) if shown else {}
+        ways = text.ask(paths_to, shown) if shown else {}
         named = {
             token: tuple(replace(look, layer=number(look.layer)) for look in looks) for token, looks in ways.items()
         }
@@ -345,13 +345,13 @@ def show_section(now: RunView, standard: RunView | None, layer: int, head: int, 
     elif section == "steps":
         show_steps(now, layer, head, chosen)
     else:
-        from ui.mask_lab import by_hand, take_away
+        from ui.mask_lab import by_hand, mask_export
 
         if section == "hand":
             by_hand.show()
         elif section == "fill":
             by_hand.show_fills(now, layer, head)
         elif section == "name":
-            take_away.show_named(now, compose.load)
+            mask_export.show_named(now, compose.load)
         else:
-            take_away.show(now, layer, head, compose.load)
+            mask_export.show(now, layer, head, compose.load)

@@ -19,7 +19,7 @@ HELP = N_(
     "chat template turns them into one text, with its special tokens and the beginning of the assistant's answer."
 )
 # pages that read no messages
-AS_IT_IS = ("Generation", "Padding", "Bug clinic", "Mask check", "Head atlas", "Circuits")  # not shown
+PAGES_WITHOUT_CHAT = ("Generation", "Padding", "Bug clinic", "Mask check", "Head atlas", "Circuits")  # not shown
 NOTE = N_("This page reads the text as it is, without the chat template.")
 
 

@@ -25,7 +25,7 @@ from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
 from ui import results
 from ui.explain import ATTENTIONS, title_of
-from ui.guard import MAY_BE_TOLD, TROUBLE, problem_in
+from ui.guard import MODEL_ERRORS, USER_FACING_ERRORS, message_for
 from ui.markdown import escaped
 from viz.mask_styles import mask_name
 
@@ -81,7 +81,7 @@ def inspected(function: Callable[..., Found], name: str, *more: Hashable) -> Fou
     catalog.check_offered(name, given)
     scheduler = _downloader() if function is catalog.download_size else _inspector()
     try:
-        return scheduler.ask(Job(function, (name, given, *more)), results.session(), results.still_wanted)
+        return scheduler.ask(Job(function, (name, given, *more)), results.session(), results.raise_if_cancelled)
     except (TooSlow, LostTwice):
         words = N_(
             "{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose another "
@@ -159,7 +159,7 @@ def load_in_turn(name: str) -> Model:
     found = loaded().find(name)
     if found is None:
         inspected(catalog.inspect, name)
-        found = loaded().load(name, settings(), lambda _: results.still_wanted())
+        found = loaded().load(name, settings(), lambda _: results.raise_if_cancelled())
     return found
 
 
@@ -173,8 +173,8 @@ def get_or_keep(name: str) -> Model:
                 model = _get(name)
                 st.session_state.kept_model = name
                 return model
-        except MAY_BE_TOLD as error:
-            problem = st.session_state.failure = problem_in(error)
+        except USER_FACING_ERRORS as error:
+            problem = st.session_state.failure = message_for(error)
         else:
             shown = kept()
             _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(shown.name)))
@@ -268,7 +268,7 @@ def kept() -> Model:
     """Return the model that was shown last or, if its files are gone, the built-in one."""
     try:
         return _get(st.session_state.setdefault("kept_model", "story"))
-    except TROUBLE:
+    except MODEL_ERRORS:
         st.session_state.kept_model = "story"
         return _get("story")
 

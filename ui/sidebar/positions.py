@@ -32,14 +32,14 @@ def unit(by: By) -> By:
     return by if st.session_state.page in MERGING else "tokens"
 
 
-def of_this_page() -> None:
+def reset_other_units() -> None:
     """Reset positions that count other units (tokens, words, sentences) than this page's."""
     state = st.session_state
     if state.positions_count != unit(state.by):
         state.update(dict.fromkeys(POSITIONS), positions_count=unit(state.by))
 
 
-def follow(model: Model, reading: TokenizedText, row: int) -> None:
+def move_with_tokens(model: Model, reading: TokenizedText, row: int) -> None:
     """Move the positions with the row's real tokens. Reset those that are now padding because the text, the row or the
     pad side changed, and all of them if the tokens are others. Positions from a link just read are kept as they are."""
     state, batch, real = st.session_state, reading.batch, reading.batch.real(row)
@@ -50,13 +50,13 @@ def follow(model: Model, reading: TokenizedText, row: int) -> None:
     if before in (None, given):
         return
     by = 0 if before == BY_BACK else given.begin - before.begin
-    if before != BY_BACK and _others(before, given, merged=unit(state.by) != "tokens"):
+    if before != BY_BACK and _mean_other_tokens(before, given, merged=unit(state.by) != "tokens"):
         state.update(dict.fromkeys(POSITIONS))
     elif unit(state.by) == "tokens":
         state.update({name: _moved(state.get(name), by, real, ends=name == "end") for name in POSITIONS})
 
 
-def _others(before: RowTokens, now: RowTokens, *, merged: bool) -> bool:
+def _mean_other_tokens(before: RowTokens, now: RowTokens, *, merged: bool) -> bool:
     """Whether positions now mean other tokens, which moving them cannot correct. merged: they count words or sentences,
     among which all padding is one."""
     if merged and (before.row, before.side, before.begin > 0) != (now.row, now.side, now.begin > 0):

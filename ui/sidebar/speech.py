@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from i18n import ENGLISH, LANGUAGES, known_by, language, speak
+from i18n import ENGLISH, LANGUAGES, language, set_language, set_language_source
 from ui import widgets
 from ui.streamlit_internals import session_id
 from ui.widgets import plain
@@ -14,7 +14,7 @@ def restore() -> None:
     """Set the language, from the link if it has one. Call before any text is drawn."""
     asked = st.query_params.get("lang", "")
     widgets.restore("kept_language", lambda: {"lang": asked if asked in LANGUAGES else None})
-    speak(of_user() or ENGLISH)
+    set_language(of_user() or ENGLISH)
 
 
 def choose() -> None:
@@ -40,4 +40,4 @@ def in_links() -> dict[str, str]:
     return {"lang": chosen} if chosen else {}
 
 
-known_by(of_user)
+set_language_source(of_user)

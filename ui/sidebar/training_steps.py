@@ -80,4 +80,4 @@ def _measured(now: RunView, checkpoint: str) -> StepMeasures:
         found: StepMeasures = results.ask(step_measures, run, now.row, now.masks, predicts)
         return found
 
-    return results.kept(key, make, results.still_wanted)
+    return results.kept(key, make, results.raise_if_cancelled)

@@ -17,13 +17,13 @@ from ui.widgets import one_of
 from viz.numbers import percent
 from viz.why_causal.charts import Curve, loss_curves, nats
 
-LOOK_EVERY = 0.7  # seconds between two polls of a training, which ends only after far longer without one
+POLL_SECONDS = 0.7  # seconds between two polls of a training, which ends only after far longer without one
 MAX_KEPT = 4  # maximum number of curves of earlier trainings
 STEPS = (200, 300, 400, training_job.MAX_STEPS)
 MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
-DEPENDS = 0.5  # nats per character by which putting the mask back raises the loss of a model that reads ahead
-STANDS = 0.5  # a copy head: more than half of its attention is on the next character
+MIN_LOSS_INCREASE = 0.5  # nats per character by which putting the mask back raises the loss of a model that reads ahead
+MIN_COPY_SCORE = 0.5  # a copy head: more than half of its attention is on the next character
 PRESS_START = N_(
     "Press Start to train a two-layer model on these characters. Then train another with the other setting of the "
     "mask, and compare the curves."
@@ -66,7 +66,9 @@ def show() -> None:
         with st.container(horizontal=True, gap="small"):
             st.button(say("Start"), icon=":material/play_arrow:", key="live_start", type="primary", **start)
             if progress and progress.state == "paused":
-                st.button(say("Continue"), icon=":material/resume:", key="live_go_on", on_click=partial(_tell, "go_on"))
+                st.button(
+                    say("Continue"), icon=":material/resume:", key="live_go_on", on_click=partial(_tell, "resume")
+                )
             else:
                 st.button(say("Pause"), icon=":material/pause:", key="live_pause", **pause)
             stop = partial(_tell, "stop")
@@ -78,7 +80,7 @@ def show() -> None:
             st.error(escaped(st.session_state.live_problem))
     with right:
         # polled while it runs; the polls also keep it running
-        st.fragment(_look, run_every=LOOK_EVERY if phase != "over" else None)(phase)
+        st.fragment(_look, run_every=POLL_SECONDS if phase != "over" else None)(phase)
 
 
 def _phase(progress: TrainingProgress | None) -> str:
@@ -88,7 +90,7 @@ def _phase(progress: TrainingProgress | None) -> str:
     return "waiting" if progress.state == "waiting" else "going"
 
 
-def go_on_elsewhere() -> None:
+def keep_training_alive() -> None:
     """Keep a training running while another step is shown. Call where `show` is not called."""
 
     def look(training: Training) -> None:
@@ -100,7 +102,7 @@ def go_on_elsewhere() -> None:
 
     training: Training | None = st.session_state.get("live_training")
     if training and not training.watch().over:
-        st.fragment(look, run_every=LOOK_EVERY)(training)
+        st.fragment(look, run_every=POLL_SECONDS)(training)
 
 
 def _look(phase: str) -> None:
@@ -137,7 +139,7 @@ def _look(phase: str) -> None:
     )
     losses = {"with_mask": nats(now.with_mask), "without_mask": nats(now.without_mask)}
     st.markdown(say(words, copying=copying(now), **losses))
-    if training.causal or now.best_copy[0] >= STANDS:
+    if training.causal or now.best_copy[0] >= MIN_COPY_SCORE:
         return
     more = next((steps for steps in STEPS if steps >= ENOUGH and steps > training.total_steps), None)
     if more is None:
@@ -167,13 +169,13 @@ def copying(now: TrainingProgress) -> str:
     if score == 0:
         return say("With the mask no head can see the next character: all copy scores are exactly 0.")
     best = {"head": head_name(layer, head), "share": percent(score)}
-    if score >= STANDS:
+    if score >= MIN_COPY_SCORE:
         return say(
             "Its best copy head, {head}, puts {share} of its attention on the next character: it reads the answer.",
             **best,
         )
     more = now.with_mask - now.without_mask if now.with_mask and now.without_mask else 0.0
-    if more >= DEPENDS:
+    if more >= MIN_LOSS_INCREASE:
         return say(
             "**No head copies yet**: the best, {head}, puts {share} of its attention on the next character. But "
             "with the mask the loss is {more:.2f} nats higher: the model depends on attention that the mask blocks.",

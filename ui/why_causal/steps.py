@@ -142,7 +142,7 @@ Outcomes = dict[Combination, TwinOutcome]
 
 
 @dataclass(frozen=True)
-class Beginning:
+class FirstStepSlots:
     """The containers of the first step that are filled once the text has been run."""
 
     sentence: DeltaGenerator
@@ -150,7 +150,7 @@ class Beginning:
     beside: DeltaGenerator
 
 
-def trained(training: Curves) -> Beginning:
+def trained(training: Curves) -> FirstStepSlots:
     sentence = st.empty()
     sentence.html(page.sentence(trained_sentence(training)))
     left, right = st.columns(2, gap="large")
@@ -169,10 +169,10 @@ def trained(training: Curves) -> Beginning:
         figure = cached_figure(loss_curves, lines, unit=say("nats/token"))
         page.chart(figure, "training_figure", alt)
         caption = st.empty()
-    return Beginning(sentence, caption, right)
+    return FirstStepSlots(sentence, caption, right)
 
 
-def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
+def losses(beginning: FirstStepSlots, training: Curves, pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     with beginning.beside:
         st.markdown("#### " + say("The loss of every token"))
         lines, means = [], []

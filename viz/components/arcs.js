@@ -12,7 +12,7 @@ function linesOf(cells, threshold, hidden) {
   for (let head = 0; head < cells.names.length; head++) {
     for (let query = 0; query < cells.rows; query++) {
       for (let key = 0; key < cells.columns; key++) {
-        const weight = cells.weights[placeOf(cells, query, key, head)];
+        const weight = cells.weights[cellIndex(cells, query, key, head)];
         if (weight >= threshold && weight > 0 && key !== hidden) lines.push({ head, query, key, weight });
       }
     }
@@ -105,7 +105,7 @@ function show(element, cells, own, onPick) {
     });
     rights.forEach((token, at) => {
       token.classList.toggle("from", pointed?.side === "key" && pointed.at === at);
-      const reason = from.side === "query" ? cells.blocked[placeOf(cells, from.at, at)] : 0;
+      const reason = from.side === "query" ? cells.blocked[cellIndex(cells, from.at, at)] : 0;
       token.classList.toggle("blocked", reason > 0);
       token.style.backgroundImage = reason ? hatches[reason - 1] : "";
       const why = reason && { key: keyName(cells, at), cell: cells.reasons[reason - 1].words, query: queryName(cells, from.at) };
@@ -152,11 +152,11 @@ function show(element, cells, own, onPick) {
     own.least = Number((10 ** slider.value).toPrecision(2));
     paint();
   };
-  slider.onchange = () => tell(own, "least", own.least, onPick);
+  slider.onchange = () => sendChoice(own, "least", own.least, onPick);
   hide.onchange = () => {
     own.hide_first = hide.checked;
     paint();
-    tell(own, "hide_first", own.hide_first, onPick);
+    sendChoice(own, "hide_first", own.hide_first, onPick);
   };
 
   replaceParts(element, tools, count, picture, said);

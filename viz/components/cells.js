@@ -13,14 +13,14 @@ function readCells({ header, body }) {
   };
 }
 
-const placeOf = (cells, query, key, head = 0) => (head * cells.rows + query) * cells.columns + key;
+const cellIndex = (cells, query, key, head = 0) => (head * cells.rows + query) * cells.columns + key;
 const queryName = (cells, query) => `${cells.first + query}: ${cells.queries[query]}`;
 const keyName = (cells, key) => `${cells.firstKey + key}: ${cells.keys[key]}`;
 const weightText = (weight) => weight.toFixed(4);
 
 // A cell in words: its weight, or what blocks it.
 function cellText(cells, query, key, head = 0) {
-  const at = placeOf(cells, query, key, head);
+  const at = cellIndex(cells, query, key, head);
   return cells.blocked[at] ? cells.reasons[cells.blocked[at] - 1].words : fill(cells.words.weight, { weight: weightText(cells.weights[at]) });
 }
 
@@ -35,7 +35,7 @@ function summary(cells, { side, at }, head = 0) {
   const found = [];
   let blocked = 0;
   for (let other = 0; other < others; other++) {
-    const place = side === "query" ? placeOf(cells, at, other, head) : placeOf(cells, other, at, head);
+    const place = side === "query" ? cellIndex(cells, at, other, head) : cellIndex(cells, other, at, head);
     if (cells.blocked[place]) blocked++;
     else found.push([cells.weights[place], side === "query" ? keyName(cells, other) : queryName(cells, other)]);
   }
@@ -70,7 +70,7 @@ function drawCells(element, data, show) {
   return receive(element, data, (packet) => { // a pending query is sent even after the end: another packet may follow
     const cells = readCells(packet);
     const own = (element.own ||= { element, held: false, waiting: null, sent: {} });
-    for (const choice of CHOICES) if (choice in cells) heed(own, choice, cells[choice]);
+    for (const choice of CHOICES) if (choice in cells) takeChoice(own, choice, cells[choice]);
     element.style.setProperty("--tint", cells.tint);
     element.style.setProperty("--mark", cells.mark);
     show(cells, own);

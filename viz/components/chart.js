@@ -86,7 +86,7 @@ async function draw(chart, own) {
   const look = template(chart);
   for (const note of figure.layout.annotations ?? []) if (note.bgcolor) note.bgcolor = look.layout.paper_bgcolor;
   await plotly.react(chart, figure.data, { ...figure.layout, ...size, template: look }, config);
-  if (!own.heard && chart.on) hear(chart, own); // a chart removed meanwhile has no listeners
+  if (!own.heard && chart.on) addListeners(chart, own); // a chart removed meanwhile has no listeners
   chart.ariaBusy = String(own.stale);
 }
 
@@ -97,7 +97,7 @@ function ring(chart, row) {
   if (other?.data) window.Plotly.restyle(other, { "marker.line.width": [rows.at(row)] }, [other.data.length - 1]);
 }
 
-function hear(chart, own) {
+function addListeners(chart, own) {
   own.heard = true;
   const zoomed = (event) => {
     const names = Object.keys(event);

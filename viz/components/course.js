@@ -112,10 +112,10 @@ function presenting(on) {
   // the text on canvases has 11 css pixels
   document.documentElement.style.setProperty("--zoom", on ? Math.max(14, 0.012 * innerWidth) / 11 : 1);
   control("step_present").textContent = course.words[on ? "exit" : "present"];
-  unheard?.();
-  unheard = listen({ data: { main: "html", presented: on, width: innerWidth }, setTriggerValue() {} });
+  stopListening?.();
+  stopListening = listen({ data: { main: "html", presented: on, width: innerWidth }, setTriggerValue() {} });
 }
-let unheard;
+let stopListening;
 
 for (const one of all("[data-answer]")) {
   one.onclick = () => {

@@ -41,7 +41,7 @@ function colourOf(cells, value) {
 }
 
 function reading(cells, { query, key }) {
-  const at = placeOf(cells, query, key);
+  const at = cellIndex(cells, query, key);
   const [reason, value] = [cells.blocked[at], cells.weights[at]];
   const size = Math.abs(value).toFixed(4);
   const sign = cells.what !== "change" || size === "0.0000" ? "" : value < 0 ? "−" : "+";
@@ -69,9 +69,9 @@ function hatch(pen, cells, { left, top, cell }) {
   const patterns = cells.reasons.map(({ hatch }) => hatching(pen, hatch, GROUND));
   for (let query = 0; query < cells.rows; query++) {
     for (let key = 0; key < cells.columns; ) {
-      const reason = cells.blocked[placeOf(cells, query, key)];
+      const reason = cells.blocked[cellIndex(cells, query, key)];
       const begin = key;
-      while (key < cells.columns && cells.blocked[placeOf(cells, query, key)] === reason) key++;
+      while (key < cells.columns && cells.blocked[cellIndex(cells, query, key)] === reason) key++;
       if (!reason) continue;
       pen.fillStyle = patterns[reason - 1];
       pen.fillRect(left + begin * cell, top + query * cell, (key - begin) * cell, cell);
@@ -188,7 +188,7 @@ function show(element, cells, onPick) {
 }
 
 export function draw(element, data, onPick) {
-  const canvas = furnished(element, data, PARTS);
+  const canvas = ensureParts(element, data, PARTS);
   let redraw = null;
   const take = (packet) => {
     const cells = readCells(packet);

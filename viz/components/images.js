@@ -144,7 +144,7 @@ function viewer(canvas, root) {
 }
 
 export function draw(element, data, onPick) {
-  const canvas = furnished(element, data, PARTS);
+  const canvas = ensureParts(element, data, PARTS);
   canvas.viewer ||= viewer(canvas, element);
   canvas.viewer.pick = onPick;
   return receiveSized(canvas, data, canvas.viewer.take, canvas.viewer.show);

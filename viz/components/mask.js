@@ -87,7 +87,7 @@ function strokeOf(mask, kind, from, box) {
 }
 
 // The state of a canvas, kept between packets, so that drawing continues.
-function studio(canvas, root) {
+function maskEditor(canvas, root) {
   const why = root.querySelector(".why");
   const press = (what) => root.querySelector(`[data-do=${what}]`);
   const self = { mask: null, strokes: [], below: [], past: [], drawing: null, sheet: null, tool: "block", draws: false, from: null, to: null, cursor: null, anchor: null,
@@ -260,9 +260,9 @@ function listen(self) {
 }
 
 export function draw(element, data, onPick) {
-  const canvas = furnished(element, data, PARTS);
-  canvas.studio ||= studio(canvas, element);
-  const self = canvas.studio;
+  const canvas = ensureParts(element, data, PARTS);
+  canvas.maskEditor ||= maskEditor(canvas, element);
+  const self = canvas.maskEditor;
   self.send = (drawing) => onPick("drawn", drawing);
   self.choose = (position) => onPick("query", position);
   self.hear ||= (event) => event.target.closest?.(HEAD) && listen(self); // one for all calls: only the last is ended

@@ -27,7 +27,7 @@ function letKeysMove({ data, setTriggerValue }) {
   const place = document.querySelector(`.${data.place}`);
   if (!place) return;
   const own = (place.reading ||= { element: place, held: false, waiting: null, sent: {}, hint: document.createElement("div") });
-  heed(own, "query", data.query);
+  takeChoice(own, "query", data.query);
   const show = () => {
     const label = data.labels[own.query - data.first];
     const name = label === undefined ? String(own.query) : `${own.query}: ${label}`;

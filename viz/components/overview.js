@@ -169,7 +169,7 @@ const PARTS = `
 `;
 
 export function draw(element, data, onPick) {
-  const canvas = furnished(element, data, PARTS);
+  const canvas = ensureParts(element, data, PARTS);
   const name = element.querySelector(".name");
   let packet = null;
   let cursor = null;

@@ -139,7 +139,7 @@ function receive(element, data, take) {
 
 // Give a view its fixed parts once, so that they keep their focus and their drawing, and set their words: data-say is
 // the key of an element's text, data-label the key of its ARIA label.
-function furnished(element, data, parts) {
+function ensureParts(element, data, parts) {
   if (!element.firstElementChild) element.innerHTML = parts;
   const { words } = headerOf(data);
   for (const one of element.querySelectorAll("[data-say]")) one.textContent = words[one.dataset.say];

@@ -118,7 +118,7 @@ function under(canvas, page, event) {
 }
 
 // The state of a canvas, kept between packets, so that drawing continues.
-function easel(canvas, root) {
+function pixelEditor(canvas, root) {
   const why = root.querySelector(".why");
   const tools = root.querySelector(".tools");
   const self = { page: null, cursor: null, tool: null, painting: false, sent: 0, timer: null,
@@ -233,9 +233,9 @@ function furnish(tools, { greys, words }) {
 }
 
 export function draw(element, data, onPick) {
-  const canvas = furnished(element, data, PARTS);
-  canvas.easel ||= easel(canvas, element);
-  const self = canvas.easel;
+  const canvas = ensureParts(element, data, PARTS);
+  canvas.pixelEditor ||= pixelEditor(canvas, element);
+  const self = canvas.pixelEditor;
   self.pick = (at) => onPick("pick", at);
   self.send = (drawing) => onPick("drawn", drawing);
   return receiveSized(canvas, data, ({ header }) => self.take(header), self.show);

@@ -13,7 +13,7 @@ function steppedQuery(key, at, [begin, end]) {
 }
 
 // Send a choice to the page, and note that its answer is pending.
-function tell(own, choice, value, onPick) {
+function sendChoice(own, choice, value, onPick) {
   const sent = (own.sent[choice] ||= { values: [], at: 0 });
   sent.values.push(String(value));
   sent.at = Date.now();
@@ -21,7 +21,7 @@ function tell(own, choice, value, onPick) {
 }
 
 // Take a choice from the page, unless it answers a choice before our last one, or our last query has not been sent yet.
-function heed(own, choice, value) {
+function takeChoice(own, choice, value) {
   const { values, at } = own.sent[choice] || { values: [], at: 0 };
   const [found, last] = [values.indexOf(String(value)), values.length - 1];
   if (found >= 0 && String(value) !== values[last] && Date.now() - at < PATIENCE) return;
@@ -35,7 +35,7 @@ function chooseSoon(own, position, rest, onPick) {
   clearTimeout(own.waiting);
   own.waiting = setTimeout(() => {
     own.waiting = null;
-    if (own.element.isConnected) tell(own, "query", position, onPick);
+    if (own.element.isConnected) sendChoice(own, "query", position, onPick);
   }, rest);
 }
 

@@ -22,7 +22,7 @@ function textOf(cells, side, label) {
 function paint(cells, hatches, text, source, values) {
   text.tokens.forEach((token, at) => {
     const [query, key] = source.side === "query" ? [source.at, at] : [at, source.at];
-    const place = placeOf(cells, query, key);
+    const place = cellIndex(cells, query, key);
     const reason = cells.blocked[place];
     token.classList.toggle("blocked", reason > 0);
     token.style.backgroundImage = reason ? hatches[reason - 1] : "";
@@ -120,7 +120,7 @@ function show(element, cells, own, onPick) {
     else if (own.pins.length < MAX_PINS) own.pins = [...own.pins, position];
     refresh();
     paintPins();
-    tell(own, "pins", own.pins.join(","), onPick);
+    sendChoice(own, "pins", own.pins.join(","), onPick);
   };
   const choose = (position) => {
     chooseSoon(own, position, 0, onPick);
@@ -160,7 +160,7 @@ function show(element, cells, own, onPick) {
     own[choice] = value;
     refresh();
     paintPins();
-    tell(own, choice, value, onPick);
+    sendChoice(own, choice, value, onPick);
   };
   for (const one of ways.children) one.onclick = () => change("towards", one.dataset.way);
   values.onclick = () => change("values", !own.values);

@@ -226,7 +226,7 @@ MAX_WIDE = 14.0  # largest width of a row of thumbnails in inches, unless they h
 LARGEST_SIDE, SMALLEST_SIDE = 0.95, 0.3  # limits of a thumbnail's side in inches
 
 
-def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, numbers: Sequence[int] = ()) -> Sheet:
+def all_heads_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, numbers: Sequence[int] = ()) -> Sheet:
     """Draw the thumbnails of all heads. thumbnails: float32 [L,H,S,S'], weights, 0 to 1. blocked: bool [L, H or 1, S,
     S'], True = all cells of the patch are. numbers: of each layer in the network, where they are not 0, 1, 2 …"""
     layers, heads, tall, wide = thumbnails.shape

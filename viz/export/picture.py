@@ -13,7 +13,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.path import Path
 
 from i18n import N_, say
-from model.attribution.parts import Carried, ScoreSplit
+from model.attribution.parts import ScoreSplit, ValueWeightedAttention
 from model.heads.view import HeadView
 from viz.export.fonts import width
 from viz.export.paper import ANY, GROUND, Paper, Sheet, SvgSheet, blocked_by, changes, sequential, tidy
@@ -26,7 +26,7 @@ from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.heads.tokens import COLOURS, brightest, least_line
 from viz.heatmap import axis_titles
 from viz.html import signed
-from viz.images import LitImage, composed
+from viz.images import ImageHeatmaps, composed
 from viz.palette import MARK, MASK_COLOURS, NOW, STANDARD
 
 LINE = 0.2  # height of a token in inches
@@ -185,7 +185,7 @@ NAMED, NUMBER = 0.005, 5.5  # the smallest weight written below its token, and t
 BLOCKED = {"hatch": "////", "edgecolor": "#8c929e", "facecolor": GROUND, "linewidth": 0}
 
 
-def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
+def coloured_text_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
     """Draw a text coloured by one query's row, [1,K]. own: whether the query's token is in this text and framed."""
     blocked, weights, most = row.any_blocked()[0], row.weights[0], brightest(row)
     named = ~blocked & (weights >= NAMED)
@@ -224,7 +224,7 @@ def _box(sheet: Sheet, left: float, top: float, wide: float, how: dict) -> None:
     sheet.figure.add_artist(Rectangle(corner, wide / sheet.wide, TOKEN / sheet.tall, **how))
 
 
-def image_picture(paper: Paper, lit: LitImage) -> Sheet:
+def image_picture(paper: Paper, lit: ImageHeatmaps) -> Sheet:
     """Draw the query's attention to an image, with a panel for each layer of image tokens."""
     panels = [composed(one) for one in lit.layers()]
     wide = min(LIT_WIDE / len(panels), 4.5)
@@ -275,7 +275,7 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
     return sheet
 
 
-def carried_picture(paper: Paper, row: HeadView, found: Carried) -> Sheet:
+def contributions_picture(paper: Paper, row: HeadView, found: ValueWeightedAttention) -> Sheet:
     """Draw each measure as shares of its sum over all keys. row: the query's, [1,K], with the keys to show."""
     shown = slice(row.first_key, row.first_key + len(row.keys))
     measures = zip(measures_of(found), COLOURS, strict=False)
@@ -287,7 +287,7 @@ STRIP_WIDE, STRIP = 4.6, 0.28  # width of a strip, and its height with the gap t
 BETWEEN = 0.65  # inches between the strips and the bars
 
 
-def why_picture(paper: Paper, found: ScoreSplit) -> Sheet:
+def score_picture(paper: Paper, found: ScoreSplit) -> Sheet:
     """Draw a score's strips, and bars of its largest terms if the sources of query and key are known."""
     names = [say(name) for name, *_ in STRIPS]
     pairs = largest_pairs(found) if found.sources else []

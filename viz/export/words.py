@@ -47,7 +47,7 @@ TERMS = N_(
 )
 
 
-def masks_said(on: Sequence[str], lifted: Sequence[str], layer: str = "") -> str:
+def masks_sentence(on: Sequence[str], lifted: Sequence[str], layer: str = "") -> str:
     """Say which masks are on and which are lifted. layer: "L3" if only its weights are recomputed under them, otherwise
     ""."""
     held, up = (listed(map(mask_name, names)) for names in (on, lifted))
@@ -71,7 +71,7 @@ def of_heads(views: Sequence[HeadView], colours: Colours, top: float) -> list[st
     return [*_axes(views[0]), colours.words(top), *_hatched(any(view.any_blocked().any() for view in views))]
 
 
-def of_change(view: HeadView) -> list[str]:
+def change_caption(view: HeadView) -> list[str]:
     """Explain a heatmap of changes."""
     return [*_axes(view), say("Blue: the weight fell; red: it rose."), *_hatched(view.any_blocked().any())]
 
@@ -90,7 +90,7 @@ def _axes(view: HeadView) -> list[str]:
     return [say("Rows are queries {queries}, columns are keys {keys}.", queries=queries, keys=keys)]
 
 
-def of_every(size: tuple[int, int], blocked: np.ndarray) -> list[str]:
+def all_heads_caption(size: tuple[int, int], blocked: np.ndarray) -> list[str]:
     """Explain the picture of all heads. size: numbers of queries and keys. blocked: bool [L,H,S,S'], of each pixel."""
     (queries, keys), (rows, columns) = size, blocked.shape[2:]
     patch = []
@@ -102,7 +102,7 @@ def of_every(size: tuple[int, int], blocked: np.ndarray) -> list[str]:
     return [say("Rows are layers, columns are heads."), *patch, *colours]
 
 
-def of_lines(least: float) -> list[str]:
+def lines_caption(least: float) -> list[str]:
     """Explain lines between tokens. least: the smallest weight with a line."""
     line = N_("A line joins a query and a key with a weight of at least {least}; thicker lines mean larger weights.")
     return [say(line, least=least)]
@@ -113,21 +113,21 @@ def of_query(row: HeadView) -> list[str]:
     return [say("The query is {position}: “{token}”.", position=row.first, token=row.queries[0])]
 
 
-def of_carried(*, added: bool) -> list[str]:
+def contributions_caption(*, added: bool) -> list[str]:
     """Explain the contributions of keys. added: whether what a key adds to the residual stream is known."""
     moved = say("|v| is the norm of a key's value vector; weight × |v| is the norm of its weighted value.")
     adds = say("adds: the norm of what the key adds to the residual stream, after the output projection.")
     return [moved, adds if added else "", say("Each is a share of its sum over all keys.")]
 
 
-def of_atlas(atlas: Atlas, x: str, y: str) -> list[str]:
+def atlas_caption(atlas: Atlas, x: str, y: str) -> list[str]:
     """Explain the scatter plot of all heads. x, y: names of measures."""
     titles = {"across": say(EVERY_MEASURE[x].title), "up": say(EVERY_MEASURE[y].title)}
     point = say("Each point is a head: {across} on the x axis, {up} on the y axis.", **titles)
     return [point, dotted(atlas, x, y)]
 
 
-def of_why(found: ScoreSplit) -> list[str]:
+def score_caption(found: ScoreSplit) -> list[str]:
     """Explain the parts of one cell's score."""
     both, _, each = reaches(found)
     how = [largest_dimensions(found), say(STRIP_COLOURS, both=both, each=each)]
@@ -137,7 +137,7 @@ def of_why(found: ScoreSplit) -> list[str]:
     return [*how, say(TERMS), say("The other terms ({count:,}) sum to {rest}.", count=left, rest=signed(rest))]
 
 
-def of_lit(row: HeadView) -> list[str]:
+def coloured_text_caption(row: HeadView) -> list[str]:
     """Explain a text that is coloured by one query's weights."""
     redder = say("The redder a token, the more attention it gets; weights of 0.005 or more are written below it.")
     return [redder, *_hatched(row.any_blocked().any())]

@@ -16,7 +16,7 @@ from viz.heads.cells import weight_text
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import filled, join, paragraph, table, tag, td, th, track
 from viz.numbers import percent, whole_percent
-from viz.palette import EVEN_SCALE, MARK, NOW, rgba
+from viz.palette import LINEAR_SCALE, MARK, NOW, rgba
 
 LABELLED = 4  # largest number of labelled points for each of the two measures
 ROOM = (0.12, 0.05)  # width and height of a label, as shares of the picture's
@@ -38,7 +38,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
         "color": [atlas.numbers[layer] for layer, _ in places],
         "cmin": first,
         "cmax": last,
-        "colorscale": EVEN_SCALE,
+        "colorscale": LINEAR_SCALE,
         "colorbar": {"title": {"text": say("layer")}, "thickness": 12} | ticks,
     }
     named = [(f"<b>{atlas.name(place)}</b>", called(atlas, place)) for place in places]
@@ -197,7 +197,7 @@ def naming() -> str:
         "A head matches a pattern ({patterns}) if it puts at least {share} of its attention on that kind of token "
         "(over at least {least} queries that have one), and at least {times:g} times what uniform attention would.",
         patterns=listed(say(one.title) for one in result.MEASURES.values() if one.names_heads),
-        share=whole_percent(result.NAMED), least=result.MIN_QUERIES, times=result.TIMES_EVEN,
+        share=whole_percent(result.NAMED), least=result.MIN_QUERIES, times=result.MIN_UNIFORM_RATIO,
     )  # fmt: skip
 
 
@@ -224,7 +224,10 @@ def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
     words = say("{head} matches no pattern here. Of the patterns, the largest share: {measure}.")
     said = [filled(words, head=name, measure=_against(atlas, best, layer, head))]
     place = result.NAMES.index(best)
-    queries, large = int(atlas.counts[place, layer]), max(result.NAMED, result.TIMES_EVEN * atlas.even[place, layer])
+    queries, large = (
+        int(atlas.counts[place, layer]),
+        max(result.NAMED, result.MIN_UNIFORM_RATIO * atlas.even[place, layer]),
+    )
     if queries < result.MIN_QUERIES and atlas.measure(best)[layer, head] >= large:
         said.append(escape(_too_few(queries, place)))
     return paragraph(Markup(together(said)))

@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, listed, say, together
-from model.attribution.parts import Carried, DirectEffect, ScoreSplit
-from viz.charts import MARGIN, both_sides
+from model.attribution.parts import DirectEffect, ScoreSplit, ValueWeightedAttention
+from viz.charts import MARGIN, symmetric_colours
 from viz.heads.cells import weight_text
 from viz.heatmap import CachedFigure, Part, figure, heat
 from viz.html import filled, join, paragraph, signed, table, tag, td, th, track
@@ -36,7 +36,7 @@ STRIPS = (  # name, bottom and top as shares of the height
 )
 
 
-def carried_table(found: Carried, keys: Sequence[str]) -> str:
+def contributions_table(found: ValueWeightedAttention, keys: Sequence[str]) -> str:
     """Return an HTML table of the keys that contribute most by any of the measures, and of the rest together."""
     columns = measures_of(found)
     largest = np.max([shares_of(values) for _, values in columns], axis=0)
@@ -52,7 +52,7 @@ def carried_table(found: Carried, keys: Sequence[str]) -> str:
     return table(rows)
 
 
-def _cells(found: Carried, columns: list[tuple[str, np.ndarray]], keys: np.ndarray) -> list[Markup]:
+def _cells(found: ValueWeightedAttention, columns: list[tuple[str, np.ndarray]], keys: np.ndarray) -> list[Markup]:
     """Return table cells with the sum of each measure over these keys, and its share of the sum over all keys."""
     cells = []
     for _, values in columns:
@@ -62,7 +62,7 @@ def _cells(found: Carried, columns: list[tuple[str, np.ndarray]], keys: np.ndarr
     return cells
 
 
-def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
+def contribution_sentence(found: ValueWeightedAttention, name: str, keys: Sequence[str]) -> str:
     """Name the key whose share of the weight differs most from its share of the weighted values. HTML."""
     who = tag("b", name)
     if not found.weights.any():
@@ -99,7 +99,7 @@ def effect_table(found: DirectEffect) -> str:
     return table([*rows, *zip_longest(up, down, fillvalue=tag("td", "", colspan=3))])
 
 
-def measures_of(found: Carried) -> list[tuple[str, np.ndarray]]:
+def measures_of(found: ValueWeightedAttention) -> list[tuple[str, np.ndarray]]:
     """Return the measures of the keys [K], each with its name."""
     added = [] if found.added is None else [(say("adds"), found.added)]
     return [(say("weight"), found.weights), (say("weight × |v|"), found.moved), *added]
@@ -122,7 +122,7 @@ def strips_figure(found: ScoreSplit, *, dark: bool) -> CachedFigure:
     for (strip, low, high), values, most, place in rows:
         name = say(strip)
         hover = f"{dimension}<br>{name} %{{z:.4f}}"
-        strip_of = heat(values[None], list(range(len(values))), [name], name, hover) | both_sides(most, dark)
+        strip_of = heat(values[None], list(range(len(values))), [name], name, hover) | symmetric_colours(most, dark)
         traces.append(strip_of | {"yaxis": "y" + place, "showscale": False})
         layout["yaxis" + place] = {"domain": [low, high], "automargin": True, "ticks": "", "fixedrange": True}
     return figure(traces, layout)

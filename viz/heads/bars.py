@@ -10,7 +10,7 @@ from model.heads.view import HeadView, cropped
 from viz.charts import LEGEND, MARGIN, bars, scatter, token_axis
 from viz.hatch import blocked_groups
 from viz.heads.cells import weight_text
-from viz.heatmap import CachedFigure, Part, axis_names, axis_titles, figure, looks_at
+from viz.heatmap import CachedFigure, Part, attends_to_line, axis_names, axis_titles, figure
 from viz.html import escaped, filled, join, paragraph, tag
 from viz.mask_styles import PERIOD
 from viz.numbers import percent
@@ -64,7 +64,7 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     series = [(say("weight"), row.view, NOW)]
     if row.standard:
         series = [(say("now"), row.view, NOW), (say("standard"), row.standard, STANDARD)]
-    hover = f"{looks_at(escaped(row.name))}<br>"
+    hover = f"{attends_to_line(escaped(row.name))}<br>"
     traces: list[Part] = []
     for name, view, colour in series:
         shown = np.where(view.any_blocked()[0], np.nan, view.weights[0])[places]
@@ -83,7 +83,7 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     return figure(traces, layout | {"xaxis": across, "yaxis": heights, "showlegend": len(traces) > 1})
 
 
-def where_it_lies(row: BarRow, named: BarRow | None = None) -> str:
+def weight_distribution_sentence(row: BarRow, named: BarRow | None = None) -> str:
     """Say on how many keys the query's weight is concentrated, or where changed masks moved it. HTML. named: the row
     whose weights are quoted, by default `row`, which may be a sum of queries."""
     who = tag("b", row.name)
@@ -121,7 +121,7 @@ def _moved(who: Markup, row: BarRow, standard: HeadView, named: BarRow) -> Marku
     return join((moved, changes), " ")
 
 
-def rest_words(row: BarRow, shown: int) -> str:
+def remaining_keys_sentence(row: BarRow, shown: int) -> str:
     """Say how many keys, with which weight, the bars of the largest keys leave out; "" if none. shown: their number."""
     rest = row.largest(len(row.now))[shown:]
     if not len(rest):

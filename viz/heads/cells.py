@@ -100,7 +100,7 @@ def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
     return about, planes
 
 
-def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
+def weight_digits(numbers: np.ndarray) -> np.ndarray:
     """Convert float32, -1 to 1, to int, -10,000 to 10,000: the digits of weight_text, a tie rounded away from 0.
 
     float64 represents the product exactly: 24 binary digits times 14.
@@ -108,7 +108,7 @@ def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
     return (np.sign(numbers) * np.floor(np.abs(numbers, dtype=np.float64) * 10_000 + 0.5)).astype(np.int32)
 
 
-def room_for(view: HeadView, cells: int = MAX_CELLS) -> int:
+def heads_that_fit(view: HeadView, cells: int = MAX_CELLS) -> int:
     """Return how many heads of this size fit into `cells` cells; at least 1."""
     return max(cells // view.weights.size, 1)
 

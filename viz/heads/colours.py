@@ -87,7 +87,7 @@ class Colours:
         parts.append(say("brightness is the square root of the weight") if root else say("brightness is the weight"))
         return say("{clauses}.", clauses=listed(parts, N_("; ")))
 
-    def given_to(self, picture: CachedFigure, *views: HeadView) -> CachedFigure:
+    def recolour(self, picture: CachedFigure, *views: HeadView) -> CachedFigure:
         """Recolour the heatmaps of weights in viz.head's figure of these views."""
         if self == STANDARD_COLOURS:
             return picture  # it has these colours already

@@ -54,7 +54,7 @@ def brightest(view: HeadView) -> float:
     return largest if 0 < largest < FAINT else 1.0
 
 
-def light_words(view: HeadView) -> str:
+def colour_scale_sentence(view: HeadView) -> str:
     """Say that the largest weight has the colour of 1, if it does; otherwise ""."""
     most = brightest(view)
     if most == 1:

@@ -16,7 +16,7 @@ from model.heads.view import HeadView
 from model.images.patches import Box
 from viz.hatch import picture_uri
 from viz.html import fixed, join, rounded, shortened, svg_image, table, tag, td, th, track
-from viz.images import LitImage, composed, lit_sentence
+from viz.images import ImageHeatmaps, composed, image_attention_sentence
 from viz.lessons.screen import decimal, tokens
 from viz.numbers import Candidate, next_token_table, percent
 from viz.palette import MARK, NOW, STANDARD, diverging, rgb
@@ -192,20 +192,22 @@ def _words(words: str, x: float | str, y: float | str, anchor: str) -> Markup:
     return tag("text", words, x=x, y=y, fill="currentColor", font_size=14, text_anchor=anchor)
 
 
-def lit_step(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> LitImage:
+def step_image_attention(
+    view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int
+) -> ImageHeatmaps:
     """Return a head's attention to an image: uint8 [height, width, 3], and its tokens' boxes. query: a position."""
     pixels, boxes = image
     rows = sorted({query, *range(len(boxes), len(view.queries))})
     cells = np.s_[rows, : len(boxes)]
     names, labels = tuple(view.keys[: len(boxes)]), tuple(view.queries[row] for row in rows)
     weights, blocked = view.weights[cells][None], {name: mask[cells] for name, mask in view.blocked.items()}
-    return LitImage((name,), pixels, boxes, names, weights, blocked, labels, rows.index(query))
+    return ImageHeatmaps((name,), pixels, boxes, names, weights, blocked, labels, rows.index(query))
 
 
 def lit_picture(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> tuple[str, str]:
-    """Return a head's attention to an image as a sentence and the URI of a PNG. Arguments: see lit_step."""
-    lit = lit_step(view, name, image, query)
-    return lit_sentence(lit), picture_uri(composed(lit))
+    """Return a head's attention to an image as a sentence and the URI of a PNG. Arguments: see step_image_attention."""
+    lit = step_image_attention(view, name, image, query)
+    return image_attention_sentence(lit), picture_uri(composed(lit))
 
 
 def image_and_words(image: tuple[np.ndarray, tuple[Box, ...]], pieces: Sequence[str], query: int | None) -> Markup:

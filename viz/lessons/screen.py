@@ -18,7 +18,6 @@ from viz.saved.standalone import document
 if TYPE_CHECKING:
     from lessons.lesson import Ask, Lesson
     from lessons.questions import Answer
-    from lessons.reading import Shelved
 
 SECTIONS = {  # kind of answer -> title of its section
     "right": N_("Predicted correctly: {count}"),
@@ -54,7 +53,7 @@ def run_names(now: str, beside: str) -> tuple[str, str]:
     return one, other
 
 
-class _InPlaces(Formatter):
+class _StatementFormatter(Formatter):
     """Formatter of statements: fills {names} in a sentence; a value that is a Statement becomes its sentence."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
@@ -67,7 +66,7 @@ class _InPlaces(Formatter):
 
 def plain(said: Statement) -> str:
     """Return a statement as text. It may contain text from users: escape it where it is shown."""
-    return _InPlaces().vformat(say(said.sentence), (), said.values)
+    return _StatementFormatter().vformat(say(said.sentence), (), said.values)
 
 
 ASKS = {  # questions by kind, for some kinds with the pattern or number asked for
@@ -206,7 +205,7 @@ def scores(asked: int) -> list[str]:
     ]
 
 
-def own_words(answer: "Answer", given: int | None) -> str | None:
+def choice_text(answer: "Answer", given: int | None) -> str | None:
     """Return the text of the user's choice; None if they chose nothing, or typed a number, which is not stored."""
     return plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
 
@@ -215,7 +214,7 @@ def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Marku
     """Return the reply to an answer. given: the index of a choice, OTHER for a wrong number, otherwise no choice, e.g.
     None. question: its text, "" if the page already shows it."""
     right = " / ".join(plain(answer.choices[number]) for number in sorted(answer.right))
-    own = own_words(answer, given)
+    own = choice_text(answer, given)
     if given == OTHER:
         kind, first = "wrong", say("Not quite. The answer is: {right}", right=right)
     elif given in answer.right and answer.number is not None:
@@ -288,7 +287,7 @@ def _item(one: QuestionSummary) -> Markup:
     step = say("Step {number}: {title}", number=one.number, title=one.title)
     lines = [tag("b", step), tag("div", one.question)]
     if one.answer and one.kind != "open":
-        own = own_words(one.answer, one.given)
+        own = choice_text(one.answer, one.given)
         right = " / ".join(plain(one.answer.choices[number]) for number in sorted(one.answer.right))
         typed = one.answer.number is not None and one.kind == "right"
         lines += [tag("div", say("Your answer: {own}", own=own))] if own and one.kind != "told" and not typed else []

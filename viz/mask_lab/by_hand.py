@@ -15,7 +15,7 @@ from viz.html import headings, join, paragraph, rounded, table, tag, td, th
 from viz.numbers import number, percent
 
 if TYPE_CHECKING:  # this module imports torch, which pictures do without
-    from model.mask_lab.fills import ByHand, Damage, FillComparison, Result, RowFate
+    from model.mask_lab.fills import EmptyRowResult, FillComparison, Result, WeightDeviation, WorkedExample
 
 
 BLOCKED = "−∞"
@@ -28,7 +28,7 @@ STYLE = """<style>
 </style>"""
 
 
-def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
+def stages(found: "WorkedExample", tokens: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return (name, columns, cells) of every stage, with a row for each token; blocked scores are BLOCKED."""
     masked = np.where(found.allowed, found.scaled, -np.inf)
     columns, sums = list(tokens), [[rounded(one)] for one in found.sums]
@@ -43,7 +43,7 @@ def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str],
     ]
 
 
-def stages_html(found: "ByHand", tokens: Sequence[str]) -> Markup:
+def stages_html(found: "WorkedExample", tokens: Sequence[str]) -> Markup:
     """Return all stages side by side, as HTML."""
     parts = [Markup(STYLE)]
     for name, columns, cells in stages(found, tokens):
@@ -79,7 +79,7 @@ RENORMALISED = N_(
 )
 WHOLE = 0.98  # a smaller sum is not a rounded 1
 OF_THE_ROW = N_("{fill} ({share} in all)")
-FATES = {  # kind of RowFate -> what a fully blocked row becomes
+EMPTY_ROW_TEXTS = {  # kind of EmptyRowResult -> what a fully blocked row becomes
     "NaN": "<b>NaN</b>",
     "zero": N_("0 everywhere"),
     "uniform": N_("<b>uniform</b>: {weight} on every key ({keys:,})"),
@@ -113,7 +113,11 @@ def fills_sentence(found: "FillComparison") -> Markup:
     """Say what to notice about the values written into blocked cells."""
     plain = [result for result in found.fills if result.dtype == "float32"]
     nans, spread = (
-        listed(_in_all(result.name, result.empty) for result in plain if result.empty and result.empty.kind == kind)
+        listed(
+            _fill_with_share(result.name, result.empty)
+            for result in plain
+            if result.empty and result.empty.kind == kind
+        )
         for kind in ("NaN", "uniform")
     )
     parts = []
@@ -130,7 +134,7 @@ def fills_sentence(found: "FillComparison") -> Markup:
     return paragraph(together(parts))
 
 
-def _in_all(name: str, empty: "RowFate") -> str:
+def _fill_with_share(name: str, empty: "EmptyRowResult") -> str:
     """Return a fill's name and, if a sink takes a share of the fully blocked row, the share left for its keys."""
     return say(OF_THE_ROW, fill=name, share=percent(empty.total)) if empty.total < WHOLE else name
 
@@ -172,20 +176,20 @@ def _rows(
         kind = "part" if empty.kind == "uniform" and empty.total < WHOLE else empty.kind
         places = {"weight": weight_text(empty.largest), "keys": keys, "total": empty.total}
         places |= {"share": escape(percent(empty.largest)), "sum": escape(percent(empty.total))}
-        fate = td(Markup(say(FATES.get(kind, FATES["sum"]), **places)))
+        fate = td(Markup(say(EMPTY_ROW_TEXTS.get(kind, EMPTY_ROW_TEXTS["sum"]), **places)))
         nans = say_count(", <b>{count} row NaN</b>", ", <b>{count} rows NaN</b>", damage.nans)
         error = td(_small(damage.difference) + (Markup(nans) if damage.nans else ""), "number")
         rows.append([*begin, *cells(one.value, damage, fate, error)])
     return rows
 
 
-def _fill_cells(value: float | None, damage: "Damage", fate: Markup, error: Markup) -> list[Markup]:
+def _fill_cells(value: float | None, damage: "WeightDeviation", fate: Markup, error: Markup) -> list[Markup]:
     shares = (damage.blocked_largest, damage.blocked_total)
     leaks = [td(tag("b", percent(share)) if share >= NOTICED else percent(share), "number") for share in shares]
     return [td(_value(value)), fate, *leaks, error]
 
 
-def _order_cells(_: float | None, damage: "Damage", fate: Markup, error: Markup) -> list[Markup]:
+def _order_cells(_: float | None, damage: "WeightDeviation", fate: Markup, error: Markup) -> list[Markup]:
     least, most = damage.least_total, damage.most_total
     sums = say("{least:.4f} to {most:.4f}", least=least, most=most) if least == least else "–"
     return [td(tag("b", sums) if least < WHOLE else sums, "number"), error, fate]

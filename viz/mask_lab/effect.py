@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together
 from model.heads.view import HeadView, coarser, head_name, reduced
-from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted, upright
+from viz.charts import NO_EFFECT_COLOUR, RIGHT, flat, two_masks, upright, zero_weights_view
 from viz.heatmap import CachedFigure, Part, blocked_traces, cells, colour_bar, figure, frames, hatching, title
 from viz.html import filled, headings, join, paragraph, table, tag, td, th, track
 from viz.numbers import Candidate, loss_figure
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # this module imports torch, which pictures do without
     from model.heads.reach import PathStep, Reach
 
 
-MAX_LOOKS = 3  # largest number of attention steps of a path that are all described
-MAX_ANSWERS = 12  # rows of the table
+MAX_ATTENTION_STEPS = 3  # largest number of attention steps of a path that are all described
+MAX_LEAKED_TOKENS = 12  # rows of the table
 FOLLOWS = N_(
     "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard "
     "masks."
@@ -50,7 +50,7 @@ class Effect:
     """Effect of composed masks on a row. pieces [T]. now, standard: losses in nats [T], NaN where there is none. query:
     the position whose most likely next token is `predicted` (standard, now); last: the row's last position, with
     `predicted_last`. known: tokens that leak to the position that predicts them, which none can under the standard
-    masks. ways: a path for each of the first MAX_ANSWERS of `ranked`."""
+    masks. ways: a path for each of the first MAX_LEAKED_TOKENS of `ranked`."""
 
     pieces: Sequence[str]
     now: np.ndarray
@@ -94,20 +94,20 @@ def no_predictions() -> Markup:
     return paragraph(words)
 
 
-def answers_table(found: Effect) -> Markup:
+def leaked_tokens_table(found: Effect) -> Markup:
     """Return a table of the leaked tokens, those whose loss fell most first, and their paths."""
     order = found.ranked()
     how = say("how it leaks to the previous token, which predicts it")
     rows = [headings((say("token"), how), (say("loss, standard"), say("loss, now")))]
-    for token in order[:MAX_ANSWERS]:
+    for token in order[:MAX_LEAKED_TOKENS]:
         losses = [td(f"{loss[token]:.2f}", "number") for loss in (found.standard, found.now)]
         rows.append([td(f"{token}: {found.pieces[token]}", "token"), td(_path(found, found.ways[token])), *losses])
-    if len(order) > MAX_ANSWERS:
-        rows.append([td(say("and {count:,} more", count=len(order) - MAX_ANSWERS), colspan=4)])
+    if len(order) > MAX_LEAKED_TOKENS:
+        rows.append([td(say("and {count:,} more", count=len(order) - MAX_LEAKED_TOKENS), colspan=4)])
     return table(rows, "numbers answers")  # not shown
 
 
-def after_query(found: Effect) -> Markup:
+def next_token_sentence(found: Effect) -> Markup:
     """Say which position the table of next tokens is about, and the loss of the actual next token."""
     token, query = found.query + 1, _name(found, found.query)
     if token >= len(found.now) or np.isnan(found.now[token]):
@@ -152,7 +152,7 @@ def _path(found: Effect, path: Sequence["PathStep"]) -> Markup:
         filled(words, layer=head_name(look.layer), query=_name(found, look.query), key=_name(found, look.key))
         for look in reversed(path)
     ]
-    if len(told) > MAX_LOOKS:
+    if len(told) > MAX_ATTENTION_STEPS:
         left_out = say_count("{count} more attention step", "{count} more attention steps", len(told) - 2)
         told[1:-1] = [escape(left_out)]
     return join(told, say(", "))
@@ -187,7 +187,7 @@ class ReachView:
 
 def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
     """Draw the mask of one layer and, on the right, after how many layers a token can depend on another."""
-    mask = coarser(unweighted(view.reach.blocked, view.tokens), MAX_CELLS)
+    mask = coarser(zero_weights_view(view.reach.blocked, view.tokens), MAX_CELLS)
     alone = say("layer {layer} alone: what a token may attend to", layer=view.names[view.layer])
     stacked = say("stacked: after how many layers (of {count}) it can depend on it", count=len(view.reach.window))
     layout = two_masks(mask)
@@ -236,7 +236,7 @@ def reach_sentence(view: ReachView) -> Markup:
     return paragraph(Markup(together(parts)))
 
 
-def soonest(first: np.ndarray, step: int) -> np.ndarray:
+def fewest_layers(first: np.ndarray, step: int) -> np.ndarray:
     """Reduce int [T,T] to [T/step,T/step]: the smallest positive number of layers in each patch, 0 if all are 0."""
     never = np.iinfo(np.int32).max
     least = reduced(np.where(first > 0, first.astype(np.int32), never), step, np.minimum, never)
@@ -244,7 +244,7 @@ def soonest(first: np.ndarray, step: int) -> np.ndarray:
 
 
 def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
-    numbers = soonest(view.reach.first, mask.step)
+    numbers = fewest_layers(view.reach.first, mask.step)
     most = int(numbers.max())
     ticks = list(range(1, most + 1, -(-most // 12)))  # at most 12 numbers at the colour bar
     steps = enumerate(_colours(most))
@@ -257,7 +257,7 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
         "colorbar": colour_bar(say("layers"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks),
     }
     words = _pair(say("{query} can never depend on {key}"), say("no path through the masks"))
-    never = flat(mask, numbers == 0, NEVER[dark], "never", words, "2")
+    never = flat(mask, numbers == 0, NO_EFFECT_COLOUR[dark], "never", words, "2")
     return [reach, never] if (numbers == 0).any() else [reach]
 
 

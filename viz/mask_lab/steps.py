@@ -9,7 +9,7 @@ from markupsafe import Markup
 from i18n import N_, say, together
 from model.heads.view import HeadSteps, HeadView, RowSteps, blocked_by_any, coarser
 from viz import heatmap
-from viz.charts import MARGIN, bars, both_sides
+from viz.charts import MARGIN, bars, symmetric_colours
 from viz.heatmap import heat
 from viz.html import escaped, filled, fixed, join, named, paragraph, power_of_ten, shortened, table, tag, td, th, track
 from viz.palette import NOW, STANDARD
@@ -72,7 +72,7 @@ def _signed(
     """Return the trace of a panel of signed numbers."""
     numbers = heat(z, names["x"], names["y"], what, f"<b>%{{y}}</b>, <b>%{{x}}</b><br>{what} %{{z:.4f}}", place)
     bar = {"showscale": place in WITH_BAR, "colorbar": heatmap.colour_bar("", **_where(place))}
-    return numbers | both_sides(reach, dark) | bar
+    return numbers | symmetric_colours(reach, dark) | bar
 
 
 def _layout(head: HeadView) -> heatmap.Part:

@@ -16,13 +16,13 @@ from viz.mask_lab.by_hand import stages
 from viz.palette import MASK_COLOURS
 
 if TYPE_CHECKING:
-    from model.mask_lab.fills import ByHand
+    from model.mask_lab.fills import WorkedExample
 
 PAPER = (8.27, 11.69)  # A4, inches
 
 
 def worksheet(
-    found: "ByHand", given: Sequence[np.ndarray], tokens: Sequence[str], *, title: str, task: str, answers: bool
+    found: "WorkedExample", given: Sequence[np.ndarray], tokens: Sequence[str], *, title: str, task: str, answers: bool
 ) -> bytes:
     """Return a PDF of one page. given: queries, keys and values [T,D]. answers: whether the stages are filled in."""
     with mpl.rc_context({"pdf.fonttype": 42, "font.family": families(title + task)}):

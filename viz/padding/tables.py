@@ -69,7 +69,7 @@ class PaddedText:
         """The largest difference over the real tokens."""
         return max(one for one, real in zip(self.apart, self.keep, strict=True) if real)
 
-    def goes_on_otherwise(self) -> bool:
+    def next_token_differs(self) -> bool:
         """Whether the most likely next token differs from that of the text alone."""
         return self.alone is not None and self.padded is not None and self.alone.label != self.padded.label
 

@@ -72,7 +72,7 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
 def _other_token(texts: Sequence[PaddedText], worst: PaddedText) -> list[str]:
     """Name a sentence whose most likely next token differs from that alone: `worst` if it does, otherwise the first."""
     for text in (worst, *texts):
-        if text.alone and text.padded and text.goes_on_otherwise():
+        if text.alone and text.padded and text.next_token_differs():
             found, expected = text.padded, text.alone
             chances = {"chance": chance(found.probability), "expected_chance": chance(expected.probability)}
             labels = {"found": escape(found.label), "expected": escape(expected.label)}
@@ -82,7 +82,7 @@ def _other_token(texts: Sequence[PaddedText], worst: PaddedText) -> list[str]:
 
 def advice(ways: Sequence[Way], shown: Way, cells: int) -> str:
     """Say which changes would make the way shown correct or, if it is correct, why each part is needed. Plain text."""
-    return _with_less(ways, shown, cells) if shown.correct else _mended(ways, shown, cells)
+    return _each_setting_changed(ways, shown, cells) if shown.correct else _mended(ways, shown, cells)
 
 
 def reasons(ways: Sequence[Way], *, causal: bool, cells: int, tolerance: float, local: bool = False) -> list[Case]:
@@ -109,7 +109,7 @@ def reading(texts: Sequence[PaddedText], side: str, *, attention_alone: bool = T
     can affect real tokens only through attention."""
     said = [say(READ[side])]
     if side == "left":
-        wrong = sum(text.goes_on_otherwise() for text in texts)
+        wrong = sum(text.next_token_differs() for text in texts)
         words = (
             N_("Sentences that get another next token here than alone, due to their padding mask or position ids: "
                "{wrong} of {total}.") if attention_alone else
@@ -154,7 +154,7 @@ def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
     return say(words, changes=say_all(changes(best)), amount=amount(best.apart))
 
 
-def _with_less(ways: Sequence[Way], shown: Way, cells: int) -> str:
+def _each_setting_changed(ways: Sequence[Way], shown: Way, cells: int) -> str:
     """Say how large a correct way's difference becomes without its mask, and with other position ids."""
     by_choice = {(way.side, way.mask, way.positions): way for way in ways}
     simpler = {  # ways that differ in one choice

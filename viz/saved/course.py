@@ -80,7 +80,7 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
         all=say("All lessons"), languages=_languages(f"{name}.html"), title=lesson.title, previous=say("Previous"),
         sections=join(_step(number, one) for number, one in numbered), last=len(steps) + 1, summary=say("Summary"),
         prose=prose(lesson.summary or lesson.aim, "summary", app=False), answers=say("Your answers"),
-        shown=join(_given(number, one) for number, one in numbered), live=join(live_body("", MaskSpec())),
+        shown=join(_static_html(number, one) for number, one in numbered), live=join(live_body("", MaskSpec())),
     )  # fmt: skip
     said = words("course")
     said["following"] = say("Next: {title}", title=after.title) if after else say("All lessons")
@@ -122,7 +122,7 @@ def _step(number: int, one: CourseStep) -> Markup:
     return tag("section", join(parts), data_step=number)
 
 
-def _given(number: int, one: CourseStep) -> Markup:
+def _static_html(number: int, one: CourseStep) -> Markup:
     """Return the HTML of a step before it runs: the row's tokens, and pictures if the browser cannot run it."""
     parts = [tag("div", one.tokens, class_="row")]
     if one.pictures is not None:

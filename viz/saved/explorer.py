@@ -22,12 +22,12 @@ from viz.heads.cells import (
     change_range,
     described,
     difference_header,
+    heads_that_fit,
     picture_header,
-    room_for,
-    ten_thousandths,
+    weight_digits,
 )
 from viz.heads.overview import overview_packet
-from viz.heads.tokens import brightest, light_words
+from viz.heads.tokens import brightest, colour_scale_sentence
 from viz.heatmap import axis_titles
 from viz.html import join, signs, table, tag, td, th
 from viz.numbers import Candidate, head_count, layer_count, leak_shares, leak_table, next_token_table
@@ -132,7 +132,7 @@ def all_heads(
     for place in dict.fromkeys([*chosen, *every]):
         whole = view(*place)
         held[place] = around(whole, (0, len(whole.queries)), query, tokens)
-        if len(held) == room_for(held[place], cells):
+        if len(held) == heads_that_fit(held[place], cells):
             break
     part = part_words(size or first.weights.shape, held[chosen[0]])
     return AllHeads(thumbnails, blocked, held, tuple(chosen), query, part=part, **about)
@@ -160,7 +160,10 @@ def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
     masks: dict[bytes, int] = {}  # a plane -> its index: most heads share one
     held = []
     for ((layer, head), view), plane in zip(heads.heads.items(), planes, strict=True):
-        notes = [heads.notes[layer][head] if heads.notes else "", light_words(view) if "tokens" in kind.views else ""]
+        notes = [
+            heads.notes[layer][head] if heads.notes else "",
+            colour_scale_sentence(view) if "tokens" in kind.views else "",
+        ]
         number = masks.setdefault(plane.tobytes(), len(masks))
         one = {"head": [layer, head], "plane": number, "most": kind.most(view), "brightest": brightest(view)}
         held.append(one | {"note": together(filter(None, notes))})
@@ -176,7 +179,7 @@ def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
         "words": words("cells", *kind.views),
         "titles": axis_titles(views[0]),
     }
-    numbers = np.stack([ten_thousandths(view.weights) for view in views]) + SHIFT
+    numbers = np.stack([weight_digits(view.weights) for view in views]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
     return packed(about | kind.header(heads.query) | header, high.tobytes(), low.tobytes(), *masks)
 

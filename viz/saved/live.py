@@ -34,7 +34,9 @@ MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_m
 FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
 MAX_CHARACTERS, MAX_ROWS = 100_000, 16
 SIDES = {"left": N_("left"), "right": N_("right")}
-OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # sized by the model, which GPT-2 does not do
+BROWSER_KINDS = {
+    name: kind for name, kind in KINDS.items() if not kind.sized
+}  # sized by the model, which GPT-2 does not do
 
 
 def live_page(
@@ -68,7 +70,7 @@ def header(model: "BrowserModel") -> dict[str, Any]:
 
 def written(masks: MaskSpec) -> dict[str, Any]:
     """Return masks in the form that components/mask_rules.js reads."""
-    return {name: getattr(masks, name) for name in OFFERED} | {"drawn": [astuple(one) for one in masks.drawn]}
+    return {name: getattr(masks, name) for name in BROWSER_KINDS} | {"drawn": [astuple(one) for one in masks.drawn]}
 
 
 def live_words() -> dict[str, Any]:
@@ -112,7 +114,7 @@ def kinds_script() -> str:
     a JavaScript function: whether it leaves a cell allowed, or opens it. Token indices are -1 at padding."""
     names = Names(True, "token[q_idx]", "token[k_idx]", "Math.abs(q_idx - k_idx)")
     kinds = "const MASK_KINDS = [\n"
-    for name, kind in OFFERED.items():
+    for name, kind in BROWSER_KINDS.items():
         about = {field: getattr(kind, field) for field in ("first", "least", "off", "opens", "joins", "splits")}
         rule = ast.unparse(_JavaScript().visit(ast.parse(kind.code(names, "size"), mode="eval")))
         about |= {"name": name, "standard": kind.own or kind.off}
@@ -179,7 +181,7 @@ def _controls(text: str, masks: dict[str, Any], side: str, scope: str) -> Iterat
     sides = tag("label", join((say("Pad side"), " ", _choice(SIDES, side, "side"))), hidden="")
     yield tag("div", join((run, cancel, progress, status, row, sides)), class_="line")
     scopes = tag("label", join((say("When a mask is off:"), " ", _choice(SCOPES, scope, "scope"))))
-    own = [_switch(name, kind, masks[name]) for name, kind in OFFERED.items() if kind.own or kind.joins]
+    own = [_switch(name, kind, masks[name]) for name, kind in BROWSER_KINDS.items() if kind.own or kind.joins]
     reset = tag("button", say("Standard masks"), type="button", id="reset")
     switches = (tag("legend", say("Masks")), *own, scopes, reset)
     yield tag("fieldset", join(switches), class_="line")
@@ -201,8 +203,14 @@ def _view(name: str, **attributes: str) -> Markup:
 
 
 def _more(masks: dict[str, Any]) -> Markup:
-    others = [_switch(name, kind, masks[name]) for name, kind in OFFERED.items() if not kind.own and not kind.joins]
-    on = {"open": ""} if any(masks[name] for name, kind in OFFERED.items() if not kind.own) or masks["drawn"] else {}
+    others = [
+        _switch(name, kind, masks[name]) for name, kind in BROWSER_KINDS.items() if not kind.own and not kind.joins
+    ]
+    on = (
+        {"open": ""}
+        if any(masks[name] for name, kind in BROWSER_KINDS.items() if not kind.own) or masks["drawn"]
+        else {}
+    )
     about = tag("p", say("0 or an empty field: off. Draw on the grid to block or open cells by hand."), class_="note")
     more = (tag("summary", say("More masks, and a grid to draw on")), about, tag("div", join(others), class_="line"))
     return tag("details", join((*more, _view("mask", data_part="mask"))), id="more", **on)

@@ -80,7 +80,7 @@ def test_its_tables_are_those_that_the_page_gives(tiny_folder: Path, tiny: Model
         )
         == 3
     )
-    made = atlas_progress.made_of(progress, tiny)
+    made = atlas_progress.atlas_from_progress(progress, tiny)
     about = atlas_progress.about(tiny, tiny.standard, length, made)
     assert as_parquet(heads_table(made), about) == out.read_bytes()
     assert as_parquet(examples_table(made), about) == examples_path(out).read_bytes()

@@ -110,6 +110,6 @@ def test_a_large_model_is_given_all_threads(tiny: Model, units: list[Unit], monk
         return measure_unit(model, unit, *rest)
 
     monkeypatch.setattr(atlas_progress, "measure_unit", measure)
-    monkeypatch.setattr(machine, "FEW", 1)
+    monkeypatch.setattr(machine, "SMALL_MODEL_PARAMETERS", 1)
     list(side_by_side(tiny, units[:2], atlas_progress.begun(tiny, LENGTH)))
     assert where == [threading.current_thread()] * 2

@@ -15,7 +15,7 @@ from torch import Tensor
 from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, attention_stages
 from model.bug_clinic import bugs
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, AttentionCase, Bug, Crash
-from model.bug_clinic.laws import LAWS, Tried, judge
+from model.bug_clinic.laws import LAWS, AttentionTrial, judge
 from tests.tensors import assert_near
 
 B, H, T, D = 2, 3, 7, 5
@@ -62,12 +62,14 @@ def bug(request: pytest.FixtureRequest) -> Bug:
 
 class TestEachBug:
     def test_breaks_its_law(self, bug: Bug) -> None:
-        assert judge(LAWS[bug.law], Tried(bug.function, replace(some_case(), ahead=bug.ahead).to(bug.dtype))).broken
+        assert judge(
+            LAWS[bug.law], AttentionTrial(bug.function, replace(some_case(), ahead=bug.ahead).to(bug.dtype))
+        ).broken
 
     @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
     def test_the_right_version_breaks_none(self, case: AttentionCase, dtype: torch.dtype) -> None:
-        found = {key: judge(law, Tried(AttentionCase.stages, case.to(dtype))) for key, law in LAWS.items()}
+        found = {key: judge(law, AttentionTrial(AttentionCase.stages, case.to(dtype))) for key, law in LAWS.items()}
         assert {key: verdict.amount for key, verdict in found.items() if verdict.broken} == {}
         measured = [key for key, verdict in found.items() if not math.isnan(verdict.amount)]
         assert set(LAWS) - {"empty"} <= set(measured), "a law that measures nothing holds for anything"
@@ -134,7 +136,7 @@ class TestAgainstTheWrongLineItself:
             assert not torch.equal(view.stages(q, changed_k, v, EVERY).raw[:, head], same)
 
     def test_view_fills_heads_with_all_parts_of_one_token_before_the_next_ones(self) -> None:
-        filled = [bugs.part_at(head, place, H, T) for head in range(H) for place in range(T)]
+        filled = [bugs.token_in_view_split(head, place, H, T) for head in range(H) for place in range(T)]
         assert filled == [(token, part) for token in range(T) for part in range(H)]
 
     def test_a_mask_without_an_order_is_taken_apart_too(self) -> None:
@@ -162,9 +164,12 @@ class TestByHand:
             ("unprojected", "projected"): 2.0,  # with q standing in for the inputs, k and v are ignored
         }
         for (key, law), amount in found.items():
-            assert LAWS[law].measure(Tried(BY_KEY[key].function, case)) == pytest.approx(amount, abs=1e-6), (key, law)
+            assert LAWS[law].measure(AttentionTrial(BY_KEY[key].function, case)) == pytest.approx(amount, abs=1e-6), (
+                key,
+                law,
+            )
         # the last token's k turned round scores -ln 3, and its v is -8: the first output goes from (1, 6) to (3, -2)
-        assert LAWS["causal"].measure(Tried(BY_KEY["or"].function, case)) == pytest.approx(8.0, abs=1e-5)
+        assert LAWS["causal"].measure(AttentionTrial(BY_KEY["or"].function, case)) == pytest.approx(8.0, abs=1e-5)
 
     def test_scales(self) -> None:
         """Width 2·3, heads of 2: √6, √(2/3) and 1 in place of √2."""
@@ -175,11 +180,13 @@ class TestByHand:
     @pytest.mark.parametrize("key", [bug.key for bug in BUGS if bug.law == "scaled"])
     def test_a_wrong_scale_needs_a_model_that_divides_by_the_root_of_the_width(self, key: str) -> None:
         bug, usual = BY_KEY[key], replace(some_case(), scale=D**-0.5)
-        assert judge(LAWS["scaled"], Tried(bug.function, usual)).broken
+        assert judge(LAWS["scaled"], AttentionTrial(bug.function, usual)).broken
         own = replace(usual, scale=1.0)
         assert torch.equal(own.run(bug.function).weights, own.stages().weights)
         for attention in (bug.function, AttentionCase.stages):
-            assert math.isnan(LAWS["scaled"].measure(Tried(attention, own))), "the law is about the usual scale"
+            assert math.isnan(LAWS["scaled"].measure(AttentionTrial(attention, own))), (
+                "the law is about the usual scale"
+            )
 
 
 def test_over_queries_the_last_token_is_alone_in_its_column_only_where_no_padding_follows() -> None:
@@ -194,10 +201,10 @@ def test_over_queries_the_last_token_is_alone_in_its_column_only_where_no_paddin
 
 class TestHalfPrecision:
     def test_pytorch_refuses_to_fill_with_it(self) -> None:
-        verdict = judge(LAWS["runs"], Tried(BY_KEY["half-fill"].function, some_case().to(torch.float16)))
+        verdict = judge(LAWS["runs"], AttentionTrial(BY_KEY["half-fill"].function, some_case().to(torch.float16)))
         assert "without overflow" in verdict.error
         assert verdict.amount == math.inf
-        assert not judge(LAWS["same"], Tried(BY_KEY["half-fill"].function, some_case(keep=KEEP | True))).broken
+        assert not judge(LAWS["same"], AttentionTrial(BY_KEY["half-fill"].function, some_case(keep=KEEP | True))).broken
 
     def test_added_it_becomes_infinite_and_an_empty_row_no_number(self) -> None:
         stages = some_case().to(torch.float16).run(BY_KEY["half-added"].function)
@@ -241,13 +248,17 @@ class TestCrashes:
         case = some_case().to(bug.dtype)
         with pytest.raises(Crash, match=re.escape(words)):
             case.run(bug.function)
-        found = {name: judge(law, Tried(bug.function, case)) for name, law in LAWS.items()}
+        found = {name: judge(law, AttentionTrial(bug.function, case)) for name, law in LAWS.items()}
         assert words in found["runs"].error
         assert [name for name, verdict in found.items() if verdict.broken] == ["runs"]
         assert [name for name, verdict in found.items() if not math.isnan(verdict.amount)] == ["runs"]
 
     def test_are_those_that_are_listed(self) -> None:
-        found = {bug.key for bug in BUGS if judge(LAWS["runs"], Tried(bug.function, some_case().to(bug.dtype))).broken}
+        found = {
+            bug.key
+            for bug in BUGS
+            if judge(LAWS["runs"], AttentionTrial(bug.function, some_case().to(bug.dtype))).broken
+        }
         assert found == CRASHES
 
     def test_one_head_or_one_cell_does_not_crash(self) -> None:
@@ -259,8 +270,10 @@ class TestCrashes:
 class TestTheTarget:
     def test_is_the_next_token_unless_the_targets_are_not_shifted(self) -> None:
         case = some_case()
-        assert judge(LAWS["target"], Tried(AttentionCase.stages, case)).amount == 0
-        assert judge(LAWS["target"], Tried(AttentionCase.stages, replace(case, ahead=BY_KEY["targets"].ahead))).broken
+        assert judge(LAWS["target"], AttentionTrial(AttentionCase.stages, case)).amount == 0
+        assert judge(
+            LAWS["target"], AttentionTrial(AttentionCase.stages, replace(case, ahead=BY_KEY["targets"].ahead))
+        ).broken
 
     def test_a_later_token_that_is_not_the_target_breaks_the_causal_law_alone(self) -> None:
         def far(case: AttentionCase) -> AttentionStages:
@@ -268,8 +281,8 @@ class TestTheTarget:
             opened[3, 5] = True
             return replace(case, allowed=case.allowed | opened).stages()
 
-        assert judge(LAWS["causal"], Tried(far, some_case())).broken
-        assert not judge(LAWS["target"], Tried(far, some_case())).broken
+        assert judge(LAWS["causal"], AttentionTrial(far, some_case())).broken
+        assert not judge(LAWS["target"], AttentionTrial(far, some_case())).broken
 
 
 class TestLaws:
@@ -278,11 +291,13 @@ class TestLaws:
         case = AttentionCase(
             one, one, one, torch.ones(1, 1, 1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool)
         )
-        silent = {key for key, law in LAWS.items() if math.isnan(law.measure(Tried(AttentionCase.stages, case)))}
+        silent = {
+            key for key, law in LAWS.items() if math.isnan(law.measure(AttentionTrial(AttentionCase.stages, case)))
+        }
         assert silent == {"empty", "causal", "target", "padded", "heads", "projected"}
-        assert not any(judge(law, Tried(AttentionCase.stages, case)).broken for law in LAWS.values())
+        assert not any(judge(law, AttentionTrial(AttentionCase.stages, case)).broken for law in LAWS.values())
         open_case = replace(some_case(), allowed=KEEP[:, None, None, :].expand(B, 1, T, T))
-        assert math.isnan(LAWS["causal"].measure(Tried(AttentionCase.stages, open_case)))
+        assert math.isnan(LAWS["causal"].measure(AttentionTrial(AttentionCase.stages, open_case)))
 
     def test_a_row_sums_to_1_together_with_its_sink(self) -> None:
         case, sinks = CASES["sinks"], CASES["sinks"].terms.sinks
@@ -290,7 +305,7 @@ class TestLaws:
         together = torch.cat([stages.masked, sinks.view(H, 1, 1).expand(B, H, T, 1)], -1).softmax(-1)
         assert_near(stages.weights[looks], together[looks][:, :-1], 1e-6, "what the sink leaves")
         assert float(stages.weights.sum(-1)[looks].max()) < 1
-        assert LAWS["rows"].measure(Tried(AttentionCase.stages, case)) < 1e-6
+        assert LAWS["rows"].measure(AttentionTrial(AttentionCase.stages, case)) < 1e-6
         assert "sum to 1 (together with the head's sink, where a model has sinks)" in LAWS["rows"].words
 
     def test_a_number_that_is_none_counts_as_the_largest_violation(self) -> None:
@@ -299,4 +314,4 @@ class TestLaws:
             return replace(stages, weights=stages.weights * math.nan, output=stages.output * math.nan)
 
         for key in ("blocked", "rows", "empty", "causal", "padded", "same", "heads"):
-            assert judge(LAWS[key], Tried(broken, some_case())).amount == math.inf, key
+            assert judge(LAWS[key], AttentionTrial(broken, some_case())).amount == math.inf, key

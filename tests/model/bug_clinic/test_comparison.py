@@ -25,7 +25,7 @@ class TestComparison:
         found = compare(story, trace, 0, bug.key, 4)
         assert (float(found.change().max()) > 0.1) == (bug.key not in UNSEEN)
         assert bool(found.error) == (bug.key in CRASHES)
-        assert found.is_seen() == (bug.key not in CRASHES | UNSEEN)
+        assert found.shows_in_heatmap() == (bug.key not in CRASHES | UNSEEN)
         assert found.exact == (bug.key != "one-module")
 
     def test_the_right_side_is_what_the_trace_holds(self, story: Model, trace: Trace, bug: Bug) -> None:

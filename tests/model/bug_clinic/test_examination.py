@@ -16,11 +16,11 @@ from model.bug_clinic.comparison import compare, examine, rerun, streams
 from model.bug_clinic.spot import (
     CANDIDATES,
     FEATURES,
-    NOT_TO_SEE,
+    INVISIBLE_BUGS,
     VISIBLE,
     Puzzle,
     difference,
-    following,
+    next_puzzle,
     puzzle,
     stages_of,
 )
@@ -37,16 +37,16 @@ OWN_SCALE = {"gemma2", "t5"}  # not 1/√d
 
 class TestText:
     def test_one_line_gets_a_longer_one_so_that_it_is_padded(self, story: Model, trace: Trace) -> None:
-        assert comparison.prepared(story, TEXT) == comparison.Text((TEXT, f"{TEXT} {comparison.ADDED}"), 0, True)
+        assert comparison.prepare_text(story, TEXT) == comparison.Text((TEXT, f"{TEXT} {comparison.ADDED}"), 0, True)
         assert not trace.batch.keep[0].all()
         assert trace.batch.keep[1].all()
 
     def test_lines_of_different_length_stay_as_they_are(self, story: Model) -> None:
-        assert comparison.prepared(story, "one\n\n" + TEXT) == comparison.Text(("one", TEXT), 0, False)
+        assert comparison.prepare_text(story, "one\n\n" + TEXT) == comparison.Text(("one", TEXT), 0, False)
 
     @pytest.mark.parametrize("text", [TEXT * 9, "word " * 30_000, "猫" * 500, "😀" * 90, "x" * 100_000])
     def test_long_lines_are_cut_to_what_has_room(self, story: Model, text: str) -> None:
-        found = comparison.prepared(story, text)
+        found = comparison.prepare_text(story, text)
         tokens = story.encode([found.lines[0]]).ids.shape[1]
         assert comparison.MAX_TOKENS - 3 <= tokens <= comparison.MAX_TOKENS
         assert text.startswith(found.lines[0])
@@ -152,7 +152,7 @@ class TestPuzzles:
             for key in {"", *asked.candidates} - {asked.bug}:
                 assert (stages[key] - stages[asked.bug]).abs().max() >= VISIBLE
             seen[asked.bug] += 1
-        assert set(seen) == set(BY_KEY) - NOT_TO_SEE
+        assert set(seen) == set(BY_KEY) - INVISIBLE_BUGS
 
     def test_follow_from_their_number(self, story: Model, trace: Trace) -> None:
         assert puzzle(story, trace, 0, 5) == puzzle(story, trace, 0, 5)
@@ -161,7 +161,7 @@ class TestPuzzles:
     def test_the_next_one_is_of_another_bug(self, story: Model, trace: Trace) -> None:
         last: Puzzle | None = puzzle(story, trace, 0, 1)
         for _ in range(25):
-            following_one = following(story, trace, 0, last)
+            following_one = next_puzzle(story, trace, 0, last)
             assert following_one.number > last.number
             assert BY_KEY[following_one.bug].title != BY_KEY[last.bug].title
             last = following_one

@@ -11,6 +11,6 @@ UNSEEN = {"in-place", "targets"}  # their outputs are right
 
 def read(model: Model, text: str) -> Trace:
     """Its run under the masks that the clinic takes, padded on the left."""
-    read_of = comparison.prepared(model, text)
+    read_of = comparison.prepare_text(model, text)
     reading = tokenize(model, "\n".join(read_of.lines), "left", comparison.targets_for(model, read_of))
     return model.run(reading.batch, comparison.masks_for(model)).select(comparison.attention_for(model))

@@ -17,13 +17,13 @@ from model.cross_attention.dates import (
     exact_match,
     held_out_sample,
     measure,
-    shown_the_answer,
+    teacher_forced_accuracy,
 )
 from model.cross_attention.reading import read
 from model.cross_attention.written_dates import NO_DATE, SURE, examples, held_out_days
 from model.errors import CheckpointError
 from model.masks import MaskSpec
-from model.training.dates import DatesRecipe, answered, none_examples, people_write, rows_of, train, training_rows
+from model.training.dates import DatesRecipe, answered, listed_texts, none_examples, rows_of, train, training_rows
 from tests.tensors import assert_near
 
 LIFTED = MaskSpec(padding=False)
@@ -50,7 +50,7 @@ class TestExactMatch:
 
     def test_lifting_the_causal_mask_breaks_what_is_read_off_the_answer(self, model: DatesModel) -> None:
         some = list(held_out_sample(150))
-        standard, lifted = shown_the_answer(model, some), shown_the_answer(model, some, UNCAUSAL)
+        standard, lifted = teacher_forced_accuracy(model, some), teacher_forced_accuracy(model, some, UNCAUSAL)
         assert standard[0] >= 0.99
         assert lifted[0] <= standard[0] - 0.2, f"{standard[0]:.1%} with the mask, {lifted[0]:.1%} without"
         assert lifted[1] < standard[1]
@@ -59,7 +59,7 @@ class TestExactMatch:
         some = list(held_out_sample(40))
         found = measure(model, LIFTED, 40)
         assert found.exact == exact_match(model, some, LIFTED)
-        assert (found.characters, found.probability) == shown_the_answer(model, some, LIFTED)
+        assert (found.characters, found.probability) == teacher_forced_accuracy(model, some, LIFTED)
 
     def test_it_is_small_enough_to_ship(self) -> None:
         assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) <= 0.6 * 2**20
@@ -69,7 +69,7 @@ class TestTheList:
     """Ways that people write dates, and texts that are none, listed before the model was trained."""
 
     def test_it_is_what_its_kinds_say_by_the_rules_and_of_held_out_days(self) -> None:
-        listed, held_out = people_write(), {day.isoformat() for day in held_out_days()}
+        listed, held_out = listed_texts(), {day.isoformat() for day in held_out_days()}
         assert sum(one.definite for one in listed) == 200
         for one in listed:
             readings = [day.isoformat() for day in read(one.text)] or [NO_DATE]
@@ -77,13 +77,13 @@ class TestTheList:
             assert {one.answer, one.other} <= held_out | {NO_DATE, ""}, one.text
 
     def test_at_least_95_percent_of_it_is_read(self, model: DatesModel) -> None:
-        definite = [one for one in people_write() if one.definite]
+        definite = [one for one in listed_texts() if one.definite]
         wrote = answered(model, [one.text for one in definite])
         wrong = [(one.text, text) for one, (text, _) in zip(definite, wrote, strict=True) if text != one.answer]
         assert len(wrong) <= 0.05 * len(definite), wrong
 
     def test_texts_that_are_none_are_called_so(self, model: DatesModel) -> None:
-        none = [one.text for one in people_write() if one.answer == NO_DATE]
+        none = [one.text for one in listed_texts() if one.answer == NO_DATE]
         wrote = [text for text, _ in answered(model, none)]
         assert wrote.count(NO_DATE) >= 0.9 * len(none), [
             pair for pair in zip(none, wrote, strict=True) if pair[1] != NO_DATE
@@ -92,7 +92,7 @@ class TestTheList:
         assert [text for text, _ in answered(model, some)].count(NO_DATE) >= 190
 
     def test_of_two_readings_the_day_comes_first_and_the_other_is_not_ruled_out(self, model: DatesModel) -> None:
-        two = [one for one in people_write() if one.other]
+        two = [one for one in listed_texts() if one.other]
         chances = [answer_chances(model, one.text, (one.answer, one.other)) for one in two]
         likelier = sum(first > second for first, second in chances)
         assert likelier >= 0.9 * len(two), chances
@@ -243,7 +243,7 @@ class TestTraining:
         batches = training_rows(DatesRecipe(rows=64))
         rows = [row for _ in range(48) for row in next(batches)]
         assert not [iso for _, iso in rows if iso in held_out]
-        assert not {text for text, iso in rows if iso != NO_DATE} & {one.text for one in people_write()}
+        assert not {text for text, iso in rows if iso != NO_DATE} & {one.text for one in listed_texts()}
         assert [iso for _, iso in rows].count(NO_DATE) == pytest.approx(0.25 * len(rows), abs=10)
 
     def test_a_quarter_of_the_texts_with_two_readings_is_taught_with_the_month_first(self) -> None:

@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from model.cross_attention.reading import read, why_none
+from model.cross_attention.reading import no_date_reason, read
 from model.cross_attention.several_days import month_of
 from model.cross_attention.written_dates import (
     CHARACTERS,
@@ -135,7 +135,7 @@ class TestRules:
     )
     def test_why_a_text_is_no_date(self, text: str, why: tuple[str, str]) -> None:
         assert read(text) == ()
-        assert why_none(text) == why
+        assert no_date_reason(text) == why
 
     @pytest.mark.parametrize(
         "text",

@@ -9,12 +9,12 @@ import torch
 from model.base import Model
 from model.blocks import positions_under
 from model.decoder import DecoderModel
-from model.heads.ablation import HeadsOff, following, layer_effects, outcome
+from model.heads.ablation import AblatedHeads, layer_effects, next_token_id, outcome
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
 
 NOTHING = (Stroke("block", 0, 0, 200, 200),)
-ON = HeadsOff(())
+ON = AblatedHeads(())
 
 
 def log_probability(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, target: int) -> float:
@@ -26,7 +26,7 @@ def test_no_head_off_is_the_run_itself(tiny: Model, batch: TokenBatch) -> None:
     trace = tiny.run(batch)
     for row in (0, 1):
         query = batch.real(row).stop - 2
-        found = outcome(tiny, batch, MaskSpec(), row, query, ON, following(batch, row, query))
+        found = outcome(tiny, batch, MaskSpec(), row, query, ON, next_token_id(batch, row, query))
         np.testing.assert_allclose(found.losses, trace.losses(row).numpy(), atol=1e-5)
         assert found.log_probability == pytest.approx(-float(trace.losses(row)[query + 1]), abs=1e-5)
         assert [one for _, one in found.candidates] == pytest.approx(
@@ -36,7 +36,7 @@ def test_no_head_off_is_the_run_itself(tiny: Model, batch: TokenBatch) -> None:
 
 def test_a_head_that_gives_nothing_is_one_that_may_look_at_nothing(tiny: Model, batch: TokenBatch) -> None:
     for layer, head in ((0, 2), (1, 0)):
-        off = HeadsOff(((layer, head),))
+        off = AblatedHeads(((layer, head),))
         found = outcome(tiny, batch, MaskSpec(), 0, 5, off, 11)
         blind = MaskSpec(drawn=NOTHING, layers=(layer,), heads=(head,))
         assert found.log_probability == pytest.approx(log_probability(tiny, batch, blind, 0, 5, 11), abs=1e-5)
@@ -47,7 +47,7 @@ def test_a_head_that_gives_nothing_is_one_that_may_look_at_nothing(tiny: Model, 
     "alone", [MaskSpec(causal=False), MaskSpec(sliding=1), MaskSpec(drawn=(Stroke("block", 0, 0, 200, 0),))]
 )
 def test_a_mask_for_one_head_is_a_scoped_run(tiny: Model, batch: TokenBatch, alone: MaskSpec) -> None:
-    off = HeadsOff(((1, 1),), "mask", alone)
+    off = AblatedHeads(((1, 1),), "mask", alone)
     found = outcome(tiny, batch, MaskSpec(), 1, batch.real(1).stop - 1, off, 7)
     scoped = replace(alone, layers=(1,), heads=(1,))
     expected = log_probability(tiny, batch, scoped, 1, batch.real(1).stop - 1, 7)
@@ -58,7 +58,7 @@ def test_a_mask_for_one_head_is_a_scoped_run(tiny: Model, batch: TokenBatch, alo
 @pytest.mark.parametrize("way", ["zero", "mean"])
 def test_several_heads_off_by_hand(tiny: DecoderModel, batch: TokenBatch, way: str, spec: MaskSpec) -> None:
     """The network's own parts called one by one: heads 0 and 2 of layer 0, head 1 of layer 1, in the padded row."""
-    off = HeadsOff(((0, 0), (0, 2), (1, 1)), way)  # type: ignore[arg-type]
+    off = AblatedHeads(((0, 0), (0, 2), (1, 1)), way)  # type: ignore[arg-type]
     row = batch.rows([1])
     trace, network, keep = tiny.run(row, spec), tiny.network, row.keep[0]
     with torch.inference_mode():
@@ -82,10 +82,12 @@ def test_several_heads_off_by_hand(tiny: DecoderModel, batch: TokenBatch, way: s
     np.testing.assert_allclose(found.losses[row.real(0).start + 1 : row.real(0).stop], losses, atol=1e-5)
 
 
-@pytest.mark.parametrize("way", [HeadsOff(()), HeadsOff((), "mean"), HeadsOff((), "mask", MaskSpec(sliding=2))])
+@pytest.mark.parametrize(
+    "way", [AblatedHeads(()), AblatedHeads((), "mean"), AblatedHeads((), "mask", MaskSpec(sliding=2))]
+)
 @pytest.mark.parametrize("at_a_time", [1, 2, 100])
 def test_a_layer_s_effects_are_those_of_each_head_alone(
-    tiny: Model, batch: TokenBatch, way: HeadsOff, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+    tiny: Model, batch: TokenBatch, way: AblatedHeads, at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiny, "most_cells", at_a_time * batch.ids.shape[1])
     before = outcome(tiny, batch, MaskSpec(), 0, 6, ON, 5).log_probability
@@ -98,10 +100,10 @@ def test_a_layer_s_effects_are_those_of_each_head_alone(
 
 def test_what_follows_a_query(batch: TokenBatch) -> None:
     real = batch.real(1)
-    assert following(batch, 1, real.start) == int(batch.ids[1, real.start + 1])
-    assert following(batch, 1, real.stop - 1) is None
+    assert next_token_id(batch, 1, real.start) == int(batch.ids[1, real.start + 1])
+    assert next_token_id(batch, 1, real.stop - 1) is None
     assert real.start > 0
-    assert following(batch, 1, real.start - 1) is None
+    assert next_token_id(batch, 1, real.start - 1) is None
 
 
 def test_the_story_model_loses_its_induction_with_the_head_its_card_names(story: Model) -> None:
@@ -116,8 +118,8 @@ def test_the_story_model_loses_its_induction_with_the_head_its_card_names(story:
 def test_a_head_that_is_not_there_is_refused(tiny: Model, batch: TokenBatch) -> None:
     for head in ((2, 0), (0, 3), (-1, 0)):
         with pytest.raises(ValueError, match=r"the 2 × 3 of attention 'self', got L"):
-            outcome(tiny, batch, MaskSpec(), 0, 1, HeadsOff((head,)))
+            outcome(tiny, batch, MaskSpec(), 0, 1, AblatedHeads((head,)))
     with pytest.raises(ValueError, match="expected a mask"):
-        HeadsOff((), "mask")
+        AblatedHeads((), "mask")
     with pytest.raises(ValueError, match="expected a mask"):
-        HeadsOff((), "zero", MaskSpec())
+        AblatedHeads((), "zero", MaskSpec())

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from model.base import Model
-from model.heads.survey import changes, every_weight, given_weights, thumbnails
+from model.heads.survey import changes, every_weight, thumbnails, weights_from_attentions
 from model.masks import MaskSpec
 
 TEXT = "the cat sat on the mat and the cat sat still"
@@ -50,11 +50,11 @@ def test_runs_of_other_tokens_are_not_compared(tiny: Model) -> None:
 
 def test_given_weights_are_one_rows_in_float32() -> None:
     layers = [torch.rand(2, 3, 5, 7, dtype=torch.float64).softmax(-1).requires_grad_() for _ in range(4)]
-    found = given_weights(tuple(layers), 1)
+    found = weights_from_attentions(tuple(layers), 1)
     assert (found.shape, found.dtype) == ((4, 3, 5, 7), np.float32)
     np.testing.assert_allclose(found[2], layers[2][1].detach().numpy(), atol=1e-7)
     np.testing.assert_array_equal(thumbnails(found), found)
-    np.testing.assert_array_equal(given_weights([one.detach().numpy() for one in layers], 1), found)
+    np.testing.assert_array_equal(weights_from_attentions([one.detach().numpy() for one in layers], 1), found)
 
 
 def test_thumbnails_hold_the_largest_of_each_patch() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from model.base import Model
-from model.heads.reach import PathStep, answers_known, layer_masks, path, reach, reach_of, ways_to
+from model.heads.reach import PathStep, layer_masks, leaked_tokens, path, paths_to, reach, reach_of
 from model.masks import MaskSpec, Stroke
 
 TEXTS = ["the cat sat on the mat and the cat", "the mat"]
@@ -131,4 +131,4 @@ class TestOfARun:
 def answers(model: Model, spec: MaskSpec, row: int = 0, side: str = "right") -> dict[int, tuple[PathStep, ...]]:
     """The tokens that can know their own answer, and how."""
     trace = model.run(model.encode(TEXTS, side), spec)
-    return ways_to(trace, row, spec, answers_known(trace, row, spec))
+    return paths_to(trace, row, spec, leaked_tokens(trace, row, spec))

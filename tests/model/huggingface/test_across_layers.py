@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from model.errors import NotSupported
-from model.heads.ablation import HeadsOff, layer_effects, outcome
+from model.heads.ablation import AblatedHeads, layer_effects, outcome
 from model.heads.layers import logit_lens
 from model.huggingface import adapter, recording
 from model.huggingface.recording import ResidualHooks
@@ -82,10 +82,10 @@ def test_a_head_off_is_one_that_may_look_at_nothing(decoder: Family) -> None:
     off = MaskSpec(drawn=NOTHING, layers=(1,), heads=(2,))
     query = batch.real(1).stop - 1
     expected = model.run(batch, off).logits[1, query].log_softmax(-1)
-    found = outcome(model, batch, MaskSpec(), 1, query, HeadsOff(((1, 2),)), 9)
+    found = outcome(model, batch, MaskSpec(), 1, query, AblatedHeads(((1, 2),)), 9)
     assert found.log_probability == pytest.approx(float(expected[9]), abs=1e-4)
-    before = outcome(model, batch, MaskSpec(), 1, query, HeadsOff(()), 9).log_probability
-    effects = layer_effects(model, batch, MaskSpec(), 1, query, 9, 1, HeadsOff(()))
+    before = outcome(model, batch, MaskSpec(), 1, query, AblatedHeads(()), 9).log_probability
+    effects = layer_effects(model, batch, MaskSpec(), 1, query, 9, 1, AblatedHeads(()))
     assert effects[2] == pytest.approx(before - found.log_probability, abs=1e-4)
     assert len(set(effects.round(6).tolist())) == 4
 
@@ -97,7 +97,7 @@ def test_either_stack_s_heads_can_be_off(loaded: dict[str, Family], name: str, a
     batch = family.batch("right")
     query = batch.real(0).stop - 2
     one, other = (
-        outcome(family.ours, batch, MaskSpec(), 0, query, HeadsOff(heads, attention=attention), 9)
+        outcome(family.ours, batch, MaskSpec(), 0, query, AblatedHeads(heads, attention=attention), 9)
         for heads in ((), ((1, 0),))
     )
     assert abs(one.log_probability - other.log_probability) > 1e-6
@@ -113,7 +113,7 @@ def test_the_mean_of_a_head_is_over_real_queries(
     texts, targets = (
         ([long, short], ["on it", "the cat saw it"]) if longer == "source" else (["on", short], [long, "the cat saw"])
     )
-    off = HeadsOff(((1, 2),), "mean", attention=attention)
+    off = AblatedHeads(((1, 2),), "mean", attention=attention)
     batch = model.encode(texts, side, targets)
     alone, real = batch.without_padding(1), batch.real(1)
     found = outcome(model, batch, MaskSpec(), 1, real.stop - 1, off, 9)

@@ -75,14 +75,14 @@ def test_memory_is_that_of_the_dequantized_weights(stored: str, folder: Path) ->
     packed = quantized(folder, stored)
     numbers = sum(weight.numel() for weight in AutoModelForCausalLM.from_pretrained(folder).parameters())
     beside = 7 * 3 * 150  # scales, a table and a description of each weight
-    assert numbers <= checkpoint_files.numbers_in("m", packed) < numbers + beside
+    assert numbers <= checkpoint_files.count_weights("m", packed) < numbers + beside
     with pytest.raises(TooLarge, match="of memory for its weights"):
         catalog.load(str(packed), settings=Settings(max_weights_gb=(4 * numbers - 1) / 1e9))
 
 
 def test_other_precisions(folder: Path) -> None:
     model = catalog.load(str(quantized(folder, "NF4")), settings=Settings(precision="bfloat16"))
-    assert "stored in NF4 and computed in bfloat16 on" in hardware.said(model.hardware, "NF4")
+    assert "stored in NF4 and computed in bfloat16 on" in hardware.describe_hardware(model.hardware, "NF4")
 
 
 @pytest.mark.parametrize("said", ["fp4", None, "NF4"])

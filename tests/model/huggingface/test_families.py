@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from model.blocks import positions_of
 from model.circuits.patching import Patch, PatchMetric, PatchPair
 from model.errors import NotSupported
-from model.heads.ablation import HeadsOff, outcome
+from model.heads.ablation import AblatedHeads, outcome
 from model.heads.reach import reach_of
 from model.huggingface import adapter, internals
 from model.huggingface.adapter import HuggingFaceModel
@@ -205,7 +205,7 @@ def test_values_in_two_parts_are_of_one_attention(tmp_path: Path) -> None:
     assert reached.tolist() == [True] * 9 + [False] * 2
     pair, metric = PatchPair(model, trace, 0, trace, 0), PatchMetric(9, 5)
     assert abs(pair.effects(metric, [[Patch("head", 1, head)] for head in range(4)])).max() == 0
-    off = outcome(model, batch, model.standard, 0, 9, HeadsOff(tuple((1, head) for head in range(4))), 5)
+    off = outcome(model, batch, model.standard, 0, 9, AblatedHeads(tuple((1, head) for head in range(4))), 5)
     theirs = network_class("diffllama").from_pretrained(tmp_path, attn_implementation="eager").eval()
     theirs.get_submodule("model.layers.1.self_attn.o_proj").weight.zero_()
     expected = theirs(batch.ids).logits[0, 9].log_softmax(-1)[5]

@@ -65,7 +65,7 @@ def test_the_name_of_an_attention_is_read_and_written_in_every_configuration() -
 
 
 def test_the_classes_of_a_task_are_listed_by_name() -> None:
-    for task in [*described.TASKS, *(task for task, _ in verify.OTHER_SENSES)]:
+    for task in [*described.TASKS, *(task for task, _ in verify.UNSUPPORTED_TASKS)]:
         part = broken(f"modeling_auto.MODEL_FOR_{task}_MAPPING_NAMES")
         try:
             classes = internals.classes_of_task(task)
@@ -103,7 +103,7 @@ def test_a_decoder_says_that_it_runs_with_a_static_cache() -> None:
 @pytest.mark.parametrize("kind", [BPE, Unigram])
 def test_a_tokenizer_can_be_told_to_remember_no_words(kind: type) -> None:
     assert hasattr(kind, "_resize_cache"), broken(f"tokenizers.models.{kind.__name__}._resize_cache")
-    internals.remember_no_words(Tokenizer(kind()))
+    internals.disable_word_cache(Tokenizer(kind()))
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,13 @@ def test_the_towers_beside_a_stack_keep_their_attention() -> None:
 
 def test_an_attention_that_is_chosen_only_when_loaded() -> None:
     falcon = transformers.FalconForCausalLM(families.REFUSED["falcon"])
-    assert [internals.only_when_loaded(falcon, name) for name in ("eager", "sdpa", "foo")] == [True, True, False]
+    assert [internals.selectable_only_at_loading(falcon, name) for name in ("eager", "sdpa", "foo")] == [
+        True,
+        True,
+        False,
+    ]
     llama = transformers.LlamaForCausalLM(families.DECODERS["llama"])
-    assert not internals.only_when_loaded(llama, "eager"), broken("_can_set_attn_implementation")
+    assert not internals.selectable_only_at_loading(llama, "eager"), broken("_can_set_attn_implementation")
 
 
 @torch.inference_mode()

@@ -116,7 +116,7 @@ def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
     ("", "computed in bfloat16 on CPU, shown in float32"),
 ])  # fmt: skip
 def test_what_is_stored_is_what_the_file_holds(stored: str, words: str) -> None:
-    assert hardware.said(hardware.Hardware(dtype=torch.bfloat16), stored) == words
+    assert hardware.describe_hardware(hardware.Hardware(dtype=torch.bfloat16), stored) == words
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.uint8])

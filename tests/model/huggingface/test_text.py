@@ -148,7 +148,7 @@ class TestTargets:
             written = len(ids) - start
             assert written == min(adapter.MAX_WRITTEN, model.context - start) or int(best[-1]) == families.END
             assert families.END not in ids[start:].tolist()
-            assert batch.goes_on[row] == (int(best[-1]) != families.END)
+            assert batch.would_continue[row] == (int(best[-1]) != families.END)
             lengths.append(written)
         assert max(lengths) > 0
 
@@ -171,7 +171,7 @@ class TestTargets:
         monkeypatch.setattr(adapter, "MAX_WRITTEN", most)
         batch = model.encode([TEXT])
         assert batch.ids.shape[1] - 1 == min(most, length)
-        assert batch.goes_on == (length > most,)
+        assert batch.would_continue == (length > most,)
         assert families.PAD not in batch.ids[0, 1:]
 
     def test_targets_that_do_not_fit(self, models: dict[str, HuggingFaceModel]) -> None:

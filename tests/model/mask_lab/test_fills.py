@@ -9,7 +9,7 @@ from torch import Tensor
 
 from model.attention import ScoreTerms, attention_stages
 from model.base import Model
-from model.mask_lab.fills import DTYPES, FILLS, FillComparison, Result, compare, fate, on_a_head
+from model.mask_lab.fills import DTYPES, FILLS, FillComparison, Result, classify_empty_row, compare, compare_on_head
 from tests.tensors import assert_near
 
 QUERIES, KEYS = 7, 11
@@ -172,7 +172,7 @@ class TestSink:
         sinks = torch.randn(*trace.layers[0].q.shape[:3], 1, generator=torch.Generator().manual_seed(5))
         run = replace(trace, layers=tuple(replace(one, terms=ScoreTerms(sinks=sinks)) for one in trace.layers))
         for row in (0, 1):  # padded on the left, and not
-            found, allowed = on_a_head(run, row, run.spec, 1, 2), run.allowed(1, row)
+            found, allowed = compare_on_head(run, row, run.spec, 1, 2), run.allowed(1, row)
             powers = (run.stages(1, 2, row).scaled.double().exp() * allowed).sum(-1)
             totals = (powers / (powers + sinks[row, 2, :, 0].double().exp()))[allowed.any(-1)]
             for one in (found.ours, result(found, "−∞")):
@@ -238,4 +238,4 @@ class TestEdges:
         ],
     )
     def test_what_a_row_is_called(self, row: list[float], kind: str) -> None:
-        assert fate(torch.tensor(row)).kind == kind
+        assert classify_empty_row(torch.tensor(row)).kind == kind

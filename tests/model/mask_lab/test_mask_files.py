@@ -24,7 +24,7 @@ FULL, LEFT, RIGHT = (torch.tensor([cell == "x" for cell in line]) for line in ("
 
 def from_npy(data: bytes, keep: torch.Tensor) -> MaskSpec:
     """As the page takes an uploaded file."""
-    return mask_files.as_drawing(mask_files.read_npy(data), keep)
+    return mask_files.spec_from_matrix(mask_files.read_npy(data), keep)
 
 
 def allowed_by(spec: MaskSpec, keep: Tensor) -> np.ndarray:

@@ -22,10 +22,10 @@ from model.pixels.digits import (
     SAMPLING,
     TITLES,
     DigitsModel,
-    class_chances,
-    read_on,
+    class_probabilities,
     real_digits,
     recogniser,
+    run_with_cache,
     write,
 )
 from model.sampling import Sampling
@@ -126,7 +126,7 @@ def test_the_attention_of_a_query_is_that_row_of_every_head(model: DigitsModel) 
 def test_the_chance_of_the_true_level_is_e_to_the_minus_its_loss(model: DigitsModel) -> None:
     levels, classes = some_digits(1)
     trace = model.run(digits.encode(levels, classes))
-    true = digits.level_chances(trace).gather(-1, torch.tensor(levels[0].tolist())[:, None])[:, 0]
+    true = digits.level_probabilities(trace).gather(-1, torch.tensor(levels[0].tolist())[:, None])[:, 0]
     assert_near(true, (-trace.losses()[1:]).exp(), 1e-5, "chances")
 
 
@@ -136,7 +136,7 @@ def test_no_pixel_is_predicted_from_itself_or_later_ones_unless_the_mask_is_lift
     pixel = 27
     other[0, pixel] = (other[0, pixel] + 4) % 8
     before, after = (
-        [digits.level_chances(model.run(digits.encode(picture, classes), spec)) for picture in (levels, other)]
+        [digits.level_probabilities(model.run(digits.encode(picture, classes), spec)) for picture in (levels, other)]
         for spec in (MaskSpec(), NO_CAUSAL)
     )
     assert_near(before[0][: pixel + 1], before[1][: pixel + 1], 1e-6, "with the causal mask")
@@ -148,15 +148,15 @@ def test_the_likeliest_digit_is_at_every_pixel_what_the_finished_picture_expects
     written = write(model, [4, 7], Sampling(temperature=0))
     trace = model.run(digits.encode(written, [4, 7]))
     for row in range(2):
-        np.testing.assert_array_equal(digits.level_chances(trace, row).argmax(-1).numpy(), written[row])
+        np.testing.assert_array_equal(digits.level_probabilities(trace, row).argmax(-1).numpy(), written[row])
 
 
 def test_reading_on_with_what_was_kept_is_reading_all(model: DigitsModel) -> None:
     batch = digits.encode(*some_digits(3))
     logits = model.run(batch).logits[:, :, CLASSES:]
-    first, kept = read_on(model, batch.ids[:, :20])
-    second, kept = read_on(model, batch.ids[:, 20:21], kept)
-    third, _ = read_on(model, batch.ids[:, 21:50], kept)
+    first, kept = run_with_cache(model, batch.ids[:, :20])
+    second, kept = run_with_cache(model, batch.ids[:, 20:21], kept)
+    third, _ = run_with_cache(model, batch.ids[:, 21:50], kept)
     for found, position in ((first, 19), (second, 20), (third, 49)):
         assert_near(found, logits[:, position], 1e-4, f"logits at position {position}")
 
@@ -180,8 +180,8 @@ def test_the_chances_of_the_classes_are_those_of_their_losses(model: DigitsModel
             -model.run(digits.encode(levels[:, :given], [one])).losses()[1:].double().sum() for one in range(CLASSES)
         ]
         expected = torch.stack(total).softmax(0)
-        assert_near(torch.from_numpy(class_chances(model, levels[0, :given])), expected, 1e-5, f"{given} pixels")
-    assert class_chances(model, levels[0]).argmax() == classes[0]
+        assert_near(torch.from_numpy(class_probabilities(model, levels[0, :given])), expected, 1e-5, f"{given} pixels")
+    assert class_probabilities(model, levels[0]).argmax() == classes[0]
 
 
 def test_no_real_digit_is_in_two_parts_and_each_part_has_all_classes() -> None:

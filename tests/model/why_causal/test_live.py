@@ -76,7 +76,7 @@ def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_kee
         time.sleep(0.7)
     assert paused.step <= seen.step + live_training.REPORT_EVERY
     assert paused.state == "paused"
-    training.go_on()
+    training.resume()
     seen = until(training, lambda progress: progress.step > paused.step)
     assert seen.state == "running"
     training.stop()
@@ -90,7 +90,7 @@ def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_kee
 
 def test_it_ends_when_nobody_watches(start: Callable) -> None:
     """While it is paused; one that runs: tests/serving/test_background.py."""
-    training = start(steps=training_job.MAX_STEPS, left_seconds=1.0)
+    training = start(steps=training_job.MAX_STEPS, unwatched_seconds=1.0)
     until(training, lambda progress: progress.step > 0)
     training.pause()
     time.sleep(2.5)

@@ -15,29 +15,29 @@ import streamlit as st
 from PIL import Image
 from pypdf import PdfReader
 
-from model.attribution.parts import Carried, ScoreSplit
+from model.attribution.parts import ScoreSplit, ValueWeightedAttention
 from model.heads.survey import thumbnail_size
 from model.heads.view import HeadView, cropped
 from tests.viz.heads.test_atlas import INDUCTION, made
 from tests.viz.views import causal, padded, view_of
 from viz.export import fonts, paper
 from viz.export.fonts import drawable
-from viz.export.paper import Paper, Sheet, atlas_picture, every_picture
+from viz.export.paper import Paper, Sheet, all_heads_picture, atlas_picture
 from viz.export.picture import (
     MAX_SIDE,
     bars_picture,
-    carried_picture,
+    coloured_text_picture,
+    contributions_picture,
     head_picture,
     lines_picture,
-    lit_picture,
-    why_picture,
+    score_picture,
 )
-from viz.export.words import of_atlas
+from viz.export.words import atlas_caption
 from viz.heads.bars import row_of
 from viz.heads.colours import Colours
 
 PAPER = Paper("story · L3 H1", "Attention of layer 3, head 1 of story. Masks: causal; off: padding.")
-CARRIED = Carried(
+CARRIED = ValueWeightedAttention(
     weights=np.array([0.5, 0.25, 0.25, 0, 0, 0, 0]),
     value_norms=np.array([1, 4, 12, 1, 1, 1, 1]),
     moved=np.array([0.5, 1, 3, 0, 0, 0, 0]),
@@ -81,13 +81,21 @@ def every_kind() -> dict[str, tuple[Callable[..., Sheet], tuple[Any, ...], list[
             (view, standard),
             [*view.queries, *view.keys, "now − standard", "blocked: causal"],
         ),
-        "every": (every_picture, (small, np.stack([causal(7)[None]] * 3), (1, 4, 7)), ["L1", "L4", "L7", "H0", "H1"]),
+        "every": (
+            all_heads_picture,
+            (small, np.stack([causal(7)[None]] * 3), (1, 4, 7)),
+            ["L1", "L4", "L7", "H0", "H1"],
+        ),
         "arcs": (lines_picture, ([view, standard], ["L3 H1", "L3 H0"]), [*view.queries, *view.keys, "L3 H1", "L3 H0"]),
-        "tokens": (lit_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the query token"]),
+        "tokens": (coloured_text_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the query token"]),
         "bars": (bars_picture, (row_of(view, standard, 4),), [*view.keys, "now", "standard masks"]),
-        "carried": (carried_picture, (cropped(view, (4, 5), (0, 7)), CARRIED), [*view.keys, "weight × |v|", "adds"]),
+        "carried": (
+            contributions_picture,
+            (cropped(view, (4, 5), (0, 7)), CARRIED),
+            [*view.keys, "weight × |v|", "adds"],
+        ),
         "why": (
-            why_picture,
+            score_picture,
             (SPLIT,),
             ["query", "key", "product", "L0 H1 · L0 H1", "token · L0 H1", "−2.500", "+0.750"],
         ),
@@ -107,7 +115,7 @@ def test_all_heads_of_gpt2_xl_are_a_small_part_of_what_a_message_holds() -> None
     """This is the largest picture that a page sends, in base64, in one message of at most server.maxMessageSize."""
     side = thumbnail_size(48, 25)
     small, blocked = np.random.default_rng(0).random((48, 25, side, side), np.float32), causal(side)[None]
-    sent = len(file_of("svg", every_picture, small, np.stack([blocked] * 48))) * 4 / 3
+    sent = len(file_of("svg", all_heads_picture, small, np.stack([blocked] * 48))) * 4 / 3
     assert 3 * sent < st.get_option("server.maxMessageSize") * 10**6
 
 
@@ -123,7 +131,7 @@ def test_every_token_is_in_the_pdf_and_its_paper_is_white(name: str) -> None:
 
 def test_each_head_is_a_picture_of_its_own_in_the_pdf() -> None:
     heads = np.random.default_rng(0).random((3, 2, 7, 7), np.float32)
-    (page,) = PdfReader(io.BytesIO(file_of("pdf", every_picture, heads, np.stack([causal(7)[None]] * 3)))).pages
+    (page,) = PdfReader(io.BytesIO(file_of("pdf", all_heads_picture, heads, np.stack([causal(7)[None]] * 3)))).pages
     assert [picture.image.size for picture in page.images if picture.image.size == (7, 7)] == [(7, 7)] * 6
 
 
@@ -197,7 +205,7 @@ LONG = replace(PAPER, title="TinyLlama-1.1B-intermediate-step-1431k-3T · L12 H3
 
 
 @pytest.mark.parametrize(
-    "draw", [head_picture, lambda paper, view: carried_picture(paper, row_of(view, None, 1).view, CARRIED)]
+    "draw", [head_picture, lambda paper, view: contributions_picture(paper, row_of(view, None, 1).view, CARRIED)]
 )
 def test_the_legend_and_the_title_are_whole_on_a_small_picture(draw: Callable[..., Sheet]) -> None:
     sheet = draw(LONG, view_of((3, 3), **MASKS))
@@ -233,7 +241,7 @@ def test_a_label_that_xml_cannot_hold_is_a_replacement_character(label: str) -> 
     view = replace(view, queries=[label, *view.queries[1:]], keys=[label, *view.keys[1:]])
     drawn = (
         (head_picture, (view,)),
-        (lit_picture, (cropped(view, (4, 5), (0, 7)), True)),
+        (coloured_text_picture, (cropped(view, (4, 5), (0, 7)), True)),
         (lines_picture, ([view], ["L3 H1"])),
     )
     for draw, of in drawn:
@@ -289,15 +297,15 @@ def test_the_colours_are_those_that_the_reader_chose() -> None:
 
 def test_what_is_carried_is_in_shares_of_all_keys() -> None:
     part = cropped(labelled(causal=causal(7)), (4, 5), (1, 4))  # without the first key
-    (panel, *_) = carried_picture(PAPER, part, CARRIED).figure.axes
+    (panel, *_) = contributions_picture(PAPER, part, CARRIED).figure.axes
     heights = [bar.get_height() for bar in panel.patches]
     assert heights == pytest.approx([0.25, 0.25, 0, 1 / 4.5, 3 / 4.5, 0, 0.25, 0, 0])
-    (panel, *_) = carried_picture(PAPER, part, replace(CARRIED, added=None)).figure.axes
+    (panel, *_) = contributions_picture(PAPER, part, replace(CARRIED, added=None)).figure.axes
     assert len(panel.patches) == 6
 
 
 def test_a_score_s_strips_are_its_numbers_and_its_bars_its_terms_the_largest_first() -> None:
-    *strips, bars = why_picture(PAPER, SPLIT).figure.axes
+    *strips, bars = score_picture(PAPER, SPLIT).figure.axes
     for strip, values in zip(strips, (SPLIT.q, SPLIT.k, SPLIT.by_dimension), strict=True):
         (image,) = strip.images
         np.testing.assert_array_equal(image.get_array(), [values])
@@ -306,7 +314,7 @@ def test_a_score_s_strips_are_its_numbers_and_its_bars_its_terms_the_largest_fir
     assert len({bar.get_facecolor() for bar in bars.patches}) == 2
     low, high = bars.get_ylim()
     assert low > high, "the first bar stands above"
-    assert len(why_picture(PAPER, replace(SPLIT, sources=None, terms=None)).figure.axes) == 3
+    assert len(score_picture(PAPER, replace(SPLIT, sources=None, terms=None)).figure.axes) == 3
 
 
 def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_colour() -> None:
@@ -322,16 +330,16 @@ def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_col
     assert set(across_even.get_xdata()) == set(up_even.get_ydata()) == {0.2}
     assert key.get_ylabel() == "layer"
     atlas = made()
-    assert any("uniform attention" in said for said in of_atlas(atlas, "induction", "entropy"))
+    assert any("uniform attention" in said for said in atlas_caption(atlas, "induction", "entropy"))
     uneven = replace(atlas, even=atlas.even * np.array([1, 2]))
-    assert of_atlas(uneven, "entropy", "peak") == [
+    assert atlas_caption(uneven, "entropy", "peak") == [
         "Each point is a head: entropy on the x axis, sharpness on the y axis.",
         "",
     ]
     assert not atlas_picture(PAPER, uneven, "entropy", "peak", (0, 0)).figure.axes[0].lines
     of_weights = replace(atlas, of_weights={"copying_scores": np.ones_like(INDUCTION)})
     atlas_picture(PAPER, of_weights, "copying_scores", "peak", (0, 0))
-    assert of_atlas(of_weights, "copying_scores", "peak")[0].startswith("Each point is a head: OV copying")
+    assert atlas_caption(of_weights, "copying_scores", "peak")[0].startswith("Each point is a head: OV copying")
 
 
 def test_a_row_with_nothing_to_attend_to_says_so() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.attribution.parts import Carried, DirectEffect, ScoreSplit
+from model.attribution.parts import DirectEffect, ScoreSplit, ValueWeightedAttention
 from model.heads.view import HeadView
 from tests.pages.page import array
 from tests.viz.heads.test_tokens import read
@@ -16,16 +16,23 @@ from viz.head import head_figure
 from viz.heads.attribution import (
     MAX_KEYS,
     MAX_PAIRS,
-    carried_table,
+    contribution_sentence,
+    contributions_table,
     effect_table,
     largest_dimensions,
     pairs_table,
     sources_table,
     strips_figure,
     sum_words,
-    why_they_differ,
 )
-from viz.heads.bars import MAX_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.bars import (
+    MAX_SORTED,
+    BarRow,
+    bars_figure,
+    remaining_keys_sentence,
+    row_of,
+    weight_distribution_sentence,
+)
 from viz.heads.colours import MAX_ROWS, PALETTES, STANDARD_COLOURS, STEP, Colours, numbers_table, shown
 from viz.heads.tokens import COLOURS, MIN_LINE, SMALLEST_LINE, arcs_packet, least_line
 from viz.html import signed
@@ -62,33 +69,33 @@ class TestBars:
         assert len(array(bars["y"])) == MAX_SORTED
         assert (np.diff(array(bars["y"])) <= 0).all()
         left = np.sort(row.now)[:9].sum()
-        assert rest_words(row, MAX_SORTED) == f"All other keys (9): {left * 100:.1f}% of the weight."
-        assert rest_words(row, size) == ""
+        assert remaining_keys_sentence(row, MAX_SORTED) == f"All other keys (9): {left * 100:.1f}% of the weight."
+        assert remaining_keys_sentence(row, size) == ""
         twice = replace(row, view=replace(row.view, weights=2 * row.view.weights))  # as the sum of two queries
-        assert rest_words(twice, MAX_SORTED) == rest_words(row, MAX_SORTED)
+        assert remaining_keys_sentence(twice, MAX_SORTED) == remaining_keys_sentence(row, MAX_SORTED)
 
     def test_what_a_sink_has_given_up_has_moved(self) -> None:
         view = view_with(0.05, 0.26)
-        assert "26.0% of its weight has moved" in where_it_lies(row_of(view, view_with(0.05, 0.0), 1))
+        assert "26.0% of its weight has moved" in weight_distribution_sentence(row_of(view, view_with(0.05, 0.0), 1))
 
     def test_of_a_sum_its_weights_are_named_and_the_share_is_of_one_query(self) -> None:
         of_means = row_of(view_with(0.05, 0.26), view_with(0.05, 0.0), 1)
         assert of_means.standard is not None
         views = [replace(view, weights=3 * view.weights) for view in (of_means.view, of_means.standard)]
-        words = where_it_lies(of_means, BarRow(*views))
+        words = weight_distribution_sentence(of_means, BarRow(*views))
         assert "26.0% of its weight has moved" in words
         assert re.search(r"\(0.* → 0\.78", words), words
 
     def test_of_merged_keys_it_is_not_said_how_much_is_on_blocked_ones(self) -> None:
         row = row_of(view_with(0.05, 0.26), view_with(0.05, 0.0, blocked=(1,)), 1)
-        assert "26.0% of its weight is on keys that those block" in where_it_lies(row)
-        words = where_it_lies(replace(row, view=replace(row.view, merged=True)))
+        assert "26.0% of its weight is on keys that those block" in weight_distribution_sentence(row)
+        words = weight_distribution_sentence(replace(row, view=replace(row.view, merged=True)))
         assert "26.0% of its weight has moved compared with the standard masks." in words
         assert "block" not in words
 
     def test_a_token_s_label_is_text(self) -> None:
         now = replace(view_with(0.1, 0.9), keys=["<b>", "<i>"], queries=["<b>", "<i>"])
-        words = where_it_lies(row_of(now, replace(now, weights=now.weights[:, ::-1]), 1))
+        words = weight_distribution_sentence(row_of(now, replace(now, weights=now.weights[:, ::-1]), 1))
         assert "1: &lt;i&gt;" in words
         assert "<i>" not in words
 
@@ -97,7 +104,7 @@ class TestColours:
     def test_the_standard_ones_are_the_picture_itself(self) -> None:
         view = view_of((5, 5), causal=causal(5))
         picture = head_figure(view, dark=False)
-        assert STANDARD_COLOURS.given_to(picture, view) is picture
+        assert STANDARD_COLOURS.recolour(picture, view) is picture
         np.testing.assert_allclose([stop for stop, _ in STANDARD_COLOURS.scale()], [s for s, _ in SEQUENTIAL_SCALE])
 
     @pytest.mark.parametrize("palette", PALETTES)
@@ -105,7 +112,7 @@ class TestColours:
         view = view_of((5, 5), causal=causal(5))
         picture = head_figure(view, dark=False)
         before = picture.to_json()
-        given = Colours(palette, "one", "linear").given_to(picture, view).to_dict()
+        given = Colours(palette, "one", "linear").recolour(picture, view).to_dict()
         (weights,) = [trace for trace in given["data"] if trace["name"] == "weights"]
         assert (weights["zmax"], weights["colorbar"]["title"]["text"]) == (1.0, "weight, linear")
         assert picture.to_json() == before
@@ -180,40 +187,40 @@ class TestTheSmallestWeightOfALine:
         assert least_line(replace(view_of((3, 3)), weights=np.zeros((3, 3), np.float32))) == MIN_LINE
 
 
-def moving(weights: list[float], norms: list[float]) -> Carried:
+def moving(weights: list[float], norms: list[float]) -> ValueWeightedAttention:
     weight, norm = np.array(weights, np.float32), np.array(norms, np.float32)
-    return Carried(weight, norm, weight * norm, None, None)
+    return ValueWeightedAttention(weight, norm, weight * norm, None, None)
 
 
 class TestCarried:
     def test_the_sentence_names_the_key_whose_share_differs_most(self) -> None:
         found = moving([0.8, 0.1, 0.1], [1, 8, 8])  # moved: 0.8, 0.8, 0.8
-        assert plain(why_they_differ(found, "2: c", ["a", "b", "c"])) == (
+        assert plain(contribution_sentence(found, "2: c", ["a", "b", "c"])) == (
             "2: c gives 0: a 80.0% of its weight; 33.3% of the weighted values come from that key, whose value vector "
             "has norm 1 (weighted mean over all keys: 2.4)."
         )
         long = moving([0.4, 0.3, 0.3], [8, 1, 1])
         assert "whose value vector has norm 8 (weighted mean over all keys: 3.8)." in plain(
-            why_they_differ(long, "2: c", ["a", "b", "c"])
+            contribution_sentence(long, "2: c", ["a", "b", "c"])
         )
 
     def test_where_values_are_alike_it_says_that_they_are(self) -> None:
-        words = plain(why_they_differ(moving([0.7, 0.3, 0], [4, 4.1, 90]), "2: c", ["a", "b", "c"]))
+        words = plain(contribution_sentence(moving([0.7, 0.3, 0], [4, 4.1, 90]), "2: c", ["a", "b", "c"]))
         assert "no key's share differs by 5 percentage points. The norms of the values are between 4 and 4.1." in words
 
     def test_of_one_key_nothing_is_compared(self) -> None:
-        assert plain(why_they_differ(moving([0, 1, 0], [1, 2.05, 3]), "2: c", ["a", "b", "c"])) == (
+        assert plain(contribution_sentence(moving([0, 1, 0], [1, 2.05, 3]), "2: c", ["a", "b", "c"])) == (
             "2: c attends to 1: b alone, whose value vector has norm 2.05."
         )
 
     def test_a_row_that_looks_at_nothing_carries_nothing(self) -> None:
-        assert "its output is 0" in why_they_differ(moving([0, 0], [1, 2]), "1: b", ["a", "b"])
-        assert plain(carried_table(moving([0, 0], [1, 2]), ["a", "b"])) == "key|v|weightweight × |v|"
+        assert "its output is 0" in contribution_sentence(moving([0, 0], [1, 2]), "1: b", ["a", "b"])
+        assert plain(contributions_table(moving([0, 0], [1, 2]), ["a", "b"])) == "key|v|weightweight × |v|"
 
     def test_the_rest_of_many_keys_is_added_up(self) -> None:
         size = MAX_KEYS + 5
         weights = np.full(size, 0.01) + np.r_[np.full(MAX_KEYS, 0.05), np.zeros(5)]
-        table = plain(carried_table(moving(list(weights), [2.0] * size), [f"t{place}" for place in range(size)]))
+        table = plain(contributions_table(moving(list(weights), [2.0] * size), [f"t{place}" for place in range(size)]))
         assert table.endswith("the other 50.05000.100")
 
     def test_effects_have_signs_and_labels_are_text(self) -> None:

@@ -11,9 +11,9 @@ from viz.heads.cells import (
     changed,
     difference_header,
     difference_packet,
+    heads_that_fit,
     picture_packet,
-    room_for,
-    ten_thousandths,
+    weight_digits,
     weight_text,
 )
 from viz.saved.explorer import SHIFT, WEIGHTS, AllHeads, heads_packet
@@ -30,9 +30,9 @@ def head(seed: int, blocked: dict[str, np.ndarray], queries: int = 5, keys: int 
 def test_ten_thousandths_are_the_digits_that_every_view_writes() -> None:
     ties = np.array([0, 1, 0.5, 0.25, 0.03125, 2**-14, 0.00005, 0.00015, 0.99995, 1.0000001, 1e-30], np.float32)
     some = np.concatenate([ties, np.random.default_rng(1).random(5000, np.float32) ** 4])
-    for weight, found in zip(some.tolist(), ten_thousandths(some).tolist(), strict=True):
+    for weight, found in zip(some.tolist(), weight_digits(some).tolist(), strict=True):
         assert weight_text(weight) == f"{found / 10_000:.4f}"
-    np.testing.assert_array_equal(ten_thousandths(-some), -ten_thousandths(some))
+    np.testing.assert_array_equal(weight_digits(-some), -weight_digits(some))
 
 
 def test_many_heads_are_read_back() -> None:
@@ -52,7 +52,7 @@ def test_many_heads_are_read_back() -> None:
     planes, blocked = body[: 6 * 25].reshape(6, 5, 5), body[6 * 25 :].view("<u2").reshape(2, 5, 5)
     numbers = planes[:3].astype(int) * 256 + planes[3:6] - SHIFT
     for found, view in zip(numbers, heads.values(), strict=True):
-        np.testing.assert_array_equal(found, ten_thousandths(view.weights))
+        np.testing.assert_array_equal(found, weight_digits(view.weights))
     np.testing.assert_array_equal(blocked[0] > 0, causal(5))
     np.testing.assert_array_equal(blocked[1] > 0, causal(5) | padded(5, 2))
 
@@ -82,7 +82,7 @@ def test_a_difference_blocks_what_both_block() -> None:
 
 def test_there_is_room_for_so_many() -> None:
     small, large = (HeadView(np.zeros(shape), np.zeros(shape), {}, [], []) for shape in ((128, 128), (2048, 2048)))
-    assert room_for(small) == 144
-    assert room_for(large) == 1
-    assert room_for(small, 3 * 128 * 128 - 1) == 2
+    assert heads_that_fit(small) == 144
+    assert heads_that_fit(large) == 1
+    assert heads_that_fit(small, 3 * 128 * 128 - 1) == 2
     assert MAX_CELLS * 2 * 4 / 3 < 6.4e6  # bytes of base64, whatever the weights are

@@ -17,7 +17,7 @@ from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded, view_of
 from viz.components import source
 from viz.heads.cells import weight_text, window
-from viz.heads.tokens import FAINT, MAX_TOKENS, left_out, light_words, tokens_packet, tokens_part
+from viz.heads.tokens import FAINT, MAX_TOKENS, colour_scale_sentence, left_out, tokens_packet, tokens_part
 
 
 def read(packet: bytes, heads: int = 1) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
@@ -116,14 +116,17 @@ class TestFaintWeights:
         faint = replace(view, weights=view.weights * np.float32(0.0032) / view.weights.max())
         header, weights, _ = read(packet_of(faint))
         assert header["brightest"] == weights.max() == np.float32(0.0032)
-        assert light_words(faint) == "Colours are scaled: the largest weight shown, 0.0032, looks like a weight of 1."
+        assert (
+            colour_scale_sentence(faint)
+            == "Colours are scaled: the largest weight shown, 0.0032, looks like a weight of 1."
+        )
 
     @pytest.mark.parametrize("largest", [0.0, FAINT, 0.4, 1.0])
     def test_else_1_is_the_brightest_and_nothing_is_said(self, largest: float) -> None:
         view = view_of((3, 3))
         some = replace(view, weights=view.weights * np.float32(largest) / view.weights.max())
         header, _, _ = read(packet_of(some))
-        assert (header["brightest"], light_words(some)) == (1, "")
+        assert (header["brightest"], colour_scale_sentence(some)) == (1, "")
 
 
 class TestNumbers:

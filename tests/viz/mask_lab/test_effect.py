@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from model.heads.reach import PathStep
-from viz.mask_lab.effect import MAX_ANSWERS, Effect, answers_table, effect
+from viz.mask_lab.effect import MAX_LEAKED_TOKENS, Effect, effect, leaked_tokens_table
 from viz.numbers import Candidate
 
 NAN = np.nan
@@ -69,13 +69,13 @@ def test_tokens_are_text() -> None:
 
 
 def test_the_table_has_those_first_that_gain_most_and_no_more_than_fit() -> None:
-    table = answers_table(changed(leaking(STRAIGHT | ROUND), c=4.5, e=0.25))
+    table = leaked_tokens_table(changed(leaking(STRAIGHT | ROUND), c=4.5, e=0.25))
     rows = [re.findall("<td.*?>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
     assert [row[0] for row in rows] == ["5: e", "3: c"]
     assert [row[2:] for row in rows] == [["3.00", "0.25"], ["4.00", "4.50"]]
-    tokens = MAX_ANSWERS + 5
+    tokens = MAX_LEAKED_TOKENS + 5
     many = Effect(
         [f"t{place}" for place in range(tokens)], np.ones(tokens), np.ones(tokens), 1, SAME, 1, SAME,
         range(1, tokens), {token: (PathStep(0, token - 1, token),) for token in range(1, tokens)},
     )  # fmt: skip
-    assert "and 4 more" in answers_table(many)
+    assert "and 4 more" in leaked_tokens_table(many)

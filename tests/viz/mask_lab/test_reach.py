@@ -11,8 +11,8 @@ import pytest
 from model.heads.reach import Reach
 from tests.viz.markup import cells_of
 from tests.viz.test_palette import APART, SIGHT, lab
-from viz.charts import NEVER
-from viz.mask_lab.effect import MAX_CELLS, ReachView, reach_figure, reach_sentence, reach_table, soonest
+from viz.charts import NO_EFFECT_COLOUR
+from viz.mask_lab.effect import MAX_CELLS, ReachView, fewest_layers, reach_figure, reach_sentence, reach_table
 from viz.palette import rgb
 
 LAYERS = 5
@@ -85,7 +85,7 @@ class TestFigure:
         assert len(seen) == 6
         assert (np.diff(seen[:, 0]) < 0).all()
         assert np.linalg.norm(np.diff(seen, axis=0), axis=1).min() > 0.6 * APART
-        grounds = lab(np.array([(255, 255, 255), (14, 17, 23), *map(rgb, NEVER.values())]), sight)
+        grounds = lab(np.array([(255, 255, 255), (14, 17, 23), *map(rgb, NO_EFFECT_COLOUR.values())]), sight)
         assert min(np.linalg.norm(seen - ground, axis=1).min() for ground in grounds) > APART
 
     @pytest.mark.parametrize("tokens", [MAX_CELLS + 1, 1024])
@@ -96,7 +96,7 @@ class TestFigure:
         assert max(z.shape) <= MAX_CELLS
         assert len(figure.to_json()) < 1_500_000
         step = -(-tokens // MAX_CELLS)
-        np.testing.assert_array_equal(z, soonest(view.reach.first, step))
+        np.testing.assert_array_equal(z, fewest_layers(view.reach.first, step))
         assert figure.layout.shapes[0].y0 == (tokens - 1) // step - 0.5
 
     def test_many_layers_get_few_numbers_at_the_colour_bar(self) -> None:
@@ -115,7 +115,7 @@ class TestFigure:
 def test_a_patch_is_reached_as_soon_as_one_of_its_pairs_is(tokens: int, step: int) -> None:
     first = np.random.default_rng(tokens).integers(0, 4, (tokens, tokens), dtype=np.int16)
     first[:step, :step] = 0
-    found = soonest(first, step)
+    found = fewest_layers(first, step)
     for row in range(-(-tokens // step)):
         for column in range(-(-tokens // step)):
             patch = first[row * step : (row + 1) * step, column * step : (column + 1) * step]

@@ -89,7 +89,7 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
     """
     if name.lower().endswith(".npy") or data.startswith(np.lib.format.MAGIC_PREFIX):
         cells, keep = mask_files.read_npy(data), now.run.keys.keep[now.row].cpu()
-        spec, real = mask_files.as_drawing(cells, keep), int(keep.sum())
+        spec, real = mask_files.spec_from_matrix(cells, keep), int(keep.sum())
         found = say_count(
             "Loaded {file} as a drawing: {count} rectangle blocks its False cells between real tokens.",
             "Loaded {file} as a drawing: {count} rectangles block its False cells between real tokens.",

@@ -23,8 +23,8 @@ def page() -> None:
     from model.mask_lab import mask_code
     from model.masks import MaskSpec
     from serving.job import ModelRef, RunRef
-    from tests.pages.test_take_away import HEAD, LAYER
-    from ui.mask_lab import take_away
+    from tests.pages.test_mask_export import HEAD, LAYER
+    from ui.mask_lab import mask_export
     from ui.run_view import RunView
 
     def load(spec: MaskSpec) -> None:
@@ -36,7 +36,7 @@ def page() -> None:
     model = catalog.load("story")
     texts, masks, row = st.session_state.texts, st.session_state.masks, st.session_state.row
     run = RunRef(ModelRef.of(model), model.encode(texts, "left"), masks)
-    take_away.show(RunView(model, run, masks, row), LAYER, HEAD, load)
+    mask_export.show(RunView(model, run, masks, row), LAYER, HEAD, load)
 
 
 def opened(masks: MaskSpec | None = None, row: int = 1, texts: list[str] = TEXTS) -> AppTest:
