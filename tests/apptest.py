@@ -1,4 +1,4 @@
-"""What AppTest does anew whenever it opens or runs a page, done once; and the keys of widgets."""
+"""Helpers for tests with AppTest: steps cached that it repeats for every page, charts sent, and keys of widgets."""
 
 import json
 from collections.abc import Iterator
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def done_once() -> Iterator[None]:
-    """Inside, every installed package's metadata is read for components the first time alone: a third of a second;
-    a script is compiled when it has changed alone, as on a server: a fiftieth of a second; and a model that was loaded
-    is no reason to look through all that was ever imported, half a second.
+    """Cache three slow steps that AppTest repeats whenever it opens or runs a page.
+
+    Installed packages' metadata is searched for components once: a third of a second; a script is compiled only when it
+    has changed, as on a server: a fiftieth; loading a model starts no collection of all imported objects: half one.
     """
     from streamlit.components.v2 import manifest_scanner
     from streamlit.runtime.scriptrunner.script_cache import ScriptCache
@@ -44,14 +45,14 @@ def done_once() -> Iterator[None]:
 
 
 def charts(app: "AppTest") -> dict[str, dict[str, Any]]:
-    """What ui/page.py's chart sends to the browser, by its key, with the figure as data."""
+    """Return what the function `chart` of ui/page.py sends to the browser, by its key, with the figure as data."""
     drawn = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "unmask_chart"]
     sent = {proto.id.rpartition("-")[2]: json.loads(proto.json) for proto in drawn}
     return {key: data | {"figure": json.loads(data["figure"])} for key, data in sent.items()}
 
 
 def check_tables(app: "AppTest") -> None:
-    """Every chart and every canvas of a page offers its numbers as a table, and each chart has some."""
+    """Assert that a page offers the numbers of every chart and canvas as a table, and that every chart has numbers."""
     from viz.components import VIEWS
     from viz.figure_table import figure_tables
     from viz.heatmap import figure
@@ -68,6 +69,6 @@ def check_tables(app: "AppTest") -> None:
 
 
 def key_of(app: "AppTest", choice: str) -> str:
-    """The key of the widget that shows a choice: its name, with a number where the page sets it too (ui/widgets.py)."""
+    """Return the key of the widget of an option: its name, with a number if the page also sets it (ui/widgets.py)."""
     state = app.session_state
     return state["bound_keys"].get(choice, choice) if "bound_keys" in state else choice

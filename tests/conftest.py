@@ -1,8 +1,8 @@
-"""What several test files share: the recorded data, a tiny random model with its tokenizer, and the story model.
+"""Fixtures that several test files share: the recorded data, a tiny random model with its tokenizer, the story model.
 
-The data is looked for at ../shared/data, or where UNMASK_TEST_DATA points; without it the tests that need it are
-skipped, and say so. What takes long to import is imported where it is used: of several processes, the one that hands
-out the tests needs none of it, and the others begin once it is there.
+The data is read from ../shared/data or the folder in UNMASK_TEST_DATA; without it, the tests that need it are skipped
+with this reason. Modules that are slow to import are imported where they are used: when several processes run the
+tests, the one that distributes them needs none of these, and the others start only after it.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads not yet there, a page's for one, and of processes started
-os.environ.setdefault("UNMASK_MODELS_IN_MEMORY", "6")  # one that leaves is loaded again
-gc.set_threshold(20_000, 20, 20)  # torch and Streamlit are in every whole collection, a third of a second each
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for threads created later, such as a page's, and for child processes
+os.environ.setdefault("UNMASK_MODELS_IN_MEMORY", "6")  # an evicted model has to be loaded again
+gc.set_threshold(20_000, 20, 20)  # each full collection visits torch and Streamlit: a third of a second
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long first: of several processes, that which begins one last is waited for by the others."""
+    """Run slow files first: with several processes, a slow file that starts last keeps the other processes waiting."""
     long = {item.path for item in items if item.get_closest_marker("slow") or "browser" in item.path.parts}
     items.sort(key=lambda item: item.path not in long)
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: collections, loading a model is one, look at what the tests make alone."""
+    """Freeze what was imported, so that collections, which loading a model causes, visit only objects made by tests."""
     import torch
 
-    torch.set_num_threads(1)  # on tensors this small more threads only wait for each other
+    torch.set_num_threads(1)  # on tensors this small, more threads only wait for each other
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def pages_quickly() -> Iterator[None]:
-    """For all that open pages by AppTest; the others do without Streamlit."""
+    """Apply `done_once` if any test opens pages by AppTest; other tests run without Streamlit."""
     with done_once() if "streamlit.testing" in sys.modules else nullcontext():
         yield
 
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The folder of recorded values and texts that is no part of the project."""
+    """Return the folder of recorded values and texts, which is not part of the project."""
     folder = Path(os.environ.get("UNMASK_TEST_DATA") or ROOT.parent / "shared" / "data")
     if not folder.is_dir():
         pytest.skip(f"needs the recorded data at {folder} (set UNMASK_TEST_DATA to another place)")
@@ -63,7 +63,7 @@ def data() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint in GPT-2's layout (tests/tiny.py)."""
+    """Return a folder with a checkpoint in GPT-2's layout (tests/tiny.py)."""
     from tests.tiny import save_tiny
 
     folder = tmp_path_factory.mktemp("tiny")
@@ -73,7 +73,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(tiny_folder: Path) -> Model:
-    """The tiny model, loaded as a reader's own folder would be. Read-only."""
+    """Return the tiny model, loaded as a user's folder is. Read-only."""
     from model import catalog
 
     return catalog.load(str(tiny_folder))
@@ -81,7 +81,7 @@ def tiny(tiny_folder: Path) -> Model:
 
 @pytest.fixture(scope="session")
 def story() -> Model:
-    """The story model that ships. Read-only."""
+    """Return the story model that ships. Read-only."""
     from model import catalog
 
     return catalog.load("story")
@@ -89,7 +89,7 @@ def story() -> Model:
 
 @pytest.fixture
 def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page Mask check checks in this process: for what is not about its own, which takes seconds to start."""
+    """Let the page Mask check run its check in this process: a separate process takes seconds to start."""
     from tests.pages.page import Here
     from ui import mask_check
 
@@ -98,7 +98,7 @@ def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def checked_soon(checked_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So, and of a text its first words alone: for what is not about the check, which takes seconds."""
+    """Let the page Mask check check a text's first 8 tokens only, in this process: a whole check takes seconds."""
     from ui import mask_check
 
     monkeypatch.setattr(mask_check, "MAX_TOKENS", 8)
@@ -106,6 +106,6 @@ def checked_soon(checked_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def in_chinese() -> Iterator[None]:
-    """AppTest looks for what a select box shows among its options: in the language of the test, not of the page."""
+    """Set the test's language to Chinese, in which AppTest looks up a select box's value among its options."""
     with spoken("zh"):
         yield

@@ -1,4 +1,4 @@
-"""Coroutines in tests that are none."""
+"""A helper to run coroutines in tests that are not coroutines themselves."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,6 +9,6 @@ Result = TypeVar("Result")
 
 
 def finished(coroutine: Coroutine[object, object, Result]) -> Result:
-    """What it comes to, in a thread of its own: in the tests' own a browser may keep an event loop running."""
+    """Return a coroutine's result, run in a new thread: in the tests' thread a browser may keep a loop running."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, coroutine).result()

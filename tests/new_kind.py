@@ -1,6 +1,6 @@
-"""A kind of mask that is not in the source, and all the places that have it: run by tests/test_mask_kinds.py.
+"""Tests of a kind of mask that is not in the source, everywhere kinds appear; run by tests/test_mask_kinds.py.
 
-As a plugin this is imported before what is made from the tables. The kind blocks every so-many-th key.
+Loaded as a pytest plugin, so that the kind is in the tables before other modules read them. It blocks every n-th key.
 """
 
 import json
@@ -59,7 +59,7 @@ def run() -> unmask.notebook.Run:
 
 
 def blocked(tokens: int, step: int = 3) -> np.ndarray:
-    """bool [T,T]"""
+    """Return the cells that the kind blocks, bool [T,T]."""
     return np.broadcast_to((np.arange(tokens) + 1) % step == 0, (tokens, tokens))
 
 
@@ -162,7 +162,7 @@ def test_a_lesson_may_ask_for_it() -> None:
 
 
 def test_more_than_eight_kinds_block_one_cell() -> None:
-    """And are told apart in the browser, where a byte has no room for them."""
+    """The browser can still distinguish them, although one byte does not have a bit for each kind."""
     from model.heads.view import HeadView
     from viz.hatch import LINES
     from viz.heads.cells import described

@@ -1,8 +1,8 @@
-"""A device that is not there, "pretend:0": its tensors hold their numbers on the CPU and refuse to meet the CPU's.
+"""A simulated device "pretend:0" whose tensors store their values on the CPU but cannot be combined with CPU tensors.
 
-Within `pretended()`, an operation on tensors of two devices raises as CUDA's do, and so does .numpy() of one that is
-not on the CPU. It finds a mask, a position or an id that was left behind; it rounds as the CPU does.
-PyTorch knows the device until the process ends: use it in a process of its own.
+Within `pretended()`, an operation on tensors of two devices raises an error as CUDA's do, and so does .numpy() of one
+that is not on the CPU. This finds a mask, position or id left on the CPU; results are rounded as on the CPU.
+PyTorch registers the device until the process ends: use it in a separate process.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 backend_registration._setup_privateuseone_for_python_backend("pretend")
 DEVICE = torch.device("pretend", 0)
-CONSTANT = {  # which kernel: that of plain operations; whether .to() may keep a parameter as an object
+CONSTANT = {  # SDPA's kernel: the one of plain operations; whether .to() may keep the Parameter object
     "aten._fused_sdp_choice.default": 0,
     "aten._has_compatible_shallow_copy_type.default": False,
 }
@@ -25,7 +25,7 @@ MOVES = ("aten._to_copy.default", "aten.copy_.default")
 
 
 class OnDevice(Tensor):
-    """A tensor on the device. inner: its numbers, on the CPU."""
+    """A tensor on the simulated device. inner: its values, on the CPU."""
 
     inner: Tensor
 
@@ -45,7 +45,7 @@ class OnDevice(Tensor):
         return self.inner.data_ptr()
 
     def detach(self) -> "OnDevice":
-        """Without PyTorch's own: in inference mode it cannot be given another tensor's version."""
+        """Detach without PyTorch's own implementation, which cannot copy a tensor's version in inference mode."""
         return OnDevice(self.inner.detach())
 
     def tolist(self) -> Any:
@@ -63,7 +63,7 @@ def _computed(function: Any, arguments: Any, options: dict[str, Any]) -> Any:
     flat, shape = tree_flatten((arguments, options))
     tensors = [one for one in flat if isinstance(one, Tensor)]
     there = [one for one in tensors if isinstance(one, OnDevice)]
-    here = [one for one in tensors if not isinstance(one, OnDevice) and one.ndim > 0]  # a single number may meet any
+    here = [one for one in tensors if not isinstance(one, OnDevice) and one.ndim > 0]  # 0-d: on any device
     if str(function) in CONSTANT:
         return CONSTANT[str(function)]
     if there and here and str(function) not in MOVES and not _indexes(function, flat):
@@ -77,18 +77,18 @@ def _computed(function: Any, arguments: Any, options: dict[str, Any]) -> Any:
     inner_arguments, inner_options = tree_unflatten(flat, shape)
     result = function(*inner_arguments, **inner_options)
     name = str(function).split(".")[1]
-    if name.endswith("_") and not name.endswith("__") and isinstance(arguments[0], Tensor):  # written to in its place
+    if name.endswith("_") and not name.endswith("__") and isinstance(arguments[0], Tensor):  # an in-place operation
         return arguments[0]
     return tree_map(lambda one: OnDevice(one) if lands_there and isinstance(one, Tensor) else one, result)
 
 
 def _indexes(function: Any, flat: list[Any]) -> bool:
-    """CUDA takes indices from the CPU for a tensor on the device."""
+    """Whether this is indexing of a tensor on the device, for which CUDA accepts indices on the CPU."""
     return str(function).startswith("aten.index.Tensor") and isinstance(flat[0], OnDevice)
 
 
 class _Factories(TorchDispatchMode):
-    """torch.ones(…, device="pretend") and moves to it."""
+    """A mode that handles torch.ones(…, device="pretend") and moves to the device."""
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         return _computed(function, arguments, options or {})

@@ -1,11 +1,11 @@
-"""Comparing tensors with a reference: the message says how large the largest difference was."""
+"""Comparisons of tensors with a reference; a failure's message contains the largest difference."""
 
 import torch
 from torch import Tensor
 
 
 def assert_near(found: Tensor, expected: Tensor, most: float, what: str = "") -> None:
-    """The same shape, nothing that is no number, and no element further than `most` from what is expected."""
+    """Assert that the shapes are equal, the tensors not empty, no element differs by more than `most`, or by NaN."""
     assert found.shape == expected.shape, f"{what}: shape {list(found.shape)}, expected {list(expected.shape)}"
     assert found.numel() > 0, f"{what}: nothing to compare"
     difference = largest_difference(found, expected)
@@ -13,7 +13,7 @@ def assert_near(found: Tensor, expected: Tensor, most: float, what: str = "") ->
 
 
 def largest_difference(found: Tensor, expected: Tensor) -> float:
-    """The largest |found - expected|; infinite where one is -inf or NaN and the other is not the same."""
+    """Return the largest |found - expected|, infinite if one is infinite or NaN and the other is not the same."""
     found, expected = found.detach().cpu(), expected.detach().cpu()
     same = (found == expected) | (found.isnan() & expected.isnan())
     difference = (found.double() - expected.double()).abs()

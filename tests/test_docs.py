@@ -1,4 +1,4 @@
-"""The documentation names files that exist, and what it calls in Python works.
+"""Tests that files named in the documentation exist and that the Python calls in it work.
 
 python -m pytest tests/test_docs.py
 """
@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[1]
 READMES = *ROOT.glob("[!.]*/README.md"), *ROOT.glob("model/checkpoints/*/README.md")
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("*.md"), *READMES]
 PATH = re.compile(r"tests(/\w+)+|[\w.-]+(/[\w.-]+)*(/|\.(py|js|css|md|yaml|toml|txt|ipynb))")
-ONLY_HERE = re.compile(r"NAME|name\.|\.venv|your|my|^(en|zh)/|report\.md")  # placeholders, and what a user has
+ONLY_HERE = re.compile(r"NAME|name\.|\.venv|your|my|^(en|zh)/|report\.md")  # placeholders, and a user's files
 
 
 def named_files(text: str) -> set[str]:
-    """The paths from the root in `backticks` and in commands that run tests: those in a folder."""
+    """Return the paths, relative to the root and with a folder, in `backticks` and in commands that run tests."""
     marked = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^    python -m pytest (.*)$", text, re.MULTILINE)
     words = {word.strip(",;:()").partition("::")[0] for some in marked for word in some.split()}
     return {word for word in words if "/" in word and PATH.fullmatch(word) and not ONLY_HERE.search(word)}
@@ -38,7 +38,7 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of its headings, as GitHub writes them."""
+    """Return the anchors of a page's headings, as GitHub generates them."""
     titles = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
@@ -51,7 +51,7 @@ def test_the_table_of_lessons_has_their_minutes_and_questions() -> None:
 
 
 def test_every_call_on_the_run_of_the_documentation_works() -> None:
-    """Those that need neither files nor another model."""
+    """Calls that need files or another model are left out."""
     text = (ROOT / "docs/notebook.md").read_text(encoding="utf-8")
     names = {"query": 9, "key": 5, "masks": {"sliding": 4}, "texts": ["The cat saw the cat."], "levels": [0] * 64}
     exec("\n".join(re.findall(r"^    (.*)", text.partition("## What")[0], re.MULTILINE)), names)

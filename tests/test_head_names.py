@@ -1,4 +1,4 @@
-"""What heads are called: by one function, with the network's own number of the layer, wherever a head is shown."""
+"""Tests of the names of heads: written by one function, with the network's own layer number, wherever it appears."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from viz.export import data
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "pages", "unmask")
 TEXT = "the cat sat on a mat"
-NUMBER, NAME = LAYERS["olmo_hybrid"][0][0], "L2 H1"  # its one attention is that of the last of three layers
+NUMBER, NAME = LAYERS["olmo_hybrid"][0][0], "L2 H1"  # its only attention layer is the last of its three layers
 LESSON = """---
 title: Hybrid
 aim: A lesson.

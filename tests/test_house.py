@@ -1,7 +1,7 @@
-"""The plan of the house: which folder may import what, and how long a file may be.
+"""Tests of the project's structure: which folder may import which, and how long a file may be.
 
-Read from the source, so that an import inside a function counts; and from a fresh interpreter, so that an import by
-way of another module does.
+Imports are read from the source, which includes those inside functions, and from a fresh interpreter, which includes
+those through other modules.
 """
 
 import ast
@@ -19,14 +19,14 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "pages", "unmask", "tests")
 MAX_LINES = 400
 MAX_MODULES = 20  # directly in a folder of the three largest layers
-FOREIGN = {  # packages that a layer leaves to others
+FOREIGN = {  # packages that a layer must not import
     "model": {"streamlit", "plotly"},
     "mask_check": {"streamlit", "plotly"},
     "lessons": {"streamlit", "plotly"},
     "viz": {"streamlit", "torch"},
 }
-LEAVES = {"serving.settings", "serving.machine"}  # import nothing of ours; model/ may read them
-BELOW = {  # a layer -> those of ours it may import
+LEAVES = {"serving.settings", "serving.machine"}  # these import none of the project's modules; model/ may import them
+BELOW = {  # a layer -> the project's layers that it may import
     "i18n": set[str](),
     "model": {"model", "i18n"},
     "mask_check": {"mask_check", "model", "i18n"},
@@ -39,11 +39,11 @@ BELOW = {  # a layer -> those of ours it may import
     "serve": {"ui", "viz", "serving", "lessons", "mask_check", "model", "i18n"},
     "unmask": {"unmask", "viz", "serving", "lessons", "mask_check", "model", "i18n"},
 }
-LANGUAGE_FREE = {"model", "mask_check", "serving"}  # they make messages, which the pages translate
+LANGUAGE_FREE = {"model", "mask_check", "serving"}  # these make messages, which the pages translate
 MESSAGES = re.compile(r"i18n\.(N_|Message|msg\w*)")
-SHARED = {"heads", "atlas", "attribution", "huggingface"}  # folders of model/ that belong to no page
+SHARED = {"heads", "atlas", "attribution", "huggingface"}  # folders of model/ that belong to no single page
 
-PRIVATE = {  # what a package does not document, as a pattern -> the one file that may name it
+PRIVATE = {  # a package's undocumented parts, as a pattern -> the only file that may name them
     r"streamlit(\.| import )(runtime|web|proto|elements|navigation)|_streamlit_xsrf|data-testid|"
     r"\bst(Main|Header)\b|\.st[A-Z]\w+|block-container|modebar|shapelayer|static/js": "ui/streamlit_internals.py",
     r"_full(Layout|Data)|\b(l2p|p2l|c2p|p2c)\b|\._(categories|offset|length)\b|"
@@ -56,7 +56,7 @@ PRIVATE = {  # what a package does not document, as a pattern -> the one file th
 
 @dataclass(frozen=True)
 class Import:
-    """One module of ours that imports another; now: as it is imported itself, not inside a function or for types."""
+    """One import of a project's module by another. now: at import time, not in a function or for types only."""
 
     importer: str
     imported: str
@@ -103,7 +103,7 @@ def test_the_leaves_import_nothing_of_ours_but_leaves() -> None:
 
 
 def test_nothing_that_runs_in_the_app_imports_how_the_models_were_made() -> None:
-    """But the command that makes one anew, when it is asked for."""
+    """The exception is the command that trains a model again, which imports it on request."""
     found = [one for one in imports() if inside(one.imported, "model.training")]
     assert found, "not even training/ itself"
     outside = [one for one in found if not inside(one.importer, "model.training")]
@@ -112,8 +112,7 @@ def test_nothing_that_runs_in_the_app_imports_how_the_models_were_made() -> None
 
 
 def test_the_core_imports_no_folder() -> None:
-    """But the catalog, which knows all models: each only when one is asked for. And what a model can do includes its
-    linearized run."""
+    """Exceptions: the catalog imports each model on request, and the linearized run belongs to what a model can do."""
     found = [one for one in imports() if is_core(one.importer) and folder_of(one.imported)]
     assert {one.importer for one in found} == {"model.catalog", "model.base", "model.decoder"}
     assert {one.imported for one in found if one.now} == {"model.attribution.linearized_run"}
@@ -126,7 +125,7 @@ def test_a_page_s_folder_imports_no_other_page_s() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    """Inside functions neither: a circle there is one that waits."""
+    """This includes imports inside functions, whose cycles would appear only when they run."""
     graph: dict[str, set[str]] = {}
     for one in imports():
         graph.setdefault(one.importer, set()).add(one.imported)
@@ -146,7 +145,7 @@ def test_a_layer_has_few_modules_beside_its_folders(folder: str) -> None:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    """Those inside functions and other classes too."""
+    """This includes classes inside functions and other classes."""
     places: dict[str, list[str]] = {}
     for file in modules().values():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -158,14 +157,14 @@ def test_no_two_classes_have_one_name() -> None:
 
 @pytest.mark.parametrize(("pattern", "home"), PRIVATE.items())
 def test_private_parts_of_packages_are_named_in_one_file_each(pattern: str, home: str) -> None:
-    """Whose tests `make upgrade-check` runs: so that an upgrade breaks one file and says which part it was."""
+    """`make upgrade-check` runs the tests of these files, so that an upgrade breaks one file and names the part."""
     found = {f"{name}: {match.group()}" for name, text in sources().items() for match in re.finditer(pattern, text)}
     assert [one for one in found if one.startswith(f"{home}: ")], "not even there"
     assert not [one for one in found if not one.startswith(f"{home}: ")]
 
 
 def sources(*, tests: bool = False) -> dict[str, str]:
-    """The text of every source file by its path. tests: theirs too."""
+    """Return the text of every source file by its path. tests: whether to include the tests."""
     rooms = [ROOT / room for room in ROOMS if tests or room != "tests"]
     files = [
         *ROOT.glob("*.py"),
@@ -179,7 +178,7 @@ def test_the_catalog_starts_without_transformers_and_without_a_page() -> None:
 
 
 def test_a_model_of_ours_is_run_without_transformers() -> None:
-    """Which takes twice as long to import as all the rest."""
+    """Importing transformers takes twice as long as all other imports together."""
     assert "transformers" not in loaded_by("import unmask\nunmask.load('story').run('a').head(4, 0)")
 
 
@@ -190,7 +189,7 @@ def test_pictures_are_made_without_torch() -> None:
 
 
 def imported_packages(source: str) -> Iterator[str]:
-    """The top-level name of every absolute import in it, functions included."""
+    """Yield the top-level name of every absolute import in the source, including those in functions."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (name.name.partition(".")[0] for name in node.names)
@@ -200,7 +199,7 @@ def imported_packages(source: str) -> Iterator[str]:
 
 @cache
 def modules() -> dict[str, Path]:
-    """Every module of the app by its dotted name; a folder stands for its __init__."""
+    """Return every module of the app by its dotted name; a folder stands for its __init__."""
     files = [
         ROOT / "app.py",
         ROOT / "serve.py",
@@ -212,14 +211,14 @@ def modules() -> dict[str, Path]:
 
 @cache
 def imports() -> tuple[Import, ...]:
-    """Who imports whom."""
+    """Return all imports of the project's modules by each other."""
     ours = set(modules())
     found = [imports_of(name, file.read_text(encoding="utf-8"), ours) for name, file in modules().items()]
     return tuple(one for some in found for one in some)
 
 
 def imports_of(importer: str, source: str, ours: set[str]) -> Iterator[Import]:
-    """What of ours the source imports, module by module: of `from model import masks`, model.masks."""
+    """Yield the project's modules that the source imports: for `from model import masks`, model.masks."""
 
     def visit(node: ast.AST, now: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
@@ -251,7 +250,7 @@ def inside(module: str, package: str) -> bool:
 
 
 def folder_of(module: str) -> str | None:
-    """The folder of model/ that it lies in, if any."""
+    """Return the folder of model/ that contains the module, or None."""
     layer, _, rest = module.partition(".")
     folder = top(rest)
     return folder if layer == "model" and folder and (ROOT / "model" / folder).is_dir() else None
@@ -266,7 +265,7 @@ def is_page(folder: str | None) -> bool:
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
-    """The first circle found, from a module back to itself; [] where there is none."""
+    """Return the first cycle of imports, from a module back to itself, or []."""
     done: set[str] = set()
 
     def follow(node: str, path: list[str]) -> list[str]:
@@ -284,7 +283,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def loaded_by(statements: str) -> set[str]:
-    """The modules that a fresh interpreter holds after these statements."""
+    """Return the modules that a fresh interpreter has loaded after these statements."""
     program = f"{statements}\nimport sys\nprint(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

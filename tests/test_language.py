@@ -1,8 +1,8 @@
-"""Every sentence that a reader may meet is in every language's catalogue, whole, with the same places.
+"""Tests that every catalogue has every sentence that users can see, complete, with the same placeholders.
     make words        # brings locale/ up to date with the source; then translate what is empty
 
-What is shown is found in the source twice: what is marked for the catalogues, and what looks like words and is not.
-tests/pages/test_chinese.py reads the pages themselves.
+The source is searched in two ways: for strings marked for translation, and for strings that look like words and are
+not marked. tests/pages/test_chinese.py tests the pages themselves.
 """
 
 import ast
@@ -51,12 +51,12 @@ with (Path(__file__).parents[1] / "babel.cfg").open() as _file:
     MAPPING = parse_mapping_cfg(_file)
 WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? [A-Za-z]{2,}")
 CODE = re.compile(r"[<>{}=_\\$]|^\s*[.#@\[]|var\(|https?:|px|\bdef\b|\bimport\b")  # HTML, CSS, JavaScript, formulas
-FOR_PROGRAMMERS = {  # raised at who calls the core in code of his own; no page brings it about
+FOR_PROGRAMMERS = {  # raised for code that calls the core directly; pages never cause these
     "model/attention.py", "model/blocks.py", "model/decoder.py", "model/kv_cache.py", "model/masks.py",
     "model/why_causal/live_training.py", "model/sampling.py",
     "model/trace.py", "model/transformer.py",
 }  # fmt: skip
-NOT_SHOWN = (  # output of commands; logs; metrics, health, settings; code to take away; what dates are made of
+NOT_SHOWN = (  # output of commands; logs; metrics, health, settings; exported code; parts of dates
     "model/training/", "model/atlas/__main__.py", "model/mask_lab/mask_code.py",
     "serving/logs.py", "model/mask_kinds.py", "serving/health.py", "serving/settings.py",
     "model/cross_attention/written_dates.py",
@@ -120,9 +120,9 @@ def test_no_words_for_a_reader_stand_unmarked_in_the_source() -> None:
 
 
 def unmarked(source: str) -> Iterator[tuple[int, str]]:
-    """The line and the words of every string that reads like English and is not marked, nor for programmers alone.
+    """Yield the line and the text of every string that looks like English, is not marked, and may be shown to a user.
 
-    Docstrings, what an assert says, and what follows `# not shown` on its line are for programmers; names given to
+    Docstrings, assertion messages, and what follows `# not shown` on its line are for programmers; names given to
     set_up are keys.
     """
     tree, lines = ast.parse(source), source.splitlines()
@@ -171,7 +171,7 @@ def test_a_sentence_is_said_in_the_language_of_whoever_it_is_said_to() -> None:
 
 
 def test_a_page_that_knows_its_reader_is_asked_and_what_is_set_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("i18n._ask", None)  # put back after it: the pages'
+    monkeypatch.setattr("i18n._ask", None)  # restores the pages' function after the test
     knows = ["zh"]
     set_language_source(lambda: knows[0] if knows else None)
     assert language() == "zh"
@@ -234,7 +234,7 @@ def test_an_error_s_message_is_translated_in_another_sentence_and_another_s_erro
 
 def test_a_space_stands_in_chinese_between_a_letter_and_a_character_whatever_fills_the_place() -> None:
     with spoken("zh"):
-        assert say("Stop") + say("{name}.", name="GPT-2") == "停止GPT-2。"  # only places are looked at
+        assert say("Stop") + say("{name}.", name="GPT-2") == "停止GPT-2。"  # only placeholders get a space
         assert say("{head} or {tail}", head="L0 H3", tail="填充") == "L0 H3 或填充"
         assert say("{head} or {tail}", head="<b>键</b>", tail="“值”") == "<b>键</b> 或 “值”"
         assert say("{low} to {high}", low="2", high="  3") == "2 到 3"
@@ -260,7 +260,7 @@ def test_a_patch_of_an_image_has_another_name_in_chinese_than_the_mask_of_image_
 
 
 def test_what_is_said_is_a_literal_that_the_catalogue_s_tool_finds() -> None:
-    """It sees no call inside an f-string, and glues the branches of a condition together."""
+    """The tool finds no call inside an f-string, and joins the branches of a conditional expression."""
     sentences = {one for message in marked() for one in _several(message)}
     lost = []
     for file in [ROOT / "app.py", *(file for room in ROOMS for file in sorted((ROOT / room).rglob("*.py")))]:
@@ -287,7 +287,7 @@ def test_what_refuses_a_model_or_a_text_says_what_to_do_next() -> None:
 
 
 def raised() -> Iterator[str]:
-    """The sentences that `raise` in model/ has, as they stand there or by a name of its file."""
+    """Yield the messages of `raise` statements in model/, written in place or as a name assigned in the same file."""
     for path in sorted((ROOT / "model").rglob("*.py")):
         tree = ast.parse(path.read_text())
         named = {

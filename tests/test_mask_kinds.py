@@ -1,5 +1,5 @@
-"""A kind of mask is two entries: one of model/mask_kinds.py, one of viz/mask_styles.py. Nothing else names the
-kinds.
+"""Tests that a kind of mask consists of two entries, in model/mask_kinds.py and in viz/mask_styles.py, and that no
+other file names the kinds.
 """
 
 import ast
@@ -18,25 +18,25 @@ from viz.mask_styles import STYLES
 
 ROOT = Path(__file__).parents[1]
 TABLES = {"model/mask_kinds", "viz/mask_styles"}
-OF_ITS_OWN = {"causal", "padding", "padding_queries"}  # kinds that more is known of: the order of tokens, and pads
+OF_ITS_OWN = {"causal", "padding", "padding_queries"}  # kinds with special handling: the order of tokens, and padding
 STREAMED = "model/inference/streaming|ui/inference|viz/inference|unmask/runs"  # what a cache keeps of a stream
-IMAGES = "(model|ui|viz)/images.*|serving/loaded_models"  # the masks that captioners are trained with
-OTHER_THINGS = {  # by a kind's name: where it is another thing's, as a pattern of paths
+IMAGES = "(model|ui|viz)/images.*|serving/loaded_models"  # the masks with which captioners are trained
+OTHER_THINGS = {  # by a kind's name: files in which the word means something else, as a pattern of paths
     "window": rf"{IMAGES}|viz/components/.*|.*/reach|ui/mask_lab/lab|viz/mask_lab/effect"
     rf"|viz/heads/cells|viz/mask_check|{STREAMED}",
-    "chunk": r"model/gpt2",  # of tensors
+    "chunk": r"model/gpt2",  # chunks of tensors
     **dict.fromkeys(("prefix_lm", "sliding"), IMAGES),
-    "prefix": rf"{IMAGES}|model/inference/calls|viz/inference|unmask/runs",  # that is cached
-    "documents": r"model/inference/(cost|calls)|(ui|viz)/inference|unmask/runs",  # by their lengths
+    "prefix": rf"{IMAGES}|model/inference/calls|viz/inference|unmask/runs",  # a cached prefix
+    "documents": r"model/inference/(cost|calls)|(ui|viz)/inference|unmask/runs",  # given by their lengths
     "sinks": r"model/(attention|trace|huggingface/internals|heads/.*|atlas/.*|bug_clinic/.*|.*attention_hook|.*fills)"
     rf"|{STREAMED}",
 }
-DECLARED = r"mask_check/.*"  # what a module declares of itself, in the words of `unmask check --mask window:W`
+DECLARED = r"mask_check/.*"  # a module's declared mask, as in `unmask check --mask window:W`
 
 
 @cache
 def names_of_files() -> dict[str, set[str]]:
-    """The identifiers and the strings of each source file, docstrings apart, by its path without its ending."""
+    """Return the identifiers and strings of each source file, without docstrings, by its path without suffix."""
     found: dict[str, set[str]] = {}
     for folder in ("model", "lessons", "serving", "mask_check", "viz", "ui", "unmask", "pages"):
         for file in (*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.js")):
@@ -64,7 +64,7 @@ def test_a_kind_is_named_in_the_two_tables_alone(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_kind_that_is_not_in_the_source_is_two_entries() -> None:
-    """It is found in all the places that tests/new_kind.py lists."""
+    """tests/new_kind.py tests everything that the kind has to appear in."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.new_kind"]
     ran = subprocess.run([*command, "tests/new_kind.py"], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]

@@ -1,6 +1,7 @@
-"""The wheel: installed beside a reader's own files, it is one name, `unmask`, and does what the checkout does.
+"""Tests of the wheel: installed beside a user's files, it adds the name `unmask` only and behaves as the checkout.
 
-It is built from this checkout and laid out in an empty folder; the reader's folder holds files named as our rooms are.
+It is built from this checkout and unpacked into an empty folder; the user's folder has files with the names of the
+project's folders.
 """
 
 import os
@@ -42,7 +43,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Python in a reader's folder whose own files have our rooms' names and must not be imported."""
+    """Return a function that runs Python in a user's folder whose files, named as ours, must not be imported."""
     for name in SHADOWS:
         (tmp_path / name).write_text("raise AssertionError('a file of the reader was imported')\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(installed))
@@ -126,7 +127,7 @@ def test_unmask_alone_serves_the_app(installed: Path, tmp_path: Path) -> None:
     server = subprocess.Popen([sys.executable, "-m", "unmask"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
     try:
         said = ""
-        while str(port) not in said:  # its address, once it is served
+        while str(port) not in said:  # its address, printed once it is served
             line = server.stdout.readline().decode()  # type: ignore[union-attr]
             assert line, f"it ended: {said}"
             said += line
@@ -138,7 +139,7 @@ def test_unmask_alone_serves_the_app(installed: Path, tmp_path: Path) -> None:
 
 
 def test_the_commands_work_from_a_folder_of_the_readers(run: Run) -> None:
-    """In one process: each would import torch anew."""
+    """All commands run in one process, since each process would import torch again."""
     code = """
 import unmask
 from unmask.__main__ import main

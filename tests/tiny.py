@@ -10,14 +10,14 @@ from model.gpt2 import save_transformer
 from model.training.story import train_tokenizer
 from model.transformer import Transformer, TransformerConfig
 
-TINY = TransformerConfig(  # sizes that are all different, so that a swapped axis cannot pass
+TINY = TransformerConfig(  # all sizes differ, so that a swapped axis cannot pass
     vocabulary=283, context=151, layers=2, heads=3, width=21, mlp_width=37
 )
-TINY_ENTRIES = 277  # of the tokenizer: fewer than the model's vocabulary, as in many published models
+TINY_ENTRIES = 277  # entries of the tokenizer: fewer than the model's vocabulary, as in many published models
 
 
 def save_tiny(folder: Path) -> None:
-    """A checkpoint in GPT-2's layout: random weights, and a byte-level tokenizer with a pad and a start token."""
+    """Save a checkpoint in GPT-2's layout: random weights, and a byte-level tokenizer with a pad and a start token."""
     torch.manual_seed(1)
     save_transformer(Transformer(TINY), folder)
     words = ["the cat sat on the mat and the cat sat still"] * 3
@@ -25,8 +25,9 @@ def save_tiny(folder: Path) -> None:
 
 
 def put_marks_around_texts(folder: Path) -> tuple[int, int]:
-    """Have a checkpoint's tokenizer put [CLS] before every text and [SEP] behind it, as the Chinese GPT-2s with BERT's
-    tokenizer do. The ids of the two."""
+    """Make a checkpoint's tokenizer put [CLS] before and [SEP] after every text, as those of the Chinese GPT-2s with
+    BERT's tokenizer do. Returns the ids of the two.
+    """
     path = folder / "tokenizer.json"
     tokenizer = Tokenizer.from_str(path.read_text().replace("<start>", "[CLS]").replace("<pad>", "[SEP]"))
     first, last = map(tokenizer.token_to_id, ("[CLS]", "[SEP]"))

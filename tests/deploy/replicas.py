@@ -1,8 +1,8 @@
-"""deploy/nginx.conf with two servers as processes behind it, in place of containers. Needs nginx.
+"""Check of deploy/nginx.conf in front of two servers, run as processes instead of containers. Needs nginx.
 
     python -m tests.deploy.replicas
 
-Readers come through the proxy, each with a cookie of his own; then one server is ended, and all come again.
+Users connect through the proxy, each with a separate cookie; then one server is killed and all users reconnect.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def main() -> None:
 
 @contextmanager
 def proxied(servers: list[str], log: Path) -> Iterator[str]:
-    """nginx on a free port with the configuration that ships, but for the addresses in it."""
+    """Run nginx on a free port with the configuration that ships, except for the addresses in it."""
     nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if nginx is None:
         raise SystemExit("expected nginx on this machine: apt-get install nginx-light")
@@ -91,14 +91,14 @@ def _wait_for(port: int) -> None:
 
 
 def cookie_of(address: str) -> str:
-    """What a browser that comes for the first time is given."""
+    """Return the cookie that the proxy sets for a browser on its first visit."""
     with closing(urlopen(f"{address}/?text=marked")) as answer:
         cookies = SimpleCookie(answer.headers["Set-Cookie"])
     return f"unmask_replica={cookies['unmask_replica'].value}"
 
 
 async def come(address: str, cookies: list[str]) -> None:
-    """Each opens the page and flips a mask there."""
+    """Open the page and toggle a mask with each of the cookies in turn."""
     for cookie in cookies:
         async with connect(
             f"{address.replace('http', 'ws')}/_stcore/stream", subprotocols=["streamlit"], origin=address,
@@ -110,7 +110,7 @@ async def come(address: str, cookies: list[str]) -> None:
 
 
 async def come_alike(address: str, users: int) -> None:
-    """All at once, each with one line that stays open."""
+    """Hold one connection without a cookie open for each of `users` users, all at the same time."""
     url = f"{address.replace('http', 'ws')}/_stcore/stream"
     async with AsyncExitStack() as lines:
         for _ in range(users):
@@ -119,13 +119,13 @@ async def come_alike(address: str, users: int) -> None:
 
 
 def replicas_in(log: Path) -> Counter:
-    """How many websockets each server had, once the proxy has written down the last."""
+    """Count the websockets of each server after the proxy has logged the last one."""
     time.sleep(0.5)
     return Counter(re.findall(r"/_stcore/stream 101 .* (\S+)$", log.read_text(), re.MULTILINE))
 
 
 def end(server: str) -> None:
-    """As by kill -9; we started it."""
+    """Kill a server as by kill -9. It is a child of this process."""
     port = server.rpartition(":")[2]
     next(child for child in psutil.Process().children() if port in child.cmdline()).kill()
 

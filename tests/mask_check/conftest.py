@@ -1,5 +1,7 @@
-"""FlexAttention as it is: torch compiles it anew for every shape, even where nothing is to be compiled, half a second
-each. The samples' reports are made as readers make them."""
+"""A fixture that runs FlexAttention uncompiled, except in the samples' tests, which make reports as users do.
+
+torch would compile it again for every shape, even where nothing is to be compiled: half a second each.
+"""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""Modules that the checks and their samples were not written with: decoders of strangers, each with a mistake.
+"""Held-out modules, not used to develop the checks and their samples: decoders as others write them, with a fault each.
 
-Every class takes the name of its fault, "" for the module as it should be. HELD_OUT says by which check each is found.
+Every class takes the name of its fault, "" for the correct module. HELD_OUT lists the check that has to find each.
 Sizes: B rows, T tokens, H heads, D head width, W width. Masks: True = may attend.
 """
 
@@ -19,7 +19,7 @@ VOCABULARY, WIDTH, HEADS, CONTEXT = 37, 24, 2, 136
 
 @dataclass(frozen=True)
 class HeldOut:
-    """law: the check that is to find it. also: what else is broken by the same mistake. options: of the check."""
+    """A faulty module. law: the check that has to find it. also: what else its mistake breaks. options: of check()."""
 
     fault: str
     law: str
@@ -29,7 +29,7 @@ class HeldOut:
 
 
 def vivid(module: nn.Module, seed: int = 11) -> nn.Module:
-    """With weights so large that attention is far from uniform."""
+    """Return the module with weights so large that attention is far from uniform."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -39,12 +39,12 @@ def vivid(module: nn.Module, seed: int = 11) -> nn.Module:
 
 
 def heads(x: Tensor) -> Tensor:
-    """[B,T,W] -> [B,H,T,D]."""
+    """Split [B,T,W] into heads [B,H,T,D]."""
     return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-    """[B,H,T,D] -> [B,T,W]; a row without a key gives 0."""
+    """Return attention's output [B,T,W] for [B,H,T,D]; a row without an allowed key gives 0."""
     scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(~allowed, float("-inf"))
     return (scores.softmax(-1).nan_to_num(0.0) @ v).transpose(1, 2).flatten(2)
 
@@ -81,14 +81,14 @@ class NanoAttention(nn.Module):
         return self.c_proj(found.view(rows, length, WIDTH))
 
     def longer(self, allowed: Tensor) -> Tensor:
-        """Faults that only rows of more than a tile of 32 tokens have."""
+        """Return a mask with a fault that appears only in rows longer than a tile of 32 tokens."""
         row = torch.arange(len(allowed))
         tile = row[:, None] // 32 == row // 32
         if self.fault == "tiles":  # the first tile on the diagonal is masked, the others are not
             return allowed | (tile & (row[:, None] >= 32))
         if self.fault == "last tile":  # a tile that is not full is not masked
             return allowed | (tile & (row[:, None] >= len(allowed) // 32 * 32)) if len(allowed) > 32 else allowed
-        if self.fault == "far":  # keys more than 96 back are dropped
+        if self.fault == "far":  # keys 96 or more back are dropped
             return allowed & (row[:, None] - row < 96)
         return allowed
 
@@ -119,12 +119,12 @@ class Nano(nn.Module):
         return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
     def mix(self, x: Tensor) -> Tensor:
-        """A convolution of three tokens, and an expert to which some tokens go."""
+        """Return a convolution over three tokens plus the output of an expert to which some tokens are routed."""
         across = x.transpose(1, 2)
         mixed = self.conv(across if self.fault == "conv" else F.pad(across, (2, 0))).transpose(1, 2)
         score = self.route(x).squeeze(-1)
         chosen = score > 0
-        if self.fault == "expert choice":  # the expert picks the best tokens of the whole row
+        if self.fault == "expert choice":  # the expert selects the best tokens of the whole row
             chosen = score >= score.topk(max(x.shape[1] // 4, 1), -1).values[:, -1:]
         found = mixed + (chosen * score.sigmoid())[..., None] * self.up(x)
         return found + x.mean(1, keepdim=True) if self.fault == "mean" else found
@@ -134,7 +134,7 @@ class Nano(nn.Module):
 
 
 class Cache:
-    """Keys and values of each layer; seen: how many tokens were read."""
+    """Keys and values of each layer. seen: number of tokens read."""
 
     def __init__(self, fault: str) -> None:
         self.fault, self.seen = fault, 0
@@ -162,7 +162,7 @@ class Cache:
 
 
 class Layer(nn.Module):
-    """Attention, with a window where one is given, and a feed-forward part."""
+    """Attention, with a sliding window if one is given, and a feed-forward network."""
 
     def __init__(self, fault: str, window: int | None) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class Layer(nn.Module):
         if self.window is not None:
             more = {"wide": 1, "one wide": 1, "narrow": -1}.get(self.fault, 0)
             allowed = allowed & (far < self.window + more)
-        if self.fault == "empty slots" and cache is not None:  # a buffer of 40 keys, the rest of them zeros
+        if self.fault == "empty slots" and cache is not None:  # a buffer of 40 keys, zeros after those in use
             k, v = (F.pad(one, (0, 0, 0, 40 - keys)) for one in (k, v))
             allowed = F.pad(allowed, (0, 40 - keys), value=True)
         attend = ScaledSoftmax.apply if self.fault == "backward" else torch.softmax
@@ -196,7 +196,7 @@ class Layer(nn.Module):
 
 
 class ScaledSoftmax(torch.autograd.Function):
-    """A softmax of its own, whose backward forgets the sum over a row."""
+    """A softmax whose backward pass omits the sum over a row."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, axis: int) -> Tensor:
@@ -211,7 +211,7 @@ class ScaledSoftmax(torch.autograd.Function):
 
 
 class Served(nn.Module):
-    """A decoder that is served: padding, positions, a cache, an explicit mask, the last logits alone."""
+    """A decoder with what serving needs: padding, positions, a cache, an explicit mask, the last logits only."""
 
     def __init__(self, fault: str) -> None:
         super().__init__()
@@ -254,7 +254,7 @@ class Served(nn.Module):
         return SimpleNamespace(logits=self.head(x), past_key_values=cache)
 
     def positions(self, mask: Tensor | None, given: Tensor | None, rows: int, length: int, past: int) -> Tensor:
-        """[B,T]."""
+        """Return position ids [B,T]."""
         if given is not None and self.fault != "positions":
             return given
         past = 0 if self.fault == "restart" else past
@@ -264,7 +264,7 @@ class Served(nn.Module):
         return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
 
     def allowed(self, mask: Tensor | None, length: int, past: int) -> Tensor:
-        """[B,1,T,K]."""
+        """Return the mask [B,1,T,K]."""
         order = torch.ones(past + length, past + length, dtype=torch.bool).tril()[past:]
         if self.fault == "top left":
             order = torch.ones(length, past + length, dtype=torch.bool).tril()
@@ -274,7 +274,7 @@ class Served(nn.Module):
             return order[None, None]
         if mask.ndim == 4:
             allowed = mask if mask.dtype == torch.bool else mask == 0
-            if self.fault == "ranges":  # from the first key that is open on
+            if self.fault == "ranges":  # all keys from the first allowed one on
                 begin = allowed.int().argmax(-1, keepdim=True)
                 return (torch.arange(allowed.shape[-1]) >= begin) & order
             return allowed

@@ -1,4 +1,4 @@
-"""More held-out modules: packed documents, encoders, encoder-decoders, images, kernels. As those of held_out.py."""
+"""More held-out modules, as in held_out.py: packed documents, encoders, encoder-decoders, images, kernels."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from tests.mask_check.held_out import CONTEXT, VOCABULARY, WIDTH, HeldOut, heads
 
 
 class Mixers(nn.Module):
-    """A hybrid: token shift, a convolution, a state that decays slowly, attention. Documents are numbered."""
+    """A hybrid of token shift, a convolution, a slowly decaying state and attention. Documents are numbered."""
 
     def __init__(self, fault: str) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Mixers(nn.Module):
         q, k, v = map(heads, self.qkv(F.layer_norm(x, (WIDTH,))).chunk(3, -1))
         row = torch.arange(tokens.shape[1])
         same = numbers[:, :, None] == numbers[:, None, :]
-        if self.fault == "later documents":  # a document sees those before it
+        if self.fault == "later documents":  # a document also sees earlier ones
             same = numbers[:, :, None] >= numbers[:, None, :]
         x = x + softmax_attention(q, k, v, (same & (row[:, None] >= row))[:, None])
         return self.head(F.layer_norm(x, (WIDTH,)))
@@ -56,7 +56,7 @@ class Mixers(nn.Module):
 
 
 class Lengths(Mixers):
-    """The same, told of documents by cumulative lengths."""
+    """A Mixers module whose documents are given by cumulative lengths."""
 
     def forward(self, tokens: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:  # type: ignore[override]
         row = torch.arange(tokens.shape[1])
@@ -65,7 +65,7 @@ class Lengths(Mixers):
 
 
 class Restarts(Mixers):
-    """The same, told by positions that restart."""
+    """A Mixers module whose documents are given by positions that restart."""
 
     def forward(self, tokens: Tensor, position_ids: Tensor | None = None) -> Tensor:  # type: ignore[override]
         numbers = None if position_ids is None or self.fault == "deaf" else (position_ids == 0).cumsum(-1)
@@ -75,7 +75,7 @@ class Restarts(Mixers):
 
 
 class Trunk(nn.Module):
-    """Takes embeddings, returns a tuple."""
+    """A decoder that takes embeddings and returns a tuple."""
 
     def __init__(self, fault: str) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Trunk(nn.Module):
 
 
 class Encoder(nn.Module):
-    """BERT's kind. With some faults it was a decoder before."""
+    """A bidirectional encoder like BERT. Some faults leave it causal, as code adapted from a decoder."""
 
     def __init__(self, fault: str) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Encoder(nn.Module):
 
 
 class Pair(nn.Module):
-    """nn.Transformer's layers, a source and a target."""
+    """An encoder-decoder made of nn.Transformer's layers, with a source and a target."""
 
     def __init__(self, fault: str) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class Pair(nn.Module):
 
 
 class Images(nn.Module):
-    """A decoder whose image tokens see each other both ways."""
+    """A decoder in which the tokens of an image attend to each other in both directions."""
 
     def __init__(self, fault: str) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class Images(nn.Module):
 
 
 class Kernels(nn.Module):
-    """Two attention kernels, chosen by name."""
+    """A decoder with two attention kernels, selected by name."""
 
     attention_kernels = ("eager", "sdpa")
 
@@ -222,7 +222,7 @@ class Kernels(nn.Module):
         if self.config._attn_implementation == "eager":
             return self.head(x + softmax_attention(q, k, v, allowed))
         scale = 1 / WIDTH**0.5 if self.fault == "scale" else None
-        if self.fault == "causal flag":  # the flag in place of the mask
+        if self.fault == "causal flag":  # is_causal instead of the mask
             found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
             found = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=scale)

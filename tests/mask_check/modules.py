@@ -1,4 +1,4 @@
-"""Modules small enough to compute by hand."""
+"""Modules small enough to calculate their outputs on paper."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ VOCABULARY, WIDTH = 11, 5
 
 
 class Mixer(nn.Module):
-    """logits_i = Σ_j mix[i,j] · embedding(token_j), with embedding(t) = t in its one number and 0 elsewhere."""
+    """A module with logits_i = Σ_j mix[i,j] · embedding(token_j); embedding(t) is t in its first entry, 0 elsewhere."""
 
     def __init__(self, mix: Tensor) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Mixer(nn.Module):
 
 
 class Written(nn.Module):
-    """A decoder as a person writes it first, with one of the usual mistakes or none."""
+    """A decoder as people first write it, with one of the usual mistakes or none."""
 
     def __init__(self, mistake: str = "", *, positions: int = 64, width: int = 16) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Written(nn.Module):
         return self.head(self.layer(h, src_mask=nn.Transformer.generate_square_subsequent_mask(first)))
 
     def mask_by_length(self) -> "Written":
-        """With the mask of a batch that comes first, whichever axis the layer attends over."""
+        """Take the mask's length from axis 1, as for a batch-first input, whichever axis the layer attends over."""
         self.mask_axis = 1
         return self
 
@@ -61,7 +61,7 @@ class NanoConfig:
 
 
 class Nano(nn.Module):
-    """As nanoGPT is called: the last position's logits alone, and those of all once targets are given."""
+    """A model called as nanoGPT is: it returns the last position's logits only, or all of them if targets are given."""
 
     def __init__(self, *, causal: bool = True) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Nano(nn.Module):
 
 
 class ReadsAhead(nn.Module):
-    """A mean over a window of the past; and, in rows of more than `above` tokens, over all of each token's block."""
+    """A mean over a window of the past and, in rows of more than `above` tokens, over all of each token's block."""
 
     def __init__(self, block: int = 64, above: int = 64, past: int | None = None) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class ReadsAhead(nn.Module):
 
 
 class SmallAttention(nn.Module):
-    """One head of causal attention. weights: from scores [B,T,T] and what is allowed, bool [T,T]."""
+    """One head of causal attention. weights: computes them from scores [B,T,T] and the allowed cells, bool [T,T]."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()

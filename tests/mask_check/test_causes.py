@@ -1,4 +1,4 @@
-"""No likely cause is named that is none: of modules that read exactly what a mask allows."""
+"""Tests that no wrong cause is named, on modules that read exactly what a mask allows."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from mask_check.longer import quick_check
 from tests.mask_check.modules import Mixer
 
 ROW = torch.arange(24)
-AHEAD = ROW - ROW[:, None]  # token - output
+AHEAD = ROW - ROW[:, None]  # token minus output
 CAUSAL, LAST = AHEAD <= 0, ROW >= 23
 
 

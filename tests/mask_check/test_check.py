@@ -1,4 +1,4 @@
-"""What a check does to a module, and says of one that it cannot check."""
+"""Tests of what a check does to a module, and of its messages about modules that it cannot check."""
 
 import math
 import pickle
@@ -55,7 +55,7 @@ class WantsAnImage(SmallDecoder):
 
 
 class Settles(SmallDecoder):
-    """Other numbers at every call, and none of them drawn at random."""
+    """A decoder whose outputs differ at every call, less each time, without random numbers."""
 
     calls = 0
 
@@ -65,7 +65,7 @@ class Settles(SmallDecoder):
 
 
 class Counts(SmallDecoder):
-    """Other numbers at every call, as far apart at the last as at the first."""
+    """A decoder whose outputs differ at every call, by as much at the last call as at the first."""
 
     calls = 0
 
@@ -75,7 +75,7 @@ class Counts(SmallDecoder):
 
 
 class Normed(SmallDecoder):
-    """Batch normalisation, which keeps statistics of what it saw in training mode."""
+    """A decoder with batch normalization, which updates its statistics in training mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,11 +166,11 @@ def test_more_tokens_than_it_reads_without_a_configuration() -> None:
     ],
 )
 def test_rows_that_change_each_other_are_found_and_kept_apart(mistake: str, broken: list[str], words: str) -> None:
-    """No other law is judged by what a row's neighbours did to it."""
+    """All other laws are judged without the effect of a row's neighbors."""
     report = check(Written(mistake))
     assert [finding.law for finding in report.broken] == broken
     assert words in report.finding("batch").words
-    if mistake == "batch_first":  # a row alone has nothing to look at but each token itself
+    if mistake == "batch_first":  # in a single row, each token attends to itself only
         assert report.finding("reach").verdict == CANNOT_TELL
         assert np.array_equal(report.mask.reaches, np.eye(24, dtype=bool))
 
@@ -216,7 +216,7 @@ def test_progress_names_every_law_before_its_forwards() -> None:
     asked = [finding.name for finding in report.findings if finding.verdict != DOES_NOT_APPLY]
     assert list(dict.fromkeys(law for law, _ in told)) == ["Effect of rounding", *asked]
     assert [share for _, share in told] == sorted(share for _, share in told)
-    assert len(told) >= report.forwards  # and those of copies of the module
+    assert len(told) >= report.forwards  # also called for copies of the module
     assert (told[0][1], told[-1][1] < 1) == (0.0, True)
 
 
@@ -228,7 +228,7 @@ def test_a_reader_may_end_it_at_any_forward() -> None:
 
         def show(_law: str, _share: float, left: Iterator[int] = forwards) -> None:
             if next(left, None) is None:
-                raise KeyboardInterrupt  # no Exception, as Streamlit's own way out of a script is none
+                raise KeyboardInterrupt  # not an Exception, like the one by which Streamlit ends a script
 
         with pytest.raises(KeyboardInterrupt):
             check(module, progress=show)
@@ -316,11 +316,11 @@ def test_a_context_that_is_short_is_kept_to() -> None:
 
 
 def test_enough_tokens_to_see_past_the_window() -> None:
-    assert check(SmallDecoder(SmallConfig(sliding_window=11))).length == 34  # a reach of 30, and 4 more
+    assert check(SmallDecoder(SmallConfig(sliding_window=11))).length == 34  # 3 layers reach 30 back, and 4 more
 
 
 def test_why_it_cannot_be_done_is_read_in_any_language() -> None:
-    """A page hears of it from another process, and another reader may wait for the same check."""
+    """A page receives the message from another process, and another user may wait for the same check."""
     with pytest.raises(ValueError, match=r"runs those of transformers\. Choose another model$") as raised:
         check_checkpoint(print, "dates", CHECKPOINTS / "dates", (1, 2), ("a", "b"), "float32", 60.0)
     (words,) = pickle.loads(pickle.dumps(raised.value)).args  # noqa: S301 - pickled in this line
@@ -339,7 +339,7 @@ def test_saved_without_its_head_its_hidden_states_are_compared_and_it_says_so(na
     runs = [check(own_network.load(name, tmp_path / "headless", Settings()), length=8) for _ in range(2)]
     assert runs[0].mask is not None
     assert runs[1].mask is not None
-    np.testing.assert_array_equal(runs[0].mask.moved, runs[1].mask.moved)  # no head made at random
+    np.testing.assert_array_equal(runs[0].mask.moved, runs[1].mask.moved)  # no randomly initialized head
     assert "no language-model head" in str(runs[0].limits)
     whole = check(own_network.load(name, tmp_path / "whole", Settings()), length=8)
     assert "no language-model head" not in str(whole.limits)
@@ -354,7 +354,7 @@ def test_layers_whose_weights_are_missing_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_text_too_short_for_a_property_is_the_reason_that_is_given() -> None:
-    """Two tokens: the story model counts positions, keeps a cache and has a causal mask all the same."""
+    """The text has two tokens; the story model does count positions, keep a cache and have a causal mask."""
     report = unmask.check("story", ids=[1, 500])
     words = {finding.law: str(finding.words) for finding in report.findings}
     assert words["reuse"] == words["cache"] == "the text is too short for steps."
@@ -365,7 +365,7 @@ def test_a_text_too_short_for_a_property_is_the_reason_that_is_given() -> None:
 
 
 class WritesIntoItsIds(SmallDecoder):
-    """Right, as some that bring ids into range before they read them. then: what it does to them after it has."""
+    """A correct decoder that clamps its ids in place before it reads them. then: value written to them afterwards."""
 
     def __init__(self, then: int | None) -> None:
         super().__init__()

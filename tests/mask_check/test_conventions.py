@@ -1,4 +1,4 @@
-"""What a module may take, keep and return: logits and a cache by name or order, an attention mask without default."""
+"""Tests of what a module may take, keep and return: logits and a cache by name or order, a mask without a default."""
 
 import inspect
 from typing import Any
@@ -37,8 +37,9 @@ def test_logits_and_a_cache_are_found_by_name_and_by_order(form: str, fault: str
 
 
 class Stacked(nn.Module):
-    """Keys and values of a layer as one tensor [2,B,T,D], as GPT-2's first code returned them: in a list or a tuple of
-    layers, or all in one tensor. always: with and without use_cache. states: hidden states too, in any case."""
+    """Layers with keys and values in one tensor [2,B,T,D], as in GPT-2's first code: in a list or a tuple of layers, or
+    all in one tensor. always: with and without use_cache. states: also returns hidden states, in any case.
+    """
 
     def __init__(self, form: Any, *, restarts: bool = False, always: bool = False, states: bool = False) -> None:
         super().__init__()
@@ -105,7 +106,7 @@ def test_a_mask_that_an_encoder_decoder_must_be_given_is_of_its_source() -> None
 
 
 class Keeps(SmallAttention):
-    """Its attention weights are kept for a plot, and the logits once there are some."""
+    """A module that keeps its attention weights for a plot, and its logits after the first forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +129,7 @@ def test_a_module_that_keeps_tensors_of_its_forward_is_copied_and_left_as_it_was
     assert module.shown is None
     assert module.maps == []
     assert not hasattr(module, "logits")
-    module(torch.arange(7)[None])  # as in training: with a graph behind it
+    module(torch.arange(7)[None])  # as in training: with an autograd graph
     own = module.shown, module.logits
     assert check(module).finding("derivative").verdict == OBEYS
     assert module.shown is own[0]
@@ -136,7 +137,7 @@ def test_a_module_that_keeps_tensors_of_its_forward_is_copied_and_left_as_it_was
 
 
 class KeepsTable(SmallAttention):
-    """A table for as many tokens as the last forward had, made anew for another number of them."""
+    """A module with a table as long as its last input, made again for another length."""
 
     def __init__(self, *, buffer: bool) -> None:
         super().__init__()
@@ -176,7 +177,7 @@ def test_a_dict_without_logits_is_said_with_its_names() -> None:
 
 
 class Transposing(SmallAttention):
-    """Reads [T,B]."""
+    """A module that takes ids [T,B]."""
 
     def forward(self, input_ids: Tensor) -> Tensor:
         return super().forward(input_ids.t()).transpose(0, 1)
@@ -217,7 +218,7 @@ def test_a_kernel_that_is_not_offered_ends_no_check() -> None:
 
 
 class Few(SmallAttention):
-    """Takes no more rows than its cache has room for."""
+    """A module that takes no more rows than its cache has room for."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -250,7 +251,7 @@ def test_position_ids_that_are_refused_are_not_given() -> None:
 
 
 class Started(SmallAttention):
-    """As Llama's first code was called: with the position of the first token, and a flag."""
+    """A module called as Llama's first code: with the position of the first token, and a flag."""
 
     def forward(self, tokens: Tensor, start_pos: int, *, cached: bool) -> Tensor:  # type: ignore[override]
         return super().forward(tokens)

@@ -1,4 +1,4 @@
-"""What a configuration declares: one layer's mask, and what may reach what after all of them."""
+"""Tests of what a configuration declares: a layer's mask, and which token can reach which through all layers."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +105,7 @@ def test_a_mask_that_means_nothing_is_refused(mask: object) -> None:
 
 
 def words_of(report: Any, law: str) -> tuple[str, str]:
-    """The verdict, and the words, of one of its laws."""
+    """Return the verdict and the words of one law's finding."""
     return next((one.verdict, one.words) for one in report.findings if one.law == law)
 
 
@@ -116,7 +116,7 @@ def mistral(**more: Any) -> hf.MistralForCausalLM:
 
 
 class Wrapped(torch.nn.Module):
-    """Without a configuration."""
+    """A module without a configuration."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ def test_an_encoder_decoder_has_the_layers_of_its_decoder(name: str) -> None:
 
 
 class Undeclared(torch.nn.Module):
-    """A layer by itself, 64 positions, and nothing that says so."""
+    """One layer with a window and 64 positions, neither of which is declared."""
 
     def __init__(self, window: int = 64) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ def test_the_row_that_layers_read_fits() -> None:
     assert (verdict, "nothing declares a window or chunks" in words) == (CANNOT_TELL, True), words
     assert words_of(check(Undeclared(9), mask="causal"), "layers")[0] == "does not apply"  # its gradients are broken
     near = mistral(sliding_window=40)
-    near.config.max_position_embeddings = 47  # of which 37 are read where no window needs more
+    near.config.max_position_embeddings = 47  # of which 37 are used without a window that needs more
     assert "in 47 tokens" in words_of(check(near, length=12), "layers")[1]
 
 

@@ -1,4 +1,4 @@
-"""No false alarm: sound families of transformers, random and trained, in two number types."""
+"""Tests that sound families of transformers, random and trained, in two data types, cause no false alarm."""
 
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from tests.model.huggingface.test_families import network_class
 pytestmark = pytest.mark.slow  # checks forty models
 
 TYPES = [torch.float32, torch.bfloat16]
-SOUND = [*SOME, *REFUSED]  # every type, in both number types: python -m tests.benchmarks.mask_check
-DECODING = {  # the families of transformers#48745, which see the future no more, and BERT
+SOUND = [*SOME, *REFUSED]  # all families in both data types: python -m tests.benchmarks.mask_check
+DECODING = {  # families of transformers#48745, fixed so that they see no later tokens, and BERT
     "bert": hf.BertConfig(**PLAIN, is_decoder=True),
     "big_bird": hf.BigBirdConfig(**PLAIN, is_decoder=True, attention_type="original_full"),
 }
 MORE = {
-    "doge": hf.DogeConfig(**WIDE),  # transformers#48748, mended
+    "doge": hf.DogeConfig(**WIDE),  # transformers#48748, fixed
     "llama4": hf.Llama4TextConfig(
         **WIDE | {"head_dim": 8, "intermediate_size": 36, "intermediate_size_mlp": 36, "attention_chunk_size": 5},
         num_local_experts=2,
@@ -36,7 +36,7 @@ MORE = {
 
 
 def made(auto: Any, config: hf.PreTrainedConfig) -> torch.nn.Module:
-    """Random, with weights so large that attention is far from uniform."""
+    """Return a random network with weights so large that attention is far from uniform."""
     torch.manual_seed(7)
     network = auto.from_config(config).eval()
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_more_families(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["t5gemma", "qwen2_vl", "qwen3_vl", "nystromformer", "llava"])
 def test_families_that_count_or_pack_in_a_way_of_their_own(name: str) -> None:
-    """A decoder's own positions, those in four rows, those from 2 on, and use_cache among further arguments."""
+    """In order: a decoder's own positions; positions in four rows, twice; positions from 2; use_cache in **kwargs."""
     report = check(made(network_class(name), more_families.ALL[name]))
     assert report.obeys, [(finding.law, finding.verdict, finding.words) for finding in report.findings]
     packs = report.finding("packing").words
@@ -78,7 +78,7 @@ def test_families_that_count_or_pack_in_a_way_of_their_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "gemma2"])
 def test_as_initialised_too(name: str) -> None:
-    """Small random weights: logits near 0, where rounding is large beside them."""
+    """Weights are small and random, and logits near 0, where rounding is large beside them."""
     torch.manual_seed(5)
     must_obey(hf.AutoModelForCausalLM.from_config(DECODERS[name]).eval())
 
@@ -96,7 +96,7 @@ def test_trained_models(where: str, number_type: torch.dtype, data: Path) -> Non
 
 
 def test_the_story_model_through_transformers() -> None:
-    """In float32 the command checks it: tests/unmask/test_command.py."""
+    """The command checks the model in float32: tests/unmask/test_command.py."""
     network = own_network.load("story", CHECKPOINTS / "story", Settings(), torch.bfloat16)
     assert type(network).__name__ == "GPT2LMHeadModel"
     must_obey(network)

@@ -1,4 +1,4 @@
-"""A report as text, JSON and JUnit's XML."""
+"""Tests of a report as text, as JSON and as JUnit XML."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def test_nothing_is_said_of_what_was_not_checked_where_that_is_nothing() -> None
 
 @pytest.mark.parametrize("law", LAWS)
 def test_explained_for_users(law: str) -> None:
-    """With its tolerance and limits, and nothing of this code."""
+    """An explanation states tolerance and limits, and nothing from this code."""
     words = explain(law)
     assert re.search(r"Tolerated: .*Limits: ", words, re.DOTALL)
     assert not re.search(r"`|Law \d|surely|Keeps what", words)

@@ -1,4 +1,4 @@
-"""Faulty modules that no check was written with are found, by the check that names the mistake; correct ones obey.
+"""Tests that faulty held-out modules are found by the check that names the mistake, and that correct ones obey.
 
 python -m tests.mask_check.test_held_out        the table of docs/mask-check.md
 """
@@ -32,7 +32,7 @@ def test_each_is_found_by_its_check_and_by_what_follows_from_the_mistake(one: He
     assert found <= {one.law, *one.also}
 
 
-@pytest.mark.parametrize("seed", [2, 8])  # with whose weights top k leaves one distance out in three rows
+@pytest.mark.parametrize("seed", [2, 8])  # with their weights, top k leaves out one distance in three rows
 @pytest.mark.parametrize(("fault", "make"), CORRECT, ids=lambda one: getattr(one, "__name__", str(one)))
 def test_the_correct_ones_obey(fault: str, make: type[nn.Module], seed: int) -> None:
     torch.manual_seed(seed)
@@ -58,7 +58,7 @@ def test_likely_causes(fault: str, words: str) -> None:
 
 
 def test_no_cause_is_named_that_is_none() -> None:
-    """Keys in the wrong order, and positions that start anew, are no mask aligned top-left."""
+    """Keys in the wrong order, restarted positions and empty cache slots are not a mask aligned top-left."""
     for fault in ("newest first", "restart", "empty slots"):
         one = next(one for one in FAULTY if one.fault == fault)
         assert "Likely cause" not in check(one.make(fault)).finding("cache").words

@@ -1,4 +1,4 @@
-"""Attention kernels that can be changed, and those that cannot."""
+"""Tests of attention kernels, of modules that can change theirs and of modules that cannot."""
 
 import importlib.util
 import warnings
@@ -34,7 +34,7 @@ def test_a_kernel_that_can_be_changed_is_compared() -> None:
 
 @pytest.mark.parametrize("name", ["unmask", "paged|eager"])
 def test_a_kernel_that_cannot_be_called_alone_is_neither_offered_nor_taken(name: str) -> None:
-    importlib.import_module("model.huggingface.attention_hook")  # which registers ours
+    importlib.import_module("model.huggingface.attention_hook")  # registers the app's own kernel
     assert name in hf.AttentionInterface().valid_keys()
     with pytest.raises(CannotCheck) as refused:
         check(random_network("llama"), length=8, kernels=(name, "eager"))
@@ -68,7 +68,7 @@ def test_a_refusal_is_cut_only_where_its_sentence_ends(said: str, why: str) -> N
 
 
 class Remembers(SmallDecoder):
-    """Keeps a buffer that cannot be written into, makes another anew in training, and writes into one in a list."""
+    """A decoder with buffers that cannot be written into, that training mode replaces, or that a list writes into."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,13 +92,13 @@ def test_a_module_keeps_the_buffers_it_had_whatever_they_are() -> None:
     assert module.steps is steps
     assert float(steps) == 0
     assert not module.moving.any()
-    with pytest.raises(IndexError), training_without_dropout(module):  # as of a law that fails
+    with pytest.raises(IndexError), training_without_dropout(module):  # as when a law fails
         module(torch.full((1, 8), module.config.vocab_size))
     assert not module.moving.any()
 
 
 class DropsByConfig(SmallDecoder):
-    """By a number in its configuration, which belongs to its user and stays as it is."""
+    """A decoder with dropout from its configuration, which belongs to its user and must not change."""
 
     def embed(self, ids: Tensor) -> Tensor:
         return torch.nn.functional.dropout(super().embed(ids), self.config.dropout, self.training)
@@ -115,6 +115,6 @@ def test_dropout_of_a_configuration_is_not_said_to_be_set_to_0() -> None:
 def test_a_part_that_is_scripted_takes_no_hooks() -> None:
     module = SmallDecoder()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is deprecated, and used
+        warnings.simplefilter("ignore")  # deprecated, but in use
         module.norm = torch.jit.script(module.norm)
     assert check(module, length=8).obeys

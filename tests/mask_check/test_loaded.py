@@ -1,4 +1,4 @@
-"""Models of transformers after from_pretrained, which lets every weight it reads be trained."""
+"""Tests of models of transformers after from_pretrained, which makes every weight that it reads trainable."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Leaks and shut ways that 24 tokens do not show: found, halved to a pair, and to the shortest row that leaks."""
+"""Tests of leaks and missing attention that 24 tokens do not show: found, halved to a pair, and to the shortest row."""
 
 import re
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def test_a_leak_that_begins_beyond_a_length(block: int, above: int) -> None:
 
 
 class ReadsOneAhead(ReadsAhead):
-    """In rows of more than 103 tokens output 100 reads token 103."""
+    """A module whose output 100 reads token 103 in rows of more than 103 tokens."""
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         mask = torch.ones(input_ids.shape[1], input_ids.shape[1]).tril()
@@ -61,7 +61,7 @@ def test_pairs_that_were_not_tried_are_said_not_to_be_checked() -> None:
 
 
 class Tables(SmallAttention):
-    """A vocabulary of 50, 300 positions, a square mask of 280, and square weights."""
+    """A module with a vocabulary of 50, 300 positions, a square mask of 280, and square weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,11 +71,11 @@ class Tables(SmallAttention):
 
 @pytest.mark.parametrize(("device", "most", "longest"), [("cpu", 0, 520), ("cuda", 280, 271)])
 def test_on_a_gpu_no_row_is_longer_than_the_tables(device: str, most: int, longest: int) -> None:
-    """There an index out of range ends all work, so that the context is not found by trying."""
+    """On a GPU an index out of range ends all work, so the context is not found by trying."""
     trial = prepare(CheckedModule(Tables()), torch.arange(24))
     subject: Any = SimpleNamespace(config=None, inner=Tables(), device=torch.device(device))
     assert _most_tokens(subject, 50) == most
-    assert max(longer._lengths(trial, most)) == longest  # 8 spared, and no whole blocks
+    assert max(longer._lengths(trial, most)) == longest  # 8 positions spared, no whole blocks
 
 
 @pytest.mark.parametrize("error", [TookTooLong("stopped"), MemoryError("stopped"), RuntimeError("stopped")])
@@ -96,7 +96,7 @@ def test_what_lies_within_blocks_is_said() -> None:
 
 
 class ReadsTwoAhead(nn.Module):
-    """Two layers, the mask of each with its diagonal two positions too far right."""
+    """A module of two layers, the mask of each with its diagonal two positions too far right."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class ReadsTwoAhead(nn.Module):
         return self.head(mean @ mean @ self.embedding(input_ids))
 
 
-@pytest.mark.parametrize("length", [14, 15, 30, 31, 63])  # whose cuts may all be the last of a block
+@pytest.mark.parametrize("length", [14, 15, 30, 31, 63])  # at these, every cut may be the last token of a block
 def test_nothing_is_said_of_blocks_unless_their_borders_were_tried(length: int) -> None:
     words = longer.quick_check(ReadsTwoAhead(length), length=length).findings[0].words
     assert "within blocks" not in words, words
@@ -145,7 +145,7 @@ def test_the_verdict_states_the_lengths() -> None:
     report = check(ReadsAhead(above=9999))
     assert (report.obeys, report.longer) == (True, (130, 520))
     assert verdict_of(report) == "It obeys its mask on the rows checked, of 24, 130 and 520 tokens."
-    report = check(ReadsAhead(7, 300))  # the row that leaks is one of those checked
+    report = check(ReadsAhead(7, 300))  # the leaking row is one of those checked
     assert verdict_of(report) == "It does not obey its mask on the rows checked, of 24, 130 and 520 tokens."
     assert verdict_of(check(ReadsAhead())).endswith("of 24 and 130 tokens.")
 
@@ -166,7 +166,7 @@ def test_a_context_ends_before() -> None:
 
 
 class EndsAt(ReadsAhead):
-    """Reads no more than `most` tokens, and does not say so. In blocks: only multiples of 8."""
+    """A module that reads no more than `most` tokens, undeclared. blocks: only multiples of 8."""
 
     def __init__(self, most: int, *, leaks: bool = True, blocks: bool = False) -> None:
         super().__init__(above=9999)
@@ -191,7 +191,7 @@ def test_a_row_as_long_as_it_takes_is_read_where_a_longer_one_is_refused(most: i
     report = check(EndsAt(most, leaks=False))
     assert report.obeys
     assert max(report.longer) == most // 8 * 8
-    assert len({one for one in module.lengths if one > most}) <= 7  # refused on the way
+    assert len({one for one in module.lengths if one > most}) <= 7  # lengths that were refused
     assert check(EndsAt(most, leaks=False, blocks=True)).longer == (min(most, 128) // 8 * 8,)
 
 
@@ -245,7 +245,7 @@ def test_every_token_is_changed_by_itself() -> None:
 def test_causes(mask: str, shift: int, words: str) -> None:
     declared = declare(None, 24, mask)
     row = torch.arange(24)
-    apart = row - row[:, None]  # token - output
+    apart = row - row[:, None]  # token minus output
     seen = (apart <= shift) & (apart > 0) if shift > 0 else (apart >= shift) & (apart < 0)
     leaks = [(i, j) for i, j in (seen & ~declared.reach).nonzero().tolist()]
     assert words in cause_of(leaks, declared)
@@ -253,7 +253,7 @@ def test_causes(mask: str, shift: int, words: str) -> None:
 
 
 class Filled(SmallAttention):
-    """As many layers of it; the scores of keys from `ahead` positions after the query on are `fill`."""
+    """The same layer `layers` times; scores of keys `ahead` or more positions after the query are `fill`."""
 
     def __init__(self, ahead: int, fill: float, layers: int) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ def test_causes_of_finite_values_in_blocked_cells(ahead: int, fill: float, layer
 
 
 class OneOutput(ReadsAhead):
-    """In rows of more than 100 tokens, output 63 reads the tokens up to 100 too, and that one most."""
+    """A module whose output 63 also reads tokens 64 to 100, the last one most, in rows of more than 100 tokens."""
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         length = input_ids.shape[1]
@@ -296,7 +296,7 @@ def test_a_leak_of_one_output_is_narrowed_to_what_moves_it_most_and_is_no_diagon
     finding = check(OneOutput()).finding("length")
     assert finding.pair == (63, 100)
     assert "shortest row that leaks has 101 tokens" in finding.words
-    by_itself = check(OneOutput(), tokens=110, thorough=True).finding("length")  # each token from 0 on
+    by_itself = check(OneOutput(), tokens=110, thorough=True).finding("length")  # each token alone, from 0 on
     quick_check = longer.quick_check(OneOutput()).findings[0]
     assert quick_check.verdict == BROKEN
     assert not any("Likely cause" in one.words for one in (finding, by_itself, quick_check))
@@ -308,9 +308,9 @@ def test_diagonals_of_several_layers_are_named_together() -> None:
     words = check(ReadsTwoAhead(24)).finding("reach").words
     assert "Outputs read the next 4 tokens, and none after them. Likely cause" in words
     assert "Outputs read the next 4 tokens" in longer.quick_check(ReadsTwoAhead(130)).findings[0].words
-    band = [(row, column) for row in range(24) for column in range(row + 1, min(row + 5, 24))]  # of 86 pairs
+    band = [(row, column) for row in range(24) for column in range(row + 1, min(row + 5, 24))]  # 86 pairs
     declared = declare(None, 24, "causal")
-    assert "next 4 tokens" in cause_of(band[:-4], declared)  # what they move may be less than rounding
+    assert "next 4 tokens" in cause_of(band[:-4], declared)  # their effect may be smaller than rounding
     assert not cause_of(band[:-5], declared)
 
 
@@ -322,7 +322,7 @@ def test_blocks_are_not_taken_for_diagonals(size: int) -> None:
 
 
 class Centred(SmallAttention):
-    """The scores are centred over the queries, the later ones too."""
+    """Attention whose scores are centered over all queries, later ones included."""
 
     def weights(self, scores: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
         return super().weights(scores - scores.mean(1, keepdim=True), allowed)
@@ -350,7 +350,7 @@ def test_pairs_of_tokens_that_see_each_other_are_no_diagonal() -> None:
 
 
 class CountsTokens(ReadsAhead):
-    """A buffer that every forward writes into, as experts that count what they are given."""
+    """A module with a buffer that every forward writes into, as experts that count their tokens do."""
 
     def __init__(self) -> None:
         super().__init__(above=9999)
@@ -371,7 +371,7 @@ def test_what_a_forward_counts_is_counted_no_more_afterwards(judge: Callable) ->
 
 
 class OneAhead(ReadsAhead):
-    """A mean over what is before a token, the token itself and the next one."""
+    """A mean over the tokens before a token, the token itself and the next one."""
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         length = input_ids.shape[1]

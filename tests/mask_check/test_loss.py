@@ -1,4 +1,4 @@
-"""Loss functions that know what they are to predict, and honest ones, by what they return."""
+"""Tests of loss functions that use the targets they predict, and of sound ones, by what they return."""
 
 import math
 import re
@@ -20,7 +20,7 @@ PAIR = {"input_ids": IDS[:, :-1], "labels": IDS[:, 1:]}
 
 
 def logits_of(batch: dict[str, Tensor], *, peek: float = 0.0) -> Tensor:
-    """peek: what is added to the logit of the target."""
+    """Return logits. peek: added to the logit of the target."""
     found = ReadsAhead(above=9999)(batch["input_ids"])
     return found + peek * F.one_hot(batch["labels"].clamp(min=0), V)
 
@@ -33,7 +33,7 @@ def each(batch: dict[str, Tensor], **more: Any) -> Tensor:
 
 
 def shifted(batch: dict[str, Tensor], *, ahead: bool = False, mean: bool = False) -> Tensor:
-    """Targets are the ids that follow. ahead: every output reads the whole row."""
+    """Return losses whose targets are the ids that follow. ahead: whether every output reads the whole row."""
     ids = batch["input_ids"]
     logits = ReadsAhead(block=99 if ahead else 1, above=0)(ids)[:, :-1]
     losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
@@ -41,7 +41,7 @@ def shifted(batch: dict[str, Tensor], *, ahead: bool = False, mean: bool = False
 
 
 def shifts(batch: dict[str, Tensor], *, peek: float = 0.0, **more: Any) -> Tensor:
-    """As transformers' models: the labels are the ids, and the loss function shifts them."""
+    """Return a loss as transformers' models do: the labels are the ids, and the loss function shifts them."""
     targets = batch["labels"][:, 1:]
     logits = ReadsAhead(above=9999)(batch["input_ids"])[:, :-1] + peek * F.one_hot(targets.clamp(min=0), V)
     return F.cross_entropy(logits.transpose(1, 2), targets, **more)
@@ -73,7 +73,7 @@ PEEKING = {
     "logits": (lambda batch: (logits_of(batch, peek=0.3), each(batch).mean()), PAIR),
     "shifted": (lambda batch: shifted(batch, ahead=True), {"input_ids": IDS}),
     "shifted mean": (lambda batch: shifted(batch, ahead=True, mean=True), {"input_ids": IDS}),
-    "best of two": (lambda batch: torch.minimum(each(batch), torch.tensor(2.0)), PAIR),  # nanochat's and others' floors
+    "best of two": (lambda batch: torch.minimum(each(batch), torch.tensor(2.0)), PAIR),  # a floor, as in nanochat
 }
 
 
@@ -108,7 +108,7 @@ def test_what_sums_to_less_is_no_peeking() -> None:
 @pytest.mark.parametrize("above", [0, 9999])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_network_that_reads_its_targets_among_its_inputs(above: int, seed: int) -> None:
-    """The last id is no input: only in a row that goes on is a target read."""
+    """The last id is not an input: a prediction reads its own target only in a row that continues."""
     ids = torch.randint(V, (B, T + 1), generator=torch.Generator().manual_seed(seed))
 
     def losses(batch: dict[str, Tensor]) -> Tensor:
@@ -235,7 +235,7 @@ def test_no_loss() -> None:
 
 
 def padded(batch: dict[str, Tensor]) -> Tensor:
-    """A mean by a mask, of 0 where nothing counts."""
+    """Return a mean by a mask, 0 if no target counts."""
     targets = batch["labels"][:, 1:]
     losses = shifts(batch, reduction="none")
     counted = (targets != 3).float()
@@ -244,7 +244,7 @@ def padded(batch: dict[str, Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("labels", [IDS, torch.where(IDS[0, 7] == IDS, 3, IDS)])
 def test_a_mean_by_a_mask_of_ones_own(labels: Tensor) -> None:
-    """Which counts targets of -100: where one of the targets does not count, the others change its divisor."""
+    """The mask counts targets of -100: if one of the targets does not count, the others change the mean's divisor."""
     report = unmask.check_loss(padded, SAME | {"labels": labels}, vocabulary=V)
     said = "ignores these targets: 3." if labels is IDS else "a mean hides"
     assert (report.verdict, said in str(report)) == (CANNOT_TELL, True), report
@@ -336,7 +336,7 @@ def test_logits_may_read_earlier_targets_as_a_decoder_does(name: str) -> None:
         logits = network(**given).logits
         return logits + F.one_hot(given["labels"], V).roll(-ahead, 1) * 0.1
 
-    for ahead in (0, 1):  # of its own target, and of the next one
+    for ahead in (0, 1):  # by its own target, and by the next one
         report = unmask.check_loss(lambda given, ahead=ahead: leaks(given, ahead), batch, vocabulary=V)
         assert (report.verdict, report.pair) == (BROKEN, (0, 0)), report
 
@@ -353,7 +353,7 @@ def test_several_targets_that_a_loss_per_token_ignores(kept: Any, named: str) ->
 
 
 def test_a_mean_without_the_padding_of_its_own_mask() -> None:
-    """Divided by a number that is not the number of targets."""
+    """The divisor is not the number of targets."""
     padding = torch.ones(B, T)
     padding[0, 8:] = 0
 

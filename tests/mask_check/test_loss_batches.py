@@ -1,4 +1,4 @@
-"""Batches and losses as training loops hold them: several names of targets, padding, ids that are ignored."""
+"""Tests of batches and losses as in training loops: several names of targets, padding, ignored ids."""
 
 from collections import OrderedDict
 from typing import Any
@@ -109,7 +109,7 @@ def test_losses_and_logits_of_those_that_are_not_padding() -> None:
 
 
 class Closed(OrderedDict):
-    """As transformers' ModelOutput."""
+    """A mapping that cannot be updated, as transformers' ModelOutput."""
 
     def update(self, *_: Any, **__: Any) -> None:
         raise Exception("You cannot use update on a Closed instance.")

@@ -1,4 +1,4 @@
-"""Batches and results that may mean several things: they are refused, by a sentence that says what to give instead."""
+"""Tests that ambiguous batches and results are refused, by a message that states what to pass instead."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ Loss = Callable[[Any], Any]
 
 
 def reads(name: Any, labels: Any, later: int, returned: str) -> Loss:
-    """Reads the tokens of one name and predicts those of another, each at its place."""
+    """Return a loss function that reads the tokens of `name` and predicts those of `labels`, each at its position."""
 
     def loss(given: Any) -> Any:
         logits = Decoder(later)(given[name])
@@ -126,7 +126,7 @@ def test_logits_of_the_counted_targets_alone(labels: Tensor, beside: str) -> Non
 @pytest.mark.parametrize("shape", [(1, 3), (1, T, 5), (1, T - 2, V), (1, T + 4, V), (1, V, T), (T, 5), (T,)])
 @pytest.mark.parametrize("name", ["label", "labels"])
 def test_logits_of_other_shapes(shape: tuple[int, ...], name: str) -> None:
-    """As of a classifier of whole rows, of some of the tokens, or of a prompt of vectors before them."""
+    """The shapes are of a classifier of whole rows, of some of the tokens, or with a prompt of vectors before them."""
     batch = {"input_ids": X, name: Y[:, 0] if name == "label" else Y}
     fn = lambda given: {"loss": torch.ones(()), "logits": torch.zeros(shape)}  # noqa: E731
     refuses(fn, batch, rf"expected logits \[B, T, V\] with B = 1, T = {T} and V of at least {V} .vocabulary., got ")
@@ -188,7 +188,7 @@ def test_a_sum_whose_decoder_reads_targets_that_a_mask_of_the_loss_leaves_out(co
 @pytest.mark.parametrize("prompt", [1, 6])
 @pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (1, BROKEN), (T, BROKEN)])
 def test_a_mean_beside_logits_that_leaves_out_a_prompt(later: int, wanted: str, prompt: int, smoothing: float) -> None:
-    """Which target each row of logits is of, is seen in how the loss goes with them."""
+    """How the loss depends on the logits shows which target each row of logits predicts."""
     counts = (torch.arange(T) >= prompt).float().expand_as(X)
 
     def loss(given: dict[str, Tensor], shift: int) -> tuple[Tensor, Tensor]:
@@ -208,7 +208,7 @@ def test_a_mean_beside_logits_that_leaves_out_a_prompt(later: int, wanted: str, 
 @pytest.mark.parametrize("number", [T, T - 1])
 @pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (T, BROKEN)])
 def test_a_shifted_sum_divided_by_the_number_of_targets(later: int, wanted: str, number: int) -> None:
-    """Of all, as transformers' Trainer does it, or of those that have a loss."""
+    """The divisor is the number of all targets, as in transformers' Trainer, or of those that have a loss."""
 
     def loss(given: dict[str, Tensor]) -> Tensor:
         logits = Decoder(later)(given["input_ids"])[:, :-1]

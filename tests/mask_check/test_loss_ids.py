@@ -1,4 +1,4 @@
-"""Loss functions and ids: entries that are never predicted, ids that a loss ignores, a batch of one id."""
+"""Tests of loss functions and ids: entries that are never predicted, ids that a loss ignores, a batch of one id."""
 
 import math
 from collections.abc import Callable
@@ -91,7 +91,7 @@ def test_a_batch_of_zeros_has_another_id_too() -> None:
 
 
 class Reader(torch.nn.Module):
-    """Logits from the mean of all tokens up to a position, or of the whole row."""
+    """A network whose logits depend on the mean of all tokens up to a position, or of the whole row."""
 
     def __init__(self, causal: bool) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Reader(torch.nn.Module):
 @pytest.mark.parametrize("returned", ["each", "logits"])
 @pytest.mark.parametrize("name", ["input_ids", "x", 0])
 def test_ids_that_hold_the_targets_are_changed_with_them(pair: str, returned: str, name: str | int) -> None:
-    """As every collator for causal language models gives them, or as row[:-1] and row[1:]."""
+    """The labels equal the ids, as from collators for causal language models, or the two are row[:-1] and row[1:]."""
     ids, labels = (IDS, IDS) if pair == "same" else (PAIR["input_ids"], PAIR["labels"])
 
     def loss(network: Reader, shift: int) -> Any:
@@ -138,7 +138,7 @@ def test_ids_that_hold_the_targets_are_changed_with_them(pair: str, returned: st
 
 @pytest.mark.parametrize("pair", ["same", "next"])
 def test_a_prompt_that_is_read_in_both_directions_and_not_predicted(pair: str) -> None:
-    """As a prefix language model reads it."""
+    """A prefix language model reads its prompt this way."""
     ids, labels = (IDS, IDS.clone()) if pair == "same" else (PAIR["input_ids"], PAIR["labels"].clone())
     shift = int(pair == "same")
     labels[:, : 4 + shift] = -100
@@ -193,7 +193,7 @@ def ended(ids: Tensor) -> Tensor:
 @pytest.mark.parametrize("targets", [rolled, ended])
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_last_loss_that_may_be_of_a_rolled_target(targets: Callable[[Tensor], Tensor], causal: bool) -> None:
-    """The losses before the last are sound in a decoder, and those of a network that reads on are not."""
+    """All losses but the last are sound in a decoder, and unsound in a network that reads the whole row."""
     network = Reader(causal)
 
     def loss(batch: tuple[Tensor]) -> Tensor:
@@ -201,7 +201,7 @@ def test_a_last_loss_that_may_be_of_a_rolled_target(targets: Callable[[Tensor], 
 
     found = unmask.check_loss(loss, (IDS,), vocabulary=V)
     assert found.verdict == (CANNOT_TELL if causal else BROKEN)
-    named = ("torch.roll" in str(found), "end token" in str(found), found.pair == (T, T))  # of T + 1 ids
+    named = ("torch.roll" in str(found), "end token" in str(found), found.pair == (T, T))  # the last of T + 1 ids
     assert named == (causal,) * 3
     assert unmask.check_loss(lambda batch: loss(batch)[:, :-1], (IDS,), vocabulary=V).obeys == causal
 

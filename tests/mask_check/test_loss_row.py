@@ -1,4 +1,4 @@
-"""Loss functions of a small Transformer, by how their batch holds tokens and what they return."""
+"""Tests of loss functions of a small Transformer, by how their batch holds tokens and by what they return."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ X, Y = IDS[:, :-1], IDS[:, 1:]
 
 
 class Decoder(torch.nn.Module):
-    """With weights as models begin with. later: how many later tokens a query reads; source: tokens that all read."""
+    """A Transformer with initial weights. later: how many later tokens a query reads. source: read by all."""
 
     def __init__(self, later: int, wide: int = 24) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def test_a_loss_of_two_targets_at_each_position() -> None:
 
 
 def test_targets_that_stand_where_they_are_read() -> None:
-    """decoder_input_ids that were not shifted."""
+    """decoder_input_ids holds the targets without a shift."""
     network = Decoder(0)
     batch = {"labels": IDS, "decoder_input_ids": IDS.clone()}
     for fn in (
@@ -148,7 +148,7 @@ def test_targets_that_stand_where_they_are_read() -> None:
 
 @pytest.mark.parametrize("prompt", [7, 9])
 def test_a_prompt_that_a_mask_of_the_loss_leaves_out(prompt: int) -> None:
-    """Read in both directions, as a prefix language model reads it; the loss begins at position 7."""
+    """The prompt is read in both directions, as in a prefix language model; the loss begins at position 7."""
     mask = torch.ones(T, T, dtype=torch.bool).tril()
     mask[:prompt, :prompt] = True
     counted = (torch.arange(T) >= 7).float().expand(B, T)
@@ -268,7 +268,7 @@ def test_too_few_targets_to_be_found_among_the_ids(many: int) -> None:
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("later", [-1, 1])
 def test_a_mean_whose_decoder_reads_neighboring_targets(later: int, reduction: str) -> None:
-    """later 1: each reads the one after it, which is no target any more where the others are ignored."""
+    """With later=1 each position reads the next target, which is no target where all others are ignored."""
     network = Decoder(0)
 
     def loss(given: dict[str, Tensor]) -> Tensor:
@@ -282,7 +282,7 @@ def test_a_mean_whose_decoder_reads_neighboring_targets(later: int, reduction: s
 
 @pytest.mark.parametrize("later", [0, T])
 def test_losses_divided_by_the_number_of_those_that_count(later: int) -> None:
-    """More targets count where others stand in place of the padding."""
+    """More targets count where the check puts others in place of the padding."""
 
     def loss(given: tuple[Tensor, Tensor], divides: bool) -> Tensor:
         losses = F.cross_entropy(Decoder(later)(given[0]).mT, given[1], reduction="none", ignore_index=0)
@@ -297,7 +297,7 @@ def test_losses_divided_by_the_number_of_those_that_count(later: int) -> None:
 
 @pytest.mark.parametrize(("later", "wanted"), [(0, OBEYS), (T, CANNOT_TELL)])
 def test_a_prompt_of_vectors_before_the_logits(later: int, wanted: str) -> None:
-    """As PEFT's: the labels are filled up by -100, and shifted. Those logits are left out."""
+    """As with PEFT, the labels are filled up by -100 and shifted. These logits, of T + 4 positions, are not judged."""
 
     def loss(given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         ids, labels = F.pad(given["input_ids"], (4, 0), value=1), F.pad(given["labels"], (4, 0), value=-100)

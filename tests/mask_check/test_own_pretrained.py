@@ -1,4 +1,4 @@
-"""Models of one's own that are derived from PreTrainedModel alone, of which transformers knows nothing."""
+"""Tests of a user's own models that are derived from PreTrainedModel only and unknown to transformers."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class OwnConfig(hf.PretrainedConfig):
 
 
 def parts(module: nn.Module, fault: str) -> None:
-    """The parts of a small decoder, one of whose faults is its treatment of positions."""
+    """Give a module the parts of a small decoder. fault: what is wrong with it, such as its treatment of positions."""
     torch.manual_seed(0)
     module.fault = fault  # type: ignore[assignment]
     module.wte, module.wpe = nn.Embedding(31, 16), nn.Embedding(96, 16)
@@ -104,7 +104,7 @@ def test_without_position_ids_it_is_held_to_its_mask(fault: str, broken: list[st
 
 
 def test_around_a_model_of_transformers_its_conventions_hold() -> None:
-    """GPT-2 expects position_ids of a row that is padded on the left."""
+    """GPT-2 needs position_ids for a row that is padded on the left."""
 
     class Around(hf.PreTrainedModel):
         config_class = hf.GPT2Config
@@ -127,7 +127,7 @@ def test_around_a_model_of_transformers_its_conventions_hold() -> None:
 
 
 def test_what_is_not_of_transformers_is_not_said() -> None:
-    """It returns logits, and computes its attention by itself, whatever its name and its configuration say."""
+    """The model returns logits and computes its attention itself, whatever its name and its configuration state."""
     report = unmask.check(NanoLM())
     assert (report.kernel, report.finding("kernels").words) == (
         "its own",

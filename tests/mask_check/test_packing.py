@@ -1,4 +1,4 @@
-"""Packed documents: which conventions a module is held to, and that each is."""
+"""Tests of packed documents: which conventions a module is checked for, and that each of them is checked."""
 
 import pytest
 import torch
@@ -44,13 +44,13 @@ def test_layers_of_two_masks_cannot_be_told_by_one() -> None:
 
 
 class LlamaThatForgets(hf.LlamaForCausalLM):
-    """A mask of four axes is dropped on the way, so that the causal one is made in its place."""
+    """A Llama that drops a mask of four axes, so that the causal mask is used instead."""
 
     def forward(  # type: ignore[override]
         self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None
     ):
         if attention_mask is not None and attention_mask.ndim == 4:
-            attention_mask = torch.ones_like(input_ids)  # with none, positions would tell of the documents
+            attention_mask = torch.ones_like(input_ids)  # with None, the positions would show the documents
         return super().forward(input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False)
 
 
@@ -63,11 +63,11 @@ def test_a_llama_that_ignores_the_mask_is_caught() -> None:
     finding = packing_of(network)
     assert finding.verdict == BROKEN
     assert finding.words.startswith(MASK)
-    assert finding.pair == (9, 0)  # of 24 tokens, 9 are the first document's
+    assert finding.pair == (9, 0)  # the first document has 9 of the 24 tokens
 
 
 class OnlyBool(SmallDecoder):
-    """What is added to the scores is taken for a mask: its 0 closes."""
+    """A decoder that converts an explicit mask to bool, so that an additive mask's 0 blocks."""
 
     def explicit(self, mask: Tensor) -> Tensor | None:
         return mask.bool()
@@ -84,7 +84,7 @@ class TakesNoPositions(SmallDecoder):
 
 
 class FirstLayerAlone(SmallDecoder):
-    """The mask of the documents is heeded in the first layer, and forgotten after it."""
+    """A decoder that applies the mask of the documents in its first layer only."""
 
     def allowed(self, layer: int, places):
         found = super().allowed(layer, places)
@@ -126,7 +126,7 @@ def test_a_mask_that_one_layer_heeds_is_no_document_mask() -> None:
 
 
 class OneHead(SmallAttention):
-    """Scores of three axes: a mask of four gives outputs of five, and no error."""
+    """Attention with scores of three axes: a mask of four gives outputs of five, without an error."""
 
     def forward(  # type: ignore[override]
         self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None
@@ -148,8 +148,9 @@ def test_an_explicit_mask_that_makes_outputs_of_another_shape_is_not_taken() -> 
 
 
 class Sentences(SmallAttention):
-    """embeds: segment_ids are looked up in a table, as BERT's of its two sentences, and block nothing; else they block
-    what is of another document, but for positions, which go on."""
+    """Attention with segment_ids. embeds: they are looked up in a table, as BERT's two sentences are, blocking nothing;
+    else they block tokens of other documents, but positions do not restart.
+    """
 
     def __init__(self, *, embeds: bool) -> None:
         super().__init__()
@@ -172,5 +173,5 @@ def test_segment_ids_that_are_embedded_need_not_be_documents() -> None:
     assert finding.verdict == CANNOT_TELL
     assert "segment_ids are embedded" in finding.words
     finding = check(Sentences(embeds=False), mask="full").finding("packing")
-    assert finding.verdict == BROKEN  # by its positions
+    assert finding.verdict == BROKEN  # because of its positions
     assert finding.words.startswith("by segment_ids: output")

@@ -1,4 +1,4 @@
-"""What pads contain: rounding that goes another way, where experts share out the pads too, is no leak."""
+"""Tests of padding: rounding that differs because experts receive the pads too is not a leak, a larger change is."""
 
 import pytest
 import torch
@@ -47,8 +47,9 @@ def test_m2m_100_counts_by_which_ids_are_pads_and_its_encoder_is_sound() -> None
 
 
 class Learned(SmallAttention):
-    """A table of positions times a number: of what bfloat16 shows less than its rounding, of what is only rounded, or
-    of nothing yet."""
+    """Attention with a table of positions times `scale`: so small that bfloat16 rounds more, or 0 as before training.
+    cancels: the table is added and subtracted again, which leaves rounding.
+    """
 
     def __init__(self, scale: float, *, cancels: bool = False) -> None:
         super().__init__()
@@ -66,7 +67,7 @@ class Learned(SmallAttention):
 
 
 class Adapted(Learned):
-    """With LoRA's two matrices, the second of which begins at 0."""
+    """A Learned module with LoRA's two matrices, the second of which is 0 at first."""
 
     def __init__(self, size: float, *, cancels: bool = False) -> None:
         super().__init__(size, cancels=cancels)
@@ -80,10 +81,10 @@ class Adapted(Learned):
     ("module", "verdict"),
     [
         (Learned(1.0), OBEYS),
-        (Learned(0.02).bfloat16(), OBEYS),  # its tolerance is larger than what they change
+        (Learned(0.02).bfloat16(), OBEYS),  # its tolerance exceeds their effect
         (Learned(0.0), CANNOT_TELL),
-        (Learned(1.0, cancels=True), BROKEN),  # but for rounding
-        (Adapted(1.0, cancels=True), BROKEN),  # and a matrix of 0 that has nothing to do with positions
+        (Learned(1.0, cancels=True), BROKEN),  # except for rounding
+        (Adapted(1.0, cancels=True), BROKEN),  # the matrix of 0 does not depend on positions
     ],
 )
 def test_position_ids_that_change_little(module: nn.Module, verdict: str) -> None:
@@ -98,8 +99,9 @@ def test_position_ids_that_change_little(module: nn.Module, verdict: str) -> Non
 
 
 class Masked(SmallAttention):
-    """With a padding mask, and positions counted from the first cell; or from the first token, which is left out where
-    pads come before it."""
+    """Attention with a padding mask and positions counted from the first cell. leaves_out: they are counted from the
+    first token, which is left out where pads come before it.
+    """
 
     def __init__(self, *, leaves_out: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What reaches what: measured on modules whose answer is known, cell for cell."""
+"""Tests of the measured influence between tokens, cell by cell, on modules for which it is known."""
 
 from types import SimpleNamespace
 
@@ -31,7 +31,7 @@ SOUND = {
 
 
 class AlwaysPacked(SmallDecoder):
-    """Every row is three documents, of 4, 7 and the rest."""
+    """A decoder that treats every row as three documents, of 4, 7 and the remaining tokens."""
 
     def forward(self, input_ids: Tensor) -> SmallOutput:  # type: ignore[override]
         sizes = (4, 7, input_ids.shape[1] - 11)
@@ -121,7 +121,7 @@ def test_a_whole_distance_that_is_shut_is_a_mask_narrower_than_declared() -> Non
     found = check(Mixer(mix), ids=[3, 4, 7, 1, 2, 5, 6], mask="causal").finding("gradients")
     assert (found.verdict, found.pair) == (BROKEN, (3, 0))
     assert "with respect to token 0" in found.words
-    closed = int((mix.tril() == 0).sum()) - 21  # 21: above the diagonal
+    closed = int((mix.tril() == 0).sum()) - 21  # 21 above the diagonal
     assert (found.silent, found.amount, found.tolerance) == (closed, None, None)
     assert f"without a gradient: {closed} of 21." in found.words
 
@@ -147,7 +147,7 @@ def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> Non
 
 
 class HidesNewest(SmallDecoder):
-    """A step after others sees all cached keys but the last."""
+    """A decoder whose cached steps see all cached keys but the last."""
 
     def order(self, mask: LayerMask, places: MaskInputs) -> Tensor:
         order = super().order(mask, places)
@@ -155,7 +155,7 @@ class HidesNewest(SmallDecoder):
 
 
 class Upside(SmallDecoder):
-    """Reads later tokens in place of earlier ones."""
+    """A decoder that reads later tokens instead of earlier ones."""
 
     def order(self, mask: LayerMask, places: MaskInputs) -> Tensor:
         return places.queries[:, :, None] <= places.keys[:, None]
@@ -169,7 +169,7 @@ def test_causes_are_not_contradicted_by_what_is_read() -> None:
 
 
 class TwoTables(SmallAttention):
-    """Another table of the same ids is read first, by a convolution over the last two tokens."""
+    """Attention plus another table of the same ids, read first, by a convolution over the last two tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,14 +181,14 @@ class TwoTables(SmallAttention):
 
 
 class ReadsAgain(SmallAttention):
-    """Its table is read a second time, and each output gets what was read of the next token."""
+    """Attention whose table is read a second time: each output gets the embedding of the next token."""
 
     def forward(self, input_ids: Tensor) -> Tensor:
         return super().forward(input_ids) + self.head(self.embedding(input_ids).roll(-1, 1))
 
 
 class MovedIds(nn.Module):
-    """Each output reads its token, the second before and, from a reading of ids moved by one, the token before."""
+    """A module that reads its token, the second before it and, through ids shifted by one, the token before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ def test_what_does_not_apply_to_a_broken_module_is_said_of_it_as_of_a_sound_one(
 
 
 class Nearby(SmallAttention):
-    """As many layers of it, each of which reads what this mask allows."""
+    """The same attention layer `layers` times, each of which reads what a mask allows."""
 
     def __init__(self, mask: LayerMask, *, layers: int = 1, config: object = None) -> None:
         super().__init__()
@@ -269,7 +269,7 @@ def test_whether_a_module_is_to_read_only_what_is_near_cannot_be_told_unless_it_
 
 
 class Sparse(SmallAttention):
-    """Reads the tokens that are one of these distances before, and the `first` of the row."""
+    """Attention to tokens at one of these distances before the query, and to the `first` of the row."""
 
     def __init__(self, *distances: int, first: int = 0) -> None:
         super().__init__()
@@ -306,7 +306,7 @@ def test_a_configuration_declares_that_all_earlier_tokens_are_read() -> None:
 
 
 class InALayer(Nearby):
-    """Its attention is a layer of a list of one."""
+    """A Nearby module whose attention is a layer of a list of one."""
 
     def __init__(self, mask: LayerMask) -> None:
         super().__init__(mask)

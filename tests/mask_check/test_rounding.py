@@ -1,4 +1,4 @@
-"""A change of a blocked pair that is rounding, and a leak that is as small."""
+"""Tests that tell rounding in a blocked pair from a leak that is as small."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ IS, IS_NOT = "This is rounding.", "This is not rounding."
 
 
 class MaskedLast(SmallAttention):
-    """Weights over all keys, those of masked ones set to 0, and divided by their sum: equal to the masked softmax."""
+    """Attention with a softmax over all keys, 0 where masked, divided by its sum: equal to the masked softmax."""
 
     def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
         weights = scores.softmax(-1) * allowed
@@ -23,23 +23,23 @@ class MaskedLast(SmallAttention):
 
 
 class MaximumFirst(SmallAttention):
-    """Scores less the largest of all keys, the masked ones too, as is done against overflow."""
+    """Attention that subtracts the largest score of all keys, masked ones included, as against overflow."""
 
     def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
         return super().weights(scores - scores.amax(-1, keepdim=True), allowed)
 
 
 class SlightlyOpen(SmallAttention):
-    """A mask of −14, which leaves masked keys a millionth of the weight."""
+    """Attention with a mask of −14, which leaves masked keys a millionth of the weight."""
 
     def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
         return (scores - 14.0 * ~allowed).softmax(-1)
 
 
 class Loses(nn.Module):
-    """Adds a mean over the whole row and takes it away again: what is left of it is rounding.
+    """A module that adds a mean over the whole row and subtracts it again, which leaves its rounding.
 
-    leak: what is really added of each later token, "state" with a gradient or "ids" without, as by a hash of ids.
+    leak: what it really adds of each later token, "state" with a gradient or "ids" without, as by a hash of ids.
     """
 
     def __init__(self, leak: str = "", size: float = 1e-5) -> None:
@@ -61,7 +61,7 @@ class Loses(nn.Module):
 
 
 class LosesGradients(Loses):
-    """Three tenths of the mean in two parts: their gradients cancel out but for rounding."""
+    """A Loses module with three tenths of the mean in two parts: their gradients cancel out except for rounding."""
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x = self.embedding(input_ids)
@@ -71,7 +71,7 @@ class LosesGradients(Loses):
 
 
 class LosesPads(Loses):
-    """The mean is over pads too."""
+    """A Loses module whose mean includes the pads."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
         x = self.embedding(input_ids)
@@ -123,7 +123,7 @@ def test_a_mask_of_a_few_units_is_a_leak() -> None:
 @pytest.mark.parametrize("in_float64", [True, False])
 def test_without_a_copy_in_float64_gradients_tell(in_float64: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(module: nn.Module) -> nn.Module:
-        if in_float64:  # and with weights that are no numbers of float32, whose sums would be exact
+        if in_float64:  # and its weights are no float32 numbers, whose sums would be exact
             for parameter in module.double().parameters():
                 parameter.data /= 3
         return module

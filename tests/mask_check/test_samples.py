@@ -1,4 +1,4 @@
-"""Every patient is caught, by the law that names it; its sound neighbour is not."""
+"""Tests that every faulty sample is found by the law that names it, and that its sound counterpart obeys."""
 
 import re
 from functools import cache
@@ -22,13 +22,13 @@ SICK = [patient for patient in SAMPLES.values() if patient.law]
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FlexAttention as in conftest.py, for checks beside those of report_of."""
+    """Run FlexAttention uncompiled, as conftest.py does, in checks other than those of report_of."""
     monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
 @cache
 def report_of(key: str) -> CheckReport:
-    """The patient's check, made once."""
+    """Return the report on a sample, made once."""
     return check(SAMPLES[key].make(), thorough=SAMPLES[key].law == "compile")
 
 
@@ -68,16 +68,16 @@ def test_sound_ones_obey_in_other_number_types(patient, number_type: torch.dtype
     assert report.dtype == str(number_type).removeprefix("torch.")
 
 
-# What else a sample breaks, by what follows from its mistake: pairs that leak make rows with pads, documents and caches
-# differ from the row alone, and other kernels from the one that leaks. All others break the law that names them alone.
+# Other laws that a sample breaks as a consequence of its mistake: pairs that leak make rows with pads, documents and
+# caches differ from the row alone, and other kernels from the leaking one. All others break one law, their own.
 LEAKING = {"reach", "gradients", "padding-right", "padding-left", "pad-content", "packing", "cache", "kernels"}
 ALSO = {
     **dict.fromkeys(("future", "sdpa", "hidden", "view", "query-axis", "after-softmax", "inverted"), LEAKING),
     **dict.fromkeys(("transposed", "first-layer", "or", "twin", "wide"), LEAKING),
     **dict.fromkeys(("pads", "repeated", "half-added", "wrong-axis"), LEAKING - {"reach", "gradients", "packing"}),
-    "encoder-pads": {"cross"},  # what it makes of pads is read by cross-attention
+    "encoder-pads": {"cross"},  # cross-attention reads what the encoder computes from pads
     "unprojected": {"parameters"},  # the projection is not used
-    "diagonal": {"cache"},  # of the new queries, not of all keys
+    "diagonal": {"cache"},  # the diagonal of the new queries, not of all keys
 }
 
 
@@ -88,7 +88,7 @@ def test_other_causes_of_the_same_laws(variant) -> None:
 
 
 def test_output_projections_of_zero_are_no_mistake() -> None:
-    """As modules are initialized whose layers add nothing at first: many gradients are 0, and no position matters."""
+    """Modules may be initialized so that layers add nothing at first: many gradients are 0, and no position matters."""
     module = SmallDecoder(SmallConfig(packs_by=None))
     for block in module.blocks:
         torch.nn.init.zeros_(block.attention.output.weight)
@@ -104,7 +104,7 @@ def test_every_law_has_a_sample_that_breaks_it() -> None:
 
 
 def test_all_of_the_clinics_bugs_are_patients() -> None:
-    """But for those that are not in one attention alone: its targets, another's module, other rows' masks."""
+    """The exceptions are not in one attention alone: its targets, a module shared with another, other rows' masks."""
     assert set(BUG_LAWS) == {bug.key for bug in BUGS} - {"targets", "one-module", "repeat"}
     assert set(BUG_LAWS) <= set(SAMPLES)
 

@@ -1,4 +1,4 @@
-"""The encoder inside an encoder-decoder, measured on its own."""
+"""Tests of the encoder inside an encoder-decoder, measured on its own."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ PAIRS = ["t5", "bart", "marian"]
 def test_transformers_own_encoders_obey(name: str, number_type: torch.dtype) -> None:
     finding = check(random_network(name).to(number_type)).finding("encoder")
     assert finding.verdict == OBEYS
-    assert "42 of 42 open pairs" in finding.words  # 7 tokens of the source, each by the 6 others
+    assert "42 of 42 open pairs" in finding.words  # each of 7 source tokens by the 6 others
     assert "Pads after its source" in finding.words
 
 
@@ -53,7 +53,7 @@ HALVES: dict[str, tuple[Callable[[], nn.Module], str]] = {
 
 
 class MolecularEncoderLM(hf.GPT2LMHeadModel):
-    """A decoder, whatever its name says."""
+    """A decoder, despite its name."""
 
 
 def test_a_class_of_ones_own_is_what_it_is_derived_from() -> None:
@@ -66,7 +66,7 @@ class OwnConfig(hf.PretrainedConfig):
 
 
 class SentenceEncoder(hf.PreTrainedModel):
-    """Derived from no model of transformers, as code on the Hub often is."""
+    """An encoder derived from no model of transformers, as code on the Hub often is."""
 
     config_class = OwnConfig
 
@@ -80,7 +80,7 @@ class SentenceEncoder(hf.PreTrainedModel):
         return found
 
 
-@pytest.mark.parametrize("own", [{}, {"n_layer": 2}, {"num_hidden_layers": 2}])  # as each calls its layers, or does not
+@pytest.mark.parametrize("own", [{}, {"n_layer": 2}, {"num_hidden_layers": 2}])  # names of the layers' number, or none
 def test_a_class_derived_from_no_model_is_what_it_is_called(own: dict[str, int]) -> None:
     report = check(SentenceEncoder(**own).eval())
     assert (report.kind, report.obeys) == ("encoder", True)
@@ -100,12 +100,12 @@ def test_halves_of_transformers_pairs_obey(half: str) -> None:
     module = make().eval()
     report = check(module)
     assert (report.kind, report.obeys) == (kind, True), report
-    module.requires_grad_(False)  # as of a checkpoint
+    module.requires_grad_(False)  # as in a loaded checkpoint
     assert [one.verdict for one in check(module).findings] == [one.verdict for one in report.findings]
 
 
 def encoder_of(pair: SmallPair, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
-    """bool [7,7]: which state moves with which token of the source, on what the law is tried on."""
+    """Return which state changes with which source token, bool [7,7], on the row that the law is tried on."""
     measured, judge = [], reach.judge
 
     def recorded(trial: CheckTrial) -> Finding:
@@ -132,7 +132,7 @@ def test_a_causal_encoder_is_caught_by_this_law_alone() -> None:
 
 
 class Unconfigured(nn.Module):
-    """An encoder-decoder that declares nothing of its masks."""
+    """An encoder-decoder that declares none of its masks."""
 
     def __init__(self, *, causal: bool) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def test_states_that_are_not_returned_are_found_and_one_without_an_encoder_is_no
 
 
 class AsInTheTutorial(nn.Module):
-    """Source and target are embedded before torch's encoder runs."""
+    """An encoder-decoder that embeds source and target before torch's encoder runs."""
 
     def __init__(self, mistake: str) -> None:
         super().__init__()

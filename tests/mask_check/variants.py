@@ -1,4 +1,4 @@
-"""More modules that break one law each, beside the samples: other causes of the same law."""
+"""More modules that break one law each, by causes that the samples do not have."""
 
 from functools import wraps
 from typing import Any
@@ -11,26 +11,26 @@ from mask_check.samples import faulty, sample, window_wider
 
 
 def carried(_module: SmallDecoder, found: Tensor, ids: Tensor) -> Tensor:
-    """A step of `embed`: a state that decays slowly, and is not reset where a document begins."""
+    """Add a slowly decaying state that is not reset where a document begins: a step of `embed`."""
     row = torch.arange(ids.shape[1], device=ids.device)
     return found + (0.98 ** (row[:, None] - row)).tril(-1).to(found) @ found * 0.1
 
 
 class ReordersKeysAlone(SmallCache):
-    """A cache whose values stay where they are."""
+    """A cache that reorders its keys but not its values."""
 
     def reorder_cache(self, rows: Tensor) -> None:
         self.layers = [(k[rows], v) for k, v in self.layers]
 
 
 class CountsInItself(SmallDecoder):
-    """How many tokens were read is kept in the module."""
+    """A decoder that keeps the number of tokens read in the module."""
 
     read = 0
 
     @wraps(SmallDecoder.forward)
     def forward(self, input_ids: Tensor, *given: Any, **more: Any) -> SmallOutput:  # type: ignore[override]
-        """As SmallDecoder's. Positions begin where the last call ended, unless they are given."""
+        """Call SmallDecoder's forward. Positions begin where the last call ended, unless they are given."""
         cached = more.get("past_key_values") is not None
         self.read = self.read if cached else 0
         if cached and more.get("position_ids") is None:

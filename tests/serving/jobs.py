@@ -1,5 +1,4 @@
-"""Jobs that no page asks for: they wait, fail, or end the process that does them. None needs torch: a process that does
-one begins at once."""
+"""Jobs for tests only: they wait, fail or end their process. None needs torch, so that new processes start fast."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def process_of(trace: Trace) -> int:
-    """Who did it."""
+    """Return the id of the process that runs the job."""
     return os.getpid()
 
 
@@ -29,7 +28,7 @@ def process() -> int:
 
 
 def wait(seconds: float, marked: str = "") -> str:
-    """Leaves a mark when it begins."""
+    """Sleep, after creating the file `marked` if one is given."""
     if marked:
         Path(marked).touch()
     time.sleep(seconds)
@@ -37,7 +36,7 @@ def wait(seconds: float, marked: str = "") -> str:
 
 
 def hold(marked: str) -> str:
-    """Until a file called over lies beside the mark that it leaves when it begins; a minute at most."""
+    """Create the file `marked`, then wait until a file named `over` exists beside it, for at most a minute."""
     Path(marked).touch()
     end = time.monotonic() + 60
     while not Path(marked).with_name("over").exists() and time.monotonic() < end:
@@ -46,12 +45,12 @@ def hold(marked: str) -> str:
 
 
 def die(marks: str, times: int) -> int:
-    """As by kill -9, the first so many times; then how often it was tried."""
+    """Kill the process, as by kill -9, in the first `times` calls; then return the number of calls."""
     return _tried(marks, times, signal.SIGKILL)
 
 
 def stop(marks: str, times: int) -> int:
-    """Answers no more, nor beats, the first so many times."""
+    """Suspend the process, so that its beats stop, in the first `times` calls; then return the number of calls."""
     return _tried(marks, times, signal.SIGSTOP)
 
 
@@ -76,7 +75,7 @@ def take(size: int) -> int:
 
 
 def append(file: str, word: str) -> str:
-    """Who came when."""
+    """Append a word to a file, which records the order of calls."""
     with Path(file).open("a") as lines:
         lines.write(word + "\n")
     return word
@@ -93,7 +92,7 @@ def _tried(marks: str, times: int, sign: int) -> int:
 
 
 def count(report: Callable[[int], None], many: int, *, word: str = "", pause: float = 0.0) -> str:
-    """Long ones, of the background."""
+    """Report the numbers below `many`, with pauses, as a long background job does."""
     for number in range(many):
         report(number)
         time.sleep(pause)
@@ -110,7 +109,7 @@ def refuse_later(report: Callable[[int], None], number: int) -> None:
 
 
 def refuse_said() -> None:
-    """In whatever language it is asked in."""
+    """Raise an error whose message can be translated."""
     raise ValueError(msg("expected a text, got none"))
 
 
@@ -119,7 +118,7 @@ def refuse_said_later(report: Callable[[int], None]) -> None:
 
 
 class Unreadable(Exception):
-    """Can be pickled, and not read again, for its words are made of two things."""
+    """An exception that can be pickled but not unpickled, because __init__ takes two arguments and args has one."""
 
     def __init__(self, field: str, cause: str) -> None:
         super().__init__(f"{field}: {cause}")

@@ -1,4 +1,4 @@
-"""A real redis-server, on a free port of this machine; nothing is written to the disk."""
+"""A real redis-server on a free port of this machine that writes nothing to disk."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ MISSING = "no redis-server here: apt-get install redis-server"
 
 @contextmanager
 def redis_server() -> Iterator[str]:
-    """Its address, redis://…"""
+    """Run the server and yield its address, redis://…."""
     assert FOUND, MISSING
     port = free_port()
     options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]

@@ -1,4 +1,4 @@
-"""The same answers wherever jobs are done: in this process, in workers, on Ray. And a worker that is lost, or stuck."""
+"""Tests that jobs give the same results in this process, in workers and on Ray, and of lost and stuck workers."""
 
 import os
 import signal
@@ -39,12 +39,12 @@ LINES = ["the cat sat on the mat", "the cat"]
 
 @pytest.fixture(scope="module", params=HOMES)
 def home(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
-    """Two workers of each kind."""
+    """Yield a scheduler of each kind, with two workers where there are any."""
     if request.param == "workers":
         yield request.getfixturevalue("their_home")
         return
     settings = {"process": {}, "ray": {"workers": 2, "ray": "local"}}[request.param]
-    if request.param == "ray" and find_spec("ray") is None:  # imported too early it would listen at every address
+    if request.param == "ray" and find_spec("ray") is None:  # imported too early, Ray would listen at every address
         pytest.skip("needs ray: pip install -r requirements-ray.txt")
     found = backends.start(Settings(**settings, job_seconds=SECONDS), Engine(2, 10**7))
     yield found
@@ -53,7 +53,7 @@ def home(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
 
 @pytest.fixture(scope="module")
 def their_home() -> Iterator[Scheduler]:
-    """The home of two workers: each start of one imports torch, so these are for all tests here."""
+    """Yield a scheduler with two worker processes. Each imports torch when it starts, so all tests here share them."""
     found = backends.start(Settings(workers=2, job_seconds=SECONDS), Engine(2, 10**7))
     yield found
     found.close()
@@ -61,7 +61,7 @@ def their_home() -> Iterator[Scheduler]:
 
 @pytest.fixture(scope="module")
 def workers(their_home: Scheduler) -> Iterator[list[WorkerProcess]]:
-    """Two, and a short patience."""
+    """Yield the two workers, with a shorter time limit for missing beats."""
     found = [worker for worker in their_home._workers if isinstance(worker, WorkerProcess)]
     assert len(found) == 2
     with pytest.MonkeyPatch.context() as patched:
@@ -81,7 +81,7 @@ def run_of(model: Model, spec: MaskSpec | None = None) -> RunRef:
 
 
 def same(one: object, other: object) -> bool:
-    """To the bit."""
+    """Whether two results are equal bit for bit."""
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and one.dtype == other.dtype and one.tobytes() == other.tobytes()
     if isinstance(one, dict):
@@ -157,7 +157,7 @@ class TestRay:
         assert home.ask(Job(way, (str(tmp_path), 1))) == 2
 
     def test_jobs_of_a_run_go_where_its_trace_is(self, home: Scheduler, tiny: Model) -> None:
-        """But for the first ones: it takes Ray a moment to tell who has it."""
+        """The first jobs are not compared: Ray needs a moment to select one replica."""
         job = Job(jobs.process_of, (run_of(tiny, MaskSpec(prefix=5)),))
         home.ask(job)
         sleep(3)
@@ -240,8 +240,8 @@ class TestWorkers:
 
 
 def at_rest(home: Scheduler) -> None:
-    """Until both workers are ready and the home's threads wait for jobs: of two that wait for a worker to be ready, one
-    alone hears it.
+    """Wait until both workers are ready and the scheduler's threads wait for jobs. If two threads wait for a worker to
+    be ready, only one of them receives its message.
     """
     end = monotonic() + 2 * SECONDS
     while home.workers("idle") < 2:

@@ -1,4 +1,4 @@
-"""Long jobs: their reports, their answer, a stop, a pause, a time, a reader who is gone, and kill -9."""
+"""Tests of long jobs: reports, result, stop, pause, time limit, a user who has left, and kill -9."""
 
 import errno
 import os
@@ -15,12 +15,12 @@ from serving import background
 from serving.background import ENDED, Background, JobProgress, TooManyBackgroundJobs, max_running
 from tests.serving import jobs
 
-PATIENCE = 300  # seconds; jobs come after everything else on a busy machine
+PATIENCE = 300  # seconds; background jobs have the lowest priority on a busy machine
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Background]]:
-    """Background(...), stopped at the end of the test."""
+    """Return a function that starts Background(...); its jobs are stopped at the end of the test."""
     started: list[Background] = []
 
     def one(*job: object, **options: object) -> Background:
@@ -30,7 +30,7 @@ def start() -> Iterator[Callable[..., Background]]:
     yield one
     for job in started:
         job.stop()
-    for thread in threading.enumerate():  # what it notes of a job's time is not for the next test
+    for thread in threading.enumerate():  # the durations that they record must not reach the next test
         if "(_listen)" in thread.name:
             thread.join(PATIENCE)
 
@@ -73,7 +73,7 @@ def test_an_error_without_words_has_a_sentence(start: Callable) -> None:
 
 
 def test_a_process_that_cannot_be_started_is_a_sentence(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In its turn, and at once."""
+    """This applies to a queued job when its turn comes and to a job that starts at once."""
 
     def no_room(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -111,7 +111,7 @@ def test_it_stops_at_its_time(start: Callable) -> None:
 
 def test_who_leaves_in_the_middle_ends_it(start: Callable) -> None:
     class ElsewhereNow(BaseException):
-        """As streamlit's own."""
+        """Stand-in for the exception by which Streamlit ends a script."""
 
     def look(now: JobProgress) -> None:
         if now.reports:
@@ -126,7 +126,7 @@ def test_who_leaves_in_the_middle_ends_it(start: Callable) -> None:
 def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_BACKGROUND_JOBS", "1")
     monkeypatch.setattr(background, "MAX_WAITING", 2)
-    monkeypatch.setattr(background, "_running", [])  # so that none of earlier tests ends here
+    monkeypatch.setattr(background, "_running", [])  # so that no job of an earlier test ends here
     monkeypatch.setattr(background, "_durations", deque([20.0, 40.0]))
     assert max_running() == 1
     running, *queued = start(jobs.count, 10_000, pause=0.01), *(start(jobs.count, 5) for _ in range(2))
@@ -140,7 +140,7 @@ def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.
     running.pause()
     assert queued[0].poll().why.endswith("expected wait at most 5 minutes.")
     running.resume()
-    running._began -= 100  # longer than the last ones took
+    running._began -= 100  # it runs longer than the last jobs did
     assert queued[0].poll().why.endswith("expected wait at most 3 minutes.")
     with pytest.raises(TooManyBackgroundJobs, match=r"^The queue is full: 2 trainings and checks are waiting"):
         start(jobs.count, 5)
@@ -158,7 +158,7 @@ def test_the_time_until_the_next_job_is_none_that_a_job_took(start: Callable, mo
     monkeypatch.setattr(background, "_durations", deque())
     first = start(jobs.count, 5)
     until(first, lambda now: now.over and not first.is_alive() and len(background._durations) == 1)
-    first._began -= 1000  # an hour ago, and nothing since
+    first._began -= 1000  # 1,000 s ago, and no job since
     until(start(jobs.count, 5), lambda now: now.over)
     assert max(background._durations) < 1000
 

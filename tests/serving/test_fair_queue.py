@@ -1,4 +1,4 @@
-"""Whose turn it is, worked out by hand: users take turns, a trace keeps its worker, a queue is full, a user leaves."""
+"""Tests of the queue's order: users take turns, a trace's jobs stay with one worker, a queue is full, a user leaves."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count, repeat
@@ -34,7 +34,7 @@ def enter(queue: FairQueue, readers: Sequence[str], affinity_key: str = "") -> N
 
 
 def order(queue: FairQueue, count: int, worker: int = 0) -> str:
-    """Whose jobs a worker gets."""
+    """Return the users whose jobs a worker gets, in order."""
     found = [queue.next(worker) for _ in range(count)]
     return "".join(ticket.reader for ticket in found if ticket)
 
@@ -102,7 +102,7 @@ class TestTurns:
     def test_a_full_queue_says_so_with_the_wait(self) -> None:
         queue = new_queue(workers=2, max_waiting=3)
         for _ in range(200):
-            queue.done(Ticket(JOB, "Z"), 4.0)  # seconds a job
+            queue.done(Ticket(JOB, "Z"), 4.0)  # seconds per job
         enter(queue, "ABC")
         with pytest.raises(QueueFull, match=r"^The queue is full \(waiting: 3\).* in about 8 s$"):
             queue.enter(JOB, "D")  # 4 s × 4 jobs ÷ 2 workers
@@ -150,7 +150,7 @@ class TestTurns:
 
 
 class TestHome:
-    """One worker in this process."""
+    """Tests of a scheduler with one worker in this process."""
 
     @pytest.fixture
     def home(self) -> Iterator[Scheduler]:
@@ -172,7 +172,7 @@ class TestHome:
 
     def test_who_wants_something_else_gives_up_the_place(self, home: Scheduler, tmp_path: Path) -> None:
         class ElsewhereNow(BaseException):
-            """As streamlit's own, for a reader who pressed something else."""
+            """Stand-in for the exception by which Streamlit ends a script when the user has clicked something else."""
 
         looked = []
 
@@ -194,7 +194,7 @@ class TestHome:
             home.ask(Job(questions.wait, (5.0,)), "A")
 
     def held(self, home: Scheduler, folder: Path) -> Thread:
-        """The worker, busy for a moment."""
+        """Keep the worker busy for 0.8 s."""
         thread = Thread(target=home.ask, args=(Job(questions.wait, (0.8, str(folder / "begun"))), "holder"))
         thread.start()
         until((folder / "begun").exists)
@@ -206,7 +206,7 @@ class JobOfRun(Job):
 
 
 class Second(Worker):
-    """A worker that is ready once another was given a job."""
+    """A worker that becomes ready when its event `ready` is set."""
 
     def __init__(self) -> None:
         self.ready = Event()
@@ -219,7 +219,7 @@ class Second(Worker):
 
 
 def test_a_run_whose_worker_was_replaced_goes_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its job was too slow, and no other process can be started."""
+    """The worker's job exceeded the time limit, and no other process can be started."""
     ours, theirs = Pipe()
     theirs.send_bytes(READY)
     process = Mock(poll=lambda: None)
@@ -259,7 +259,7 @@ def test_a_job_is_a_function_by_its_name(function) -> None:
 
 
 def test_texts_of_the_same_tokens_are_runs_of_their_own() -> None:
-    """A documents mask, which may be shown on a run without it, reads the text; BERT's tokens leave line ends out."""
+    """A documents mask, which may be shown on a run without it, reads the text; BERT's tokens omit line ends."""
     ids, keep = torch.tensor([[2, 3]]), torch.ones(1, 2, dtype=torch.bool)
     one, other = (
         TokenBatch(ids, keep, (("a", "b"),), "right", texts=(text,), ends=((1, 3),)) for text in ("a b", "a.b")

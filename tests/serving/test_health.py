@@ -1,4 +1,4 @@
-"""Metrics of jobs, whether a server is ready, and that the dashboard asks for metrics that exist."""
+"""Tests of the metrics of jobs and of whether a server is ready, and that the dashboard queries metrics that exist."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: S
         home.ask(Job(jobs.append, ("/dev/null", MARKED)), MARKED)
     with pytest.raises(ValueError, match="expected something else"):
         home.ask(Job(jobs.refuse, (MARKED,)), MARKED)
-    for _ in range(100):  # observers are told after the answer
+    for _ in range(100):  # observers are called after the answer
         text = seen(observed)
         if 'outcome="refused"' in text:
             break

@@ -1,4 +1,4 @@
-"""What jobs, loads and long jobs say is translated for whoever reads it, whichever thread or process says it."""
+"""Tests that messages of jobs, loads and long jobs are in their user's language, from whichever thread or process."""
 
 import pickle
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ WAIT = 60  # seconds
 
 
 class Hand(InThisProcess):
-    """One that does what the test says instead of a job."""
+    """A worker that calls the function of a test instead of computing the job."""
 
     def __init__(self, do: Callable[[], Any]) -> None:
         super().__init__(Engine(1, 10**6))
@@ -60,7 +60,7 @@ def home(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
 
 
 def told(error: BaseException | str) -> dict[str, str]:
-    """What a reader of each language is told."""
+    """Return the message in each language."""
     found = {}
     for name in LANGUAGES:
         with spoken(name):
@@ -125,6 +125,6 @@ def test_a_long_job_s_error_and_its_end() -> None:
         job.finish(lambda now: None)
     assert told(error.value) == told(job.poll().why) == NOTHING
     left = Background(jobs.count, 10_000, pause=0.01, unwatched_seconds=0.0)
-    while not (now := left._progress).over:  # `poll` would tell it that somebody is there
+    while not (now := left._progress).over:  # `poll` would register a visit and keep the job running
         left._process.wait(WAIT)
     assert (now.state, told(now.why)["zh"]) == ("stopped", "已停止，因为没有人在看。")

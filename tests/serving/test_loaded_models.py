@@ -1,4 +1,4 @@
-"""Models on their way: one load for all who want it, what it says meanwhile, and when it is stopped."""
+"""Tests of models being loaded: one load for all who wait for it, its progress messages, and when it is stopped."""
 
 import os
 import weakref
@@ -24,11 +24,11 @@ from serving.result_cache import Engine
 from serving.settings import Settings
 from tests.model.huggingface import families
 
-LONG = 20  # seconds, more than any of this takes
+LONG = 20  # seconds, more than any step of these tests takes
 
 
 class Making:
-    """A load that ends when it is told to; `stopped` is set when it was stopped."""
+    """A load that ends when `may_end` is set; it sets `stopped` if it was stopped."""
 
     def __init__(self) -> None:
         self.may_end, self.stopped, self.made = Event(), Event(), 0
@@ -45,7 +45,7 @@ class Making:
 
 
 class Left(BaseException):
-    """As Streamlit ends a script."""
+    """Stand-in for the exception by which Streamlit ends a script."""
 
 
 def until(event: Event) -> Callable[[str], None]:
@@ -57,7 +57,7 @@ def until(event: Event) -> Callable[[str], None]:
 
 
 def test_a_page_s_own_model_waits_for_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pixels would stand still for minutes, without a word, while another reader's model is loaded."""
+    """Otherwise the page Pixels would freeze for minutes, without a message, while another user's model is loaded."""
     begun, may_end = Event(), Event()
     monkeypatch.setattr(catalog, "load", lambda *_, **__: begun.set() or may_end.wait(LONG) or 1 / 0)
     monkeypatch.setitem(PAGE_MODELS, "digits", lambda: "its own")
@@ -72,7 +72,7 @@ def test_a_page_s_own_model_waits_for_no_download(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_look_at_the_last_used_model_uses_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is checked often would keep a model that nobody reads in place of theirs."""
+    """Otherwise a server with frequent health checks would keep a model that no user has open and drop those in use."""
     monkeypatch.setattr("serving.loaded_models.stamp", lambda _: "same")
     made = {name: SimpleNamespace(key=name) for name in "abc"}
     monkeypatch.setattr(catalog, "load", lambda name, **_: made[name])
@@ -161,7 +161,7 @@ def test_a_load_says_its_bytes_and_steps_and_stops_at_any_of_them(tmp_path: Path
 def test_results_of_a_model_that_is_saved_anew_while_it_loads_have_the_old_files_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under the new files' key, what the old weights gave would be shown of the new ones."""
+    """Otherwise results of the old weights would be shown as those of the new ones, under the new files' key."""
     folder, read = str(families.save("llama", tmp_path, LlamaConfig(**families.WIDE))), catalog._from_folder
 
     def then_saved(*given: Any) -> Any:
@@ -179,7 +179,7 @@ def test_results_of_a_model_that_is_saved_anew_while_it_loads_have_the_old_files
 
 @pytest.mark.parametrize("kept", [False, True], ids=["a model", "a kept trace"])
 def test_nothing_is_computed_with_weights_that_were_overwritten_in_place(tmp_path: Path, kept: bool) -> None:
-    """They would be the new ones under the old files' key, or a bus error where they end earlier."""
+    """Otherwise they would be the new weights under the old files' key, or a bus error if the new file is shorter."""
     folder = str(families.save("llama", tmp_path, LlamaConfig(**families.WIDE)))
     engine = Engine(1, 10**7)
     model = engine.models.load(folder, Settings())

@@ -1,4 +1,4 @@
-"""What this process may use: a container's limits count, not the machine's."""
+"""Tests of the resources that this process may use: a container's limits apply, not the machine's."""
 
 import signal
 import subprocess
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A control group of our own making; nothing is remembered of another."""
+    """Yield a control group made for the test, with no limits cached before or after it."""
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
     for limit in (machine.cores, machine.memory_bytes):
         limit.cache_clear()

@@ -1,4 +1,4 @@
-"""What we use of Ray Serve beside its documented interface is still there, and still does what we use it for."""
+"""Tests that the undocumented parts of Ray Serve that the app uses still exist and behave as it relies on."""
 
 import inspect
 from unittest.mock import Mock
@@ -7,7 +7,7 @@ import pytest
 
 from serving import machine
 
-machine.keep_ray_on_loopback()  # before the import: this process may start a cluster in another file
+machine.keep_ray_on_loopback()  # before the import: this process may start a cluster in another test file
 import ray  # noqa: E402
 from ray.serve._private import replica  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""What is kept: bounded in bytes, made once for two who ask at once."""
+"""Tests of the result cache: bounded in bytes, and a result that two threads request at once is computed once."""
 
 from dataclasses import dataclass
 from threading import Barrier, Event, Thread
@@ -78,7 +78,7 @@ def test_who_waited_gets_the_failure_too_and_the_next_tries_again() -> None:
 
 def test_a_maker_who_left_leaves_the_making_to_who_waits() -> None:
     class Left(BaseException):
-        """As streamlit's own, for a reader who pressed something else."""
+        """Stand-in for the exception by which Streamlit ends a script when the user has clicked something else."""
 
     cache, started, go_on = ResultCache(100), Event(), Event()
 

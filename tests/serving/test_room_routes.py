@@ -1,4 +1,4 @@
-"""What phones of a room ask over HTTP: one look for all who wait, and nothing for whoever sends anything else."""
+"""Tests of the HTTP requests of a room's phones: one poll of the storage for all waiting, invalid requests refused."""
 
 import asyncio
 import gzip
@@ -41,7 +41,7 @@ class Class:
 
 
 class CountedHashes(MemoryHashes):
-    """How often the body of a step was read."""
+    """Hashes that count how often the body of a step was read."""
 
     bodies = 0
 
@@ -77,7 +77,7 @@ def test_a_phone_hears_that_nothing_is_new_and_that_the_room_has_ended(monkeypat
 
     async def visit() -> None:
         room = Class()
-        assert (await room.step()).status_code == 204  # nothing is shown yet
+        assert (await room.step()).status_code == 204  # no step is shown yet
         room.show("a-1")
         tag = (await room.step()).headers["ETag"]
         assert (await room.step(tag=tag)).status_code == 304
@@ -110,7 +110,7 @@ def test_an_answer_is_a_number_of_a_phone_that_is_there() -> None:
         lone = json.dumps(right | {"step": "\ud800"})
         for body in (b"[" * 299, lone.encode()):
             assert (await room.client.post("/answer", content=body)).status_code == 400
-        for choice in (2, 1):  # the second as after a confirmation that was lost
+        for choice in (2, 1):  # the second request is as after a confirmation that was lost
             told = await room.client.post("/answer", json=right | {"choice": choice})
             assert (told.status_code, told.json()) == (200, 2)
         assert room.rooms.tally(room.key.id).counts == {"a-1": {2: 1}}
@@ -144,7 +144,7 @@ def test_phones_with_redis_do_not_wait_for_the_downloads_of_others(monkeypatch: 
         room, made = Class(), Event()
         room.show("a-1")
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        download = asyncio.ensure_future(asyncio.to_thread(made.wait, 20))  # as Streamlit makes one
+        download = asyncio.ensure_future(asyncio.to_thread(made.wait, 20))  # as Streamlit prepares a download
         assert (await asyncio.wait_for(room.step(), 5)).status_code == 200
         assert not download.done()
         made.set()

@@ -1,7 +1,7 @@
-"""A room of a class: in this process's memory, and in a Redis as two replicas share it.
+"""Tests of a class's room, stored in this process's memory and in a Redis shared by two replicas.
 
-The same laws for both: an id alone changes nothing but its own answers; an answer counts once, and while its question
-is open; what is bounded stays so; nothing is left of a room that has ended.
+The same rules for both: with the room's id alone, a phone changes nothing but its own answers; an answer counts once,
+and only while its question is open; all sizes are bounded; nothing remains of a room that has ended.
 """
 
 import re
@@ -29,7 +29,7 @@ def redis() -> Iterator[str]:
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.skipif(not FOUND, reason=MISSING))])
 def both(request: pytest.FixtureRequest) -> Iterator[tuple[Rooms, Rooms]]:
-    """The rooms as a teacher's server has them, and as a phone's has: another one, where there is a Redis."""
+    """Yield the rooms of the teacher's server and those of the phones' server: two servers where there is a Redis."""
     if request.param == "memory":
         one = Rooms(MemoryHashes())
         yield one, one
@@ -72,13 +72,13 @@ def test_an_answer_counts_once_and_while_its_question_is_open(both: tuple[Rooms,
     teacher, phones = both
     key = teacher.open()
     register_phone(phones, key.id, ANN, BEN)
-    assert phones.answer(key.id, ANN, "abc-1", 0) is None  # nothing is shown yet
+    assert phones.answer(key.id, ANN, "abc-1", 0) is None  # no step is shown yet
     teacher.show(key, QUESTION)
-    assert phones.answer(key.id, CARL, "abc-1", 0) is None  # has not come
+    assert phones.answer(key.id, CARL, "abc-1", 0) is None  # Carl has not joined
     assert phones.answer(key.id, ANN, "abc-2", 0) is None
     assert phones.answer(key.id, ANN, "abc-1", 3) is None
     assert phones.answer(key.id, ANN, "abc-1", -1) is None
-    # again where the confirmation was lost on the way: told what was counted
+    # repeated where the confirmation was lost on the way: the answer is the choice that was counted
     assert [phones.answer(key.id, ANN, "abc-1", choice) for choice in (0, 0, 1, 0)] == [0] * 4
     teacher.show(key, PhonePage("abc-1", 0, b"that!"))
     assert phones.answer(key.id, BEN, "abc-1", 1) is None
@@ -179,7 +179,7 @@ def test_rooms_that_are_opened_at_once_are_bounded_and_all_are_counted(
         one.join()
     monkeypatch.undo()
     assert set(both[0].hashes.all("rooms")) == {key.id for key in opened}
-    assert len(opened) in ({0, 1} if most == 1 else {2 - bool(unused), 2})  # less: each found the other
+    assert len(opened) in ({0, 1} if most == 1 else {2 - bool(unused), 2})  # fewer: each found the other
 
 
 def test_of_rooms_that_nobody_looks_at_that_which_its_teacher_left_first_gives_way_to_a_new_one(
@@ -230,7 +230,7 @@ def test_a_room_that_has_ended_leaves_the_list_while_others_go_on(monkeypatch: p
 def test_all_of_a_room_is_gone_two_hours_after_it_was_opened(
     both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also what came into it late."""
+    """This includes what was stored late in its lifetime."""
     teacher, now = both[0], [time()]
     if isinstance(teacher.hashes, MemoryHashes):
         monkeypatch.setattr(rooms, "SWEEP", 0.01)
@@ -238,7 +238,7 @@ def test_all_of_a_room_is_gone_two_hours_after_it_was_opened(
         teacher = Rooms(MemoryHashes(lambda: now[0]))
     key = teacher.open()
     now[0] += 7100
-    if isinstance(teacher.hashes, RedisHashes):  # which keeps the time itself
+    if isinstance(teacher.hashes, RedisHashes):  # Redis expires keys by its own clock
         sleep(1.1)
     teacher.show(key, QUESTION, {})
     register_phone(teacher, key.id, ANN)

@@ -1,4 +1,4 @@
-"""The model that most of these tests run."""
+"""A fixture with the model that most of these tests run."""
 
 import pytest
 

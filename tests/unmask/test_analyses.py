@@ -1,4 +1,4 @@
-"""What the pages compute, in Python. Run: python -m pytest tests/unmask/test_analyses.py"""
+"""Tests of the pages' computations in Python. Run: python -m pytest tests/unmask/test_analyses.py"""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def run(story: LoadedModel) -> Run:
 
 
 def shows_itself(picture: Picture) -> Picture:
-    """Each has one line, one page that needs nothing else, and a row of a table for each number."""
+    """Assert that a picture has one line, a page that needs nothing else, a table row for each number; return it."""
     assert "\n" not in repr(picture)
     assert "<iframe" in picture._repr_html_()
     assert len(picture.to_dataframe()) == picture.numpy().size
@@ -184,7 +184,7 @@ def test_an_encoders_heads_are_asked_about_what_the_decoder_predicts(tmp_path: P
 
 
 def test_runs_from_other_sources_have_no_difference(tmp_path: Path) -> None:
-    """Of as many tokens, with the same target."""
+    """The sources have the same number of tokens, and the target is the same."""
     model = unmask.load(save("t5", tmp_path))
     one, other = (model.run(text, target="the cat sat").attention("cross") for text in ("a big mat", "a red ball"))
     same = one.difference(one.under({"padding": False}))

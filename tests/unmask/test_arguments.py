@@ -1,4 +1,4 @@
-"""What methods of a run take besides what is written in their tables, and what they answer where they do not."""
+"""Tests of what methods of a run accept besides what their tables list, and of their errors otherwise."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,7 +87,7 @@ def test_another_mask_is_a_dict_too(run: Run) -> None:
         run.ablate((4, 0))  # type: ignore[arg-type]
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.compile's own
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.compile uses it
 def test_a_module_of_another_kind_is_captured_and_not_loaded() -> None:
     with pytest.raises(ValueError, match=r"got Linear: .*; unmask\.capture"):
         unmask.load(torch.nn.Linear(2, 3), object())

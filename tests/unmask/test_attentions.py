@@ -1,4 +1,4 @@
-"""unmask.attentions: weights that transformers gave, of one forward or of generate."""
+"""Tests of unmask.attentions: weights that transformers returned, of one forward pass or of generate."""
 
 import warnings
 
@@ -21,7 +21,7 @@ def test_what_transformers_gives() -> None:
     assert heads.numpy().shape == (3, 4, 7, 7)
     for layer, head in ((0, 0), (2, 3)):
         np.testing.assert_array_equal(heads.head(layer, head).numpy(), given[layer][1, head].numpy())
-    np.testing.assert_array_equal(heads.heads().numpy(), heads.numpy())  # short enough for a pixel each
+    np.testing.assert_array_equal(heads.heads().numpy(), heads.numpy())  # short enough for a pixel per cell
     assert heads.head(0, 0).blocked == {}
     causal = ~np.tri(7, dtype=bool)
     known = unmask.attentions(given, tokens, blocked={"causal": causal})
@@ -50,7 +50,9 @@ def test_what_transformers_gives() -> None:
     ("family", "use_cache"), [("gpt2", True), ("gpt2", False), ("mistral", True), ("gemma3", True)]
 )
 def test_what_generate_gives(family: str, use_cache: bool) -> None:
-    """As one forward over all that it read; Mistral's cache drops what its window of 3 hides, Gemma 3 in two layers."""
+    """Reference: one forward pass over all tokens. Mistral's cache drops what its window of 3 hides, Gemma 3's in two
+    layers.
+    """
     network = random_network(family)
     ids = torch.tensor([[4, 5, 6, 7, 8], [6, 4, 5, 9, 11]])
     how = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "use_cache": use_cache}
@@ -61,7 +63,7 @@ def test_what_generate_gives(family: str, use_cache: bool) -> None:
     for given, labels in ((found, tokens), (found.attentions, tokens[:-1])):
         heads = unmask.attentions(given, labels, row=1)
         expected = np.stack([layer[1].numpy() for layer in whole])
-        np.testing.assert_allclose(heads.numpy(), expected, atol=1e-5)  # sums of cached keys in another order
+        np.testing.assert_allclose(heads.numpy(), expected, atol=1e-5)  # sums over cached keys have another order
         assert heads.queries == heads.keys == tokens[:-1]
     np.testing.assert_allclose(unmask.attentions(network(ids, output_attentions=True), tokens[:5]).numpy().sum(-1), 1,
                                atol=1e-5)  # fmt: skip
@@ -87,7 +89,7 @@ def test_what_an_encoder_decoder_generates() -> None:
 
 
 def test_to_ask_a_network_for_its_weights_is_no_change_of_it() -> None:
-    """The hooks that transformers installs for it stay."""
+    """transformers leaves the hooks that it installs for this in place."""
     network = random_network("gpt2")
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="<pad>")
     model = unmask.load(network, tokenizer)
@@ -98,7 +100,7 @@ def test_to_ask_a_network_for_its_weights_is_no_change_of_it() -> None:
 
 
 def test_a_rotary_network_in_float64_is_shown() -> None:
-    """On padding on the left, transformers' own eager attention gives NaN there."""
+    """With padding on the left, transformers' own eager attention gives NaN there."""
     network = random_network("llama").double()
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="<pad>", unk_token="<unk>")
     run = unmask.load(network, tokenizer).run("the cat sat on a mat")
@@ -108,7 +110,7 @@ def test_a_rotary_network_in_float64_is_shown() -> None:
 
 
 def test_a_sum_of_queries_says_which_share_of_it_lies_outside() -> None:
-    """Of weight that lies on every key alike: 44 of 300 keys are not shown, of one query and of the sum of eight."""
+    """All keys have the same weight: 44 of 300 keys are not shown, for one query and for the sum of eight."""
     found = unmask.attentions([torch.full((1, 1, 300, 300), 1 / 300)], [f"t{place}" for place in range(300)])
     for how in ("mean", "sum"):
         assert "14.7% of the query" in found.head(0, 0).queries(range(8), how).page()

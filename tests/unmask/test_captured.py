@@ -1,4 +1,4 @@
-"""Attention captured from any module, and from TransformerLens. Run: python -m pytest tests/unmask/test_captured.py"""
+"""Tests of attention captured from modules and TransformerLens. Run: python -m pytest tests/unmask/test_captured.py"""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ BATCH, TOKENS, HEADS, WIDTH = 2, 5, 3, 4
 
 
 class Net(nn.Module):
-    """A call of one's own, a layer of torch's, and attention that is asked for its weights."""
+    """A network with an attention call of its own, a layer of torch's, and attention that returns its weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def test_causal_masks_of_torch_which_hold_no_numbers(make: Callable[[int, int], 
 def test_masks_that_add_up_and_rows_that_all_are_masked_are_as_torch_sees_them(
     masked: float, dtype: torch.dtype
 ) -> None:
-    """Padding on the left and the causal mask, each a number, as many models add them."""
+    """Padding on the left and the causal mask are numbers that are added up, as in many models."""
     least = torch.finfo(dtype).min
     later = torch.zeros(TOKENS, TOKENS, dtype=torch.float64).masked_fill(
         torch.ones(TOKENS, TOKENS).triu(1).bool(), masked
@@ -129,14 +129,14 @@ def test_masks_that_add_up_and_rows_that_all_are_masked_are_as_torch_sees_them(
     found = unmask.capture(net, given)
     rounding = {torch.float32: 1e-6, torch.float64: 1e-6}.get(dtype, 0.02)
     np.testing.assert_allclose(found.numpy()[0] @ given[0].float().numpy(), net.out[0].float(), atol=rounding)
-    if least <= 2 * masked and masked > -1e300:  # twice that is another number
+    if least <= 2 * masked and masked > -1e300:  # twice `masked` is another number
         twice = np.arange(TOKENS) == 1
         assert (found.closed[0][:, 0] == twice).all()
 
 
 @pytest.mark.parametrize("masked", [-1e9, torch.finfo(torch.float32).min])
 def test_a_query_whose_every_key_is_masked_by_a_number_attends_to_all(masked: float) -> None:
-    """As to torch: padding on the left, with a mask that adds a number."""
+    """In torch this follows from padding on the left with a mask that adds a number."""
     bias = torch.zeros(TOKENS, TOKENS).masked_fill(torch.ones(TOKENS, TOKENS).triu(1).bool(), masked)
     bias[:, :2] = masked
 
@@ -154,7 +154,7 @@ def test_a_query_whose_every_key_is_masked_by_a_number_attends_to_all(masked: fl
 
 @pytest.mark.parametrize("need", [True, False])
 def test_multihead_attention_takes_is_causal_for_a_mask_only_without_weights(need: bool) -> None:
-    """As torch does: its output and its own weights are compared."""
+    """The references are torch's own output and weights."""
     later = torch.ones(TOKENS, TOKENS).triu(1).bool()
     window = later | torch.ones(TOKENS, TOKENS).tril(-2).bool()
 
@@ -188,7 +188,7 @@ def test_no_tokens_and_no_numbers_are_a_sentence(count: int, words: str) -> None
 
 
 def test_at_a_glance_each_head_has_its_own_blocked_cells() -> None:
-    """Of a captured call whose mask differs between heads, and of a run whose masks hold for some."""
+    """The mask of a captured call differs between heads, and the masks of a run apply to some heads."""
 
     class PerHead(nn.Module):
         def forward(self, q: Tensor, mask: Tensor) -> Tensor:
@@ -265,7 +265,7 @@ def test_of_some_layers_each_keeps_its_number() -> None:
 
 
 def test_a_cache_of_a_call_after_others_looks_at_earlier_keys() -> None:
-    """Two queries and five keys: query 0 is not key 0's token."""
+    """There are two queries and five keys: query 0 is not key 0's token."""
     pattern = torch.softmax(torch.randn(1, 2, 2, 5), -1)
     assert unmask.from_transformer_lens({"blocks.0.attn.hook_pattern": pattern}).across
     assert not unmask.from_transformer_lens({"blocks.0.attn.hook_pattern": pattern[..., :2, :2]}).across

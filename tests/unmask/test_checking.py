@@ -1,4 +1,4 @@
-"""unmask.check and unmask.assert_causal, as somebody uses them on the model that they are writing."""
+"""Tests of unmask.check and unmask.assert_causal, as used on a model under development."""
 
 import inspect
 import pydoc
@@ -45,7 +45,7 @@ class MyLM(PreTrainedModel):
 
 
 class Written(nn.Module):
-    """What a person writes first: PyTorch's own layer, with its convention of a mask."""
+    """A module as people first write it: PyTorch's own layer, with its convention for masks."""
 
     def __init__(self, *, masked: bool) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ def test_a_file_may_import_what_is_beside_it(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_file_with_a_model_of_ones_own(tmp_path: Path) -> None:
-    """Its module is there as long as its classes are: torch.compile asks for it too."""
+    """Its module exists as long as its classes do: torch.compile looks it up too."""
     file = tmp_path / "hf.py"
     file.write_text(OWN_MODEL)
     report = unmask.check(f"{file}:MyLM", thorough=True, tokens=30)
@@ -149,7 +149,7 @@ def test_a_file_with_a_model_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_a_file_that_ends_the_program_is_a_sentence(tmp_path: Path) -> None:
-    """As a script without `if __name__` does: its exit status would be that of the check."""
+    """A script without `if __name__` does this; its exit status would become that of the check."""
     file = tmp_path / "script.py"
     file.write_text("import sys\ndef make(): ...\nsys.exit(0)\n")
     with pytest.raises(unmask.CannotCheck, match=r"script\.py raised SystemExit: 0 where make was made"):
@@ -199,7 +199,7 @@ def test_kernels_by_name() -> None:
 def test_a_model_by_its_name_and_what_load_gave() -> None:
     report = unmask.check("story")
     assert (report.obeys, report.name, report.length) == (True, "story (GPT2LMHeadModel)", 24)
-    for name in ("sample:sdpa", "patient:sdpa"):  # as it was once called
+    for name in ("sample:sdpa", "patient:sdpa"):  # the second is its former name
         assert not unmask.check(name, length=9).obeys
     network = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=40, n_embd=8, n_layer=1, n_head=2)).eval()
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="<pad>")
@@ -240,7 +240,7 @@ def test_what_cannot_be_checked(module: object, options: dict, words: str) -> No
     ],
 )
 def test_what_assert_causal_cannot_ask_is_a_sentence(options: dict, words: str) -> None:
-    """The same as check's, before anything of that size is made."""
+    """Both functions give the same message, before anything of that size is made."""
     network = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=40, n_positions=30, n_embd=8, n_layer=1, n_head=2))
     for ask in (unmask.assert_causal, unmask.check):
         with pytest.raises(unmask.CannotCheck, match=words):
@@ -260,7 +260,7 @@ def test_what_it_offers_is_listed_with_its_parameters() -> None:
 
 @pytest.mark.parametrize("called", ["check", "assert_causal", "capture", "check_loss"])
 def test_inside_autocast_the_training_step_around_keeps_its_gradients(called: str) -> None:
-    """Autocast keeps the weights that it has cast, those of a pass without gradients too."""
+    """Autocast caches the weights that it has cast, those of a pass without gradients too."""
     module, ids = Written(masked=True), torch.arange(12)[None]
     with torch.autocast("cpu", torch.bfloat16):
         if called == "capture":

@@ -1,4 +1,4 @@
-"""Circuits in Python: arrays that display themselves."""
+"""Tests of circuits in Python: arrays that display themselves."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def test_patching_a_run_with_another(known: DecoderModel) -> None:
     assert repr(found).startswith("“q” − “t” after p: Measured in A: ")
     assert "L1 H0" in found._repr_html_()
     assert found.to_dataframe().columns.tolist() == ["layer", "head", "value"]
-    assert b.patch(a).numpy()[INDUCTION] > 0  # what A finds likeliest
+    assert b.patch(a).numpy()[INDUCTION] > 0  # by default, the answer is A's most likely token
     with pytest.raises(ValueError, match="the same number of tokens in A and B: A has 2, B has 6"):
         b.patch(model.run("p"))
     with pytest.raises(ValueError, match="first tokens differ"):

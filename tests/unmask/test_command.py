@@ -1,4 +1,4 @@
-"""python -m unmask: what it prints, and its exit status."""
+"""Tests of the command python -m unmask: what it prints, and its exit status."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def test_the_model_that_ships_obeys(capsys: pytest.CaptureFixture) -> None:
 
 
 def plain(text: str) -> list[str]:
-    """Its lines without what differs between machines: how large a violation is, and seconds."""
+    """Return the lines without what differs between machines: sizes of violations, and seconds."""
     return [" ".join(re.sub(r"[\d.e-]+ of [\d.e-]+ |\S+ s\.$", "", line).split()) for line in text.splitlines()]
 
 
@@ -104,7 +104,7 @@ def test_a_report_that_cannot_be_written_is_printed(
     ],
 )
 def test_whoever_reads_it_may_stop(command: list[str], status: int, tmp_path: Path) -> None:
-    """As `head` does: what it printed is lost, but neither its exit status nor its files."""
+    """`head` does this: what was printed is lost, but neither the exit status nor the files."""
     read, write = os.pipe()
     os.close(read)
     where = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
@@ -143,7 +143,7 @@ def test_another_mask_than_it_declares(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def wrong(tmp_path: Path, kind: str) -> str:
-    """A folder that cannot be checked."""
+    """Make a folder that cannot be checked, and return its path."""
     folder = save("gpt2", tmp_path / kind)
     config = folder / "config.json"
     content = json.loads(config.read_text())
@@ -305,7 +305,7 @@ def test_a_time_limit_is_a_number_of_seconds(limit: str, capsys: pytest.CaptureF
 def test_a_report_is_html(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     assert main(["report", "--text", "Once", "-o", str(tmp_path / "a.png")]) == 2
     assert "expected a file of HTML (.html), got 'png'" in capsys.readouterr().err
-    assert main(["report", "--text", "Once \udce9", "-o", str(tmp_path / "a.html")]) == 0  # as bytes that are no UTF-8
+    assert main(["report", "--text", "Once \udce9", "-o", str(tmp_path / "a.html")]) == 0  # a byte that is not UTF-8
 
 
 def test_a_report_makes_no_weights_that_its_files_lack(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_report_makes_no_weights_that_its_files_lack(capsys: pytest.CaptureFix
     ],
 )
 def test_a_training_that_cannot_be_is_a_sentence(asked: str, said: str, capsys: pytest.CaptureFixture) -> None:
-    with suppress(SystemExit):  # of argparse
+    with suppress(SystemExit):  # raised by argparse
         assert main(["train", *asked.split()]) == 2
     assert said in capsys.readouterr().err
 
@@ -332,7 +332,7 @@ def test_a_training_that_cannot_be_is_a_sentence(asked: str, said: str, capsys: 
 def test_a_shorter_training_is_not_mixed_with_a_longer_one(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # of the other tests
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # it would affect the other tests
     words = "train induction --steps 1 --width 16 --heads 2 --rows 2 --out"
     asked = [*words.split(), str(tmp_path)]
     assert main(asked) == 0

@@ -1,4 +1,4 @@
-"""unmask course: which pages it writes, what they say, what it refuses. In a browser: tests/browser/test_course.py."""
+"""Tests of unmask course: its pages, their content, what it refuses. In a browser: tests/browser/test_course.py."""
 
 import base64
 import html
@@ -42,7 +42,7 @@ SIZES = TransformerConfig(vocabulary=4096, context=48, layers=3, heads=2, width=
 
 
 def count(network: Transformer) -> int:
-    """Its parameters, each once."""
+    """Count a network's parameters, each once."""
     return sum(parameter.numel() for parameter in network.parameters())
 
 
@@ -53,14 +53,14 @@ def lesson(folder: Path, settings: str, name: str = "mine.en.md") -> Path:
 
 
 def refusal(capsys: pytest.CaptureFixture, site: Path, folder: Path) -> str:
-    """What is said of a course that was not written."""
+    """Return the error message for a course that was not written."""
     assert main(["course", "-o", str(site), "--lessons", str(folder)]) == 2
     assert not site.exists(), "something was written"
     return str(capsys.readouterr().err)
 
 
 def about(page: str) -> dict[str, Any]:
-    """What components/course.js is given."""
+    """Return what components/course.js receives."""
     found = re.search(r'<script type="text/plain" id="about">([^<]*)<', page)
     packet = base64.b64decode(found[1])
     text = packet[4 : 4 + struct.unpack("<I", packet[:4])[0]]
@@ -87,7 +87,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_documentation_says_how_many_files_it_has(site: Path) -> None:
     files = [path for path in site.rglob("*") if path.is_file() and path.stem not in ("mine", "other")]
-    count = len(files) - 1  # a model is ours too
+    count = len(files) - 1  # a model is the test's own too
     assert f"site/: {count} files" in (Path(__file__).parents[2] / "docs/serving.md").read_text("utf-8")
 
 
@@ -140,7 +140,7 @@ def test_models_that_pages_can_run_are_beside_them_once(site: Path) -> None:
         if side in run
     }
     assert sorted(files) == sorted(f"models/{path.name}" for path in (site / "models").iterdir())
-    assert len(files) == 6  # the story model, the twins, two of the induction model, and one of ours
+    assert len(files) == 6  # the story model, the twins, two of the induction model, and the test's own
     for name in ("translator", "other"):  # an encoder-decoder, and a model in another layout
         page = (site / f"en/{name}.html").read_text(encoding="utf-8")
         assert [run for run in runs[site / f"en/{name}.html"] if run] == []
@@ -215,7 +215,7 @@ def test_all_errors_of_all_lessons_are_said_at_once(tmp_path: Path, capsys: pyte
 def test_lessons_of_one_s_own_are_made_first_and_each_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In both languages, before a lesson that ships is run: their errors are known at once."""
+    """Lessons in both languages are made before a shipped lesson is run, so that their errors are known at once."""
     monkeypatch.setattr(course, "lesson_page", lambda name, *_: name)
     lesson(tmp_path, "ask: sees")
     wrong = lesson(tmp_path, "query: 99", "mine.zh.md")
@@ -228,7 +228,7 @@ def test_lessons_of_one_s_own_are_made_first_and_each_is_said(
 
 
 def test_a_pair_drawn_here_has_one_scale_also_where_a_token_differs(tmp_path: Path) -> None:
-    """In some layers only, which a browser does not do."""
+    """The masks apply to some layers only, which a browser does not compute."""
     beside = 'beside: {text: one two four, masks: {"causal": false, "layers": [3]}}'
     lesson(tmp_path, f'head: L3 H5\nmasks: {{"causal": false, "layers": [3]}}\n{beside}\nshow: pair')
     assert main(["course", "-o", str(tmp_path / "site"), "--lessons", str(tmp_path)]) == 0

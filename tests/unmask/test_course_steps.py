@@ -1,4 +1,4 @@
-"""Steps of a teacher's own lesson as `unmask course` computes them: whose tokens are named, what is compared."""
+"""Tests of the steps of a teacher's own lesson in `unmask course`: whose tokens are named, what is compared."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_the_keys_of_a_cross_attention_are_named_by_the_source(models: CourseMod
 
 
 def test_the_likeliest_tokens_of_an_encoder_follow_the_output_that_was_written(models: CourseModels) -> None:
-    """At whichever token of the source is looked."""
+    """The selected source token makes no difference."""
     last, other = (drawn(models, DATES.format("encoder", "logits") + more) for more in ("", "\nquery: 3"))
     assert last.count('class="track"') >= 10
     assert last == other
@@ -56,7 +56,7 @@ def test_what_is_shown_before_the_answer_bears_the_name_that_it_has_beside_the_o
 
 
 def test_a_run_that_needs_the_app_is_not_said_to_be_of_a_model_that_does(models: CourseModels) -> None:
-    """The browser has no other positions; the same model runs there in other steps."""
+    """The browser supports no other positions; the same model runs there in other steps."""
     step = made(models, 'text: The king had a ring.\nmasks: {"positions": "cells"}')
     page = lesson_page("mine", read(LESSON.format("text: The king")), [step], {})
     assert step.pictures

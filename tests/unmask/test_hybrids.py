@@ -1,4 +1,4 @@
-"""Which number of a layer Python takes and gives, where only some layers of the network have attention."""
+"""Tests of the layer numbers that Python takes and returns if only some layers of the network have attention."""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,8 +54,9 @@ def test_a_layer_that_is_not_there_is_refused_with_the_numbers_of_those_that_are
 
 
 def test_the_documented_numbers(model: Any, run: Any) -> None:
-    """docs/notebook.md: calls count the layers with attention, labels have the network's number, `residual` counts all
-    layers."""
+    """docs/notebook.md: arguments count the layers with attention, labels have the network's number, `residual` counts
+    all layers.
+    """
     assert repr(run.head(1, 0)).startswith("L4 H0")
     assert repr(run.ablate([(1, 0)])).startswith("L4 H0 off")
     assert model.run(TEXT, masks={"sliding": 2, "layers": [1]}).title.endswith("masks in L4, causal mask elsewhere")

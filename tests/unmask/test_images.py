@@ -1,4 +1,4 @@
-"""A run with an image: its tokens, pictures of where a token attends, a report, and what is refused."""
+"""Tests of a run with an image: its tokens, pictures of where a token attends, a report, and what is refused."""
 
 import io
 import re
@@ -70,7 +70,7 @@ def test_a_run_says_where_its_image_tokens_are(run: ImageRun) -> None:
     assert run.image_mask == "causal"
     assert run.labels[:2] == ["▦1", "▦2"]
     assert run.text == "".join(run.labels)
-    assert unmask.report(run)  # of all heads too
+    assert unmask.report(run)  # its heads included
 
 
 def test_an_image_goes_with_one_text_of_an_image_text_model(folders: dict) -> None:
@@ -221,7 +221,7 @@ def test_a_report_has_the_image_and_no_link(folders: dict, tmp_path: Path, capsy
     asked = ["--model", str(folders["llava"]), "--text", TEXT, "--image", str(tmp_path / "image.png"), "--head", "1,2"]
     assert main(["report", *asked, "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
-    assert len(re.findall(r'<img [^>]*src="data:image/png;base64,', page)) == 2  # as it is, and the head's
+    assert len(re.findall(r'<img [^>]*src="data:image/png;base64,', page)) == 2  # the image as it is, and the head's
     assert "of its attention to the image, most to ▦" in page
     assert "mask of the image tokens: causal" in page
     assert "127.0.0.1" not in page

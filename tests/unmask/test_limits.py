@@ -1,4 +1,4 @@
-"""How many tokens a model reads: as many as it can, as a setting allows and as a run may keep."""
+"""Tests of how many tokens a model reads: up to its own limit, the setting's, and what a run may keep."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from model.huggingface import adapter
 from tests.model.huggingface.families import random_network, save, word_tokenizer
 from unmask.notebook import LoadedModel
 
-CONTEXT = 47  # of the Llama, whose tokenizer in the folder adds a token
+CONTEXT = 47  # of the Llama; the tokenizer in its folder adds a token
 TEXT = "cat " * 60
 
 
@@ -23,7 +23,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, ...]:
 
 
 def words_of(model: LoadedModel) -> tuple[int, str]:
-    """How many tokens of a text that is too long are read, and the warning."""
+    """Return how many tokens of a text that is too long are read, and the warning."""
     with pytest.warns(UserWarning, match="reads at most") as warned:
         run = model.run(TEXT)
     return len(run.ids), str(warned[0].message)

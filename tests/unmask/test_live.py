@@ -1,4 +1,4 @@
-"""Live widgets in a notebook: their traits, and a head that follows what is drawn on its mask."""
+"""Tests of live widgets in a notebook: their traits, and a head that follows what is drawn on its mask."""
 
 import sys
 
@@ -20,7 +20,7 @@ def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> N
     head.query = 3  # as the browser sets it
     assert heard == [3]
     assert "export default { render }" in head._esm
-    assert "style" not in head.keys  # which ipywidgets would take for a model of its own, and fail
+    assert "style" not in head.keys  # ipywidgets would read it as a model of its own, and fail
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(ImportError, match=r"pip install anywidget"):
         run.tokens(4, 0).widget()

@@ -1,4 +1,4 @@
-"""unmask.load and what it gives: the numbers are the trace's, every object shows itself in one page."""
+"""Tests of unmask.load and what it returns: numbers are those of the trace, every object shows itself in one page."""
 
 import re
 import warnings
@@ -64,7 +64,7 @@ def test_of_a_text_too_long_for_a_whole_head_there_are_parts(
     np.testing.assert_allclose(part.weights, whole[5:9, 1:8], atol=1e-6)
     assert (part.view.first, part.view.first_key, part.view.queries) == (5, 1, run.labels[5:9])
     assert "<iframe" in part._repr_html_() and "<iframe" in run._repr_html_()  # noqa: PT018
-    np.testing.assert_allclose(run.shown_view(3, 2).weights, whole, atol=1e-6)  # as short as this one is
+    np.testing.assert_allclose(run.shown_view(3, 2).weights, whole, atol=1e-6)  # this one is short enough for that
     for some in ((5, 5), (-1, 3), (0, len(whole) + 1)):
         with pytest.raises(ValueError, match="expected 1 to 256 positions from 0 to"):
             run.head_part(3, 2, queries=some, keys=(0, 1))
@@ -83,7 +83,7 @@ def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.Monk
     assert {*third.to_dataframe()["query"], *third.difference(other).to_dataframe()["query"]} == {3}
     one = lifted.head(layer, head).difference(run.head(layer, head))
     np.testing.assert_allclose(one.numpy(), change[layer, head], atol=1e-6)
-    assert not one.view.any_blocked().any()  # what one of them alone blocks has changed
+    assert not one.view.any_blocked().any()  # cells that only one of them blocks have changed
     assert "The large heatmap shows" not in one.page()
     monkeypatch.setattr(pictures, "MAX_TOKENS", 5)
     part = lifted.head(layer, head).difference(run.head(layer, head))
@@ -104,7 +104,7 @@ def test_a_mask_is_the_traces(story: LoadedModel) -> None:
         np.testing.assert_array_equal(found.numpy(), ~run.head(layer, 0).view.any_blocked())
         assert found.numpy().dtype == bool
         assert f"{found.numpy().sum()} cells allowed" in repr(found)
-    assert not run.mask(1, 0).view.strokes  # the masks, and with them the drawing, are for layer 2 alone
+    assert not run.mask(1, 0).view.strokes  # the masks, the drawing included, are for layer 2 only
     assert len(run.mask(2, 0).view.strokes) == 2
     assert not np.array_equal(run.mask(1, 0).numpy(), run.mask(2, 0).numpy())
     with pytest.raises(ValueError, match="layer"):
@@ -314,7 +314,7 @@ def test_check_runs_the_models_own_code(story: LoadedModel) -> None:
     assert report.obeys
     assert len(report.pieces) == length
     moved, least = report.numpy(), report.mask.tolerance
-    assert (moved[np.triu_indices(length, 1)] <= least).all()  # no output moves by a later token
+    assert (moved[np.triu_indices(length, 1)] <= least).all()  # no output changes with a later token
     assert (moved[np.tril_indices(length)] > least).all()
 
 
@@ -322,7 +322,7 @@ def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:
     given = [torch.rand(1, 5, 300, 300).softmax(-1) for _ in range(2)]
     heads = unmask.attentions(given, [f"t{place}" for place in range(300)])
     drawn = heads.heads().view
-    assert list(drawn.heads) == [(1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # 7 × 256² cells
+    assert list(drawn.heads) == [(1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # at most 7 × 256² cells
     assert "The large heatmap shows queries 44–299 of 300 and keys 44–299 of 300." in heads.heads().page()
     assert "Tokens 44–299 of 300 are shown" in heads.head(1, 2).page()
     np.testing.assert_array_equal(drawn.heads[0, 3].weights, given[0][0, 3, 44:, 44:].numpy())
@@ -357,7 +357,7 @@ def test_a_digit_and_where_a_pixel_looks() -> None:
 
 
 def test_no_token_is_certain() -> None:
-    """float32 rounds a large probability to 1; the table says so, and so does the line."""
+    """float32 rounds a large probability to 1; the table and the line show >99.9%."""
     found = predicted("after a", [Candidate("b", 1.0)])
     assert repr(found) == "after a: b with >99.9%"
     assert "&gt;99.9%" in found.page()
@@ -378,7 +378,7 @@ def test_a_hook_or_a_weight_that_came_after_loading_is_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.run(WORDS)
-        layer.mlp.c_fc.weight.data.mul_(2)  # in place: the run shares it
+        layer.mlp.c_fc.weight.data.mul_(2)  # in place: the model shares the tensor
         assert not np.array_equal(model.run(WORDS).losses, before)
     layer.mlp.c_fc.weight = torch.nn.Parameter(layer.mlp.c_fc.weight / 2)
     with pytest.warns(UserWarning, match="hooks or parameters have changed"):

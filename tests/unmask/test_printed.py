@@ -1,4 +1,4 @@
-"""Captions and labels of pictures that are saved for print."""
+"""Tests of captions and labels of pictures that are saved for print."""
 
 import re
 from itertools import pairwise
@@ -24,7 +24,7 @@ def run() -> Run:
 
 
 def printed(picture: Picture, folder: Path) -> str:
-    """All words on its SVG."""
+    """Return all text in a picture's SVG."""
     picture.save(file := folder / "picture.svg")
     return " ".join("".join(node.itertext()) for node in ElementTree.parse(file).iter(SVG))
 
@@ -56,7 +56,7 @@ def test_thumbnails_of_a_long_side_say_that_a_pixel_is_a_patch(
 @pytest.mark.parametrize("layer", [0, 3])
 def test_weights_below_short_tokens_have_room(run: Run, layer: int, tmp_path: Path) -> None:
     run.tokens(layer, 1).save(file := tmp_path / "tokens.svg")
-    small: dict[float, list[tuple[float, str]]] = {}  # by the line
+    small: dict[float, list[tuple[float, str]]] = {}  # by line
     for node in ElementTree.parse(file).iter(SVG):
         text = "".join(node.itertext()).strip()
         if text.replace(".", "").isdigit():

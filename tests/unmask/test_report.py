@@ -1,4 +1,4 @@
-"""unmask report: one file with all of a run, and how large it gets; unmask page: what it refuses."""
+"""Tests of unmask report: one file with all of a run, and its size; and of unmask page: what it refuses."""
 
 import html
 import json
@@ -60,7 +60,7 @@ def test_tokens_are_merged_in_it_and_in_its_link(tmp_path: Path, capsys: pytest.
 
 
 def test_masks_that_block_the_same_cells_are_not_set_side_by_side(tmp_path: Path) -> None:
-    page = write(tmp_path, "--masks", "causal")  # without padding there is nothing for the padding mask to block
+    page = write(tmp_path, "--masks", "causal")  # without padding, the padding mask blocks nothing
     assert "it was trained with" not in page
     assert "Mean loss: " not in page
     assert "Mean loss: " in write(tmp_path, "--masks", "none")
@@ -99,7 +99,7 @@ def test_a_title_says_where_masks_are_lifted(tmp_path: Path) -> None:
         ({"sliding": 2, "heads": [2]}, "causal and sliding masks in H2, causal mask elsewhere"),
         ({"drawn": [["block", 2, 1, 2, 1]], "heads": [0]}, "causal and drawn masks in H0, causal mask elsewhere"),
         ({"padding": False, "layers": [0]}, "causal mask"),
-        ({"prefix": 2}, "causal and prefix masks"),  # what opens cells is a mask, too
+        ({"prefix": 2}, "causal and prefix masks"),  # a mask that opens cells is a mask, too
         ({"sliding": 1, "sinks": 1, "layers": [2]}, "causal and sliding and sinks masks in L2, causal mask elsewhere"),
         ({"positions": "cells"}, "causal mask, positions by cells"),
         (everywhere, "no mask"),
@@ -116,7 +116,7 @@ def test_a_title_says_where_masks_are_lifted(tmp_path: Path) -> None:
 
 
 def test_a_written_target_without_an_end_is_said_to_go_on(tmp_path: Path) -> None:
-    model = unmask.load(save("t5", tmp_path))  # its weights are random, so it never ends
+    model = unmask.load(save("t5", tmp_path))  # with random weights it never writes an end
     run = model.run("the cat")
     for name in ("decoder", "cross"):
         assert ", 41 tokens (40 written, which would go on), " in run.attention(name).title
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     said = f"the last {len(run.cut):,} characters of the text are cut"
     page = unmask.report(run).page()
     assert said in page
-    assert page.count("hello") < 400  # in the text and in the tokens, but for those that are cut
+    assert page.count("hello") < 400  # in the text and in the tokens, except for what is cut
     assert main(["report", "--text", text, "-o", str(tmp_path / "long.html")]) == 0
     printed = capsys.readouterr()
     assert said in printed.err
@@ -148,7 +148,7 @@ def test_the_link_is_read_by_the_app(tmp_path: Path) -> None:
     link = html.unescape(re.findall(r'href="(.*?)"', page)[0])
     view = View.model_validate(dict(parse_qsl(urlsplit(link).query)))
     assert (view.model, view.layer, view.head, view.causal, view.text) == ("story", 2, 5, False, TEXT)
-    assert view.padding is None  # as it was trained
+    assert view.padding is None  # as in training
     assert {"causal", "padding", "window", "chunk", "image_block"} == set(NATIVE) <= set(View.model_fields)
     assert LONGEST_LINK == pages.LONGEST_LINK
 
@@ -254,7 +254,7 @@ def test_nothing_is_downloaded_without_a_word(capsys: pytest.CaptureFixture, mon
 
 
 def report_of_noise(layers: int, heads: int, tokens: int) -> str:
-    """Of weights that do not deflate."""
+    """Return a report of weights that cannot be compressed."""
     random = np.random.default_rng(1)
     labels = [f"token{place}" for place in range(tokens)]
     one = HeadView(np.zeros((tokens, tokens)), np.zeros((tokens, tokens)), {}, labels, labels)
@@ -278,7 +278,7 @@ def test_no_report_is_larger_than_8_mb(tokens: int, words: str) -> None:
 
 
 def test_where_no_token_has_a_loss_no_mean_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of one token, of a model that puts no start before it."""
+    """The run is of a text of one token, in a model that puts no start token before it."""
     run = unmask.load("story").run("a")
     monkeypatch.setattr(Run, "losses", np.full(len(run.labels), np.nan, np.float32))
     page = unmask.report(run).page()
@@ -312,7 +312,7 @@ def test_a_pixel_that_attends_to_nothing_says_so() -> None:
 
 
 def test_a_report_of_a_network_that_was_trained_since_the_run_is_refused() -> None:
-    """Its standard masks would run with the new weights, and their difference be called the masks'."""
+    """Otherwise its standard masks would run with the new weights, and the difference be ascribed to the masks."""
     network = random_network("bert")
     run = unmask.load(network, word_tokenizer()).run(["the cat saw a dog", "the cat"], row=1, padding=False)
     assert "standard" in unmask.report(run).page()

@@ -1,4 +1,4 @@
-"""assert_causal where models are trained: how often it calls them, and what it can be given."""
+"""Tests of assert_causal where models are trained: how often it calls them, and what it accepts."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ number = 3
 
 
 class TakesEmbeddings(nn.Module):
-    """A trunk: embeddings [B,T,16] in, a tuple with a loss and states out."""
+    """A trunk that takes embeddings [B,T,16] and returns a tuple of a loss and states."""
 
     def __init__(self, *, causal: bool = True) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class TakesEmbeddings(nn.Module):
 
 
 class TakesStates(TakesEmbeddings):
-    """The same with an argument that could be anything."""
+    """A trunk whose argument could be anything."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         return super().forward(x)
@@ -98,7 +98,7 @@ def test_the_whole_check_takes_them_too(name: str) -> None:
 
 
 class Recurrent(nn.Sequential):
-    """With rows and positions taken for each other: a row is changed by those before it, the first by none."""
+    """An LSTM that takes rows for positions: a row is changed by those before it, the first by none."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -132,7 +132,7 @@ def test_outputs_that_are_random_are_no_noise(dropped: float, number_type: torch
 
 
 def test_a_module_whose_tokens_change_no_other_output_is_not_causal_yet() -> None:
-    """Projections that begin at 0: nothing is known of its mask, which stops a test and no training."""
+    """With projections initialized to 0 nothing is known of the mask, which fails a test but not a training."""
     module = SmallAttention()
     module.weights = lambda scores, _: scores.softmax(-1)  # type: ignore[method-assign]
     nn.init.zeros_(module.out.weight)
@@ -162,7 +162,7 @@ def test_a_prefix_that_is_too_long(own: int, vocabulary: int) -> None:
 
 @pytest.mark.parametrize(("size", "vocabulary"), [(4, 50_257), (64, 50_257), (16, 130_000)])
 def test_blocks_that_leak_in_a_module_of_many_ids(size: int, vocabulary: int) -> None:
-    """Few rows fit into a forward pass then; the first token's block is one of its own."""
+    """Few rows fit into a forward pass then; the first token is a block of its own."""
 
     class Blocks(SmallAttention):
         def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def test_blocks_that_leak_in_a_module_of_many_ids(size: int, vocabulary: int) ->
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_bfloat16_module_as_it_is_initialized(seed: int) -> None:
-    """A single token moves others by less than a rounding of the largest output, but by something."""
+    """A single token changes other outputs by less than the rounding of the largest output, but by more than 0."""
     torch.manual_seed(seed)
     network = hf.BloomForCausalLM(hf.BloomConfig(vocab_size=61, hidden_size=64, n_layer=2, n_head=4))
     assert unmask.assert_causal(network.bfloat16()).obeys
@@ -244,19 +244,19 @@ def test_a_callback_that_would_fail_in_the_training_is_refused_before_it(callbac
 
 def test_lightning_need_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     class Callback:
-        """What is inherited where Lightning is installed."""
+        """Stand-in for the class that is inherited if Lightning is installed."""
 
     callback = unmask.lightning_callback(every=2, network=lambda module: module.network)
     module = SimpleNamespace(network=SAMPLES["sdpa"].make())
-    trainer = SimpleNamespace(global_step=1)  # of all epochs, whose batches are counted anew
+    trainer = SimpleNamespace(global_step=1)  # counts the steps of all epochs; batch numbers restart
     callback.on_train_batch_end(trainer, module, None, None, 1)
     with pytest.raises(AssertionError):
         callback.on_train_start(trainer, module)
     trainer.global_step = 2
     with pytest.raises(AssertionError):
         callback.on_train_batch_end(trainer, module, None, None, 0)
-    callback.on_train_batch_end(trainer, module, None, None, 1)  # the same step, whose gradients are accumulated
-    trainer.global_step = 5  # two optimizers make two steps of a batch
+    callback.on_train_batch_end(trainer, module, None, None, 1)  # the same step: gradients are accumulated
+    trainer.global_step = 5  # two optimizers make two steps per batch
     with pytest.raises(AssertionError):
         callback.on_train_batch_end(trainer, module, None, None, 2)
     monkeypatch.setitem(sys.modules, "pytorch_lightning", SimpleNamespace(Callback=Callback))
@@ -300,7 +300,7 @@ def test_the_json_follows_its_schema() -> None:
 
 
 class SharesItsRow(ReadsAhead):
-    """Each of two processes computes half of a row, from the whole row's keys, which they gather (context parallel)."""
+    """A module of which two processes compute half a row each, from keys of the whole row (context parallel)."""
 
     def __init__(self, *, local: bool) -> None:
         super().__init__(above=9999)
@@ -315,7 +315,7 @@ class SharesItsRow(ReadsAhead):
         key = torch.arange(half) if self.local else torch.arange(2 * half)
         query = torch.arange(half) + (0 if self.local else rank * half)
         mask = (query[:, None] >= key).float()
-        mask = torch.cat([mask, mask], 1) if self.local else mask  # each half masked by positions in its own half
+        mask = torch.cat([mask, mask], 1) if self.local else mask  # the mask of each half uses positions in that half
         found = self.head(mask / mask.sum(-1, keepdim=True) @ torch.cat(parts, 1))
         halves = [torch.empty_like(found) for _ in range(2)]
         dist.all_gather(halves, found.contiguous())

@@ -1,4 +1,4 @@
-"""A training's checkpoints in Python: one by its step, and what a text measures over all; runs before one and after."""
+"""Tests of a training's checkpoints in Python: one by its step, a text measured over all, runs before and after one."""
 
 import copy
 import json
@@ -104,14 +104,14 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
 
 
 def in_memory(name: str = "gpt2", config: Any = None) -> tuple[Any, Any]:
-    """A random network, and what is loaded from it."""
+    """Return a random network and the model loaded from it."""
     network = families.random_network(name, config or families.ALL.get(name))
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=families.word_tokenizer("<s> $A"), pad_token="<pad>")
     return network, unmask.load(network, tokenizer, name="mine")
 
 
 SGD = partial(torch.optim.SGD, lr=0.5)
-FUSED = partial(torch.optim.AdamW, lr=0.01, fused=True)  # Trainer's, which raises no version of a weight
+FUSED = partial(torch.optim.AdamW, lr=0.01, fused=True)  # Trainer's default, which does not raise the weights' versions
 
 
 @pytest.mark.parametrize("optimizer", [SGD, FUSED])
@@ -134,11 +134,11 @@ def test_a_run_does_not_predict_with_weights_that_it_did_not_have(optimizer: Any
     for call in calls:
         with pytest.raises(ValueError, match="the network's weights have changed since this run"):
             call()
-    np.testing.assert_array_equal(read.losses, losses)  # what was read before
+    np.testing.assert_array_equal(read.losses, losses)  # read before the change
     np.testing.assert_array_equal(read.merged("words").losses, losses)
     np.testing.assert_array_equal(other.numpy(), weights)
     after.merged("words").difference(read)
-    read.losses[:] = 0  # a copy, of its own
+    read.losses[:] = 0  # this is a copy
     change = f"{np.nanmean(losses):.2f} → {np.nanmean(after.losses):.2f}"
     assert f"Mean loss: {change}" in after.difference(read)._repr_html_()
     np.testing.assert_array_equal(other.under({}).losses, after.losses)
@@ -146,7 +146,7 @@ def test_a_run_does_not_predict_with_weights_that_it_did_not_have(optimizer: Any
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_oss", "gemma2", "bloom"])
 def test_a_run_keeps_its_attention_whatever_becomes_of_the_weights(name: str) -> None:
-    """gpt-oss: sinks are a parameter that attention itself reads."""
+    """gpt-oss has sinks, a parameter that attention itself reads."""
     network, model = in_memory(name)
     run = model.run(TEXT)
     before = run.numpy().copy()
@@ -160,7 +160,7 @@ def test_a_run_notices_what_is_written_into_one_head() -> None:
     network, model = in_memory()
     run, weight = model.run(TEXT), network.transformer.h[0].attn.c_attn.weight
     width = weight.shape[1] // 3 // network.config.n_head
-    weight.data[:, -width:] *= 20  # past the version counter, in the last head's values
+    weight.data[:, -width:] *= 20  # bypasses the version counter; the last head's values
     with pytest.raises(ValueError, match="have changed since"):
         run.next_token()
 

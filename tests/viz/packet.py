@@ -1,4 +1,4 @@
-"""A packet, read as viz/components/packet.js reads it."""
+"""Readers of packets, which do what viz/components/packet.js does."""
 
 import json
 import struct
@@ -9,13 +9,13 @@ import numpy as np
 
 
 def unpacked(packet: bytes) -> tuple[dict[str, Any], np.ndarray]:
-    """The header, and the bytes after it uint8 [N]."""
+    """Return the header, and the bytes after it as uint8 [N]."""
     (length,) = struct.unpack_from("<I", packet)
     return json.loads(packet[4 : 4 + length]), np.frombuffer(zlib.decompress(packet[4 + length :]), np.uint8)
 
 
 def read(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """The overview's: the header, the palette uint8 [255,3] and the pixels uint8 [L,H,tall,wide]."""
+    """Return an overview's header, palette uint8 [255,3] and pixels uint8 [L,H,tall,wide]."""
     header, body = unpacked(packet)
     shape = (header["layers"], header["heads"], header["tall"], header["wide"])
     pixels = 3 * 255 + int(np.prod(shape))
@@ -24,7 +24,7 @@ def read(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
 
 
 def read_measures(packet: bytes) -> dict[str, np.ndarray]:
-    """The overview's measures by their titles, float [L,H], NaN where there is nothing to measure."""
+    """Return an overview's measures by their titles, float [L,H], NaN where there is nothing to measure."""
     header, body = unpacked(packet)
     shape = (len(header["measures"]), header["layers"], header["heads"])
     values = np.frombuffer(body[len(body) - 4 * int(np.prod(shape)) :].tobytes(), "<f4").reshape(shape)
@@ -32,7 +32,7 @@ def read_measures(packet: bytes) -> dict[str, np.ndarray]:
 
 
 def read_cells(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
-    """One scored head's: the header, the weights float32, what blocks each cell uint16, the scores float32, [Q,K]."""
+    """Return a scored head's header, weights float32, what blocks each cell uint16, and scores float32, each [Q,K]."""
     header, body = unpacked(packet)
     shape = len(header["queries"]), len(header["keys"])
     count = shape[0] * shape[1]

@@ -1,4 +1,4 @@
-"""Numbers as the pages spell them, read back."""
+"""A reader of numbers as the pages write them."""
 
 import re
 
@@ -6,7 +6,7 @@ DIGITS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
 def number(text: str) -> float:
-    """ "−1.5" or "1.1 × 10⁻⁵" as a float."""
+    """Return the float that is written as "−1.5" or "1.1 × 10⁻⁵"."""
     found = re.fullmatch("(.*)\u202f×\u202f10(.*)", text)
     plain = f"{found[1]}e{found[2].translate(DIGITS)}" if found else text
     return float(plain.replace("−", "-"))

@@ -1,4 +1,4 @@
-"""Ablation in words, as a picture and as a table: what a number does not say is not said."""
+"""Tests of ablation in words, as a picture and as a table: nothing is claimed that a number does not show."""
 
 import math
 import re
@@ -69,7 +69,7 @@ def test_the_table_has_the_largest_rise_first() -> None:
 
 def test_the_picture_has_every_effect_and_frames_what_is_off() -> None:
     figure = effects_figure(VIEW, dark=False)
-    go.Figure(figure.to_dict())  # plotly's own check
+    go.Figure(figure.to_dict())  # validated by plotly
     np.testing.assert_allclose(np.array(figure.data[0].z), EFFECTS)
     assert figure.data[0].zmax == -figure.data[0].zmin == pytest.approx(0.75)
     assert figure.data[0].text[1][2] == "L3 H2"

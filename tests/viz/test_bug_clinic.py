@@ -1,4 +1,4 @@
-"""The table of laws: what it says of a finding, in which order, and that no text gets out of its cell."""
+"""Tests of the table of laws: what it states of a finding, in which order, and that no text leaves its cell."""
 
 import math
 import re

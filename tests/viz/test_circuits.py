@@ -1,4 +1,4 @@
-"""Patches and circuits as pictures, tables and sentences."""
+"""Tests of patches and circuits as pictures, tables and sentences."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_the_strongest_patch_is_named_with_its_share_of_the_way() -> None:
     assert patch_sentence(VIEW) == (
         "Measured in A: 2.00, in B: −2.00. L3 H0 from A changes B most: by +3.00, 75% of the way to A."
     )
-    even = replace(VIEW, measured=(1.0, 2.0), names=("B", "A"))  # too short a way for shares of it
+    even = replace(VIEW, measured=(1.0, 2.0), names=("B", "A"))  # too small a difference for shares of it
     assert patch_sentence(even).endswith("L3 H0 from B changes A most: by +3.00.")
     assert "%" not in plain(patch_table(even))
     back = replace(VIEW, measured=(-2.0, 2.0))
@@ -78,7 +78,7 @@ def test_composition_as_arcs_and_in_words() -> None:
     found[2, 1, 0, 0] = 0.4
     assert strongest(found)[0] == (2, 1, 0, 0)
     assert len(strongest(found)) == 8
-    assert [strongest(found, most) for most in (1, 3, 9)] == [strongest(found)[:most] for most in (1, 3, 9)]  # of ties
+    assert [strongest(found, most) for most in (1, 3, 9)] == [strongest(found)[:most] for most in (1, 3, 9)]  # ties too
     names = [0, 1, 5]
     drawn = arcs_figure(found, names, (2, 1)).to_dict()
     shapes = drawn["layout"]["shapes"]
@@ -102,7 +102,7 @@ def test_the_chosen_head_has_its_own_strongest_arcs() -> None:
     found = np.zeros((2, ARCS + 2, 2, ARCS + 2))
     found[1, :, 0, 0] = 1
     found[1, 3, 0, 1] = 0.5
-    found[1, :, 0, 2] = 0.25  # as many as all that are drawn of any other
+    found[1, :, 0, 2] = 0.25  # as many as are drawn of any other head
     shapes = lambda chosen: arcs_figure(found, [0, 1], chosen).to_dict()["layout"]["shapes"]  # noqa: E731
     red = lambda chosen: [one["path"] for one in shapes(chosen) if one["line"]["color"] == NOW]  # noqa: E731
     assert [len(shapes(chosen)) for chosen in ((0, 0), (0, 1), (0, 2), (0, 3))] == [ARCS, ARCS + 1, 2 * ARCS, ARCS]

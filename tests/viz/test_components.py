@@ -1,4 +1,4 @@
-"""The browser parts: of each view one module, three homes, and nothing from elsewhere."""
+"""Tests of the browser components: one module for each view, three homes, and nothing fetched from elsewhere."""
 
 import re
 from string import Formatter
@@ -8,11 +8,11 @@ import pytest
 from i18n import spoken
 from viz.components import VIEWS, WORDS, source, words
 
-MADE = {  # names that the scripts put together
+MADE = {  # names that the scripts put together from parts
     "bar_weight", "bar_change", "weight", "change", "looks", "looked", "looks_blocked", "looked_blocked",
     "looks_nowhere", "looked_nowhere", "head", "large",
 }  # fmt: skip
-NAMESPACE = "http://www.w3.org/2000/svg"  # a name, which nobody fetches
+NAMESPACE = "http://www.w3.org/2000/svg"  # a name, which is never fetched
 
 
 @pytest.mark.parametrize("home", ["streamlit.js", "anywidget.js", "page.js"])

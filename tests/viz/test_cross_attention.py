@@ -1,4 +1,4 @@
-"""The alignment: every line's place and strength, the source row, the strip of probabilities, and the words."""
+"""Tests of the alignment: each line's position and opacity, the source row, the strip of probabilities, the words."""
 
 import re
 from datetime import date
@@ -27,7 +27,7 @@ WEIGHTS = np.array([[0.7, 0.2, 0.1, 0.0], [0.0, 0.005, 0.995, 0.0]], np.float32)
 
 
 def alignment(step: int = 0, **changes: object) -> Alignment:
-    """Two outputs from three source tokens and one of padding, which is blocked."""
+    """Return an alignment of two outputs with three source tokens and one of padding, which is blocked."""
     blocked = np.zeros((2, 4), bool)
     blocked[:, 3] = True
     fields: dict = {
@@ -43,7 +43,7 @@ def alignment(step: int = 0, **changes: object) -> Alignment:
 
 
 def lines(found: Alignment) -> list[tuple[float, float, str]]:
-    """(x above, x below, colour) of every line, in the order in which they are drawn."""
+    """Return (x above, x below, colour) of every line, in drawing order."""
     return [(line.x0, line.x1, line.line.color) for line in alignment_figure(found).layout.shapes]
 
 
@@ -51,7 +51,7 @@ class TestLines:
     def test_each_goes_from_its_source_to_its_output_as_opaque_as_its_weight(self) -> None:
         red, blue = (",".join(map(str, rgb(colour))) for colour in (NOW, STANDARD))
         assert lines(alignment()) == [
-            (0.625, 0.75, f"rgba({blue},0.9950)"),  # the chosen step's last, on top
+            (0.625, 0.75, f"rgba({blue},0.9950)"),  # the chosen step's come last, on top
             (0.125, 0.25, f"rgba({red},0.7000)"),
             (0.375, 0.25, f"rgba({red},0.2000)"),
             (0.625, 0.25, f"rgba({red},0.1000)"),
@@ -72,7 +72,7 @@ class TestLines:
     @pytest.mark.parametrize("step", [0, 1])
     def test_the_source_row_is_the_chosen_steps(self, step: int) -> None:
         figure = alignment_figure(alignment(step))
-        go.Figure(figure.to_dict())  # unchecked until here; raises ValueError
+        go.Figure(figure.to_dict())  # not validated before; raises ValueError
         (bars,) = [trace for trace in figure.data if trace.name == "source row"]
         assert np.allclose(bars.y, WEIGHTS[step])
         assert list(bars.marker.color) == [NOW, NOW, NOW, MASK_COLOURS["padding"]]

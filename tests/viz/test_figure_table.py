@@ -1,4 +1,4 @@
-"""The numbers of a figure as tables. Run: python -m pytest tests/viz/test_figure_table.py"""
+"""Tests of the numbers of a figure as tables. Run: python -m pytest tests/viz/test_figure_table.py"""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Pictures for print in Chinese, on machines with and without a font for it."""
+"""Tests of pictures for print in Chinese, on machines with and without a font for it."""
 
 import io
 import warnings
@@ -23,7 +23,7 @@ HAN = "Some Han font"
 
 
 def with_fonts(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """A machine that has DejaVu, which knows nothing of Chinese, and these, which know all of it."""
+    """Simulate a machine that has DejaVu, which lacks Chinese, and these fonts, which have all of it."""
     monkeypatch.setattr(fonts, "_in_ours", lambda character: ord(character) < 0x2E80)
     monkeypatch.setattr(fonts, "_covering", lambda character: next(iter(names), None))
 
@@ -45,11 +45,11 @@ def test_words_are_in_the_readers_language_where_a_font_here_has_its_letters(mon
 
 def test_a_font_that_lacks_letters_of_chinese_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     with_fonts(monkeypatch, HAN)
-    monkeypatch.setattr(fonts, "_covering", lambda character: None if character == "词" else HAN)  # a Japanese one
+    monkeypatch.setattr(fonts, "_covering", lambda character: None if character == "词" else HAN)  # as a Japanese font
     assert not fonts.writes("zh")
 
 
-@pytest.mark.filterwarnings("ignore")  # there is no such font
+@pytest.mark.filterwarnings("ignore")  # the font does not exist
 def test_every_word_of_a_picture_asks_that_font_after_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with_fonts(monkeypatch, HAN)
     with spoken("zh"):
@@ -88,7 +88,7 @@ def test_lines_are_as_wide_as_they_may_be() -> None:
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[FontEntry]:
-    """A font that comes with matplotlib too, but is not on its list, which DejaVu is."""
+    """Yield a font that comes with matplotlib but is not on its list, unlike DejaVu."""
     manager = fonts.font_manager.fontManager
     (late, *_) = [font for font in manager.ttflist if font.name == "STIXGeneral"]
     monkeypatch.setattr(manager, "ttflist", [one for one in manager.ttflist if one.name == fonts.FONT])
@@ -101,7 +101,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[FontEntry]:
 
 
 def only_in(late: FontEntry) -> str:
-    """A character that DejaVu has not."""
+    """Return a character that DejaVu lacks."""
     return chr(min(fonts._characters(late.fname) - fonts._characters(fonts.font_manager.findfont(fonts.FONT))))
 
 

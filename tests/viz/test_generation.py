@@ -1,4 +1,4 @@
-"""The pictures and words of the Generation page: what stands in them, number by number, and that text stays text."""
+"""Tests of the pictures and words of the Generation page: all their numbers, and that text stays text."""
 
 import re
 from dataclasses import replace
@@ -115,7 +115,7 @@ class TestCosts:
         assert "easured" not in words
 
     def test_never_let_noise_reverse_the_lesson(self) -> None:
-        """11.4 ms at 2 tokens and 7.0 ms at 40 were once said to be what a step without a cache takes."""
+        """11.4 ms at 2 tokens and 7.0 ms at 40 were once given as the times of a step without a cache."""
         noisy = replace(self.costs, measured=[Cost(2, 0.0114, 0.004, 0.02), Cost(9, 0.007, 0.003, 0.05)], clear=False)
         words = cost_sentence(noisy)
         assert "too noisy" in words

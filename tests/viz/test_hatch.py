@@ -1,4 +1,4 @@
-"""The hatching of blocked cells, pixel by pixel."""
+"""Tests of the hatching of blocked cells, pixel by pixel."""
 
 import io
 
@@ -12,7 +12,7 @@ from viz.palette import MASK_COLOURS, rgb
 
 
 def cells(png: bytes, shape: tuple[int, int]) -> np.ndarray:
-    """uint8 [Q,K,n,n,4]: the pixels of each cell."""
+    """Return the pixels of each cell, uint8 [Q,K,n,n,4]."""
     pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))
     scale = pixels.shape[0] // shape[0]
     assert pixels.shape == (shape[0] * scale, shape[1] * scale, 4)
@@ -43,7 +43,7 @@ def test_a_mask_draws_lines_in_its_own_colour(name: str) -> None:
     inked = cells(hatch_png({name: causal(8)}, dark=False), (8, 8))[causal(8)]
     lines = inked[inked[..., 3] > 128][:, :3]
     assert len(lines) > 0
-    assert np.abs(lines.astype(int) - rgb(MASK_COLOURS[name])).max() <= 8  # a picture of 32 colours
+    assert np.abs(lines.astype(int) - rgb(MASK_COLOURS[name])).max() <= 8  # the image has 32 colours
 
 
 def test_the_masks_lines_run_in_different_directions() -> None:

@@ -1,4 +1,4 @@
-"""The chosen head as plotly figures: their numbers, labels, colour ranges and blocked cells."""
+"""Tests of the chosen head as plotly figures: their numbers, labels, colour ranges and blocked cells."""
 
 import base64
 import io
@@ -33,7 +33,7 @@ def trace_of(figure: go.Figure, name: str, xaxis: str = "x") -> Any:
 
 
 def hatched(figure: go.Figure, xref: str) -> np.ndarray:
-    """bool [Q,K] of the picture that lies under the heatmap on this axis: where it has ink."""
+    """Return where the picture under the heatmap on this axis has ink, bool [Q,K]."""
     (image,) = [image for image in figure.layout.images if image.xref == xref]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(image.source.partition(",")[2]))).convert("RGBA"))
     rows, columns = int(image.sizey), int(image.sizex)
@@ -282,7 +282,7 @@ class TestSize:
             comparison_figure(view_of((TOKENS, 5)), one, dark=True),
             difference_figure(view_of((TOKENS, 5)), one, dark=True),
         ):
-            go.Figure(figure.to_dict())  # raises ValueError
+            go.Figure(figure.to_dict())  # raises ValueError for an unknown one
 
 
 class TestRoom:
@@ -312,7 +312,7 @@ class TestRoom:
 
 
 def every_mask(tokens: int) -> dict[str, np.ndarray]:
-    """All seven masks that block, the drawn one without any order: what takes most bytes."""
+    """Return all seven masks that block, with a drawn one without any order, which takes most bytes."""
     query, key = np.indices((tokens, tokens))
     return {
         "causal": key > query,

@@ -1,4 +1,4 @@
-"""The parts of a heatmap: a figure that is made while another thread imports pandas."""
+"""Tests of the parts of a heatmap, and of a figure that is made while another thread imports pandas."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What is typed is text, and stays text, in HTML and in plotly's labels."""
+"""Tests that what is typed stays text, in HTML and in plotly's labels."""
 
 import html
 

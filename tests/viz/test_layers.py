@@ -1,4 +1,4 @@
-"""Across layers' pictures and sentences, on arrays that were written by hand."""
+"""Tests of the pictures and sentences of Across layers, on small arrays given here."""
 
 import re
 from dataclasses import replace
@@ -14,7 +14,7 @@ from viz.circuits import PatchView, patch_alt
 from viz.layers import candidates_table, key, lens_table, ordinal, token_alt, token_figure, token_sentence
 
 LABELS = {3: "cat", 5: "<b>", 7: "dog"}
-IDS = np.array([[[3, 5], [7, 3]], [[5, 3], [3, 7]], [[7, 3], [3, 5]]])  # three readings of two places
+IDS = np.array([[[3, 5], [7, 3]], [[5, 3], [3, 7]], [[7, 3], [3, 5]]])  # three readouts of two positions
 SHARES = np.array([[[0.5, 0.2], [0.9, 0.05]], [[0.25, 0.2], [0.4, 0.3]], [[0.75, 0.1], [0.6, 0.2]]], np.float32)
 NEXT = np.array([[0.01, np.nan], [0.2, np.nan], [0.75, np.nan]], np.float32)
 LENS = LogitLens(IDS, SHARES, np.array([7, -1]), NEXT, np.array([[22, 0], [3, 0], [1, 0]]), LABELS)

@@ -1,4 +1,4 @@
-"""What lifting a mask did, in words: each number is the losses' own, and nothing is said that they do not show."""
+"""Tests of the words about a lifted mask: each number is that of the losses, and nothing else is claimed."""
 
 import numpy as np
 import pytest

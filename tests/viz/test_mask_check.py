@@ -1,4 +1,4 @@
-"""The picture of a check: measured beside declared, what disagrees marked; the laws as a table."""
+"""Tests of the picture of a check, measured beside declared, with disagreements marked; and of the table of laws."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ def report_of(mask: MeasuredMask | None, findings: list[Finding], name: str = "m
 
 @pytest.fixture
 def view() -> CheckReport:
-    """One leak, (1, 3); one open pair that nothing came through, (4, 1); column 2 not tried."""
+    """Return a report with one leak, (1, 3), and one open pair without influence, (4, 1); column 2 was not tried."""
     declared = np.tri(5, dtype=bool)
     moved = np.where(declared, 0.25, 0.0)
     moved[1, 3], moved[4, 1], moved[:, 2] = 0.5, 0.0, np.nan
@@ -95,7 +95,7 @@ def test_the_pairs_are_named_by_their_tokens(view: CheckReport) -> None:
 def test_the_sentence_says_what_is_broken(view: CheckReport) -> None:
     said = sentence(view)
     assert f"<b>{verdict_of(view)}</b> Output 1 moves by &lt;i&gt;." in said
-    assert "properties are violated" not in said  # it is the only one
+    assert "properties are violated" not in said  # there is only one
     (broken,) = view.broken
     named = replace(view, findings=(replace(broken, words="use_cache=False differs."),))
     assert "</b> use_cache=False differs." in sentence(named)

@@ -1,4 +1,4 @@
-"""Shares and chances in words, and the loss as a figure."""
+"""Tests of shares and probabilities in words, and of the loss as a figure."""
 
 import math
 
@@ -21,7 +21,7 @@ class TestPercent:
             (0.99999, ">99.9%"),
             (0.00042, "<0.1%"),
             (0.0006, "0.1%"),
-            (1 / 16, "6.3%"),  # a half goes up, as in the browser
+            (1 / 16, "6.3%"),  # a tie is rounded up, as in the browser
             (math.nan, "–"),
         ],
     )
@@ -76,4 +76,4 @@ class TestLoss:
 def test_plotly_accepts_every_property_of_the_losses(changed: bool) -> None:
     losses = np.array([np.nan, 1.5, 2.5])
     drawn = loss_figure(losses, losses + 1, ["a", "<b>", "c"], changed=changed)
-    assert len(go.Figure(drawn.to_dict()).data) == 1 + changed  # unchecked until here; raises ValueError
+    assert len(go.Figure(drawn.to_dict()).data) == 1 + changed  # not validated before; raises ValueError

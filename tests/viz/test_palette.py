@@ -1,4 +1,4 @@
-"""Colours: what an eye, also one that does not see all colours, has to be able to tell.
+"""Tests of colours: what an eye, even one that does not see all colours, has to be able to distinguish.
 
 Lightness is CIE L*, 0 (black) to 100 (white). Colour blindness is simulated with the matrices of Machado, Oliveira
 and Fernandes (2009), severity 1.
@@ -33,7 +33,7 @@ TO_XYZ = np.array(
 
 
 def lab(colours: np.ndarray, sight: str = "all colours") -> np.ndarray:
-    """sRGB [..,3] from 0 to 255 -> CIE L*a*b* [..,3]."""
+    """Convert sRGB [..,3] from 0 to 255 to CIE L*a*b* [..,3]."""
     parts = np.asarray(colours) / 255
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     seen = np.clip(linear @ SIGHT[sight].T, 0, 1)

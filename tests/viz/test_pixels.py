@@ -1,4 +1,4 @@
-"""8×8 pictures: the packets for the canvas, the tables, the gallery and the sentence."""
+"""Tests of 8×8 pictures: the packets for the canvas, the tables, the gallery and the sentence."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ LAYERS, HEADS = 2, 3
 
 
 def view(pixel: int = 18, query: int = 19, *, causal: bool = True) -> PixelView:
-    """From pixel 18 (row 2, column 2): head 1 of layer 1 looks half at the class token, half straight above."""
+    """Return a view from pixel 18 (row 2, column 2): L1 H1 attends half to the class token, half to the pixel above."""
     weights = np.zeros((LAYERS, HEADS, 65), np.float32)
     weights[:, :, 1] = 1
     weights[1, 1] = 0
@@ -192,7 +192,7 @@ def test_what_blocks_a_cell_is_named_in_every_head_by_itself() -> None:
 
 
 def test_a_loss_that_falls_is_not_explained_by_what_was_never_seen() -> None:
-    """As many do under a wrong class token."""
+    """Many losses fall under a wrong class token."""
     worse, better = (replace(view(causal=False), losses=np.full(64, loss)) for loss in (1.5, 1.25))
     for now, standard, words in (
         (worse, better, "from 1.250 to 1.500 nats/pixel: in training it never saw later pixels. "),

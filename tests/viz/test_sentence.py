@@ -1,4 +1,4 @@
-"""The one sentence: each case says what is on the screen, and its share is the one that was measured."""
+"""Tests of the one sentence: each case states what is on the screen, and its share is the one that was measured."""
 
 import math
 import re
@@ -165,7 +165,7 @@ def test_padding_is_neither_counted_nor_named_where_a_real_query_differs() -> No
 
 @pytest.mark.parametrize("rounding", [0.0, 2e-7, -2e-7])
 def test_of_two_cells_that_change_alike_the_first_is_named(rounding: float) -> None:
-    """As both of a row with two keys do, but for rounding, which differs between machines."""
+    """Both cells of a row with two keys do, except for rounding, which differs between machines."""
     one, other = view_of((2, 2)), view_of((2, 2))
     one = replace(one, weights=np.array([[1, 0], [0.994, 0.006]], np.float32))
     other = replace(other, weights=np.array([[1, 0], [0.974, 0.026 + rounding]], np.float32))

@@ -1,4 +1,4 @@
-"""What labels' signs stand for."""
+"""A test of the words that explain the signs in labels."""
 
 from viz.html import signs
 

@@ -1,4 +1,4 @@
-"""A page of its own: its scripts are named by their hashes, what is typed is escaped."""
+"""Tests of a standalone page: its scripts are named by their hashes, and what is typed is escaped."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ def test_every_script_is_named_by_the_policy_and_no_other() -> None:
     assert "default-src 'none'" in policy
     found = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts(document)]
     assert re.findall(r"'sha256-(.*?)'", policy) == found
-    assert len(found) == 3  # a module for each kind of view, and what draws them
+    assert len(found) == 3  # a module for each kind of view, and the one that draws them
     packets = re.findall(r'<script type="text/plain" id="(packet\d)">(.*?)</script>', document)
     assert [(name, base64.b64decode(data)) for name, data in packets] == [
         ("packet0", b"\0one"),

@@ -1,4 +1,4 @@
-"""Exports: what is written is read back to the bit, and nothing else is read."""
+"""Tests of exports: what is written is read back bit for bit, and no other files are read."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ WRITERS = {"npz": data.as_npz, "safetensors": data.as_safetensors}
 
 
 def export_of(tokens: int = 7) -> Export:
-    """Three heads, two of which have another mask beside the causal one."""
+    """Return an export of three heads, two of which have another mask beside the causal one."""
     heads = {
         (2, 0): view_of((tokens, tokens), 1, causal=causal(tokens), padding=padded(tokens, 2)),
         (3, 1): view_of((tokens, tokens), 2, causal=causal(tokens)),
@@ -88,7 +88,7 @@ def test_a_file_that_gives_no_scope_is_of_a_run_under_its_masks() -> None:
 
 
 def changed(**arrays: np.ndarray) -> bytes:
-    """A file with other arrays."""
+    """Return an export's file with other arrays."""
     one = export_of()
     with np.load(io.BytesIO(data.as_npz(one))) as file:
         kept = {name: file[name] for name in file.files if name != data.ABOUT}
@@ -100,7 +100,7 @@ def changed(**arrays: np.ndarray) -> bytes:
 
 
 def renamed(**about: object) -> bytes:
-    """A file that says something else of itself."""
+    """Return an export's file with other metadata."""
     one = export_of()
     said = json.dumps(json.loads(data.as_json(one)) | about)
     arrays = {"weights": np.zeros((1, 7, 7), np.float32)}
@@ -108,7 +108,7 @@ def renamed(**about: object) -> bytes:
 
 
 def other_npz() -> bytes:
-    """Somebody else's."""
+    """Return an NPZ file that is not an export."""
     file = io.BytesIO()
     np.savez(file, a=np.zeros(3))
     return file.getvalue()
@@ -140,7 +140,7 @@ def other_npz() -> bytes:
         (changed(**{"mask:magic": np.zeros((3, 7, 7), bool)}), "magic"),
         (changed(weights=np.array([{}, {}, {}], object)), "cannot be read"),
     ],
-    ids=lambda some: some if isinstance(some, str) else "file",  # a ZIP's bytes hold the time
+    ids=lambda some: some if isinstance(some, str) else "file",  # a ZIP's bytes contain the time
 )
 def test_what_is_no_export_is_refused_in_a_sentence(file: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
@@ -164,7 +164,7 @@ def test_what_is_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def recompressed(method: int, *, more: int, said: int | None = None) -> bytes:
-    """A whole export and another array of `more` zero bytes, which its list of files says to be of `said`."""
+    """Return a whole export and another array of `more` zero bytes, whose stated size is `said`."""
     file = io.BytesIO()
     with np.load(io.BytesIO(data.as_npz(export_of()))) as old, zipfile.ZipFile(file, "w", method) as new:
         for name in old.files:
@@ -210,7 +210,7 @@ def test_an_archive_unpacks_no_more_than_its_limit(
 
 
 def lying_npz(entry: str, shape: str) -> bytes:
-    """A small file whose array says it is huge."""
+    """Return a small file whose array has a huge stated size."""
     header = f"{{'descr': '{entry}', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
@@ -251,7 +251,7 @@ def test_a_lie_about_its_size_is_a_sentence_and_takes_no_memory(file: bytes) -> 
 
 
 def read_or_said(file: bytes) -> str:
-    """What is said of a file that is no export; "" of one that is."""
+    """Return the error message for a file that is not an export, "" for one that is."""
     try:
         assert data.read(file).chosen.weights.shape == (7, 7)
     except ValueError as error:
@@ -261,7 +261,7 @@ def read_or_said(file: bytes) -> str:
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_a_damaged_file_opens_as_an_export_or_is_a_sentence(write: Callable[[Export], bytes]) -> None:
-    """Cut, with bytes changed, and with bytes put in: 300 of each kind, always the same ones."""
+    """The file is cut, has bytes changed or has bytes inserted: 300 of each kind, always the same ones."""
     whole, random = write(export_of()), np.random.default_rng(7)
     refused = 0
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Pictures for print: every token is on them, blocked cells are unlike small weights, and they are light."""
+"""Tests of pictures for print: all tokens are on them, blocked cells differ from small weights, and files are small."""
 
 import base64
 import io
@@ -72,7 +72,7 @@ def texts(svg: bytes) -> list[str]:
 
 
 def every_kind() -> dict[str, tuple[Callable[..., Sheet], tuple[Any, ...], list[str]]]:
-    """Each picture, what it is of, and the tokens and names that are on it."""
+    """Return each kind of picture, its arguments, and the tokens and names that are on it."""
     view, standard = labelled(), labelled(1, causal=causal(7))
     small = np.stack([[view.weights, standard.weights]] * 3)
     return {
@@ -112,7 +112,7 @@ def test_every_token_and_every_word_is_text_in_the_svg(name: str) -> None:
 
 
 def test_all_heads_of_gpt2_xl_are_a_small_part_of_what_a_message_holds() -> None:
-    """The largest that a page sends: as text of base64, in a message of server.maxMessageSize at the most."""
+    """This is the largest picture that a page sends, in base64, in one message of at most server.maxMessageSize."""
     side = thumbnail_size(48, 25)
     small, blocked = np.random.default_rng(0).random((48, 25, side, side), np.float32), causal(side)[None]
     sent = len(file_of("svg", all_heads_picture, small, np.stack([blocked] * 48))) * 4 / 3
@@ -215,16 +215,16 @@ def test_the_legend_and_the_title_are_whole_on_a_small_picture(draw: Callable[..
     assert all(text.get_window_extent().x1 <= sheet.figure.bbox.x1 for text in drawn)
 
 
-@pytest.mark.filterwarnings("ignore:Glyph")  # of the SVG, whose reader may have one
+@pytest.mark.filterwarnings("ignore:Glyph")  # for the SVG, whose viewer may have a font
 def test_a_character_without_a_font_is_its_code_point_and_itself_in_svg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawable("a·ä") == "a·ä"
     assert drawable("x\U000f1234\U000f1235 y") == "x⟨U+F1234 U+F1235⟩ y"
     here = replace(labelled(), queries=[*LABELS[:6], "中文"], keys=[*LABELS[:6], "\U000f1234"])
-    monkeypatch.setattr(fonts, "_covering", lambda character: None)  # whatever fonts there are here
+    monkeypatch.setattr(fonts, "_covering", lambda character: None)  # whatever fonts this machine has
     monkeypatch.setattr(fonts, "_in_ours", lambda character: ord(character) < 0x4E00)
     for kind in ("png", "pdf"):
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # as matplotlib says that it draws a box instead
+            warnings.simplefilter("error")  # matplotlib warns when it draws a box instead
             made = file_of(kind, head_picture, here)
     assert "⟨U+4E2D U+6587⟩" in PdfReader(io.BytesIO(made)).pages[0].extract_text()
     found = texts(file_of("svg", head_picture, here))
@@ -277,8 +277,8 @@ def test_a_blocked_cell_is_light_and_hatched_a_small_weight_is_dark() -> None:
     assert small.mean() < 80  # viridis at 0
     assert np.ptp(small.reshape(-1, 3), axis=0).max() == 0
     assert hatched.mean() > 180
-    assert np.ptp(hatched.reshape(-1, 3), axis=0).max() > 60  # its lines
-    assert picture[2, 2].tolist() == [255, 255, 255]  # paper
+    assert np.ptp(hatched.reshape(-1, 3), axis=0).max() > 60  # the hatching
+    assert picture[2, 2].tolist() == [255, 255, 255]  # white paper
 
 
 def test_the_colours_are_those_that_the_reader_chose() -> None:
@@ -326,7 +326,7 @@ def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_col
     np.testing.assert_allclose(points.get_offsets(), np.c_[across[counted], np.full(counted.sum(), 0.1)])
     np.testing.assert_array_equal(points.get_array(), [3, 3, 3, 7, 7])
     assert (points.norm.vmin, points.norm.vmax) == (3, 7)
-    across_even, up_even = panel.lines  # an even head's
+    across_even, up_even = panel.lines  # lines of an even head
     assert set(across_even.get_xdata()) == set(up_even.get_ydata()) == {0.2}
     assert key.get_ylabel() == "layer"
     atlas = made()

@@ -1,4 +1,4 @@
-"""The pictures and words of the page Head atlas: which points, bars and tokens, and that nothing typed becomes HTML."""
+"""Tests of the pictures and words of Head atlas: its points, bars and tokens, and that nothing typed becomes HTML."""
 
 import re
 from dataclasses import replace
@@ -15,7 +15,7 @@ MEASURES, LAYERS, HEADS, LONGEST = len(NAMES), 2, 3, 7
 
 
 def made(**given: dict[str, list[list[float]]]) -> Atlas:
-    """An atlas with these means, by a measure's name; all others 0.1, an even head's 0.2."""
+    """Return an atlas with these means by a measure's name; all others are 0.1, those of an even head 0.2."""
     means = np.full((MEASURES, LAYERS, HEADS), 0.1)
     for name, values in given.items():
         means[NAMES.index(name)] = values
@@ -42,7 +42,7 @@ def test_a_point_for_every_head_that_both_measures_count_for() -> None:
     assert points["x"] == [0.9, 0.1, 0.2, 0.45, 0.55]
     assert points["y"] == [0.1] * 5
     assert points["customdata"] == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1]]
-    assert points["marker"]["color"] == [3, 3, 3, 7, 7]  # layers as the network numbers them
+    assert points["marker"]["color"] == [3, 3, 3, 7, 7]  # layers as numbered in the network
     assert (ring["x"], ring["y"]) == ([0.45], [0.1])
     assert "L7 H0" in labels["text"]
     assert "<b>L3 H0</b>, induction" in points["text"]
@@ -67,13 +67,13 @@ def test_the_bars_are_as_many_as_a_row_is_long() -> None:
     atlas = made()
     assert distance_names(atlas) == ["later", "itself", "1", "2", "3–4"]
     bars, even = distances(atlas, 0, 1).data
-    assert list(bars["customdata"]) == ["itself", "1", "2", "3–4"]  # no later token may be seen
+    assert list(bars["customdata"]) == ["itself", "1", "2", "3–4"]  # no later token is visible
     assert bars["y"].tolist() == [0.5, 0.25, 0.0, 0.25]
     assert even["y"].tolist() == [0.25] * 4
 
 
 def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> None:
-    """99% is not twice the half that an even head has of two tokens, and few queries make no name."""
+    """99% is not twice the half that an even head has on two tokens, and too few queries give no name."""
     most = made(previous=[[0.99] * 3] * 2)
     for unnamed in (replace(most, even=most.even * 2.5), replace(most, counts=most.counts // 4)):
         said = tables.summary(unnamed, random=False)
@@ -85,7 +85,7 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
         assert "A match needs 20 queries with such a token, and these texts have 10 for “previous token”." in words
     for words in (tables.summary(even, random=False), tables.head_sentence(even, 0, 0)):
         assert "needs 20 queries" not in words
-    punctuation = made(punctuation=[[0.9] * 3] * 2)  # is no pattern
+    punctuation = made(punctuation=[[0.9] * 3] * 2)  # not a pattern
     assert "Of the patterns, the largest share: previous token" in tables.head_sentence(punctuation, 0, 0)
     assert "a pattern (previous token, first token, itself, duplicate token, induction) if" in tables.naming()
     assert "None matches induction" not in tables.summary(few, random=False)

@@ -1,4 +1,4 @@
-"""Bars, tables and colours of one head: what they hold, and whether their sentences are true."""
+"""Tests of bars, tables and colours of one head: their content, and whether their sentences are true."""
 
 import re
 from dataclasses import replace
@@ -40,7 +40,7 @@ from viz.palette import SEQUENTIAL_SCALE
 
 
 def view_with(*weights: float, blocked: tuple[int, ...] = ()) -> HeadView:
-    """Queries whose last row has these weights."""
+    """Return a view whose last query has these weights."""
     size = len(weights)
     mask = np.zeros((size, size), bool)
     mask[-1, list(blocked)] = True
@@ -71,7 +71,7 @@ class TestBars:
         left = np.sort(row.now)[:9].sum()
         assert remaining_keys_sentence(row, MAX_SORTED) == f"All other keys (9): {left * 100:.1f}% of the weight."
         assert remaining_keys_sentence(row, size) == ""
-        twice = replace(row, view=replace(row.view, weights=2 * row.view.weights))  # the sum of two queries
+        twice = replace(row, view=replace(row.view, weights=2 * row.view.weights))  # as the sum of two queries
         assert remaining_keys_sentence(twice, MAX_SORTED) == remaining_keys_sentence(row, MAX_SORTED)
 
     def test_what_a_sink_has_given_up_has_moved(self) -> None:
@@ -229,7 +229,7 @@ class TestCarried:
         assert plain(table).endswith("+1.500down−0.250")
 
     def test_a_head_that_adds_nothing_pushes_no_token(self) -> None:
-        """As of a query whose every key is blocked."""
+        """A query whose keys are all blocked has this effect."""
         nothing = effect_table(DirectEffect((("$", 0.0),), (("a", 0.0),), 0.0))
         assert "adds nothing" in nothing
         assert "$" not in nothing

@@ -1,4 +1,4 @@
-"""The bytes of one head's picture, of a difference, and of many heads on one page."""
+"""Tests of the bytes of one head's picture, of a difference, and of many heads on one page."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_a_difference_blocks_what_both_block() -> None:
     header, _ = unpacked(difference_packet(change, name="one", query=0))
     assert header["what"] == "change"
     assert header["most"] == pytest.approx(np.abs(change.weights).max())
-    assert difference_header(0)["palettes"][0] != difference_header(0)["palettes"][1]  # 0 is the page's own ground
+    assert difference_header(0)["palettes"][0] != difference_header(0)["palettes"][1]  # 0 has the page's background
     with pytest.raises(ValueError, match=r"expected two heads over the same tokens, got 5 × 5 .* and 5 × 7"):
         changed(now, head(2, {}))
 

@@ -1,4 +1,4 @@
-"""The packet of all heads: what a reader of its bytes finds in it, how large it is, and what counts as blocked.
+"""Tests of the packet of all heads: what a reader of its bytes finds in it, its size, and what counts as blocked.
 
 The packet is read as viz/components/packet.js reads it (tests/viz/packet.py).
 """
@@ -98,6 +98,6 @@ class TestComponent:
         assert "getUint32(0, true)" in source("packet.js")
 
     def test_it_names_itself_before_its_data_comes(self) -> None:
-        assert 'data-label="name"' in source("overview.js")  # which its header has, read before the rest is unpacked
+        assert 'data-label="name"' in source("overview.js")  # from its header, read before the rest is unpacked
         assert "name" in words("overview")
         assert 'tabindex="0"' in source("overview.js")

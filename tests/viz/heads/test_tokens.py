@@ -1,4 +1,4 @@
-"""Tokens and cells as bytes: what a reader of the packet finds, what is shown of a long text, and one rule for numbers.
+"""Tests of tokens and cells as bytes: the packet, what is shown of a long text, and one rule for numbers.
 
 The packet is read as viz/components/cells.js reads it.
 """
@@ -21,7 +21,7 @@ from viz.heads.tokens import FAINT, MAX_TOKENS, colour_scale_sentence, left_out,
 
 
 def read(packet: bytes, heads: int = 1) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """The header, weights float32 [n,Q,K] and reasons uint16 [n,Q,K]."""
+    """Return the header, weights float32 [n,Q,K] and reasons uint16 [n,Q,K]."""
     header, body = unpacked(packet)
     shape = (heads, len(header["queries"]), len(header["keys"]))
     cells = int(np.prod(shape))
@@ -109,7 +109,7 @@ class TestLongTexts:
 
 
 class TestFaintWeights:
-    """Of a text of a thousand tokens a head that spreads its attention gives each a thousandth."""
+    """Tests of small weights: in a text of 1,000 tokens, a head that spreads its attention gives each a thousandth."""
 
     def test_the_largest_is_lit_as_1_is_and_that_is_said(self) -> None:
         view = view_of((7, 7), causal=causal(7))
@@ -142,7 +142,7 @@ class TestNumbers:
         assert weight_text(0.00005) == "0.0001"
 
     def test_nobody_writes_four_digits_of_a_weight_by_another_rule(self) -> None:
-        """Python's own takes a tie to even: 1/32, in a row that is uniform over 32 keys."""
+        """Python rounds a tie to even: 1/32, in a row that is uniform over 32 keys."""
         assert (weight_text(1 / 32), f"{1 / 32:.4f}") == ("0.0313", "0.0312")
         root = Path(viz.__file__).parents[1]
         scripts = [script for layer in ("viz", "ui", "unmask", "pages") for script in (root / layer).rglob("*.py")]

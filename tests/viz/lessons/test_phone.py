@@ -1,4 +1,4 @@
-"""What phones of a class are sent: before the reveal nothing that answers, after it how the class answered."""
+"""Tests of what phones of a class receive: no answers before the reveal, after it how the class answered."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Pictures of a lesson's step that are HTML, and formulas: what they show, and that nothing typed gets into them."""
+"""Tests of a lesson's pictures in HTML and of formulas: what they show, and that nothing typed becomes markup."""
 
 import base64
 import io
@@ -17,7 +17,7 @@ LABELS = ["<start>", "<b>", "c"]
 
 
 def strips(html: str) -> list[np.ndarray]:
-    """uint8 [n,4] each: red, green, blue, opacity."""
+    """Return images uint8 [n,4]: red, green, blue, opacity."""
     found = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", html)
     return [np.asarray(Image.open(io.BytesIO(base64.b64decode(one))))[0] for one in found]
 
@@ -89,7 +89,7 @@ def test_a_formula_is_mathml_and_no_link() -> None:
     assert "<mfrac>" in formula(r"\frac{q \cdot k}{\sqrt{d}}")
     assert (
         formula(r"\arg\max_x <f>") == r'<div class="formula"><code>\arg\max_x &lt;f&gt;</code></div>'
-    )  # KaTeX knows it
+    )  # KaTeX supports it
     for signs in (r"\begin{aligned} a &= b \\ c &= d \end{aligned}", r"a \& b", r"\textcolor{#228B22}{x}"):
         assert "formula" in formula(signs), "no sign out of place"
     for hurts in ("<script>alert(1)</script>", r"\text{<script>alert(1)</script>}", r"\color{<script>}{x}"):

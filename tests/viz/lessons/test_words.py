@@ -1,4 +1,4 @@
-"""The words of the lessons: every language says the same things, and what is typed by anybody is shown as text."""
+"""Tests of the words of lessons: every language says the same, and what anyone types is shown as text."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The composed mask as bytes for its canvas, and in words."""
+"""Tests of the composed mask as bytes for its canvas, and in words."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def view(**changes: Any) -> MaskView:
 
 
 def cells_of(packet: bytes) -> tuple[dict[str, Any], np.ndarray]:
-    """The header, and the verdicts [Q,K] of its cells, three each: under no stroke, one that blocks, one that opens."""
+    """Return the header and the verdicts [Q,K], three per cell: under no stroke, one that blocks, one that opens."""
     header, body = unpacked(packet)
     which = body.view("<u2").reshape(len(header["rows"]["place"]), len(header["columns"]["place"]))
     assert set(which.flat) == set(range(len(header["verdicts"])))

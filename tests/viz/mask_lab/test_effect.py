@@ -1,4 +1,4 @@
-"""What is said of a run under composed masks: answers given away, losses, the next token; and what is left unsaid."""
+"""Tests of what is said of a run under composed masks: leaked answers, losses, the next token; and what is not said."""
 
 import html
 import re
@@ -20,7 +20,7 @@ ROUND = {5: (PathStep(4, 4, 6), PathStep(1, 6, 5))}
 
 
 def leaking(ways: dict[int, tuple[PathStep, ...]]) -> Effect:
-    """Tokens that can know their own answer, by these ways."""
+    """Return the effect of a leak. ways: by token, the paths on which its own answer reaches it."""
     return replace(QUIET, known=sorted(ways), ways=ways)
 
 
@@ -29,7 +29,7 @@ def words(markup: str) -> str:
 
 
 def changed(effect: Effect, **losses: float) -> Effect:
-    """Other losses now, each under its token's piece."""
+    """Return the effect with other losses now, each given by its token's piece."""
     now = effect.now.copy()
     for piece, loss in losses.items():
         now[PIECES.index(piece)] = loss
@@ -53,7 +53,7 @@ def test_a_leak_that_lowers_no_loss_has_no_gain_to_tell() -> None:
 def test_a_gain_that_is_less_only_when_rounded_counts() -> None:
     standard = changed(QUIET, c=0.354).now
     found = replace(leaking(STRAIGHT), standard=standard, now=changed(QUIET, c=0.246).now)
-    said = words(effect(found))  # 0.35 - 0.25 is no more than 0.1
+    said = words(effect(found))  # rounded, 0.35 - 0.25 is not more than 0.1
     assert "better by more than 0.1 nats: 1;" in said
     assert "None of their losses" not in said
 

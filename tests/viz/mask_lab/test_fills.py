@@ -1,4 +1,4 @@
-"""The tables of the value that blocks, and of before and after the softmax: each number where it belongs."""
+"""Tests of the tables of the value that blocks, and of masks before and after the softmax: each number in its row."""
 
 from dataclasses import replace
 from html import unescape

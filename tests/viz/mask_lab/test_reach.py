@@ -1,4 +1,4 @@
-"""Reach as a figure, a table and a sentence: their numbers, colours and blocked cells."""
+"""Tests of reach as a figure, a table and a sentence: their numbers, colours and blocked cells."""
 
 import re
 from dataclasses import replace
@@ -19,7 +19,7 @@ LAYERS = 5
 
 
 def windowed(tokens: int, size: int, layers: int = LAYERS, query: int = 0) -> ReachView:
-    """A causal window of size positions in every layer; what it reaches is known without a product."""
+    """Return a causal window of `size` positions in every layer, whose reach is known without a matrix product."""
     back = np.subtract.outer(np.arange(tokens), np.arange(tokens))
     first = np.maximum(-(-back // max(size - 1, 1)), 1)
     first[(back < 0) | (first > layers) | ((size == 1) & (back > 0))] = 0
@@ -145,7 +145,7 @@ class TestTable:
 
 class TestSentence:
     def test_padding_is_not_later_in_the_text(self) -> None:
-        """Three tokens of text and two of padding, every one of which looks at all."""
+        """There are three tokens of text and two of padding, each of which attends to all."""
         every, keep = np.full((1, 5), 5), np.array([True, True, True, False, False])
         view = ReachView(Reach(np.ones((5, 5), int), every, every, {}), 0, list("abcpp"), 1, ["L0"], keep)
         words = reach_sentence(view).striptags()
@@ -157,6 +157,6 @@ class TestSentence:
 
     @pytest.mark.parametrize(("size", "query", "layers"), [(1, 3, 0), (4, 0, 0), (4, 3, 1), (4, 4, 2), (4, 22, 5)])
     def test_how_many_layers_it_takes(self, size: int, query: int, layers: int) -> None:
-        """A token knows of itself before any."""
+        """A token depends on itself before any layer."""
         words = reach_sentence(windowed(23, size, query=query))
         assert f"layers needed for that: {layers} of 5." in words

@@ -1,4 +1,4 @@
-"""One head step by step: the panels' numbers, and a row whose arithmetic is done again here."""
+"""Tests of one head step by step: the panels' numbers, and a row whose arithmetic is repeated here."""
 
 import itertools
 from dataclasses import replace
@@ -199,7 +199,7 @@ class TestFigure:
         assert not steps_figure(steps_of(), dark=False).layout.images
 
     def test_every_property_is_one_that_plotly_knows(self) -> None:
-        go.Figure(steps_figure(steps_of(**MASKS), dark=True).to_dict())  # raises ValueError
+        go.Figure(steps_figure(steps_of(**MASKS), dark=True).to_dict())  # raises ValueError for an unknown one
 
     def test_a_formula_stands_above_each(self) -> None:
         row = row_of(arithmetic=Arithmetic(0.5, WIDTH, 30.0, True, True))

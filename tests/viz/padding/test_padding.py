@@ -1,4 +1,4 @@
-"""The Padding page's grid, tables and words: what stands in them, and that no text becomes HTML."""
+"""Tests of the Padding page's grid, tables and words: their content, and that no text becomes HTML."""
 
 import math
 import re
@@ -22,7 +22,7 @@ SHORT = PaddedText(
     Candidate("·x", 0.25), Candidate(EVIL, 0.75), Candidate("·y", 0.1),
 )  # fmt: skip
 TEXTS = [LONG, SHORT]
-APART = {  # of side, positions and mask, as of a causal model with learned positions
+APART = {  # by side, positions and mask, as for a causal model with learned positions
     ("right", "cells"): (1e-6, 1e-6, 1e-6), ("right", "counted"): (1e-6, 1e-6, 1e-6),
     ("left", "cells"): (20.0, 8.0, 8.0), ("left", "counted"): (15.0, 2e-6, 2e-6),
 }  # fmt: skip
@@ -42,7 +42,7 @@ def one(ways: list[Way], side: str, mask: str, positions: str) -> Way:
 
 
 def cells(html: str) -> list[tuple[str, str]]:
-    """(class, content) of every cell."""
+    """Return (class, content) of every cell."""
     return re.findall(r'<td class="(.*?)".*?>(.*?)</td>', html)
 
 
@@ -151,7 +151,7 @@ class TestWords:
             assert {title for title, text in said.items() if "only within these" in text} == sides
 
     def test_masked_queries_are_said_to_change_nothing_only_where_they_do(self) -> None:
-        """A convolution beside the attention, as ConvBERT's, reads padding whatever the masks say."""
+        """A convolution beside the attention, as in ConvBERT, reads padding whatever the masks are."""
         differ = APART | {("right", "counted"): (14.0, 8.0, 8.73)}
         for apart, alike in ((APART, True), (differ, False)):
             said = dict(words.reasons(all_ways(apart), causal=False, cells=3, tolerance=1e-3))["Masking queries too"]

@@ -1,4 +1,4 @@
-"""The twins' figures and tables: their values, colours and labels."""
+"""Tests of the twins' figures and tables: their values, colours and labels."""
 
 import re
 
