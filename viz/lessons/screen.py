@@ -18,6 +18,7 @@ from viz.saved.standalone import document
 if TYPE_CHECKING:
     from lessons.lesson import Ask, Lesson
     from lessons.questions import Answer
+    from lessons.reading import ListedLesson
 
 SECTIONS = {  # kind of answer -> title of its section
     "right": N_("Predicted correctly: {count}"),
