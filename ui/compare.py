@@ -158,8 +158,8 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     share = partial(controls.share, CompareLink, model)
     attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
     if not attentions:
-        words = N_("{one} and {other} have no attention of the same kind: choose another model for B.")
-        st.info(say(words, one=explain.title_of(model), other=explain.title_of(other)))
+        template = N_("{one} and {other} have no attention of the same kind: choose another model for B.")
+        st.info(say(template, one=explain.title_of(model), other=explain.title_of(other)))
         share()
         return
     with choices:

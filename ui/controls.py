@@ -238,8 +238,8 @@ def choose_target(model: Model, text: str) -> list[str] | None:
     most = Settings.from_environment().rows
     (lines, more), (sources, _) = (rows_of(one, most) for one in (read(st.session_state.target), text))
     if 0 < len(sources) < len(lines) + more:
-        words = N_("Target lines read: the first {count} of {all}, one for each source line.")
-        st.caption(say(words, count=len(sources), all=len(lines) + more))
+        template = N_("Target lines read: the first {count} of {all}, one for each source line.")
+        st.caption(say(template, count=len(sources), all=len(lines) + more))
     return lines or None
 
 
@@ -382,8 +382,8 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int], *
         try:
             found = browser_model(model, head)
         except CheckpointError:
-            words = N_("Offline pages need a model of at most {most:.0f} million parameters with GPT-2's tokenizer.")
-            st.caption(say(words, most=MAX_IN_BROWSER / 1e6))
+            template = N_("Offline pages need a model of at most {most:.0f} million parameters with GPT-2's tokenizer.")
+            st.caption(say(template, most=MAX_IN_BROWSER / 1e6))
             return
         about = say(
             "One HTML file with the model, **the text** and the masks. It runs in any browser, without a network."

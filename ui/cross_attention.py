@@ -250,8 +250,8 @@ def notes(model: Model, lines: SourceTexts, row: int) -> list[str]:
     if lines.ours:
         beside = escaped(lines.reading.rows[-1][:80])
         padded = N_("Added to the batch so that there is padding ({sign}): “{beside}”.")
-        words = N_("Added to the batch: “{beside}”.") if source.keep[row].all() else padded
-        found.append(say(words, sign=pictures.PADDING_SIGN, beside=beside))
+        template = N_("Added to the batch: “{beside}”.") if source.keep[row].all() else padded
+        found.append(say(template, sign=pictures.PADDING_SIGN, beside=beside))
     if bool(source.keep[row].all()):
         found.append(say("This row is the longest in its batch: it has no padding, so the padding mask has no effect."))
     if isinstance(model, DatesModel) and bool((source.ids[row] == UNKNOWN).any()):

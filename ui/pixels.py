@@ -103,9 +103,9 @@ def choose_sampling() -> Sampling:
     return Sampling(temperature, top_p=top_p, seed=seed)
 
 
-def choose_class(label: str, key: str, own: int, words: str, help_text: str | None = None) -> int:
+def choose_class(label: str, key: str, own: int, template: str, help_text: str | None = None) -> int:
     """Let the user choose a class, or `own`. words: the label of `own`, with a placeholder {digit}, marked by N_."""
-    name = lambda one: say(words, digit=own) if one == OWN else str(one)  # noqa: E731
+    name = lambda one: say(template, digit=own) if one == OWN else str(one)  # noqa: E731
     chosen = st.selectbox(label, [OWN, *range(10)], key=key, format_func=name, help=help_text)
     return own if chosen == OWN else chosen
 
@@ -192,12 +192,12 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
 def choose_picture() -> tuple[np.ndarray, int]:
     """Let the user choose a picture, levels [64], and the class given to the model."""
     source, state = select(say("Picture"), SOURCES, "pixels_source"), st.session_state
-    words = N_("the picture's own, {digit}")
+    template = N_("the picture's own, {digit}")
     if source == "drawn":
         st.caption(say("Draw it under *Finish a drawing*."))
         levels, own = drawing(), state.pixels_finish_class
         if own == OWN:  # a drawing has no class: take the one chosen for finishing it
-            own, words = int(class_probabilities(levels).argmax()), N_("the most likely, {digit}")
+            own, template = int(class_probabilities(levels).argmax()), N_("the most likely, {digit}")
     elif source == "real":
         own, nth = choose_digit(count_of)
         levels = real_digit(own, nth)
@@ -208,7 +208,7 @@ def choose_picture() -> tuple[np.ndarray, int]:
         "The first token tells the model what to write. Choose another to see how a wrong class changes the loss."
     )
     label = say("Class token")
-    return levels, choose_class(label, "pixels_told", own, words, about)
+    return levels, choose_class(label, "pixels_told", own, template, about)
 
 
 def run_pair(
@@ -319,9 +319,9 @@ def show_finish(rows: int, how: Sampling) -> None:
     chances = class_probabilities(given)
     left, right = st.columns([1.1, 1.6], gap="large")
     with right:
-        label, words = say("Class given to the model"), N_("the most likely, {digit}")
-        words = words if rows else N_("class {digit}")  # without a given row all classes are equally likely
-        told = choose_class(label, "pixels_finish_class", int(chances.argmax()), words)
+        label, template = say("Class given to the model"), N_("the most likely, {digit}")
+        template = template if rows else N_("class {digit}")  # without a given row all classes are equally likely
+        told = choose_class(label, "pixels_finish_class", int(chances.argmax()), template)
         with guarded(say("Writing …")):
             made = written((told,) * WAYS, how, given)
         read = the_recogniser().read(made)
@@ -329,10 +329,10 @@ def show_finish(rows: int, how: Sampling) -> None:
         about = {"told": told, "sure": sure, "times": len(read), "right": int((read == told).sum())}
         said = [say("Given the drawing, the model gives it a probability of {sure} to be class {told}.", **about)]
         if rows == pictures.SIDE:
-            words = N_(
+            template = N_(
                 "All rows are given: nothing is left to write. The model gives class {told} a probability of {sure}."
             )
-            said = [say(words, **about)]
+            said = [say(template, **about)]
         elif not rows:
             alone = N_(
                 "From the class token alone the model wrote {times} pictures; {right} of them are recognized as the "

@@ -37,8 +37,8 @@ def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, lay
     said = [_on_the_output(now, bug, pair, found, layer), *_on_this_head(now, bug, pair, layer, head)]
     if not pair.exact and pair.shows_in_heatmap():
         other = now.number(other_layer(layer, shape_of(now)[0]) or 0)
-        words = STAND_INS.get(bug.key, UNTRAINED)
-        said.append(say(words, model=title_of(now.model), other=other, layer=now.number(layer)))
+        template = STAND_INS.get(bug.key, UNTRAINED)
+        said.append(say(template, model=title_of(now.model), other=other, layer=now.number(layer)))
     if bug.dtype == torch.float16:
         said.append(say("Both sides are computed in float16, so the correct version has rounding errors too."))
     return [*said, *_on_the_loss(now, bug, pair, found, layer)]
@@ -63,12 +63,12 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
     lost = ~change.isfinite().all(0)
     about = {"layer": now.number(layer), "most": f"**{number(float(change.max()))}**"}
     if lost.any():
-        words = N_("The output of layer {layer} is NaN at {lost} of {positions} positions.")
+        template = N_("The output of layer {layer} is NaN at {lost} of {positions} positions.")
         if not pair.right.weights[:, lost].any():
-            words = N_(
+            template = N_(
                 "The output of layer {layer} is NaN at {lost} of {positions} positions, those with no allowed key."
             )
-        return say(words, **about, lost=int(lost.sum()), positions=len(lost))
+        return say(template, **about, lost=int(lost.sum()), positions=len(lost))
     if change.max() == 0:
         return _nothing_in_the_output(now, bug, found, layer)
     real = change[:, now.real]
@@ -91,16 +91,16 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
 def _nothing_in_the_output(now: RunView, bug: Bug, found: Examination, layer: int) -> str:
     lost = found.verdicts["kept"][0].amount
     if lost > 0:
-        words = N_(
+        template = N_(
             "The weights and the output are correct, but **{lost:,.0f}** scores of layer {layer} (all heads together) "
             "are overwritten: any later use of them reads −inf."
         )
-        return say(words, lost=lost, layer=now.number(layer))
+        return say(template, lost=lost, layer=now.number(layer))
     if found.broken(bug.law) and not bug.ahead:
         return say("The weights and the output are correct; the loss uses the wrong targets.")
     if layer < bug.first_layer < shape_of(now)[0]:
-        words = N_("Layer {layer} is still masked: the bug begins in layer {first}. Choose a later layer.")
-        return say(words, layer=now.number(layer), first=now.number(bug.first_layer))
+        template = N_("Layer {layer} is still masked: the bug begins in layer {first}. Choose a later layer.")
+        return say(template, layer=now.number(layer), first=now.number(bug.first_layer))
     return say("The bug has no effect here: it needs {needs}.", needs=say(bug.needs))
 
 
@@ -111,13 +111,13 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, layer: int, head:
         of = partial(token_in_view_split, head // group, heads=heads // group, length=len(pieces))
         (first, begins), (last, ends) = of(0), of(len(pieces) - 1)
         text = escaped("".join(pieces[first : last + 1]))
-        words = N_(
+        template = N_(
             "The faulty head {head} sees only positions {first} to {last}, from part {begins} of the first to part "
             "{ends} of the last: “{text}”."
         )
         if first == last:
-            words = N_("The faulty head {head} sees only position {first}, its parts {begins} to {ends}: “{text}”.")
-        return [say(words, head=head, first=first, last=last, begins=begins, ends=ends, text=text)]
+            template = N_("The faulty head {head} sees only position {first}, its parts {begins} to {ends}: “{text}”.")
+        return [say(template, head=head, first=first, last=last, begins=begins, ends=ends, text=text)]
     rows = len(now.run.queries.keep)
     if bug.key == "repeat" and pair.shows_in_heatmap():
         whose = [row_repeated(now.row, one, rows, heads) for one in range(heads)]

@@ -70,8 +70,8 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
         different = tuple(dict.fromkeys(token for token in found if token < count))
         ids = different[:MAX_TOKENS]
         if len(ids) < len(different):
-            words = N_("Only the first {most} of {count} different tokens of the first line are shown.")
-            st.caption(say(words, most=MAX_TOKENS, count=len(different)))
+            template = N_("Only the first {most} of {count} different tokens of the first line are shown.")
+            st.caption(say(template, most=MAX_TOKENS, count=len(different)))
         if not ids:
             st.info(say(NONE_COMPARED, count=count) if found else say(A_LINE_EACH))
     if count < model.vocabulary:

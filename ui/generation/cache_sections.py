@@ -115,8 +115,8 @@ def show_on_and_off(
         st.html(pictures.differences_table((what, say("cache on − off")), rows))
         digits, why = round(-log10(torch.finfo(model.hardware.dtype).eps)), []
         if largest or found.logits.any():
-            words = N_("{type} has about {digits} significant digits, and the summation order differs.")
-            why = [say(words, type=kind, digits=digits)]
+            template = N_("{type} has about {digits} significant digits, and the summation order differs.")
+            why = [say(template, type=kind, digits=digits)]
             if exact < EXACT:
                 why = [say("In float64 it all but vanishes: it is rounding error from a different summation order.")]
         full, one = (large(kv_cache.multiply_adds(config, queries, count)) for queries in (count, 1))
@@ -231,8 +231,8 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
     labels = [model.label(token) for token in ids[:-1]]
     with chart:
         figure = pictures.old_rows_figure(change.rows.numpy(), labels, causal=causal)
-        words = N_("The largest change of a weight in each old row ({rows}): up to {most}.")
-        page.chart(figure, "old_rows", say(words, rows=len(labels), most=_most(change.rows)))
+        template = N_("The largest change of a weight in each old row ({rows}): up to {most}.")
+        page.chart(figure, "old_rows", say(template, rows=len(labels), most=_most(change.rows)))
     with table:
         heading = say("when the newest token is added, largest"), say("mask on"), say("mask off")
         both = changes.values()

@@ -138,11 +138,11 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
             st.info(say("Type a text on the left, one per line, or choose other texts above."))
             st.stop()
         return f"text:{digest(text).hex()}", lambda: texts.units_of_text(text)
-    words = N_(
+    template = N_(
         "Your own texts, at most {size:.0f} MB: each line of a .txt file, or each cell of the column “text” of a .csv "
         "file, is a text"
     )
-    label, kinds = say(words, size=texts.MAX_UPLOAD / 1e6), [kind[1:] for kind in texts.SUFFIXES]
+    label, kinds = say(template, size=texts.MAX_UPLOAD / 1e6), [kind[1:] for kind in texts.SUFFIXES]
     sent = uploader(label, kinds, key="atlas_file", max_upload_size=texts.MAX_UPLOAD // 10**6)
     if sent is None:
         st.info(say("Choose a file: its texts are processed in memory and not stored."))
@@ -199,8 +199,8 @@ def _show_progress(growing: GrowingAtlas, atlas: Atlas) -> None:
     so_far: dict[str, Any] = {"share": whole_percent(share), "read": read, "tokens": atlas.read}
     with st.container(horizontal=True, vertical_alignment="center"):
         if growing.stopped:
-            words = N_("{why} The result covers {share} of the texts: {read} and {tokens:,} tokens.")
-            st.progress(share, say(words, why=growing.stopped, **so_far))
+            template = N_("{why} The result covers {share} of the texts: {read} and {tokens:,} tokens.")
+            st.progress(share, say(template, why=growing.stopped, **so_far))
             st.button(say("Continue"), icon=":material/resume:", key="atlas_go_on", on_click=growing.resume)
         else:
             st.progress(share, say("Measuring: {share}, {read} and {tokens:,} tokens so far", **so_far))

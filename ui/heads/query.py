@@ -151,8 +151,8 @@ def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
         st.text_input(say("Queries"), help=say(SPAN_HELP), width=240, **look)
         one_of(say("Combined as"), POOLED, "pooled", width="content")
     if (wrong := st.session_state.pop("span_refused", None)) is not None:
-        words = N_("Expected up to 32 positions or ranges from 0 to {last}, such as 3-7 or 2,5,9, got “{text}”.")
-        st.caption(say(words, last=count - 1, text=escaped(wrong)))
+        template = N_("Expected up to 32 positions or ranges from 0 to {last}, such as 3-7 or 2,5,9, got “{text}”.")
+        st.caption(say(template, last=count - 1, text=escaped(wrong)))
     return queries
 
 

@@ -228,8 +228,8 @@ def show_bars(chosen: ChosenHead) -> None:
     about = say("The weights of {query} in {head}, a bar for each key.", query=row.name, head=chosen.name)
     largest = say("Every key is blocked.")
     if len(top := row.largest(1)):
-        words = N_("The largest, {weight}, is that of {key} ({token}).")
-        largest = say(words, weight=weight_text(row.now[top[0]]), key=top[0], token=row.view.keys[top[0]])
+        template = N_("The largest, {weight}, is that of {key} ({token}).")
+        largest = say(template, weight=weight_text(row.now[top[0]]), key=top[0], token=row.view.keys[top[0]])
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     with st.container(key="bars_of_query"):
         page.chart(figure, "head_bars", together([about, largest]), heard=head_picture.heard("head_bars"))

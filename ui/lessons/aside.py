@@ -48,8 +48,8 @@ def show(found: list[ListedLesson], opened: shelves.Open | None) -> None:
             editor.offer(opened)
     own = st.session_state.get("lesson_draft", "") if st.session_state.lesson_edit else opened.own if opened else ""
     if own:
-        words = N_("The link contains the whole lesson.") if shelves.packed(own) else TOO_LONG
-        st.caption(escaped(say(words)))
+        template = N_("The link contains the whole lesson.") if shelves.packed(own) else TOO_LONG
+        st.caption(escaped(say(template)))
 
 
 def show_list(found: list[ListedLesson]) -> None:

@@ -150,8 +150,8 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
         layer, head = step.head  # the question is about its masks, so do not name them
         view = now.head(layer, head)
         queries, keys = view.weights.shape
-        words = N_("Attention of {head}, {queries} × {keys} (queries × keys).")
-        alt = say(words, head=now.name(layer, head), queries=queries, keys=keys)
+        template = N_("Attention of {head}, {queries} × {keys} (queries × keys).")
+        alt = say(template, head=now.name(layer, head), queries=queries, keys=keys)
         _draw(cached_figure(anonymous_masks_figure, view, dark=page.is_dark(), query=step.query), alt)
         st.html(page.note(say("Hatched cells are blocked.")))
     elif shown == "beside" and not same:

@@ -56,8 +56,8 @@ def source_of(name: str) -> str:
 
 def _taken(one: ListedLesson) -> ListedLesson:
     """Return, as an unreadable file, a lesson that has the name of a built-in one."""
-    words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
-    return ListedLesson(f"{one.name}.md", None, one.problem or say(words, file=one.file), one.file)
+    template = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
+    return ListedLesson(f"{one.name}.md", None, one.problem or say(template, file=one.file), one.file)
 
 
 def opened(found: list[ListedLesson]) -> Open | None:

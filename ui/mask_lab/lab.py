@@ -233,10 +233,10 @@ def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
 
 
 def _about_the_table(row: RowSteps) -> str:
-    words = N_("The largest unblocked score is subtracted before the exponential to avoid overflow.")
+    template = N_("The largest unblocked score is subtracted before the exponential to avoid overflow.")
     if row.sink == row.top:
-        words = N_("The sink's score, the largest, is subtracted before the exponential to avoid overflow.")
-    parts = [say(words)]
+        template = N_("The sink's score, the largest, is subtracted before the exponential to avoid overflow.")
+    parts = [say(template)]
     parts.append(say("A weight is its e^… divided by the sum. Values are shown rounded but summed unrounded."))
     if row.arithmetic.softcap is not None:
         parts.append(say("This model caps its scores: {cap:g}·tanh(score / {cap:g}).", cap=row.arithmetic.softcap))
@@ -257,13 +257,13 @@ def _steps_alt(found: HeadSteps, name: str) -> str:
     raw, scaled = found.raw, found.head.scaled
     scores = {"raw_least": raw.min(), "raw_most": raw.max(), "least": scaled.min(), "most": scaled.max()}
     weights = {"blocked": int(found.head.any_blocked().sum()), "weight": found.head.weights.max()}
-    words = N_(
+    template = N_(
         "{head} step by step, {queries} × {keys} (queries × keys): q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
         "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, and "
         "for each query an output of {width} numbers. Query {query} ({token}) is framed."
     )
     framed = {"width": found.values.shape[1], "query": found.row.position, "token": found.row.query}
-    return say(words, head=name, queries=queries, keys=keys, **scores, **weights, **framed)
+    return say(template, head=name, queries=queries, keys=keys, **scores, **weights, **framed)
 
 
 SHOWN = {"now": N_("this mask"), "standard": N_("standard"), "change": N_("change")}

@@ -41,8 +41,8 @@ def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) 
         if len(written) <= LONGEST_SHOWN:
             st.code(written, "python")
         else:
-            words = N_("The drawing has so many pieces that the code has {count:,} characters: save it as a file.")
-            st.info(say(words, count=len(written)))
+            template = N_("The drawing has so many pieces that the code has {count:,} characters: save it as a file.")
+            st.info(say(template, count=len(written)))
             download("Python", written, "mask.py", "text/x-python", key="take_code")
     npy = lambda: now.ask(mask_files.npy_of, layer, head)  # noqa: E731
     composed = lambda: now.masks.to_json().encode("utf-8", "backslashreplace")  # noqa: E731
@@ -53,8 +53,8 @@ def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) 
         if st.button(say("What this mask costs a kernel"), icon=":material/dns:", key="cost_of_mask"):
             inference.open_cost(now.masks)
         if now.run.keys.keep.shape[1] ** 2 > MAX_BYTES:
-            words = N_("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.")
-            st.caption(say(words, most=MAX_BYTES))
+            template = N_("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.")
+            st.caption(say(template, most=MAX_BYTES))
         _take_file(now, load)
 
 

@@ -83,11 +83,11 @@ def inspected(function: Callable[..., Found], name: str, *more: Hashable) -> Fou
     try:
         return scheduler.ask(Job(function, (name, given, *more)), results.session(), results.raise_if_cancelled)
     except (TooSlow, LostTwice):
-        words = N_(
+        template = N_(
             "{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose another "
             "model."
         )
-        raise CheckpointError(say(words, model=name)) from None
+        raise CheckpointError(say(template, model=name)) from None
 
 
 @once
@@ -108,8 +108,8 @@ def not_offered(name: str, instead: Sequence[str] | None = None) -> str:
     names = escaped(", ".join(catalog.offered(settings()) if instead is None else instead))
     if not names:
         return say("The link names the model {model}, which is not available here.", model=escaped(name))
-    words = N_("The link names the model {model}, which is not available here. Choose one of {names}.")
-    return say(words, model=escaped(name), names=names)
+    template = N_("The link names the model {model}, which is not available here. Choose one of {names}.")
+    return say(template, model=escaped(name), names=names)
 
 
 def get(name: str) -> Model:
@@ -179,8 +179,8 @@ def get_or_keep(name: str) -> Model:
             shown = kept()
             _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(shown.name)))
             return shown
-    shown, words = kept(), N_("{problem}. Until then this page shows the {model} model.")
-    said = say(words, problem=escaped(problem), model=escaped(shown.name))
+    shown, template = kept(), N_("{problem}. Until then this page shows the {model} model.")
+    said = say(template, problem=escaped(problem), model=escaped(shown.name))
     st.error(said, icon=":material/error:")
     if name:
         st.button(say("Try again"), on_click=forget_failure)
@@ -213,22 +213,22 @@ def _to_download(name: str) -> int:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if size + SPARE_BYTES > free:
-        words = N_(
+        template = N_(
             "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. Choose a smaller model, or "
             "free some space"
         )
-        raise TooLarge(say(words, model=name, size=size / 1e9, free=free / 1e9))
+        raise TooLarge(say(template, model=name, size=size / 1e9, free=free / 1e9))
     return size
 
 
 def _ask(name: str, size: int, meanwhile: str = "") -> None:
     """Ask the user to agree to a download. meanwhile: what the page shows until then."""
-    words = N_(
+    template = N_(
         "{name} is not on this machine: {size:,.0f} MB would be downloaded once from the Hugging Face Hub and kept on "
         "disk."
     )
     megabytes = max(size / 1e6, 1)
-    st.info(f"{say(words, name=escaped(name), size=megabytes)} {meanwhile}", icon=":material/download:")
+    st.info(f"{say(template, name=escaped(name), size=megabytes)} {meanwhile}", icon=":material/download:")
     key = "download" if meanwhile else "download_another"  # Compare may ask on both sides
     label, agree = say("Download {size:,.0f} MB", size=megabytes), partial(_agree, name)
     st.button(label, key=key, icon=":material/download:", on_click=agree)
@@ -252,10 +252,10 @@ def _download(name: str) -> None:
         began = monotonic()
 
         def show(file: str, done: int, total: int) -> None:
-            words = N_("{model}: {file}, {done:.0f} of {total:.0f} MB, {seconds:.0f} s")
+            template = N_("{model}: {file}, {done:.0f} of {total:.0f} MB, {seconds:.0f} s")
             so_far = {"done": done / 1e6, "total": total / 1e6, "seconds": monotonic() - began}
             share = min(done / total, 1.0) if total else 0.0
-            bar.progress(share, say(words, model=escaped(name), file=escaped(file), **so_far))
+            bar.progress(share, say(template, model=escaped(name), file=escaped(file), **so_far))
 
         catalog.fetch(name, show, settings())
         st.session_state.pop("download_size", None)

@@ -164,8 +164,8 @@ def trained(training: Curves) -> FirstStepSlots:
         ]
         end = N_("{name} from {first:.2f} to {last:.2f}")
         ends = [say(end, name=line.name, first=line.y[0], last=line.y[-1]) for line in lines]
-        words = N_("Loss in nats/token over {steps:,.0f} training steps: {ends}.")
-        alt = say(words, steps=training.steps[-1], ends=say(", ").join(ends))
+        template = N_("Loss in nats/token over {steps:,.0f} training steps: {ends}.")
+        alt = say(template, steps=training.steps[-1], ends=say(", ").join(ends))
         figure = cached_figure(loss_curves, lines, unit=say("nats/token"))
         page.chart(figure, "training_figure", alt)
         caption = st.empty()
@@ -180,9 +180,9 @@ def losses(beginning: FirstStepSlots, training: Curves, pair: TwinPair, batch: T
             name, places = say(NAMES[one]), range(len(found.losses))
             lines.append(Curve(name, places, found.losses, one.trained, dotted=one.trained != one.run))
             means.append(say("{name}: {value}", name=name, value=nats(found.loss)))
-        words = N_("Loss of each token under the four combinations. Means, in nats: {means}.")
+        template = N_("Loss of each token under the four combinations. Means, in nats: {means}.")
         figure = cached_figure(token_losses, lines, batch.pieces[0])
-        page.chart(figure, "loss_figure", say(words, means=say("; ").join(means)))
+        page.chart(figure, "loss_figure", say(template, means=say("; ").join(means)))
     said = sentence(training, outcomes, batch, vocabulary=len(pair.words()))
     beginning.sentence.html(page.sentence(said))
     # rest: the mean over all targets but each row's last, from the mean over all of them
