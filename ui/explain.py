@@ -111,15 +111,15 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
         template = N_(
             "Lines shown: the first {count:,} of {all:,}. The page takes at most {most}, fewer if they are long."
         )
-        most = Settings.from_environment().rows
-        notes.append(say(template, count=len(reading.rows), all=len(reading.rows) + reading.rows_left_out, most=most))
+        limit, count = Settings.from_environment().rows, len(reading.rows)
+        notes.append(say(template, count=count, all=count + reading.rows_left_out, most=limit))
     return notes + _in_bytes(model, batch.source or batch)
 
 
 def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
     """Return a list: a sentence on the first row that is mostly single bytes, for lack of tokens, or nothing."""
     for row, (pieces, keep) in enumerate(zip(batch.pieces, batch.keep.tolist(), strict=True), 1):
-        real = [piece for piece, kept in zip(pieces, keep, strict=True) if kept]
+        real = [piece for piece, is_real in zip(pieces, keep, strict=True) if is_real]
         count = sum(BYTE.fullmatch(piece) is not None for piece in real)
         if 2 * count > len(real):
             example = next(piece for piece in real if BYTE.fullmatch(piece))

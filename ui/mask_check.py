@@ -76,11 +76,11 @@ def read(model: Model, text: str) -> CheckInput:
     """Tokenize the first line of a text. Raises ValueError for one that the model has no tokens for, or too few."""
     line = first_line(text)
     batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
-    many = int(batch.keep[0].sum())
-    if many < 2:
+    length = int(batch.keep[0].sum())
+    if length < 2:
         raise CannotCheck(msg("a check needs a text of at least two tokens: type one more word"))
-    kept = min(many, MAX_TOKENS)
-    return CheckInput(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
+    count = min(length, MAX_TOKENS)
+    return CheckInput(tuple(batch.ids[0, :count].tolist()), tuple(batch.pieces[0][:count]), length > count)
 
 
 def check_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport:
@@ -100,8 +100,8 @@ def check_model(model: Model, reading: CheckInput, number_type: str) -> CheckRep
             )
             raise CannotCheck(msg(template, name=name, size=size))
         given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
-        going = Background(check_checkpoint, *given)  # in its own process, with its own network: no page waits for it
-        return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
+        worker = Background(check_checkpoint, *given)  # in its own process, with its own network: no page waits for it
+        return worker.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
 
     def show_declared() -> None:  # from the model's configuration: known before anything is measured
         reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
@@ -129,9 +129,9 @@ def _with_progress(
 ) -> CheckReport:
     """Return the report of this key, cached for all users. While it is made, show its progress, a button that ends it
     before its next forward pass, and below them what `meanwhile` draws."""
-    kept = results.result_cache().find(key)
-    if kept is not None:
-        return kept
+    report = results.result_cache().find(key)
+    if report is not None:
+        return report
     with stoppable(repr(key), say("Stopped. Run the check again")) as line:
         if line is None:
             st.stop()

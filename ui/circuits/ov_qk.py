@@ -16,7 +16,7 @@ from model.text import first_line
 from serving.job import ModelRef
 from ui import page, results, run_view
 from ui.controls import A_LINE_EACH
-from ui.heads.head import heard
+from ui.heads.head import callbacks
 from ui.link import TextLink, Whole
 from ui.results import cached_figure
 from ui.widgets import by_layer, one_of, stoppable
@@ -112,9 +112,10 @@ def show_composition(model: Model, layer: int, head: int) -> None:
     st.markdown(sentence)
     left, right = st.columns([1.7, 1], gap="large")
     with left:
-        hears = heard("arcs", on_pick=lambda one, other: st.session_state.update(layer=one, head=other or 0))
+        clicks = callbacks("arcs", on_pick=lambda layer, other: st.session_state.update(layer=layer, head=other or 0))
+        figure = pictures.arcs_figure(pairs, numbers, (layer, head))
         tables = partial(pictures.composition_numbers, pairs, numbers)
-        page.chart(pictures.arcs_figure(pairs, numbers, (layer, head)), "arcs", sentence, heard=hears, tables=tables)
-        if words := pictures.arcs_words(pairs):
-            st.caption(words)
+        page.chart(figure, "arcs", sentence, callbacks=clicks, tables=tables)
+        if note := pictures.arcs_words(pairs):
+            st.caption(note)
     right.html(pictures.composition_table(pairs, numbers))

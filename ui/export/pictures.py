@@ -113,8 +113,8 @@ def _span(subject: ExportSubject, part: Part) -> PrintedPicture:
     queries, how = query.choose_span(subject.now, part), st.session_state.pooled
     row = query.span_row(subject.now, subject.views(), subject.chosen, queries, how)
     template, span = N_("The {how} of the weights of these queries: {queries}."), ranges(queries).replace("-", "–")
-    said = lambda: say(template, how=say(query.POOLED[how]), queries=span)  # noqa: E731
-    return _picture(subject, drawn.bars_picture, (row,), row.view, lambda: [said()])
+    sentence = lambda: say(template, how=say(query.POOLED[how]), queries=span)  # noqa: E731
+    return _picture(subject, drawn.bars_picture, (row,), row.view, lambda: [sentence()])
 
 
 def _carried(subject: ExportSubject, part: Part) -> PrintedPicture:

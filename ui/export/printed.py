@@ -45,8 +45,8 @@ def offer(picture: PrintedPicture, name: str) -> None:
         _button(picture, f"{name}.svg", "SVG", say("Text is kept as text."))
         _button(picture, f"{name}.pdf", "PDF", say("Text is kept as text; the size depends on the tokens."))
         for times, scale in SCALES.items():
-            said = say("Up to {dots} pixels per inch.", dots=DOTS * scale)
-            _button(picture, f"{name}@{scale}x.png", f"PNG {times}", said, scale)
+            note = say("Up to {dots} pixels per inch.", dots=DOTS * scale)
+            _button(picture, f"{name}@{scale}x.png", f"PNG {times}", note, scale)
 
 
 def note_missing_fonts(picture: PrintedPicture) -> None:

@@ -24,7 +24,7 @@ from model.text import first_line
 from serving.job import ModelRef, digest
 from ui import controls, page, results
 from ui.guard import guarded, waiting
-from ui.heads.head import heard
+from ui.heads.head import callbacks
 from ui.link import TextLink, Whole, shortened, with_masks
 from ui.widgets import uploader
 from viz.heads.atlas import scatter
@@ -39,9 +39,8 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
         st.info(say(none, measures=say_all(list(map(title, nowhere)))))
         return False
     alt = say("Every head as a point: {across} on the x axis, {up} on the y axis.", across=title(x), up=title(y))
-    page.chart(
-        scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=controls.take_head)
-    )
+    clicks = callbacks("atlas_scatter", on_pick=controls.take_head)
+    page.chart(scatter(atlas, x, y, chosen), "atlas_scatter", alt, callbacks=clicks)
     return True
 
 

@@ -92,9 +92,9 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
 
         def numbered(number: int) -> str:
-            one = with_text[number]
-            begin = max(one.query - 5, 0)
-            before = "".join(one.pieces[begin : one.query + 1]).replace("·", " ")
+            example = with_text[number]
+            begin = max(example.query - 5, 0)
+            before = "".join(example.pieces[begin : example.query + 1]).replace("·", " ")
             return f"{number + 1}. {'… ' * (begin > 0)}{before}"
 
         label = say("See one on Explore, with all weights")

@@ -263,8 +263,8 @@ def show_canvas(
     key = "mask_canvas"
     head_picture.make_room("one", key, canvas_margin(view, rows, columns), ABOVE)
     with st.container(key=f"one_{key}"):
-        heard = {"on_drawn_change": lambda: take(key, text), "on_query_change": lambda: query_keys.take(key)}
-        _component(data=packet, key=key, tables=lambda: [verdicts_table(drawn, rows, columns)], **heard)
+        callbacks = {"on_drawn_change": lambda: take(key, text), "on_query_change": lambda: query_keys.take(key)}
+        _component(data=packet, key=key, tables=lambda: [verdicts_table(drawn, rows, columns)], **callbacks)
 
 
 def take(key: str, text: str) -> None:
