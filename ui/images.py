@@ -263,8 +263,8 @@ def take_event(name: str, scene: Scene | None, key: str = "images_picture") -> N
         half = SIZES[state.images_size]
         x, y = (min(max(round(coordinate * SIDE / 1000), half), SIDE - half) for coordinate in point)
         new = SceneShape(state.images_shape, state.images_colour, state.images_size, x, y)
-        apart = [coordinate for coordinate in scene.shapes if coordinate.apart_from(new)]
-        _take(replace(scene, shapes=(*apart[-scenes.MAX_SHAPES + 1 :], new)))
+        others = [shape for shape in scene.shapes if shape.apart_from(new)]
+        _take(replace(scene, shapes=(*others[-scenes.MAX_SHAPES + 1 :], new)))
     elif name == "patch" and number is not None:
         state.images_removed = ",".join(map(str, sorted({*removed()} ^ {min(number, PATCHES - 1)})))
     elif name == "word" and number is not None:

@@ -357,7 +357,7 @@ def _is_trigger(sent: WidgetState) -> bool:
 def _prepend_trigger_values(first: WidgetState, second: WidgetState) -> None:
     """Prepend the trigger values of a component's first message to those of its second."""
     with suppress(ValueError, RecursionError):  # a browser may send anything
-        values = [json.loads(value.json_trigger_value) for value in (first, second)]
+        values = [json.loads(sent.json_trigger_value) for sent in (first, second)]
         if all(isinstance(value, list) for value in values):
             second.json_trigger_value = json.dumps(values[0] + values[1])
 

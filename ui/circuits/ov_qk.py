@@ -112,7 +112,7 @@ def show_composition(model: Model, layer: int, head: int) -> None:
     st.markdown(sentence)
     left, right = st.columns([1.7, 1], gap="large")
     with left:
-        clicks = callbacks("arcs", on_pick=lambda layer, other: st.session_state.update(layer=layer, head=other or 0))
+        clicks = callbacks("arcs", on_pick=lambda layer, head: st.session_state.update(layer=layer, head=head or 0))
         figure = pictures.arcs_figure(pairs, numbers, (layer, head))
         tables = partial(pictures.composition_numbers, pairs, numbers)
         page.chart(figure, "arcs", sentence, callbacks=clicks, tables=tables)

@@ -140,8 +140,8 @@ def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
 
     def take(typed: str) -> None:
         plain = typed.replace(" ", "").replace("，", ",").replace("–", "-")
-        parts = [position.split("-") for position in plain.split(",")] if re.fullmatch(SPAN, plain) else []
-        there = all(int(position[0]) <= int(position[-1]) < count for position in parts)
+        parts = [text.split("-") for text in plain.split(",")] if re.fullmatch(SPAN, plain) else []
+        there = all(int(ends[0]) <= int(ends[-1]) < count for ends in parts)
         st.session_state.span_refused = None if not plain or (parts and there) else typed[:40]
         if st.session_state.span_refused is None:
             st.session_state.span = plain or None

@@ -119,8 +119,8 @@ def show(step: Step, now: RunView) -> None:
     slot, key = st.container(), f"row_{st.session_state.lesson_step}_{hash(first)}"
     with st.expander(say("Change the numbers"), icon=":material/edit:"):
         columns = {"k1": 0, "k2": 1, "v1": 0, "v2": 1}
-        pairs = {name: [pair[value] for pair in (first.keys if name[0] == "k" else first.values)]
-                 for name, value in columns.items()}  # fmt: skip
+        pairs = {name: [pair[index] for pair in (first.keys if name[0] == "k" else first.values)]
+                 for name, index in columns.items()}  # fmt: skip
         number = {name: st.column_config.NumberColumn(min_value=-MAX_NUMBER, max_value=MAX_NUMBER) for name in pairs}
         blocked = {say("blocked"): [index in first.blocked for index in range(len(FOUR_TOKENS))]}
         table = pd.DataFrame(pairs | blocked, index=list(FOUR_TOKENS))
