@@ -157,8 +157,8 @@ class Stack(nn.Module):
         inputs_embeds). Raises ValueError for more positions than the context or ids outside the vocabulary."""
         if not ids.is_floating_point():
             check_ids(ids, self.vocabulary, self.context, before)
-        places: Tensor = self.position_embedding(positions) if self.learned else self.position_table[positions]
-        return (ids if ids.is_floating_point() else self.token_embedding(ids)) + places
+        encodings: Tensor = self.position_embedding(positions) if self.learned else self.position_table[positions]
+        return (ids if ids.is_floating_point() else self.token_embedding(ids)) + encodings
 
     def positions(self, inputs: Tensor) -> Tensor:
         """Return positions [B,T] counted over non-padding tokens, so that the padding side shifts nothing."""

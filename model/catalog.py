@@ -127,10 +127,10 @@ def reads_images(name: str, settings: Settings) -> bool:
 
 def _holds_a_model(path: str) -> bool:
     """Whether path is a GGUF file, or a folder with such a file or a configuration."""
-    place = Path(path)
+    location = Path(path)
     try:
-        place = place.expanduser()
-        files = [place] if place.suffix == ".gguf" else place.iterdir()
+        location = location.expanduser()
+        files = [location] if location.suffix == ".gguf" else location.iterdir()
         return any(one.name in CONFIGURATIONS or one.suffix == ".gguf" for one in files if one.is_file())
     except (OSError, RuntimeError, ValueError):  # no folder, no such user, an impossible name
         return False

@@ -260,7 +260,7 @@ def plan(tokens: int) -> list[int]:
     """Return the lengths to time, from 2 to all of a text's tokens: at most MAX_MEASURED, evenly spread, both ends
     included; the list is repeated ROUNDS times, so that temporary load slows all lengths equally."""
     count = max(min(MAX_MEASURED, tokens - 1), 0)
-    return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)}) * ROUNDS
+    return sorted({2 + round(index * (tokens - 2) / max(count - 1, 1)) for index in range(count)}) * ROUNDS
 
 
 def measure(model: Model, whole: Trace, length: int) -> StepTiming:

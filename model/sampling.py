@@ -94,9 +94,9 @@ def pick(probabilities: Tensor, numbers: Tensor) -> Tensor:
     most likely token first, passes the number. A token with probability 0 is never picked."""
     ranked, order = probabilities.sort(descending=True, stable=True)
     upto = ranked.cumsum(-1)
-    place = torch.searchsorted(upto, numbers[..., None].to(upto) * upto[..., -1:], right=True)
+    index = torch.searchsorted(upto, numbers[..., None].to(upto) * upto[..., -1:], right=True)
     last = (ranked > 0).sum(-1, keepdim=True) - 1
-    return order.gather(-1, place.minimum(last))[..., 0]
+    return order.gather(-1, index.minimum(last))[..., 0]
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class Continuation:
     def cut(self, written: int) -> "Continuation":
         return replace(self, written=self.written[:written], by_hand=self.by_hand[:written])
 
-    def instead(self, place: int, token: int) -> "Continuation":
-        """Return the continuation that ends with this token, chosen by the user, as generated token `place` from 0."""
-        return self.cut(place).plus(token, by_hand=True)
+    def instead(self, index: int, token: int) -> "Continuation":
+        """Return the continuation that ends with this token, chosen by the user, as generated token `index` from 0."""
+        return self.cut(index).plus(token, by_hand=True)
 
     def room(self, context: int) -> int:
         """Return the number of tokens that a model with this context may still generate."""

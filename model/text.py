@@ -371,4 +371,4 @@ WHITESPACE = {" ": "·", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}
 # GPT-2's byte alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and up
 PLAIN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 BYTE_OF = {chr(byte): byte for byte in PLAIN}
-BYTE_OF |= {chr(256 + place): byte for place, byte in enumerate(byte for byte in range(256) if byte not in PLAIN)}
+BYTE_OF |= {chr(256 + index): byte for index, byte in enumerate(byte for byte in range(256) if byte not in PLAIN)}

@@ -203,7 +203,7 @@ def _end(text: str) -> int:
 def _common(encoded: list[tuple[int, ...]]) -> int:
     """Return how many ids all of them begin with."""
     shortest = min(map(len, encoded))
-    return next((place for place in range(shortest) if len({ids[place] for ids in encoded}) > 1), shortest)
+    return next((index for index in range(shortest) if len({ids[index] for ids in encoded}) > 1), shortest)
 
 
 LONGEST_ROW = 256  # tokens, by default
@@ -246,12 +246,12 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
     is_punctuation = {0: False} | {token: only_punctuation(model.label(token)) for token in tokens}
     for some in batches(rows):
         here = np.flatnonzero(np.isin(chosen["row"], some))
-        place_of = {number: place for place, number in enumerate(some)}
+        row_of = {number: row for row, number in enumerate(some)}
         batch = batch_of([rows[number] for number in some])
-        ids, places_of_ids = batch.ids.unique(return_inverse=True)
-        punctuation = torch.tensor([is_punctuation[token] for token in ids.tolist()])[places_of_ids]
-        places = [(place_of[number], at) for number, at in chosen[["row", "at"]][here].tolist()]
-        where = torch.tensor(places, dtype=torch.long).reshape(-1, 2)
+        ids, inverse = batch.ids.unique(return_inverse=True)
+        punctuation = torch.tensor([is_punctuation[token] for token in ids.tolist()])[inverse]
+        queries = [(row_of[number], at) for number, at in chosen[["row", "at"]][here].tolist()]
+        where = torch.tensor(queries, dtype=torch.long).reshape(-1, 2)
         part, sample = measure_batch(model, batch, punctuation, masks, length, where)
         picked = [rows[number] for number in chosen["row"][here]]
         sources, numbers = np.full(len(here), unit.source), [unit.first + row.number for row in picked]
@@ -280,7 +280,7 @@ def sampled(rows: list[TokenRow], unit: Unit, first: int = 1, bar: int = NO_BAR)
 
 
 def priorities(unit: Unit, row: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return pseudorandom uint64 priorities of positions `at` in rows `row` of the unit: a hash of the place."""
+    """Return pseudorandom uint64 priorities of positions `at` in rows `row` of the unit: a hash of each."""
     state = np.full(len(row), 0, np.uint64)
     for part in (np.full(len(row), unit.source), np.full(len(row), unit.number), row, at):
         state = state ^ part.astype(np.uint64)

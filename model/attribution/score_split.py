@@ -88,7 +88,7 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
     try:
         run = model.frozen(trace, row)
         wrote = run.stream([query, key], layer)
-        by_query, by_key = (run.q_and_k(layer, place, wrote.parts[:, at]) for at, place in enumerate((query, key)))
+        by_query, by_key = (run.q_and_k(layer, position, wrote.parts[:, i]) for i, position in enumerate((query, key)))
     except NotSupported as error:
         return ScoreSplit(*plain, why_not=str(error))
     of_query, of_key = by_query.q[:, head], by_key.k[:, shared]  # [S,D]

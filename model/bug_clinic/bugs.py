@@ -265,10 +265,10 @@ def split_without_transpose(case: AttentionCase) -> AttentionStages:
     return replace(stages, output=stages.output.reshape(*rows, length, heads, width).transpose(-3, -2))
 
 
-def token_in_view_split(head: int, place: int, heads: int, length: int) -> tuple[int, int]:
-    """Return the token, and which part of it, in row or column `place` of a head split by view alone. heads: of the
+def token_in_view_split(head: int, index: int, heads: int, length: int) -> tuple[int, int]:
+    """Return the token, and which part of it, in row or column `index` of a head split by view alone. heads: of the
     queries for a row; of the keys, which several heads may share, for a column."""
-    return divmod(head * length + place, heads)
+    return divmod(head * length + index, heads)
 
 
 def stretch(head: int, heads: int, length: int) -> tuple[int, int]:

@@ -143,10 +143,10 @@ class CircuitWeights:
             weight = _weight(self.embedding).detach()[: self.count]
             table = weight.cpu()
             if later:
-                place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
+                position = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
                 table = torch.empty_like(table)
                 for some, made in zip(weight.split(ROWS), table.split(ROWS), strict=True):
-                    made.copy_(some + self.first_mlp(some + place))
+                    made.copy_(some + self.first_mlp(some + position))
             epsilon = float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
             # the deviation of the token plus a position of the usual size
             deviation = (self._variance(table) + self._position_variance + epsilon).sqrt()

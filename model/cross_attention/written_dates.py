@@ -253,19 +253,19 @@ def _digits(number: int, draw: random.Random) -> str:
 def mistyped(name: str, draw: random.Random) -> str:
     """Return the name with a letter missing, extra or wrong, or two of them swapped; the first letter stays. Names of
     four letters only get one doubled, shorter ones stay: a part of "May" would be no month."""
-    place = draw.randrange(1, len(name))
+    index = draw.randrange(1, len(name))
     if len(name) < 5:
-        return name[:place] + name[place] + name[place:] if len(name) == 4 else name
+        return name[:index] + name[index] + name[index:] if len(name) == 4 else name
     kind = draw.choice(("drop", "drop", "double", "swap", "swap", "add", "change"))
     if kind == "drop":
-        return name[:place] + name[place + 1 :]
+        return name[:index] + name[index + 1 :]
     if kind == "double":
-        return name[:place] + name[place] + name[place:]
+        return name[:index] + name[index] + name[index:]
     if kind == "swap":
-        place = min(place, len(name) - 2)
-        return name[:place] + name[place + 1] + name[place] + name[place + 2 :]
+        index = min(index, len(name) - 2)
+        return name[:index] + name[index + 1] + name[index] + name[index + 2 :]
     letter = draw.choice("aeiourstnlm")
-    return name[:place] + letter + name[place + (kind == "change") :]
+    return name[:index] + letter + name[index + (kind == "change") :]
 
 
 def _year(year: int, draw: random.Random, *, apostrophe: bool) -> str:
@@ -318,6 +318,6 @@ def _spaced(text: str, draw: random.Random) -> str:
     if chance < 0.03 and len(text) < 40:
         text = text.replace(" ", "  ")
     elif chance < 0.1:
-        place = draw.choice([found.start() for found in re.finditer(" ", text)] or [0])
-        text = text[:place] + " " * draw.choice((1, 1, 2, 3)) + text[place:]
+        index = draw.choice([found.start() for found in re.finditer(" ", text)] or [0])
+        text = text[:index] + " " * draw.choice((1, 1, 2, 3)) + text[index:]
     return " " * (draw.random() < 0.04) + text + " " * (draw.random() < 0.04)

@@ -186,9 +186,9 @@ class LogitLens:
     next_ranks: np.ndarray
     labels: dict[int, str]
 
-    def settled(self, place: int) -> int:
-        """Return the first reading from which on all rank the model's own prediction first; place: an index below P."""
-        same = self.ids[:, place, 0] == self.ids[-1, place, 0]
+    def settled(self, index: int) -> int:
+        """Return the first reading from which on all rank the model's own prediction first; index: an index below P."""
+        same = self.ids[:, index, 0] == self.ids[-1, index, 0]
         return len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
 
 
@@ -216,7 +216,7 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positi
         given = logits.gather(-1, wanted.clamp(min=0)[:, None])
         ranks = (1 + (logits > given).sum(-1)).masked_fill(wanted < 0, 0)  # many probabilities are rounded to 0
         found.append((top.indices, top.values, chance[:, 0].masked_fill(wanted < 0, torch.nan), ranks))
-    ids, probabilities, chances, places = (torch.stack(some).numpy() for some in zip(*found, strict=True))
+    ids, probabilities, chances, next_ranks = (torch.stack(some).numpy() for some in zip(*found, strict=True))
     shown = sorted({*ids.ravel().tolist(), *wanted[wanted >= 0].tolist()})
     labels = {token: model.label(token) for token in shown}
-    return LogitLens(ids, probabilities, wanted.numpy(), chances, places, labels)
+    return LogitLens(ids, probabilities, wanted.numpy(), chances, next_ranks, labels)

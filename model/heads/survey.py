@@ -74,7 +74,7 @@ class AttentionShares:
         order."""
         means = self._sums / self._counts
         if self._across:
-            means[[place for place, name in enumerate(HEAD_PATTERNS) if name != "first"]] = torch.nan
+            means[[index for index, name in enumerate(HEAD_PATTERNS) if name != "first"]] = torch.nan
         return dict(zip(SHARES, means.numpy(), strict=True))
 
     def _patterns(self, queries: slice, weights: Tensor) -> Tensor:

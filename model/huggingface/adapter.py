@@ -91,9 +91,9 @@ class HuggingFaceModel(Model):
         self.predicts, self._head, self.hardware = head.predicts, head, head.hardware
         self.network, self._stacks, self._findings = stacks.network, stacks, findings
         self.takes_positions = stacks.takes_positions
-        places = {site.place for site in shown}
-        paths = {None if place is None else place.path for place in places}
-        several = len(places) < len(shown) and None not in places
+        locations = {site.location for site in shown}
+        paths = {None if location is None else location.path for location in locations}
+        several = len(locations) < len(shown) and None not in locations
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None, several=several)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
         self.added_after = len((self._tokens.targets or self._tokens.texts).end)

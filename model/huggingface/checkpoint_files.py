@@ -98,10 +98,10 @@ UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
 
 def is_path(name: str) -> bool:
     """Whether a name is the path of a folder or GGUF file: it exists, or cannot be a Hub id."""
-    return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(_place(name)))
+    return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(_folder(name)))
 
 
-def _place(name: str) -> Path:
+def _folder(name: str) -> Path:
     """Return the folder that a path names, or that contains its GGUF file."""
     return Path(name).parent if name.endswith(".gguf") else Path(name)
 
@@ -205,7 +205,7 @@ def is_complete(folder: Path) -> bool:
 def allowed_folder(name: str, settings: Settings) -> Path:
     """Return a user's folder, links resolved. Raises CheckpointError for none, or one outside the allowed root."""
     try:
-        folder = _place(name).expanduser().resolve()
+        folder = _folder(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):  # no such user, circular links, an impossible name
         why = msg("{path!r} is not a folder on this machine. Check the path.", path=name[:200])
         raise CheckpointError(why) from None
@@ -237,7 +237,7 @@ def logged_losses(name: str, settings: Settings) -> dict[str, list[tuple[int, fl
     """Return the losses that Hugging Face's Trainer logged, (step, loss) in order, by "loss" (training) and
     "eval_loss": from the trainer_state.json of a folder of checkpoints, or of the last one. Raises CheckpointError as
     steps and read_json do."""
-    files = (allowed_folder(place, settings) / TRAINER_STATE for place in (name, *reversed(steps(name, settings))))
+    files = (allowed_folder(folder, settings) / TRAINER_STATE for folder in (name, *reversed(steps(name, settings))))
     file = next((path for path in files if path.is_file() and not path.is_symlink()), None)
     history = read_json(name, file).get("log_history") if file else None
     entries = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []

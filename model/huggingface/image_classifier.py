@@ -73,15 +73,15 @@ class ImageClassifier(Model):
         distilled = hasattr(embed, "distillation_token")
         names = ("[CLS]", *("[DIST]" if distilled else f"[REG{number}]" for number in range(1, before)))
         boxes = pixel_boxes(self._prepare, lambda some: embed(some)[0, before:], picture.size)
-        places = range(before, tokens)
+        patches = range(before, tokens)
         return ImageBatch(
             torch.arange(tokens)[None],  # not vocabulary ids: every token is distinct
             torch.ones(1, tokens, dtype=torch.bool),
             ((*names, *(f"▦{number}" for number in range(1, tokens - before + 1))),),
             picture=np.asarray(picture),
             inputs={"pixel_values": values},
-            image_tokens=tuple(ImageToken(at, box) for at, box in zip(places, boxes, strict=False) if box is not None),
-            image_positions=tuple(places),
+            image_tokens=tuple(ImageToken(at, box) for at, box in zip(patches, boxes, strict=False) if box is not None),
+            image_positions=tuple(patches),
         )
 
     def _prepare(self, picture: Image.Image) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class ImageBatch(TokenBatch):
 
     def distinct_ids(self, row: int) -> Tensor:
         """Return ids that differ for each image token: image tokens share an id, but not their content."""
-        ids, places = super().distinct_ids(row).clone(), list(self.image_positions)
-        ids[places] = -1 - torch.tensor(places)
+        ids, positions = super().distinct_ids(row).clone(), list(self.image_positions)
+        ids[positions] = -1 - torch.tensor(positions)
         return ids
 
     @property
@@ -92,8 +92,8 @@ def image_mask(trace: Trace) -> str:
     if not found:
         return msg("causal")
     kind = msg("block") if (found[0] >= 0).sum() == len(trace.batch.image_positions) else msg("prefix-lm")
-    places = {"mask": kind, "count": len(found), "total": trace.num_layers}
-    return kind if len(found) == trace.num_layers else msg("{mask} in {count} of {total} layers", **places)
+    values = {"mask": kind, "count": len(found), "total": trace.num_layers}
+    return kind if len(found) == trace.num_layers else msg("{mask} in {count} of {total} layers", **values)
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,8 +81,8 @@ def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict
 def _reported(items: list[Any], desc: str = "") -> Iterator[Any]:
     """Report each item, in place of tqdm. desc: tqdm's, unused."""
     report = _REPORT.get() or (lambda words: None)
-    for place, item in enumerate(items, 1):
-        report(msg("tensor {place} of {all}", place=place, all=len(items)))
+    for index, item in enumerate(items, 1):
+        report(msg("tensor {place} of {all}", place=index, all=len(items)))
         yield item
 
 

@@ -149,8 +149,8 @@ def _cells(tokens: int, regions: list[Any], tile: Size) -> Cells:
 
 def _rows(rows: int, columns: int, number: int, tile: Size) -> Cells:
     high, wide = tile[0] // rows, tile[1] // columns
-    places = [(x * wide, y * high) for y in range(rows) for x in range(columns)]
-    return [(number, x, y, x + wide, y + high) for x, y in places]
+    corners = [(x * wide, y * high) for y in range(rows) for x in range(columns)]
+    return [(number, x, y, x + wide, y + high) for x, y in corners]
 
 
 def _packed(tokens: int, side: int, regions: list[Box], tile: Size) -> Cells:
@@ -162,8 +162,8 @@ def _packed(tokens: int, side: int, regions: list[Box], tile: Size) -> Cells:
     every = [_rows(side, side, 1 + number, tile) for number in range(len(regions) - 1)]
     found: Cells = []
     for row in range(y, rows - y):
-        places = [(row // side * across + at // side, row % side * side + at % side) for at in range(x, columns - x)]
-        found += [*(every[number][place] for number, place in places), None]
+        cells = [(row // side * across + at // side, row % side * side + at % side) for at in range(x, columns - x)]
+        found += [*(every[number][index] for number, index in cells), None]
     return found
 
 

@@ -52,12 +52,12 @@ class LayerLocation:
     serial: int
 
 
-def layer_numbers(places: list[LayerLocation | None]) -> tuple[int, ...] | None:
+def layer_numbers(locations: list[LayerLocation | None]) -> tuple[int, ...] | None:
     """Return the number of each attention's layer; None if they are not unique: shared weights, nested blocks, or
     several attentions per layer in sequence, as in LongCat-Flash, which transformers too counts one by one."""
-    found = [place for place in places if place is not None]
-    numbers = tuple(place.number for place in found)
-    if len(set(numbers)) < len(places) or len({place.path for place in found}) > 1:
+    found = [location for location in locations if location is not None]
+    numbers = tuple(location.number for location in found)
+    if len(set(numbers)) < len(locations) or len({location.path for location in found}) > 1:
         return None
     return numbers
 
@@ -67,8 +67,8 @@ def layer_kinds(stack: nn.Module, sites: "Sequence[Site]") -> tuple[str, ...]:
 
     Raises NotSupported for any other layer that seems to have attention.
     """
-    shown, kinds = {site.place.number: site for site in sites if site.place is not None}, []
-    path = next(site.place.path for site in sites if site.place is not None)
+    shown, kinds = {site.location.number: site for site in sites if site.location is not None}, []
+    path = next(site.location.path for site in sites if site.location is not None)
     for number, layer in enumerate(stack.get_submodule(path).children()):
         parts = [type(module).__name__ for module in layer.modules()] + [name for name, _ in layer.named_children()]
         parts = [part for part in parts if "norm" not in part.lower()]  # "post_attention_layernorm"
@@ -260,7 +260,7 @@ class Site:
     masks. heads: query and key-value heads. bytes_per_token: of q, k and v. adds_own_masks: whether its code adds all
     of them to the scores. custom_attention: whether its code computes attention without transformers' attention
     interface. selects: whether it attends only to some of the tokens that its masks allow, selected by the network for
-    each text. place: the layer, None if the network has no list of layers. calls: how many pass its values, see
+    each text. location: the layer, None if the network has no list of layers. calls: how many pass its values, see
     Call.continues.
     """
 
@@ -271,7 +271,7 @@ class Site:
     bytes_per_token: int
     adds_own_masks: bool = False
     custom_attention: bool = False
-    place: LayerLocation | None = None
+    location: LayerLocation | None = None
     selects: bool = False
     calls: int = 1
 
@@ -320,8 +320,8 @@ class Probe(AttentionRun):
             for hook in hooks:
                 hook.remove()
 
-    def _place(self) -> LayerLocation | None:
-        """Return the place of the outermost running module that is in a list of layers."""
+    def _location(self) -> LayerLocation | None:
+        """Return the location of the outermost running module that is in a list of layers."""
         for name, _, serial in self._running:
             path, _, number = name.rpartition(".")
             if number.isdigit():
@@ -345,7 +345,7 @@ class Probe(AttentionRun):
         custom_attention = call.module is None
         module = self._running[-1][1] if custom_attention and self._running else call.module
         heads, size = (call.q.shape[1], call.k.shape[1]), sum(t[0, :, 0].nbytes for t in (call.q, call.k, call.v))
-        site = Site(module, part, native, heads, size, adds_own_masks, custom_attention, self._place(), selects)
+        site = Site(module, part, native, heads, size, adds_own_masks, custom_attention, self._location(), selects)
         if call.continues(self._last):
             before = self.sites.pop()
             kept = before.bytes_per_token + call.v[0, :, 0].nbytes

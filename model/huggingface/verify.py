@@ -265,15 +265,15 @@ def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
 def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
     """Return the numbers of the layers that have attention, by part, and the kinds of all layers of a single stack.
     Raises NotSupported if there is no attention, or a layer without attention is of an unknown kind."""
-    places: dict[str, list[LayerLocation | None]] = {}
+    locations: dict[str, list[LayerLocation | None]] = {}
     for site in sites:
-        places.setdefault(site.part, []).append(site.place)
+        locations.setdefault(site.part, []).append(site.location)
     for part, stack in stacks.parts.items():
-        if part not in places:
+        if part not in locations:
             raise NotSupported(_why_no_attention(stack))
-    if "decoder" in places and "cross" not in places:
+    if "decoder" in locations and "cross" not in locations:
         raise NotSupported(msg("its decoder does not attend to its source in a way that Unmask can trace"))
-    numbers = {part: found for part in places if (found := probe.layer_numbers(places[part])) is not None}
+    numbers = {part: found for part in locations if (found := probe.layer_numbers(locations[part])) is not None}
     kinds = probe.layer_kinds(stacks.stack, sites) if "self" in numbers else ()
     counted = {part: found for part, found in numbers.items() if found != tuple(range(len(found)))}
     return counted, kinds if set(kinds) - {probe.ATTENTION} else ()

@@ -109,7 +109,7 @@ def _continuation(model: Model, text: str, rendered: bool = False) -> TokenBatch
     for before in (LINE_FEED, ""):
         batch = open_ended(model, before + text, rendered)
         ends = batch.ends[0] if batch.ends else (1,)
-        start = next((place for place, end in enumerate(ends) if end > len(before)), batch.ids.shape[1])
+        start = next((index for index, end in enumerate(ends) if end > len(before)), batch.ids.shape[1])
         if before and batch.ids[0, :start].tolist() == _line_feed(model, rendered):
             texts, own_ends = (batch.texts[0][1:],), (tuple(end - 1 for end in ends[start:]),)
             return replace(batch.columns(slice(start, None)), texts=texts, ends=own_ends)
@@ -350,7 +350,7 @@ def _marked(batch: TokenBatch, sizes: Sequence[int]) -> TokenBatch:
     """Return the batch as if its text had one letter per token, and a full stop for the last token of each document."""
     tokens = batch.ids.shape[1]
     ends = set(np.cumsum(lengths_within(tokens, sizes)).tolist())
-    text = "".join("." if place in ends else "x" for place in range(1, tokens + 1))
+    text = "".join("." if position in ends else "x" for position in range(1, tokens + 1))
     return replace(batch, texts=(text,), ends=(tuple(range(1, tokens + 1)),))
 
 

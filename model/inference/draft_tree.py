@@ -183,8 +183,8 @@ def verify_tree(
     row = ordered(parents, order)
     above = [row.index(parents[node]) if parents[node] >= 0 else -1 for node in row]
     here, start = [drafted[node] for node in row], len(ids)
-    places = [start + (depth if positions == "depth" else node) for node, depth in enumerate(depths(above))]
-    where = torch.tensor([*range(start), *places])
+    node_positions = [start + (depth if positions == "depth" else node) for node, depth in enumerate(depths(above))]
+    where = torch.tensor([*range(start), *node_positions])
     batch = replace(batch_of(model, (*ids, *here)), positions=where[None])
     tree = torch.ones(len(where), len(where), dtype=torch.bool).tril()
     for node in range(len(row)):
