@@ -179,8 +179,8 @@ class Stack(nn.Module):
         x, qkvs = self.embed(ids, positions, past[0][0].shape[2] if past else 0), []
         every: Sequence[KeysValues | None] = past or [None] * len(self.blocks)
         edited: Sequence[Edit | None] = edits or [None] * len(self.blocks)
-        for block, mask, kept, edit in zip(self.blocks, allowed, every, edited, strict=True):
-            x, qkv = block(x, mask, kept, edit)
+        for block, mask, cached, edit in zip(self.blocks, allowed, every, edited, strict=True):
+            x, qkv = block(x, mask, cached, edit)
             qkvs.append(qkv)
         return self.norm(x), qkvs
 

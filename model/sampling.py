@@ -78,8 +78,8 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
     it. Temperature 0 keeps the most likely token alone. Raises as choose."""
     scores = _ready(logits)
     ranked, order = scores.sort(descending=True, stable=True)
-    kept = 1 if sampling.temperature == 0 else min(sampling.top_k or ranked.shape[-1], ranked.shape[-1])
-    ranked, order = ranked[..., :kept] - ranked[..., :1], order[..., :kept]
+    count = 1 if sampling.temperature == 0 else min(sampling.top_k or ranked.shape[-1], ranked.shape[-1])
+    ranked, order = ranked[..., :count] - ranked[..., :1], order[..., :count]
     probabilities = (ranked / (sampling.temperature or 1)).softmax(-1)
     if sampling.top_p < 1:
         short = probabilities.cumsum(-1) - probabilities < sampling.top_p - ROUNDING  # the mass before this token
@@ -158,15 +158,15 @@ def logits_at(trace: Trace, row: int, position: int) -> Tensor:
         return trace.readout(trace.states[row, position]).float().cpu()
 
 
-def next_tokens(trace: Trace, row: int, query: int | None, most: int) -> NextTokens:
-    """Return at most `most` of the most likely tokens after the position query (default: the row's last real one)."""
+def next_tokens(trace: Trace, row: int, query: int | None, count: int) -> NextTokens:
+    """Return at most `count` of the most likely tokens after the position query (default: the row's last real one)."""
     chances = trace.next_token(row, query)
-    top = chances.topk(min(most, len(chances)))
+    top = chances.topk(min(count, len(chances)))
     return NextTokens(top.indices.cpu().numpy(), top.values.cpu().numpy())
 
 
-def predictions(trace: Trace, row: int, query: int | None, most: int) -> Predictions:
+def predictions(trace: Trace, row: int, query: int | None, count: int) -> Predictions:
     """Return `next_tokens` and the row's losses, which need the logits of every position: for a long text this takes as
     long as a small run."""
-    found = next_tokens(trace, row, query, most)
+    found = next_tokens(trace, row, query, count)
     return Predictions(found.tokens, found.probabilities, trace.losses(row).numpy())

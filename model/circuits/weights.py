@@ -138,8 +138,8 @@ class CircuitWeights:
         return torch.cat([some.float() @ weight.T for some in table.split(ROWS)]) / deviation[:, None]
 
     def _kept(self, layer: int) -> tuple[TableAndDeviation, Moments]:
-        kept, later = self._made, layer > 0
-        if later not in kept:
+        cache, later = self._made, layer > 0
+        if later not in cache:
             weight = _weight(self.embedding).detach()[: self.count]
             table = weight.cpu()
             if later:
@@ -150,8 +150,8 @@ class CircuitWeights:
             epsilon = float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
             # the deviation of the token plus a position of the usual size
             deviation = (self._variance(table) + self._position_variance + epsilon).sqrt()
-            kept[later] = (table, deviation), self._moments(table, deviation)
-        return kept[later]
+            cache[later] = (table, deviation), self._moments(table, deviation)
+        return cache[later]
 
     @cached_property
     def _made(self) -> dict[bool, tuple[TableAndDeviation, Moments]]:

@@ -131,8 +131,8 @@ def _of_a_date(years: re.Match[str]) -> bool:
 
 def _may_stand(numbers: str) -> bool:
     """Whether this is a day and a month in either order, or a four-digit year."""
-    least, *more = sorted(int(number) for number in re.split("[./]", numbers))
-    return not more or (1 <= least <= 12 and more[0] <= 31)
+    smallest, *more = sorted(int(number) for number in re.split("[./]", numbers))
+    return not more or (1 <= smallest <= 12 and more[0] <= 31)
 
 
 def overlapping(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:

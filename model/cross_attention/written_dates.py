@@ -68,8 +68,8 @@ def year_in_words(year: int) -> tuple[str, ...]:
     """Return a year in words: nineteen ninety-nine; two thousand and five, two thousand five; not twenty five."""
     century, rest = divmod(year, 100)
     if year // 1000 == 2 and rest + century % 10 * 100 < 20:
-        said = "two thousand" if rest == 0 else f"two thousand and {_below_hundred(rest)}"
-        return (said, said.replace(" and ", " ")) if rest else (said,)
+        spelled = "two thousand" if rest == 0 else f"two thousand and {_below_hundred(rest)}"
+        return (spelled, spelled.replace(" and ", " ")) if rest else (spelled,)
     if rest == 0:
         return (f"{UP_TO_NINETEEN[century - 1]} hundred",)
     named = "twenty" if century == 20 else UP_TO_NINETEEN[century - 1]
@@ -124,9 +124,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ZONES = ("Z", " UTC", " GMT", "+00:00", "+02:00", "-07:00", " +0000", " -0500", " GMT+0200")
 
 
-def words(draw: random.Random, most: int) -> str:
-    """Return one to `most` words, most of them English."""
-    return " ".join(word(draw) for _ in range(draw.randint(1, most)))
+def words(draw: random.Random, max_words: int) -> str:
+    """Return one to `max_words` words, most of them English."""
+    return " ".join(word(draw) for _ in range(draw.randint(1, max_words)))
 
 
 def word(draw: random.Random) -> str:
@@ -233,8 +233,8 @@ def _named(year: int, month: int, day: int, draw: random.Random) -> str:
         name = name[:4] if month == 9 and draw.random() < 0.5 else name[:3]
         name += "." if not joined and draw.random() < 0.3 else ""
     name = name.upper() if draw.random() < 0.08 else name
-    said = draw.choice(year_in_words(year)) if spoken else _year(year, draw, apostrophe=not joined)
-    return template.format(d=digits, o=ordinal, m=name, Y=year, y=said)
+    year_text = draw.choice(year_in_words(year)) if spoken else _year(year, draw, apostrophe=not joined)
+    return template.format(d=digits, o=ordinal, m=name, Y=year, y=year_text)
 
 
 def _numeric(year: int, month: int, day: int, draw: random.Random) -> str:

@@ -68,11 +68,11 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "toke
     the heads' mean or maximum; for a rollout, in its result. Raises ValueError for cross-attention, and for a text
     whose maps would take over MAX_BYTES."""
     _check_square(trace)
-    most = int((MAX_BYTES / (4 * trace.num_layers)) ** 0.5)
+    max_tokens = int((MAX_BYTES / (4 * trace.num_layers)) ** 0.5)
     length = trace.queries.ids.shape[1]
-    if length > most:
-        words = N_("expected at most {most:,} tokens over all {layers} layers, got {length:,}: shorten the text")
-        raise ValueError(msg(words, most=most, layers=trace.num_layers, length=length))
+    if length > max_tokens:
+        template = N_("expected at most {most:,} tokens over all {layers} layers, got {length:,}: shorten the text")
+        raise ValueError(msg(template, most=max_tokens, layers=trace.num_layers, length=length))
     groups, labels = merge_groups(trace, row, by), list(trace.queries.pieces[row])
     if how == "rollout":
         maps = rollout(over_heads(trace, row, masks, "mean"))
@@ -98,13 +98,13 @@ def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarra
     Raises ValueError for cross-attention, and for more tokens than MAX_FLOW leaves time for."""
     _check_square(trace)
     layers, length = trace.num_layers, trace.queries.ids.shape[1]
-    most = int((MAX_FLOW / layers**2) ** (1 / 3))
-    if length > most:
-        words = N_(
+    max_tokens = int((MAX_FLOW / layers**2) ** (1 / 3))
+    if length > max_tokens:
+        template = N_(
             "expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}: shorten the "
             "text, or take attention rollout, which allows longer texts"
         )
-        raise ValueError(msg(words, most=most, layers=layers, length=length))
+        raise ValueError(msg(template, most=max_tokens, layers=layers, length=length))
     return flow(over_heads(trace, row, masks, "mean"), query)
 
 

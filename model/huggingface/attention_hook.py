@@ -158,8 +158,8 @@ def _attention(
     """transformers' attention function: q [B,H,Q,D], k and v [B,Hkv,K,D] -> output [B,Q,H,D], without weights."""
     unknown = sorted(name for name, value in extra.items() if value is not None and name not in KNOWN_KEYWORDS)
     if unknown:
-        words = N_("its attention depends on {names}, which Unmask does not support")
-        raise NotSupported(msg(words, names=", ".join(unknown)))
+        template = N_("its attention depends on {names}, which Unmask does not support")
+        raise NotSupported(msg(template, names=", ".join(unknown)))
     bias = extra.get("position_bias")
     bias = bias if bias is not None and bool(bias.any()) else None  # T5's cross-attention passes zeros
     sinks = extra.get("s_aux", extra.get("sinks"))  # a parameter, which may be trained after the run

@@ -211,8 +211,8 @@ def allowed_folder(name: str, settings: Settings) -> Path:
         raise CheckpointError(why) from None
     root = settings.model_root
     if root is not None and not folder.is_relative_to(root.expanduser().resolve()):
-        words = N_("{path} is outside the folder that this server loads models from. Choose one inside it.")
-        raise CheckpointError(msg(words, path=name))
+        template = N_("{path} is outside the folder that this server loads models from. Choose one inside it.")
+        raise CheckpointError(msg(template, path=name))
     if not _is_folder(folder):
         raise CheckpointError(msg("{path} is not a folder on this machine. Check the path.", path=name[:200]))
     inside = formats.transformer_folder(folder, lambda path: read_any_json(name, path))
@@ -334,8 +334,8 @@ def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
     type, or one whose "architectures" is not a list of names."""
     config = formats.gguf_config(name, folder / gguf) if gguf else read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
-        words = N_("{model}: config.json has no model_type, so its architecture is unknown.")
-        raise CheckpointError(msg(words, model=name))
+        template = N_("{model}: config.json has no model_type, so its architecture is unknown.")
+        raise CheckpointError(msg(template, model=name))
     saved_as = config.get("architectures") or []
     if not isinstance(saved_as, list) or not all(isinstance(one, str) for one in saved_as):
         raise CheckpointError(msg(NO_ARCHITECTURES, model=name, got=repr(saved_as)[:80]))
@@ -350,8 +350,8 @@ def read_json(name: str, path: Path) -> dict[str, Any]:
     """Read a JSON object. Raises CheckpointError for any other file."""
     content = read_any_json(name, path)
     if not isinstance(content, dict):
-        words = N_("{model}: {file} is not a JSON object. Fetch the file again.")
-        raise CheckpointError(msg(words, model=name, file=path.name))
+        template = N_("{model}: {file} is not a JSON object. Fetch the file again.")
+        raise CheckpointError(msg(template, model=name, file=path.name))
     return content
 
 

@@ -170,8 +170,8 @@ class ImagePrompts:
         ids, numbers = found["input_ids"], count(1)
         token = getattr(self._config, "image_token_id", None)
         if not isinstance(token, int):
-            words = N_("{model}: its text has no image token. Choose another model")
-            raise NotSupported(msg(words, model=self._name))
+            template = N_("{model}: its text has no image token. Choose another model")
+            raise NotSupported(msg(template, model=self._name))
         batch = ImageBatch(
             ids,
             torch.ones_like(ids, dtype=torch.bool),
@@ -243,6 +243,6 @@ def _check(data: Any, name: str = "", merges: bool = False) -> None:
             _check(value, key, merges or "merge_size" in data)
     elif COUNTED.search(name) and isinstance(data, int | float):
         area = "pixels" in name or (merges and name.endswith("edge"))
-        most = MAX_AREA if area else MAX_SIDE
-        if not abs(data) <= most:
-            raise ValueError(msg("{name}: expected at most {most:,}, got {got}", name=name, most=most, got=data))
+        limit = MAX_AREA if area else MAX_SIDE
+        if not abs(data) <= limit:
+            raise ValueError(msg("{name}: expected at most {most:,}, got {got}", name=name, most=limit, got=data))

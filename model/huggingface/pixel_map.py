@@ -54,9 +54,9 @@ def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list
     for less in range(side, 0, -1):  # a tile may be some pixels larger than its patches
         if tiles.shape[-1] // less != tiles.shape[-1] // side:
             break
-        tried = [cell and (cell[0], *(edge // side * less for edge in cell[1:])) for cell in cells]
-        if _verify_cells(values, tokens, tried, embed, planes, spread):
-            return [None if cell is None else _box(cell, regions[cell[0]], tiles.shape[-2:], size) for cell in tried]
+        scaled = [cell and (cell[0], *(edge // side * less for edge in cell[1:])) for cell in cells]
+        if _verify_cells(values, tokens, scaled, embed, planes, spread):
+            return [None if cell is None else _box(cell, regions[cell[0]], tiles.shape[-2:], size) for cell in scaled]
     return []
 
 
@@ -124,8 +124,8 @@ def _region(tile: Tensor, size: tuple[int, int]) -> Box | None:
         at, here = (some[inner if inner.sum() > 2 else ~line.isnan()] for some in (torch.arange(len(line)), line))
         if len(at) < 2:
             return None
-        apart = at - at.double().mean()
-        slope = float((apart * (here - here.mean())).sum() / apart.square().sum())
+        centred = at - at.double().mean()
+        slope = float((centred * (here - here.mean())).sum() / centred.square().sum())
         whole = round(1 / max(slope, 1e-6))  # pixels of the whole resized image
         before = float((here * whole - at - 0.5).mean())
         if abs(before - round(before)) > 0.3:

@@ -177,8 +177,8 @@ def _next_call(model: Model, now: StreamedText) -> StreamedText:
     size = sum(one[0].nbytes for pair in pairs for one in pair)
     if size > MAX_CACHE_BYTES // 2:
         most = MAX_CACHE_BYTES // 2 * len(kept + here) // size
-        words = N_("expected at most {most:,} tokens in this model's cache: choose fewer sinks, or a smaller window")
-        raise ValueError(msg(words, most=most))
+        template = N_("expected at most {most:,} tokens in this model's cache: choose fewer sinks, or a smaller window")
+        raise ValueError(msg(template, most=most))
     given = torch.tensor(now.ids[now.done + 1 : end + 1], dtype=torch.long)
     logits = model.readout(done.states)[:, : len(given)].float().cpu()
     losses = now.losses.copy()

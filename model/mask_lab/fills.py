@@ -162,10 +162,10 @@ def compare(scores: Tensor, allowed: Tensor, sink: Tensor | float | None = None)
     largest = float(finite.max()) if finite.numel() else 0.0
     cast: dict[str, tuple[Tensor, str | None]] = {}
     for name, dtype in DTYPES.items():
-        most, why = torch.finfo(dtype).max, None
+        limit, why = torch.finfo(dtype).max, None
         if torch.tensor(largest).to(dtype).isinf():
-            words = N_("a score of ±{largest:.3g} is more than the largest number, {most:.3g}")
-            why = msg(words, largest=largest, most=most)
+            template = N_("a score of ±{largest:.3g} is more than the largest number, {most:.3g}")
+            why = msg(template, largest=largest, most=limit)
         cast[name] = rows.to(dtype), why
     case = _Case(torch.cat([ordinary, torch.zeros_like(allowed[:1])]), sinks, exact, cast)
     return FillComparison(
@@ -191,8 +191,8 @@ def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
         try:
             scores = scores.masked_fill(~case.allowed, value)
         except RuntimeError:  # the value does not fit
-            most = torch.finfo(DTYPES[dtype]).max
-            trouble = msg("the lowest number of {dtype} is −{most:.0f}", dtype=dtype, most=most)
+            limit = torch.finfo(DTYPES[dtype]).max
+            trouble = msg("the lowest number of {dtype} is −{most:.0f}", dtype=dtype, most=limit)
     if trouble is not None:
         return Result(name, dtype, value, trouble, None, None)
     weights = _softmax(scores, case.sink)

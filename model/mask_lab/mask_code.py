@@ -75,8 +75,8 @@ def _kinds(context: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Ite
     """Yield the blocking kinds, then the opening ones: the order of MaskContext.masks."""
     kinds, (blockers, openings) = mask_kinds.KINDS, context.masks_without_strokes(spec, head)
     sides = ("q_idx", "k_idx") if keep.all() else ("position[q_idx]", "position[k_idx]")
-    apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
-    names = mask_kinds.Names(not keep.all(), *sides, apart)
+    distance = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
+    names = mask_kinds.Names(not keep.all(), *sides, distance)
     on = context.on(spec, head)
     for sign, some in (("&", blockers), ("|", openings)):
         for name, parameter in [(name, on[name]) for one in some for name in on if one in (name, kinds[name].joins)]:
