@@ -231,8 +231,8 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
     peaks = np.where(tally.query_count[:, None] >= MIN_SEEN, peaks, -1.0)
     # stable: the first of equals
     keys, queries = (np.argsort(-one, -1, "stable")[..., :MAX_TOKENS] for one in (np.nan_to_num(shares), peaks))
-    top_keys, key_shares = _taken(tally.tokens, keys), np.take_along_axis(np.nan_to_num(shares), keys, -1)
-    top_queries, query_peaks = _taken(tally.tokens, queries), np.take_along_axis(peaks, queries, -1)
+    top_keys, key_shares = _take(tally.tokens, keys), np.take_along_axis(np.nan_to_num(shares), keys, -1)
+    top_queries, query_peaks = _take(tally.tokens, queries), np.take_along_axis(peaks, queries, -1)
     top_keys = np.where(key_shares > 0, top_keys, -1)
     top_queries = np.where(query_peaks >= 0, top_queries, -1)
     named = {*top_keys.ravel().tolist(), *top_queries.ravel().tolist()} - {-1}
@@ -249,7 +249,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
         even_spread=even_spread,
         top_keys=top_keys,
         key_shares=key_shares,
-        key_counts=_taken(tally.key_count, keys),
+        key_counts=_take(tally.key_count, keys),
         top_queries=top_queries,
         query_peaks=query_peaks,
         query_counts=np.take_along_axis(np.broadcast_to(tally.query_count[:, None], peaks.shape), queries, -1),
@@ -268,6 +268,6 @@ def _spread(offsets: np.ndarray) -> np.ndarray:
     return np.asarray(np.stack(parts, -1) / offsets.sum(-1, keepdims=True))
 
 
-def _taken(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def _take(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Return values [n] at indices [.., N]."""
     return values[indices] if len(values) else np.zeros(indices.shape, np.int64)

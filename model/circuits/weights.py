@@ -113,15 +113,15 @@ class CircuitWeights:
 
     def read_by(self, weight: Tensor, layer: int) -> Tensor:
         """Project every token with a weight [D,W] of a layer: [V,D]."""
-        return self._read(self._kept(layer)[0], weight)
+        return self._read(self._cached(layer)[0], weight)
 
     def moments(self, layer: int) -> Moments:
-        return self._kept(layer)[1]
+        return self._cached(layer)[1]
 
     def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
         """Project the first learned positions as `read_by`, each beside a token of the usual size: [count,D]."""
         some = _plain(self.positions.weight)[:count]
-        (_, deviation), _ = self._kept(layer)
+        (_, deviation), _ = self._cached(layer)
         usual = deviation.square().mean() - self._position_variance
         return self._read((some, (self._variance(some) + usual).sqrt()), weight)
 
@@ -137,8 +137,8 @@ class CircuitWeights:
         table, deviation = tokens
         return torch.cat([some.float() @ weight.T for some in table.split(ROWS)]) / deviation[:, None]
 
-    def _kept(self, layer: int) -> tuple[TableAndDeviation, Moments]:
-        cache, later = self._made, layer > 0
+    def _cached(self, layer: int) -> tuple[TableAndDeviation, Moments]:
+        cache, later = self._cache, layer > 0
         if later not in cache:
             weight = _weight(self.embedding).detach()[: self.count]
             table = weight.cpu()
@@ -154,7 +154,7 @@ class CircuitWeights:
         return cache[later]
 
     @cached_property
-    def _made(self) -> dict[bool, tuple[TableAndDeviation, Moments]]:
+    def _cache(self) -> dict[bool, tuple[TableAndDeviation, Moments]]:
         """Results computed from the current weights: a network may be trained in place."""
         network = self.model.network
         now = weights_in(network)

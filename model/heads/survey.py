@@ -183,7 +183,7 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | No
     heads = range(trace.num_heads) if spec.heads else range(1)
     kinds = {head in spec.heads: head for head in heads}  # one head of each kind
 
-    def of_head(layer: int, head: int) -> np.ndarray:
+    def blocked_in(layer: int, head: int) -> np.ndarray:
         context = trace.layers[layer].context
         if context.is_long:
             rows, columns = groups or (np.arange(context.queries), np.arange(context.keep.shape[1]))
@@ -198,7 +198,7 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | No
             made[key] = blocked_thumbnail(merged_blocked(~allowed.numpy(), groups), tall, wide)
         return made[key]
 
-    every = [{kind: of_head(layer, head) for kind, head in kinds.items()} for layer in range(trace.num_layers)]
+    every = [{kind: blocked_in(layer, head) for kind, head in kinds.items()} for layer in range(trace.num_layers)]
     return np.array([[of_kind[head in spec.heads] for head in heads] for of_kind in every])
 
 
@@ -246,9 +246,9 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
         )
         sizes = N_("{layers} × {heads} × {queries} × {keys} (layers, heads, queries, keys)")
         described = []
-        for one in (trace, other):
-            lengths = {"queries": one.queries.ids.shape[1], "keys": one.keys.ids.shape[1]}
-            described.append(msg(sizes, layers=one.num_layers, heads=one.num_heads, **lengths))
+        for run in (trace, other):
+            lengths = {"queries": run.queries.ids.shape[1], "keys": run.keys.ids.shape[1]}
+            described.append(msg(sizes, layers=run.num_layers, heads=run.num_heads, **lengths))
         raise ValueError(msg(template, one=described[0], other=described[1]))
     texts = ((one.batch.ids, one.queries.ids, one.keys.ids) for one in (trace, other))
     if not all(torch.equal(ids[row], others[other_row]) for ids, others in zip(*texts, strict=True)):

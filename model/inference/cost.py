@@ -280,8 +280,8 @@ class _Blocks:
         for stroke in self.spec.drawn:
             here = (tops <= stroke.last_query) & (stroke.query <= tops + ends)
             here &= (lefts <= stroke.last_key) & (stroke.key <= lefts + ends)
-            for one in np.flatnonzero(here).tolist():
-                top, left = int(tops[one]), int(lefts[one])
-                cells = (one, slice(max(stroke.query - top, 0), stroke.last_query + 1 - top),
+            for block in np.flatnonzero(here).tolist():
+                top, left = int(tops[block]), int(lefts[block])
+                cells = (block, slice(max(stroke.query - top, 0), stroke.last_query + 1 - top),
                          slice(max(stroke.key - left, 0), stroke.last_key + 1 - left))  # fmt: skip
                 allowed[cells] = below[cells] if stroke.kind == "erase" else stroke.kind == "open"

@@ -174,17 +174,17 @@ def compare(scores: Tensor, allowed: Tensor, sink: Tensor | float | None = None)
         empty_row=whole[0] if whole else None,
         keys=scores.shape[1],
         has_sink=sink is not None,
-        ours=_tried(case, OURS, "float32", float("-inf")),
+        ours=_try_mask(case, OURS, "float32", float("-inf")),
         fills=tuple(
-            _tried(case, name, dtype, torch.finfo(DTYPES[dtype]).min if fill is None else fill)
+            _try_mask(case, name, dtype, torch.finfo(DTYPES[dtype]).min if fill is None else fill)
             for name, fill in FILLS.items()
             for dtype in DTYPES
         ),
-        after=tuple(_tried(case, name, dtype, None) for name in (MULTIPLIED, RENORMALISED) for dtype in DTYPES),
+        after=tuple(_try_mask(case, name, dtype, None) for name in (MULTIPLIED, RENORMALISED) for dtype in DTYPES),
     )
 
 
-def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
+def _try_mask(case: _Case, name: str, dtype: str, value: float | None) -> Result:
     """Try one way of masking: write a value before the softmax, or, without a value, multiply after it."""
     scores, trouble = case.cast[dtype]
     if trouble is None and value is not None:

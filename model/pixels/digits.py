@@ -228,8 +228,8 @@ def real_digits() -> RealDigits:
     table = np.loadtxt(Path(str(package.origin)).parent / DIGITS_FILE, delimiter=",")  # as load_digits does
     levels, classes = to_levels(table[:, :-1]), table[:, -1].astype(int)
     part = np.zeros(len(classes), int)
-    for one in np.unique(classes):
-        part[classes == one] = np.arange((classes == one).sum()) % 10
+    for digit in np.unique(classes):
+        part[classes == digit] = np.arange((classes == digit).sum()) % 10
 
     def some(which: np.ndarray) -> Digits:
         chosen = Digits(levels[which], classes[which])
