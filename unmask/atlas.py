@@ -39,7 +39,7 @@ def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
     """Measure every head over these texts. Raises what `check` raises, and ValueError if no text has two tokens."""
     check(model, masks)
     length = row_length(model)
-    begun = progress.begun(model, length)
+    begun = progress.new_progress(model, length)
     for _ in progress.measured_in_threads(model, in_units(iter(texts)), masks, length, begun):
         pass
     found = progress.atlas_from_progress(begun, model)
