@@ -111,7 +111,7 @@ def ranking_sentence(view: EffectsView) -> str:
     ranked = view.ranked()
     if not ranked:
         return ""
-    sizes = np.array([abs(view.effects[place]) for place in ranked])
+    sizes = np.array([abs(view.effects[head]) for head in ranked])
     strongest = view.strongest()
     measured = say("Turned off one at a time: {count} of {total} heads.", count=len(ranked), total=view.effects.size)
     if max(sizes) < NOTICED:

@@ -135,10 +135,10 @@ def two_masks(view: HeadView) -> Part:
     return layout | {"margin": margin_of(view.queries, view.keys, step=view.step) | {"autoexpand": False}}
 
 
-def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, place: str = "") -> Part:
+def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, axis: str = "") -> Part:
     """Return a heatmap trace of the cells in `shown`, bool [Q,K], in one colour. words: their tooltip."""
     look = {"zmin": 0, "zmax": 1, "colorscale": [[0, colour], [1, colour]], "showscale": False}
-    return cells(view, np.where(shown, 0.0, np.nan), name, words, place) | look
+    return cells(view, np.where(shown, 0.0, np.nan), name, words, axis) | look
 
 
 def coloured_cells(

@@ -88,9 +88,9 @@ def escaped(label: str) -> str:
     return label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def filled(sentence: str, **places: object) -> Markup:
-    """Fill the {places} of a sentence that is trusted HTML; values are escaped unless they are Markup."""
-    return Markup(sentence).format(**places)
+def filled(sentence: str, **values: object) -> Markup:
+    """Fill the {placeholders} of a sentence that is trusted HTML; values are escaped unless they are Markup."""
+    return Markup(sentence).format(**values)
 
 
 def paragraph(words: str, kind: str = "sentence") -> Markup:

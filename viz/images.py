@@ -73,11 +73,11 @@ def images_packet(
     component unchanged: picture, a URI; smooth, whether to interpolate it; names of patches; head, a row of with_means;
     word, the index of the selected one, S for none; changed, for each word whether the standard run has another.
     """
-    places = list(np.ndindex(weights.shape[:2]))
-    known = [""] * len(places) if shares is None else [percent(float(shares[place])) for place in places]
-    every = [(say("mean of all heads"), ""), *zip((head_name(*place) for place in places), known, strict=True)]
+    pairs = list(np.ndindex(weights.shape[:2]))
+    known = [""] * len(pairs) if shares is None else [percent(float(shares[pair])) for pair in pairs]
+    every = [(say("mean of all heads"), ""), *zip((head_name(*pair) for pair in pairs), known, strict=True)]
     every += [(say("mean of layer {layer}", layer=layer), "") for layer in range(len(weights))]
-    ranked = range(len(places)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
+    ranked = range(len(pairs)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
     flat, relative = with_means(weights, neutral), neutral is not None
     said = {"word": say(RELATIVE)} if relative else {}
     if shares is None or np.isnan(shares).all():  # the heads are not sorted
@@ -91,7 +91,7 @@ def images_packet(
         "chances": [chance(float(one)) for one in chances],
         "hatches": [ink("sliding"), ink("drawn")],
         "heads": [{"name": name, "share": share} for name, share in every],
-        "order": [0, *range(1 + len(places), len(every)), *(1 + head for head in ranked)],
+        "order": [0, *range(1 + len(pairs), len(every)), *(1 + head for head in ranked)],
         **{"mode": mode, "hint": say(HINTS[mode]), "relative": relative},
         "words": words("images") | said,
         "itself": say(ITSELF) if neutral is not None and np.array_equal(weights[:, :, 0], neutral) else "",
@@ -311,8 +311,8 @@ def image_attention_packet(lit: ImageHeatmaps, *, alone: bool, head: int = 0) ->
     said = LIT_RELATIVE if lit.neutral is not None else ALONE if alone and not lit.unmapped else OF_LAYER
     neutral = None if lit.neutral is None else lit.neutral[None]
     hatched = np.zeros(lit.weights.shape[1:], np.uint8)  # a cell has the hatch of the first mask that blocks it
-    for place, mask in enumerate(lit.blocked.values(), 1):
-        hatched[mask & (hatched == 0)] = place
+    for hatch, mask in enumerate(lit.blocked.values(), 1):
+        hatched[mask & (hatched == 0)] = hatch
     boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes)
     return images_packet(
         lit.labels, np.zeros(len(lit.labels)), lit.weights[None], hatched, None, boxes, (), "look",

@@ -84,9 +84,7 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
     """Return the packet of all heads as small pictures, layers in rows, heads in columns; colours as in head_packet."""
     layers, heads = view.weights.shape[:2]
     every, words = list(np.ndindex(layers, heads)), N_("Layer {layer}, head {head}: most to {cells}")
-    names = [
-        say(words, layer=place[0], head=place[1], cells=_strongest_said(view, view.weights[place])) for place in every
-    ]
+    names = [say(words, layer=pair[0], head=pair[1], cells=_strongest_said(view, view.weights[pair])) for pair in every]
     chosen = layer * heads + head
     looker = name_of(view.query, view.class_name)
     about = {
@@ -107,14 +105,14 @@ def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTa
     """Return a table of the weight of each cell, with a column for each of these heads."""
     names = [name_of(cell, view.class_name) for cell in range(CELLS)]
     blocked = view.any_blocked()
-    weights = np.stack([np.where(blocked[place], np.nan, view.weights[place]) for place in heads], 1)
+    weights = np.stack([np.where(blocked[pair], np.nan, view.weights[pair]) for pair in heads], 1)
     looker = say("{query} is the query", query=name_of(view.query, view.class_name))
-    return grid(weights, names, [head_name(*place) for place in heads], looker, say("blocked"))
+    return grid(weights, names, [head_name(*pair) for pair in heads], looker, say("blocked"))
 
 
 def levels_table(levels: np.ndarray) -> FigureTable:
     """Return a table of a picture's grey levels [64]."""
-    rows, columns = ([f"{side}{place}" for place in range(SIDE)] for side in "rc")
+    rows, columns = ([f"{side}{number}" for number in range(SIDE)] for side in "rc")
     return grid(levels.reshape(SIDE, SIDE), rows, columns, say("Grey levels, 0 to {most}", most=LEVELS - 1))
 
 
@@ -145,8 +143,8 @@ def strongest(weights: np.ndarray) -> list[int]:
 
 def colours_of(weights: np.ndarray, zmax: float) -> list[str]:
     """Return each weight's colour: brightness grows with the square root of weight / zmax, as in all heatmaps here."""
-    places = np.rint(np.sqrt(np.clip(weights / zmax, 0, 1)) * 255).astype(int)
-    return [COLOURS[place] for place in places]
+    indices = np.rint(np.sqrt(np.clip(weights / zmax, 0, 1)) * 255).astype(int)
+    return [COLOURS[index] for index in indices]
 
 
 def largest(*views: PixelView) -> float:
@@ -171,9 +169,9 @@ def scale_html(zmax: float, *views: PixelView) -> str:
 def _header(view: PixelView, heads: Iterable[tuple[int, int]], chosen: tuple[int, int], zmax: float) -> dict[str, Any]:
     """Return the header entries that all packets of attention share."""
     pictures, blocked = [], view.any_blocked()
-    for place in heads:
-        colours = colours_of(view.weights[place], zmax)
-        shown = [None if shut else colour for colour, shut in zip(colours, blocked[place], strict=True)]
+    for head in heads:
+        colours = colours_of(view.weights[head], zmax)
+        shown = [None if shut else colour for colour, shut in zip(colours, blocked[head], strict=True)]
         pictures.append({"colours": shown, "classInk": ink_on(*rgb(colours[0]))})
     names = [*view.blocking(*chosen), "causal"]
     about = {"pictures": pictures, "hatch": ink(names[0]), "query": view.query}
@@ -271,10 +269,10 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
     name, looker = head_name(layer, head), name_of(now.query, now.class_name)
     if causal:
         weights = now.weights[layer, head]
-        places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
-        places = places or say("nothing")
+        cells = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
+        cells = cells or say("nothing")
         words = WRITES if now.query == now.pixel else N_("{head}, from {looker}: {places}.")
-        looks = say(words, head=name, looker=looker, places=places, pixel=name_of(now.pixel + 1, ""))
+        looks = say(words, head=name, looker=looker, places=cells, pixel=name_of(now.pixel + 1, ""))
         rest = N_("Later pixels that are blocked: {count}. Turn Causal off to see what leaks.")
         count = int(now.any_blocked()[layer, head].sum())
         return escape(together([looks, *([say(rest, count=count)] if count else [])]))
@@ -342,18 +340,18 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
         "colorbar": colour_bar(say("loss, nats")),
         **{"zmin": 0, "zmax": max(float(values.max()) for _, values in shown), "xgap": 1, "ygap": 1},
     }
-    places = list(range(SIDE))
+    coordinates = list(range(SIDE))
     bare = {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "", "constrain": "domain"}
     traces: list[Part] = []
     notes: list[Part] = []
     layout: Part = {"height": 250, "margin": MARGIN | {"t": 28}, "annotations": notes}
-    for (name, values), domain, place in zip(shown, domains, ("", "2"), strict=False):
-        x, y = "x" + place, "y" + place
-        loss = heat(values.reshape(SIDE, SIDE), places, places, name or say("standard"), hover, place)
-        traces.append(loss | common | {"showscale": not place})
+    for (name, values), domain, axis in zip(shown, domains, ("", "2"), strict=False):
+        x, y = "x" + axis, "y" + axis
+        loss = heat(values.reshape(SIDE, SIDE), coordinates, coordinates, name or say("standard"), hover, axis)
+        traces.append(loss | common | {"showscale": not axis})
         layout |= {
-            f"xaxis{place}": bare | {"domain": domain, "anchor": y},
-            f"yaxis{place}": bare | {"autorange": "reversed", "scaleanchor": x, "anchor": x},
+            f"xaxis{axis}": bare | {"domain": domain, "anchor": y},
+            f"yaxis{axis}": bare | {"autorange": "reversed", "scaleanchor": x, "anchor": x},
         }
         notes += [title(f"<b>{name}</b>", domain[0], 1)] if name else []
     return figure(traces, layout)

@@ -56,8 +56,8 @@ def _mean_words(now: np.ndarray, standard: np.ndarray) -> str:
     return say("Mean loss: {before:.2f} → {after:.2f} nats/token.", **means)
 
 
-def prediction_words(token: str, place: int, standard: Candidate, now: Candidate) -> Markup:
-    """Say how the most likely next token after position `place` changed; "" if it and its probability stay the same."""
+def prediction_words(token: str, position: int, standard: Candidate, now: Candidate) -> Markup:
+    """Say how the most likely next token after this position changed; "" if it and its probability stay the same."""
     before, after = chance(standard.probability), chance(now.probability)
     if standard.label == now.label and before == after:
         return Markup()
@@ -65,12 +65,12 @@ def prediction_words(token: str, place: int, standard: Candidate, now: Candidate
         "After {token} the most likely next token was <b>{standard}</b> ({before}) and is now <b>{now}</b> ({after})."
     )
     labels = {"standard": standard.label, "now": now.label}
-    return filled(words, token=named(token, place), before=before, after=after, **labels)
+    return filled(words, token=named(token, position), before=before, after=after, **labels)
 
 
-def named(token: str, place: int) -> Markup:
+def named(token: str, position: int) -> Markup:
     """Return a token and its position as HTML."""
-    return Markup("<b>{}</b> ({})").format(token, place)
+    return Markup("<b>{}</b> ({})").format(token, position)
 
 
 def loss_worsened(now: np.ndarray, standard: np.ndarray) -> bool:

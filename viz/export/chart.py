@@ -39,8 +39,8 @@ def chart_picture(paper: Paper, make: Callable[[], CachedFigure]) -> Sheet:
         if trace["type"] == "heatmap":
             _heatmap(sheet, panel, trace)
         elif trace["type"] == "bar":
-            place = np.arange(len(trace["x"])) + (series.index(trace) - (len(series) - 1) / 2) * 0.8 / len(series)
-            panel.bar(place, trace["y"], 0.8 / len(series), color=trace["marker"]["color"], label=trace["name"])
+            x = np.arange(len(trace["x"])) + (series.index(trace) - (len(series) - 1) / 2) * 0.8 / len(series)
+            panel.bar(x, trace["y"], 0.8 / len(series), color=trace["marker"]["color"], label=trace["name"])
             panel.set_xticks(range(len(trace["x"])), trace["x"])
         elif "text" in trace["mode"]:
             panel.scatter(trace["x"], trace["y"], s=40, zorder=2, c=list(trace["marker"]["color"]))
@@ -133,8 +133,8 @@ def as_csv(drawn: CachedFigure) -> str:
         name = cell(trace.get("name", ""))
         if trace["type"] != "heatmap":
             values = [unescape(text) for text in trace.get("text", [""] * len(trace["x"]))]
-            places = zip(trace["x"], trace["y"], values, strict=True)
-            lines.writerows((name, x, "", y, "", cell(value)) for x, y, value in places)
+            triples = zip(trace["x"], trace["y"], values, strict=True)
+            lines.writerows((name, x, "", y, "", cell(value)) for x, y, value in triples)
             continue
         down |= dict(enumerate(trace.get("y", ())))
         for row, values in enumerate(trace.get("hovertext", np.asarray(trace["z"]).tolist())):

@@ -181,8 +181,8 @@ def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
 
 def changes() -> Colormap:
     """Return a colormap for differences; blocked cells are transparent."""
-    places = [(float(place), str(colour)) for place, colour in diverging(dark=False)]
-    return LinearSegmentedColormap.from_list("change", places).with_extremes(bad=(0, 0, 0, 0))
+    stops = [(float(share), str(colour)) for share, colour in diverging(dark=False)]
+    return LinearSegmentedColormap.from_list("change", stops).with_extremes(bad=(0, 0, 0, 0))
 
 
 def hatch_ink(name: str) -> dict[str, Any]:
@@ -198,22 +198,22 @@ ABOVE = 0.018  # distance from a point to its label as a share of the height
 def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> Sheet:
     """Draw all heads as points and label the chosen head and those with the largest values. x, y: names of measures."""
     across, up = atlas.measure(x), atlas.measure(y)
-    places = measured(across, up)
+    heads = measured(across, up)
     sheet = Sheet(paper, LEFT + WIDE + BAR, TALL + 0.5)
     panel = sheet.panel(LEFT, 0, WIDE, TALL)
-    layers = [atlas.numbers[layer] for layer, _ in places]
+    layers = [atlas.numbers[layer] for layer, _ in heads]
     colours: dict[str, Any] = {"vmin": min(atlas.numbers), "vmax": max(*atlas.numbers, 1), "edgecolors": GREY}
     colours |= {"cmap": LinearSegmentedColormap.from_list("layers", list(SEQUENTIAL)), "linewidths": 0.6}
-    where = [across[place] for place in places], [up[place] for place in places]
+    where = [across[head] for head in heads], [up[head] for head in heads]
     points = panel.scatter(*where, s=40, zorder=2, c=layers, **colours)
     for line, at in ((panel.axvline, even_at(atlas, x)), (panel.axhline, even_at(atlas, y))):
         if at is not None:
             line(at, color=GREY, linewidth=0.8, linestyle=":", zorder=1)
     panel.set(xlim=axis_range(x, across), ylim=axis_range(y, up))
     low, high = panel.get_ylim()
-    for place in labelled(places, across, up, chosen):
+    for head in labelled(heads, across, up, chosen):
         look: dict[str, Any] = {"fontsize": 7.5, "ha": "center", "va": "bottom", "parse_math": False}
-        panel.text(across[place], up[place] + ABOVE * (high - low), atlas.name(place), **look)
+        panel.text(across[head], up[head] + ABOVE * (high - low), atlas.name(head), **look)
     tidy(panel, axis_title(x), axis_title(y))
     beside = sheet.panel(LEFT + WIDE + 0.15, 0, 0.12, TALL)
     sheet.figure.colorbar(points, cax=beside, ticks=MaxNLocator(integer=True)).set_label(say("layer"), fontsize=8)
@@ -303,8 +303,8 @@ class SvgSheet(Sheet):
         self._picture(cmap(norm(weights), bytes=True), box)
         x, y, cell = left * POINTS, (HEAD + top) * POINTS, wide / columns * POINTS
         for name, mask in blocked.items():
-            places = ((x + begin * cell, y + row * cell, (end - begin) * cell) for row, begin, end in runs(mask))
-            boxes = [f"M{at:.2f} {down:.2f}h{long:.2f}v{cell:.2f}h{-long:.2f}z" for at, down, long in places]
+            corners = ((x + begin * cell, y + row * cell, (end - begin) * cell) for row, begin, end in runs(mask))
+            boxes = [f"M{at:.2f} {down:.2f}h{long:.2f}v{cell:.2f}h{-long:.2f}z" for at, down, long in corners]
             if boxes:
                 self._parts.append(f'<path d="{"".join(boxes)}" fill="url(#{self._hatch(name)})"/>')
         left += wide + 0.08
@@ -369,8 +369,8 @@ def _strokes(hatch: str) -> str:
     assert path is not None  # None only for an empty hatch
     parts = []
     for points, code in path.iter_segments(simplify=False, curves=True):
-        places = np.asarray(points).reshape(-1, 2) * (TILE, -TILE) + (0, TILE)
+        vertices = np.asarray(points).reshape(-1, 2) * (TILE, -TILE) + (0, TILE)
         parts.append(
-            "z" if code == Path.CLOSEPOLY else COMMANDS[code] + " ".join(f"{x:.2f} {y:.2f}" for x, y in places)
+            "z" if code == Path.CLOSEPOLY else COMMANDS[code] + " ".join(f"{x:.2f} {y:.2f}" for x, y in vertices)
         )
     return "".join(parts)

@@ -55,8 +55,8 @@ def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str])
     sheet.text(left - 0.08, 0.12, say("query"), 8, ha="right", va="center")
     sheet.text(left + ACROSS + 0.08, 0.12, say("key"), 8, va="center")
     for labels, x, side in ((queries, left - 0.08, "right"), (keys, left + ACROSS + 0.08, "left")):
-        for place, label in enumerate(labels):
-            sheet.text(x, 0.25 + (place + 0.5) * LINE, label, 9, ha=side, va="center")
+        for row, label in enumerate(labels):
+            sheet.text(x, 0.25 + (row + 0.5) * LINE, label, 9, ha=side, va="center")
     sheet.legend([], [Patch(color=colour, label=name) for name, colour in zip(names, COLOURS, strict=False)])
     return sheet
 
@@ -193,17 +193,17 @@ def coloured_text_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
         width(weight_text(one)) * NUMBER / LARGEST if some else 0 for one, some in zip(weights, named, strict=True)
     ]
     labels = zip(row.keys, below, strict=True)
-    places = list(_flow([max(width(paper.said(label)) + 0.14, number + 0.03, 0.22) for label, number in labels]))
-    sheet = Sheet(paper, LIT_WIDE + 0.3, LIT_LINE * (places[-1][1] + 1) + 0.1)
-    for place, (left, line, wide) in enumerate(places):
+    boxes = list(_flow([max(width(paper.said(label)) + 0.14, number + 0.03, 0.22) for label, number in labels]))
+    sheet = Sheet(paper, LIT_WIDE + 0.3, LIT_LINE * (boxes[-1][1] + 1) + 0.1)
+    for index, (left, line, wide) in enumerate(boxes):
         top, middle = line * LIT_LINE, left + wide / 2
-        lit = {"facecolor": to_rgba(NOW, 0.75 * (float(weights[place]) / most) ** 0.5), "linewidth": 0}
-        _box(sheet, left, top, wide, BLOCKED if blocked[place] else lit)
-        if own and place + row.first_key == row.first:
+        highlight = {"facecolor": to_rgba(NOW, 0.75 * (float(weights[index]) / most) ** 0.5), "linewidth": 0}
+        _box(sheet, left, top, wide, BLOCKED if blocked[index] else highlight)
+        if own and index + row.first_key == row.first:
             _box(sheet, left, top, wide, {"facecolor": "none", "edgecolor": MARK, "linewidth": 1.5})
-        sheet.text(middle, top + TOKEN / 2, row.keys[place], 9, ha="center", va="center")
-        if named[place]:
-            sheet.text(middle, top + TOKEN + 0.08, weight_text(weights[place]), NUMBER, ha="center", va="center")
+        sheet.text(middle, top + TOKEN / 2, row.keys[index], 9, ha="center", va="center")
+        if named[index]:
+            sheet.text(middle, top + TOKEN + 0.08, weight_text(weights[index]), NUMBER, ha="center", va="center")
     looks = [Patch(facecolor="none", edgecolor=MARK, label=say("the query token"))]
     sheet.legend([ANY] if blocked.any() else [], looks if own else [])
     return sheet
@@ -258,9 +258,9 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
     labels = [*(name for name, *_ in series), *map(blocked_by, _blocking([row]))]
     sheet = Sheet(paper, 0.65 + wide + 0.2, TALL + below, labels)
     panel = sheet.panel(0.65, 0, wide, TALL)
-    places, thick = np.arange(len(keys)), 0.8 / len(series)
+    x, thick = np.arange(len(keys)), 0.8 / len(series)
     for number, (name, values, colour) in enumerate(series):
-        left = places - 0.4 + thick * number
+        left = x - 0.4 + thick * number
         panel.bar(left, values, thick, align="edge", color=colour, label=name, linewidth=0)
     for name, mask in row.blocked.items():
         here = np.flatnonzero(mask[0])
@@ -268,7 +268,7 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
             look: dict[str, Any] = {"color": MASK_COLOURS[name], "label": blocked_by(name), "markersize": 5}
             panel.plot(here, np.zeros(len(here)), "x", clip_on=False, **look)
     panel.set(xlim=(-0.6, len(keys) - 0.4), ylim=(0, None))
-    panel.set_xticks(places, keys)
+    panel.set_xticks(x, keys)
     tidy(panel, axis_titles(row)[1], measure, token_ticks="x")
     panel.tick_params(axis="x", labelsize=9, rotation=90)
     sheet.legend([], panel.get_legend_handles_labels()[0])
@@ -310,12 +310,12 @@ def score_picture(paper: Paper, found: ScoreSplit) -> Sheet:
 
 def _draw_terms(sheet: Sheet, left: float, terms: list[float], writers: list[str]) -> None:
     panel = sheet.panel(left, STRIP * len(STRIPS) + BETWEEN, STRIP_WIDE, BAR * len(terms))
-    places, longest = range(len(terms)), max(1e-9, *map(abs, terms))
-    panel.barh(places, terms, 0.7, color=[NOW if term > 0 else STANDARD for term in terms], linewidth=0)
-    for place, term in zip(places, terms, strict=True):
-        panel.text(max(term, 0.0) + 0.01 * longest, place, signed(term), va="center", fontsize=7)
+    rows, longest = range(len(terms)), max(1e-9, *map(abs, terms))
+    panel.barh(rows, terms, 0.7, color=[NOW if term > 0 else STANDARD for term in terms], linewidth=0)
+    for row, term in zip(rows, terms, strict=True):
+        panel.text(max(term, 0.0) + 0.01 * longest, row, signed(term), va="center", fontsize=7)
     panel.axvline(0, color="#8c929e", linewidth=0.6)
-    panel.set_yticks(places, writers)
+    panel.set_yticks(rows, writers)
     panel.set(ylim=(len(terms) - 0.5, -0.5), xlim=(min(0.0, *terms) - 0.02 * longest, max(0.0, *terms) + 0.2 * longest))
     tidy(panel, say("term"), token_ticks="y")
     panel.tick_params(axis="y", labelsize=8)

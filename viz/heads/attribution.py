@@ -119,12 +119,12 @@ def strips_figure(found: ScoreSplit, *, dark: bool) -> CachedFigure:
     layout["xaxis"] = {"title": title, "anchor": "y3", "showgrid": False, "zeroline": False}
     rows = zip(STRIPS, (found.q, found.k, found.by_dimension), reaches(found), ("", "2", "3"), strict=True)
     dimension = say("dimension {number}", number="%{x}")
-    for (strip, low, high), values, most, place in rows:
+    for (strip, low, high), values, most, axis in rows:
         name = say(strip)
         hover = f"{dimension}<br>{name} %{{z:.4f}}"
         strip_of = heat(values[None], list(range(len(values))), [name], name, hover) | symmetric_colours(most, dark)
-        traces.append(strip_of | {"yaxis": "y" + place, "showscale": False})
-        layout["yaxis" + place] = {"domain": [low, high], "automargin": True, "ticks": "", "fixedrange": True}
+        traces.append(strip_of | {"yaxis": "y" + axis, "showscale": False})
+        layout["yaxis" + axis] = {"domain": [low, high], "automargin": True, "ticks": "", "fixedrange": True}
     return figure(traces, layout)
 
 
@@ -150,7 +150,7 @@ def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: 
 def largest_dimensions(found: ScoreSplit) -> str:
     """Say which three dimensions contribute most to the score."""
     order = np.argsort(-np.abs(found.by_dimension))[:3]
-    dimensions = listed(f"{place} ({signed(found.by_dimension[place])})" for place in order)
+    dimensions = listed(f"{dimension} ({signed(found.by_dimension[dimension])})" for dimension in order)
     return say("The {count} products sum to {score}; the largest are those of dimensions {dimensions}.",
                count=len(found.q), score=signed(found.score), dimensions=dimensions)  # fmt: skip
 
@@ -160,8 +160,8 @@ def largest_pairs(found: ScoreSplit) -> list[tuple[str, str, float]]:
     assert found.sources is not None
     assert found.terms is not None
     order = np.argsort(-np.abs(found.terms), axis=None, kind="stable")[:MAX_PAIRS]
-    places = (divmod(int(place), len(found.sources)) for place in order)
-    return [(say(found.sources[q]), say(found.sources[k]), float(found.terms[q, k])) for q, k in places]
+    pairs = (divmod(int(index), len(found.sources)) for index in order)
+    return [(say(found.sources[q]), say(found.sources[k]), float(found.terms[q, k])) for q, k in pairs]
 
 
 def other_pairs(found: ScoreSplit) -> tuple[int, float]:
@@ -196,7 +196,7 @@ def sources_table(found: ScoreSplit, side: str) -> str:
     longest = max(float(np.abs(each).max()), 1e-9)
     title = say("what wrote the query") if side == "query" else say("what wrote the key")
     rows = [[th(title), th(say("contribution"), "number", colspan=2)]]
-    rows += [[td(say(found.sources[place])), *_term(float(each[place]), longest)] for place in order]
+    rows += [[td(say(found.sources[source])), *_term(float(each[source]), longest)] for source in order]
     if len(each) > len(order):
         rest = found.score - float(each[order].sum())
         rows.append([td(say("the other {count:,}", count=len(each) - len(order))), *_term(rest)])

@@ -60,23 +60,23 @@ def row_of(view: HeadView, standard: HeadView | None, query: int) -> BarRow:
 def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     """Draw a bar for each key: all in the order of the text, or only the largest, sorted. Blocked keys have a cross."""
     names = np.array(axis_names(row.view)["x"], object)
-    places = row.largest() if largest_first else np.arange(len(names))
+    keys = row.largest() if largest_first else np.arange(len(names))
     series = [(say("weight"), row.view, NOW)]
     if row.standard:
         series = [(say("now"), row.view, NOW), (say("standard"), row.standard, STANDARD)]
     hover = f"{attends_to_line(escaped(row.name))}<br>"
     traces: list[Part] = []
     for name, view, colour in series:
-        shown = np.where(view.any_blocked()[0], np.nan, view.weights[0])[places]
+        shown = np.where(view.any_blocked()[0], np.nan, view.weights[0])[keys]
         words = say("weight {weight}", weight="%{y:.4f}") + (f" ({name})" if row.standard else "")
-        traces.append(bars(names[places].tolist(), shown, name, hover + words, colour))
+        traces.append(bars(names[keys].tolist(), shown, name, hover + words, colour))
     for words, cells in blocked_groups(row.view):
-        here = places[cells[0][places]]
+        here = keys[cells[0][keys]]
         first = next(name for name, mask in row.view.blocked.items() if mask[cells].any())
         cross = {"symbol": "x", "size": PERIOD, "color": MASK_COLOURS[first]}
         zeros = np.zeros(len(here), np.float32)
         traces.append(scatter(names[here].tolist(), zeros, words, hover + words, marker=cross))
-    across = token_axis([row.view.keys[place] for place in places], MAX_LABELS, 0.6)
+    across = token_axis([row.view.keys[key] for key in keys], MAX_LABELS, 0.6)
     across |= {"type": "category", "automargin": True, "title": {"text": axis_titles(row.view)[1]}}
     heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
     layout = {"height": 330, "margin": MARGIN, "bargap": 0.15, "legend": LEGEND, "barmode": "group"}

@@ -124,10 +124,10 @@ def losses_table(
     top = max(float(np.nanmax(values, initial=0.0)) for _, values, _ in series) or 1.0
     heads = names if len(series) == len(names) else [""]
     rows = [[th(title), *(cell for name in heads for cell in (th(name, "number"), th()))]]
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         cells = [td(piece, "wraps")]
         for _, values, ink in series:
-            value = float(values[place])
+            value = float(values[index])
             number = "" if np.isnan(value) else f"{value:.2f}"
             cells += [td(number, "number"), track(np.nan_to_num(value) / top, ink)]
         rows.append(cells)

@@ -168,8 +168,8 @@ PRESENTED = """
 def tokens(pieces: Sequence[str], query: int | None, first: int = 0) -> Markup:
     """Return a row's tokens from index `first` on, with their positions; the query is highlighted."""
     items = [
-        tag("li", join([tag("span", piece), tag("small", place)]), class_="query" if place == query else "other")
-        for place, piece in enumerate(pieces[first:], first)
+        tag("li", join([tag("span", piece), tag("small", position)]), class_="query" if position == query else "other")
+        for position, piece in enumerate(pieces[first:], first)
     ]
     return tag("ol", join(items), class_="tokens")
 

@@ -174,9 +174,9 @@ def _rows(
             rows.append([*begin, td(Markup(words), colspan=columns)])
             continue
         kind = "part" if empty.kind == "uniform" and empty.total < WHOLE else empty.kind
-        places = {"weight": weight_text(empty.largest), "keys": keys, "total": empty.total}
-        places |= {"share": escape(percent(empty.largest)), "sum": escape(percent(empty.total))}
-        fate = td(Markup(say(EMPTY_ROW_TEXTS.get(kind, EMPTY_ROW_TEXTS["sum"]), **places)))
+        values = {"weight": weight_text(empty.largest), "keys": keys, "total": empty.total}
+        values |= {"share": escape(percent(empty.largest)), "sum": escape(percent(empty.total))}
+        fate = td(Markup(say(EMPTY_ROW_TEXTS.get(kind, EMPTY_ROW_TEXTS["sum"]), **values)))
         nans = say_count(", <b>{count} row NaN</b>", ", <b>{count} rows NaN</b>", damage.nans)
         error = td(_small(damage.difference) + (Markup(nans) if damage.nans else ""), "number")
         rows.append([*begin, *cells(one.value, damage, fate, error)])

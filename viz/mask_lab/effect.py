@@ -158,8 +158,8 @@ def _path(found: Effect, path: Sequence["PathStep"]) -> Markup:
     return join(told, say(", "))
 
 
-def _name(found: Effect, place: int) -> Markup:
-    return named(found.pieces[place], place)
+def _name(found: Effect, position: int) -> Markup:
+    return named(found.pieces[position], position)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -253,7 +253,7 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "reach", words, "2") | {
         "zmin": 0.5,
         "zmax": most + 0.5,
-        "colorscale": [[edge / most, colour] for place, colour in steps for edge in (place, place + 1)],
+        "colorscale": [[edge / most, colour] for step, colour in steps for edge in (step, step + 1)],
         "colorbar": colour_bar(say("layers"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks),
     }
     words = _pair(say("{query} can never depend on {key}"), say("no path through the masks"))

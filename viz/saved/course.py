@@ -110,9 +110,9 @@ def _step(number: int, one: CourseStep) -> Markup:
     parts += [formula(step.formula)] if step.formula else []
     if one.answer and step.ask:
         asked = [tag("p", tag("b", screen.question(step.ask)))]
-        for place, choice in enumerate(one.answer.choices):
-            label = join((tag("kbd", place + 1), " ", screen.plain(choice)))
-            asked.append(tag("button", label, type="button", data_answer=place))
+        for index, choice in enumerate(one.answer.choices):
+            label = join((tag("kbd", index + 1), " ", screen.plain(choice)))
+            asked.append(tag("button", label, type="button", data_answer=index))
         shown = join((tag("kbd", "A"), " ", say("Show the answer")))
         asked.append(tag("button", shown, type="button", data_answer=SHOWN, class_="link"))
         parts += [tag("div", join(asked), class_="question"), tag("div", class_="answered said")]  # not shown
@@ -127,11 +127,11 @@ def _static_html(number: int, one: CourseStep) -> Markup:
     parts = [tag("div", one.tokens, class_="row")]
     if one.pictures is not None:
         figures, packets = Markup(), tag("p", say(COMPUTED), class_="note")
-        for place, (title, packet) in enumerate(one.pictures):
+        for index, (title, packet) in enumerate(one.pictures):
             if isinstance(packet, str):
                 figures += tag("figure", tag("figcaption", title) + scene_image(packet, title))
                 continue
-            name = f"packet{number}_{place}"
+            name = f"packet{number}_{index}"
             drawn = tag("div", "", class_="view heatmap", data_view="heatmap", data_packet=name)  # not shown
             figures += tag("figure", tag("figcaption", title) + drawn)
             packets += inlined(name, packet)
@@ -149,7 +149,7 @@ def _about(one: CourseStep) -> dict[str, Any]:
     if one.answer and one.step.ask:
         asked, title = screen.question(one.step.ask), one.step.title
         why, given = screen.plain(one.answer.why), [*range(len(one.answer.choices)), None]
-        about["right"] = [place in one.answer.right for place in range(len(one.answer.choices))]
+        about["right"] = [choice in one.answer.right for choice in range(len(one.answer.choices))]
         about["said"] = [screen.verdict_on(one.answer.offered(), choice, asked) for choice in given]
         kinds = ["told" if choice is None else "right" if choice in one.answer.right else "wrong" for choice in given]
         about["seen"] = [screen.seen_line(kind, title, why) for kind in kinds]
