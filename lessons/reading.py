@@ -193,10 +193,10 @@ class YamlMapping:
     first: int
     heading: int = 0
 
-    def line_of(self, place: tuple[int | str, ...]) -> int:
+    def line_of(self, path: tuple[int | str, ...]) -> int:
         """Return the line of the value at a path of keys, or of the nearest value on that path."""
-        node, line = self.node, (self.heading if place[0] in ("title", "prose") else 0) or self.first
-        for step in place:
+        node, line = self.node, (self.heading if path[0] in ("title", "prose") else 0) or self.first
+        for step in path:
             found = _entry(node, step)
             if found is None:
                 break
@@ -303,10 +303,10 @@ def _checked(kind: type[Read], settings: YamlMapping, more: dict[str, Any]) -> R
 
 def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
     """Return one of pydantic's errors as a sentence."""
-    place: tuple[int | str, ...] = error["loc"] or ("show",)  # without a place, it is of the step as a whole
-    name = ".".join(map(str, place))
-    line = settings.line_of(place)
-    model, field_name = (PARTS[place[0]], place[1]) if place[0] in PARTS and len(place) > 1 else (kind, place[0])
+    path: tuple[int | str, ...] = error["loc"] or ("show",)  # without a path, it is of the step as a whole
+    name = ".".join(map(str, path))
+    line = settings.line_of(path)
+    model, field_name = (PARTS[path[0]], path[1]) if path[0] in PARTS and len(path) > 1 else (kind, path[0])
     if error["type"] == "extra_forbidden":
         names = [one for one in model.model_fields if one not in ("title", "prose") or model is FrontMatter]
         return str(_wrong(line, say("one of {names}", names=", ".join(names)), name))

@@ -155,7 +155,7 @@ class Analyses(HeadSource):
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query)
         found = outcome(*run, off, before.target)
         everyone = outcome(*run, AblatedHeads((), attention=self.trace.name), before.target)
-        names = ", ".join(self.named(*place) for place in off.heads) or "no head"
+        names = ", ".join(self.named(*pair) for pair in off.heads) or "no head"
         was, now = (0.0 - some.log_probability for some in (before, found))  # 0.00 for a certain target, not -0.00
         change = f"{was:.2f} → {now:.2f} nats"
         line = f"{names} off ({way}): loss of {found.label} after {self._predicting[query]} {change}"

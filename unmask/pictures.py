@@ -72,8 +72,8 @@ class Picture:
         """Return its numbers, a row for each: its labels, by the name of each axis, and its value."""
         import pandas as pd
 
-        places = pd.MultiIndex.from_product([list(some) for some in self.axes.values()], names=list(self.axes))
-        return pd.DataFrame({"value": self.numbers.ravel()}, index=places).reset_index()
+        index = pd.MultiIndex.from_product([list(some) for some in self.axes.values()], names=list(self.axes))
+        return pd.DataFrame({"value": self.numbers.ravel()}, index=index).reset_index()
 
     def file(self, kind: str = "html") -> bytes:
         """Return a file's content: "html" or, of heads, "png", "svg" or "pdf". Raises ValueError for another kind."""

@@ -344,13 +344,13 @@ class Run(Analyses, Checkable):
             raise ValueError(f"expected another run, got {type(other).__name__}")
         other = other.merged(self.by)
         found = changes(self.trace, other.trace, self.row, other.row, self.by)
-        layer, head = (int(place) for place in np.unravel_index(found.largest.argmax(), found.largest.shape))
+        layer, head = (int(index) for index in np.unravel_index(found.largest.argmax(), found.largest.shape))
         every, parts = (run.all_heads([(layer, head)]) for run in (self, other))
         drawn = replace(
             every,
             thumbnails=found.thumbnails,
             blocked=every.blocked & parts.blocked,
-            heads={place: changed(view, parts.heads[place]) for place, view in every.heads.items()},
+            heads={index: changed(view, parts.heads[index]) for index, view in every.heads.items()},
             notes=(),
             measures={},
         )
