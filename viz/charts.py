@@ -75,8 +75,8 @@ def bars(x: Any, y: np.ndarray, name: str, hover: str, colour: str | list[str]) 
 
 def scatter(x: Any, y: Any, name: str, hover: str = "", *, mode: str = "markers", **look: Any) -> Part:
     """Return a trace of points, or of a line through them. hover: the tooltip's template; "" for no tooltip."""
-    said = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
-    return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | said | look
+    tooltip = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
+    return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | tooltip | look
 
 
 def layers_grid(

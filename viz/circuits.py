@@ -69,13 +69,13 @@ def profile_sentence(profile: np.ndarray) -> str:
     )
 
 
-def strongest(found: np.ndarray, most: int | None = None) -> list[Pair]:
-    """Return the pairs of found [L,H,L,H] above what random matrices give, the strongest first. most: limit."""
+def strongest(found: np.ndarray, limit: int | None = None) -> list[Pair]:
+    """Return the pairs of found [L,H,L,H] above what random matrices give, the strongest first. limit: of them."""
     values = found.ravel()
     indices = np.flatnonzero(values > 0)  # leaves NaN out
-    if most is not None and len(indices) > most:  # faster than sorting all
-        indices = indices[values[indices] >= np.partition(values[indices], -most)[-most]]
-    indices = indices[np.argsort(-values[indices], kind="stable")][:most]
+    if limit is not None and len(indices) > limit:  # faster than sorting all
+        indices = indices[values[indices] >= np.partition(values[indices], -limit)[-limit]]
+    indices = indices[np.argsort(-values[indices], kind="stable")][:limit]
     return [tuple(index) for index in np.transpose(np.unravel_index(indices, found.shape)).tolist()]
 
 

@@ -123,25 +123,25 @@ def _row(found: Alignment) -> Part:
     weights, blocked = found.weights[found.step], found.blocked[found.step]
     colours = [MASK_COLOURS["padding"] if pad else NOW for pad in found.padding]
     padding, halted = say(" (padding)"), say("blocked")
-    said = [
+    texts = [
         f"{name}{padding if pad else ''}<br>{halted if stop else say('weight {weight}', weight=weight_text(weight))}"
         for name, pad, stop, weight in zip(position_names(found.source), found.padding, blocked, weights, strict=True)
     ]
     row = bars(_centres(len(found.source)), weights, "source row", "%{customdata}", colours)  # not shown
-    return row | {"customdata": said, "width": 0.85 / len(found.source), "xaxis": "x", "yaxis": "y2"}
+    return row | {"customdata": texts, "width": 0.85 / len(found.source), "xaxis": "x", "yaxis": "y2"}
 
 
 def _outputs(found: Alignment) -> Part:
     """Return a point above each output whose tooltip has its probability and what it attends to most."""
-    said = []
+    texts = []
     for step, output in enumerate(found.outputs):
         key = found.heaviest(step)
         looks = {"position": key, "token": escaped(found.source[key]), "weight": weight_text(found.weights[step, key])}
         about = {"output": escaped(output), "chance": escaped(chance(float(found.probabilities[step])))}
-        said.append(say(STEP, step=step + 1, **about, **looks))
-    marker = {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(said))]}
-    points = scatter(_centres(len(said)), np.zeros(len(said), np.float32), "outputs", "%{customdata}", marker=marker)
-    return points | {"cliponaxis": False, "customdata": said, "xaxis": "x2", "yaxis": "y"}
+        texts.append(say(STEP, step=step + 1, **about, **looks))
+    marker = {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(texts))]}
+    points = scatter(_centres(len(texts)), np.zeros(len(texts), np.float32), "outputs", "%{customdata}", marker=marker)
+    return points | {"cliponaxis": False, "customdata": texts, "xaxis": "x2", "yaxis": "y"}
 
 
 def _labels(labels: list[str], chosen: int | None) -> Part:
@@ -284,12 +284,12 @@ def verdict(answer: WrittenAnswer) -> Markup:
         "This answer as a whole has a probability of {chance}; its least certain character is {at}, with {least}."
     )
     chances = {"chance": chance(answer.chance), "least": chance(answer.least)}
-    said = [_judged(answer), filled(sure, at=answer.at, **chances)]
+    parts = [_judged(answer), filled(sure, at=answer.at, **chances)]
     if answer.lifted:
         words = say("{masks}, when it writes on its own, it writes <b>{wrote}</b>, {judged}.")
         now = {"wrote": answer.now or say("nothing"), "judged": judgement(answer.meant, answer.now)}
-        said.append(filled(words, masks=say(answer.lifted).capitalize(), **now))
-    return paragraph(Markup(together(said)))
+        parts.append(filled(words, masks=say(answer.lifted).capitalize(), **now))
+    return paragraph(Markup(together(parts)))
 
 
 def _judged(answer: WrittenAnswer) -> Markup:

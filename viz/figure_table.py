@@ -61,8 +61,8 @@ def _titles(plain: Part, grids: list[Part]) -> list[str]:
     bold = [text for text in above if text.startswith("<b>")]
     if len(bold) == len(grids):
         return bold
-    beside = [trace.get("colorbar", {}).get("title", "") for trace in grids]
-    return [str(title.get("text", "")) if isinstance(title, dict) else str(title) for title in beside]
+    titles = [trace.get("colorbar", {}).get("title", "") for trace in grids]
+    return [str(title.get("text", "")) if isinstance(title, dict) else str(title) for title in titles]
 
 
 def _grid(trace: Part, blocked: Part | None, title: str, layout: Part) -> FigureTable:

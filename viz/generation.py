@@ -95,9 +95,9 @@ def sentence(scene: WritingScene) -> Markup:
     greedy, by_chance = N_("temperature 0 gives"), N_("temperature {temperature:g} and seed {seed} give")
     temperature, seed = scene.sampling.temperature, scene.sampling.seed
     drawn = say(by_chance if temperature else greedy, seed=seed, temperature=temperature)
-    told = say(NEXT_TOKEN if scene.index is None else CHOSEN)
+    template = say(NEXT_TOKEN if scene.index is None else CHOSEN)
     named = {"heads": scene.heads, "drawn": drawn, "token": scene.chosen.label, "chances": chances}
-    return Markup(together([row, filled(told, **named)]))
+    return Markup(together([row, filled(template, **named)]))
 
 
 def text_html(tokens: Sequence[Token], newest: int) -> Markup:

@@ -124,8 +124,8 @@ def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
     reduced size that are blocked in both; they become NaN."""
     change, step = now.weights - standard.weights, step_of(now)
     if step > 1:
-        most, least = reduced(change, step, np.maximum, 0.0), reduced(change, step, np.minimum, 0.0)
-        change = np.where(most >= -least, most, least)
+        highest, lowest = reduced(change, step, np.maximum, 0.0), reduced(change, step, np.minimum, 0.0)
+        change = np.where(highest >= -lowest, highest, lowest)
     return np.where(both, np.nan, change).astype(np.float32)
 
 

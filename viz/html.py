@@ -64,8 +64,8 @@ def signs(labels: Iterable[str]) -> str:
     """Explain the signs that occur in these labels; "" if there are none."""
     text = "".join(labels)
     seen = ((re.search(sign, text), meaning) for sign, meaning in SIGNS.items())
-    said = [say(meaning, sign=found[0]) for found, meaning in seen if found]
-    return say("{clauses}.", clauses=listed(said, N_("; "))) if said else ""
+    clauses = [say(meaning, sign=found[0]) for found, meaning in seen if found]
+    return say("{clauses}.", clauses=listed(clauses, N_("; "))) if clauses else ""
 
 
 def letters(text: str) -> int:

@@ -257,11 +257,11 @@ def packing_figure(found: "PackedLosses") -> CachedFigure:
 def packing_sentence(found: "PackedLosses") -> str:
     """Say which conventions keep the documents from attending to each other."""
     named = [(say(CONVENTIONS[name]), difference) for name, difference in found.differences.items()]
-    apart = listed((name for name, difference in named if difference <= found.tolerance), N_("; "))
+    equal = listed((name for name, difference in named if difference <= found.tolerance), N_("; "))
     others = listed((f"{name} {number(far)}" for name, far in named if far > found.tolerance), N_("; "))
-    said = [say(PACKED_APART, names=apart) if apart else say("No convention gives the logits of each document alone.")]
+    said = [say(PACKED_APART, names=equal) if equal else say("No convention gives the logits of each document alone.")]
     if others:
-        words = N_("Largest difference with the others: {names}.") if apart else N_("Largest differences: {names}.")
+        words = N_("Largest difference with the others: {names}.") if equal else N_("Largest differences: {names}.")
         said.append(say(words, names=others))
     if len(named) < len(CONVENTIONS):
         said.append(say("Position ids are left out: this model computes its own."))

@@ -59,14 +59,14 @@ def candidates_table(lens: "LogitLens", row: int) -> Markup:
     """Return a table of one token's most likely candidate after each layer, and the probability and rank of the token
     that follows in the text; if none follows, the next candidates. row: an index into the lens's positions."""
     follows = int(lens.next_ids[row])
-    beside = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
+    heading = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
     rows = []
     for reading, name in enumerate(column_names(len(lens.ids))):
         (label, share), *others = _candidates(lens, reading, row)
         nearest = (join((tag("code", other, translate="no"), chance(its)), " ") for other, its in others[:2])
-        said: str = listed(_next_token_texts(lens, reading, row)) if follows >= 0 else join(nearest, say(", "))
-        rows.append([td(name), td(label, "token", translate="no"), td(chance(share), "number"), td(said, "wide")])
-    head = [th(say("after")), th(say("most likely"), colspan=2), th(beside)]
+        note: str = listed(_next_token_texts(lens, reading, row)) if follows >= 0 else join(nearest, say(", "))
+        rows.append([td(name), td(label, "token", translate="no"), td(chance(share), "number"), td(note, "wide")])
+    head = [th(say("after")), th(say("most likely"), colspan=2), th(heading)]
     return table([head, *rows], CANDIDATES)
 
 
@@ -218,8 +218,8 @@ def _change(now: HeadView, standard: HeadView) -> np.ndarray:
     """Return now - standard; a column of several keys holds the largest change."""
     change = now.weights - standard.weights
     begins, _ = _columns(now)
-    most, least = (reduce.reduceat(change, begins, axis=1) for reduce in (np.maximum, np.minimum))
-    return np.where(most >= -least, most, least)
+    highest, lowest = (reduce.reduceat(change, begins, axis=1) for reduce in (np.maximum, np.minimum))
+    return np.where(highest >= -lowest, highest, lowest)
 
 
 def _columns(view: HeadView) -> tuple[list[int], int]:
@@ -253,15 +253,15 @@ def lens_sentence(lens: "LogitLens", row: int, piece: str, standard: "LogitLens 
     label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, row, 0])
     settled = lens.settled(row)
     about = {"token": escape(piece), "label": escape(label), "chance": chance(share), "layer": names[settled]}
-    said = [say("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.", **about)]
+    parts = [say("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.", **about)]
     if settled:
         before = escape(lens.labels[int(tops[settled - 1])])
-        said.append(say("After {layer} it was “{before}”.", layer=names[settled - 1], before=before))
+        parts.append(say("After {layer} it was “{before}”.", layer=names[settled - 1], before=before))
     if standard is not None:
         was, share = standard.labels[int(standard.ids[-1, row, 0])], float(standard.probabilities[-1, row, 0])
         words = N_("Under the standard masks it predicts “{label}” ({chance}).")
-        said.append(say(words, label=escape(was), chance=chance(share)))
-    return together(said)
+        parts.append(say(words, label=escape(was), chance=chance(share)))
+    return together(parts)
 
 
 def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: HeadView | None = None) -> str:
@@ -269,10 +269,10 @@ def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: H
     if not view.weights.any():
         words = NOTHING if len(view.queries) > 1 else NOTHING_IN_ONE
         return say(words, token=escape(piece), layer=view.queries[0])
-    said = [_seen(view, how, query, piece)]
+    parts = [_seen(view, how, query, piece)]
     if standard is not None and np.abs(view.weights - standard.weights).max() >= DIFFERENT:
-        said.append(_moved(view, standard, query))
-    return together(said)
+        parts.append(_moved(view, standard, query))
+    return together(parts)
 
 
 def _seen(view: HeadView, how: str, query: int, piece: str) -> str:
@@ -285,10 +285,10 @@ def _seen(view: HeadView, how: str, query: int, piece: str) -> str:
         values[:-1], values[-1, here] = 0, 0
         if not values.any():
             return say("By the end of {layer}, “{token}” has received nothing but its own state.", **about)
-    most = float(values.max())
+    largest = float(values.max())
     written = (lambda cell: f"{values[cell]:.2f}") if how == "flow" else (lambda cell: percent(float(values[cell])))
     where = _largest(view, values, written, query)
-    return say(words[how], share=percent(most), flow=most, **where | about)
+    return say(words[how], share=percent(largest), flow=largest, **where | about)
 
 
 def _moved(view: HeadView, standard: HeadView, query: int) -> str:

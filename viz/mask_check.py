@@ -168,26 +168,26 @@ def sentence(report: CheckReport) -> str:
     broken = report.broken
     if broken:
         found = say(broken[0].words)
-        said = [found if "_" in found.split(" ")[0] else found[:1].upper() + found[1:]]  # names in code keep their case
+        parts = [found if "_" in found.split(" ")[0] else found[:1].upper() + found[1:]]  # names in code stay the same
         if len(broken) > 1:
-            said.append(say("{count} properties are violated in all.", count=len(broken)))
+            parts.append(say("{count} properties are violated in all.", count=len(broken)))
     else:
-        said = _passed(_mask_of(report))
+        parts = _passed(_mask_of(report))
         unsure = sum(law.verdict == CANNOT_TELL for law in report.findings)
-        said += [say("Checks that cannot tell: {count}.", count=unsure)] if unsure else []
-    return tag("p", Markup(together([tag("b", say(verdict_of(report))), escape(together(said))])), class_="sentence")
+        parts += [say("Checks that cannot tell: {count}.", count=unsure)] if unsure else []
+    return tag("p", Markup(together([tag("b", say(verdict_of(report))), escape(together(parts))])), class_="sentence")
 
 
 def _passed(mask: MeasuredMask) -> list[str]:
     """Say for how many of the tested pairs of two different tokens an effect was measured."""
-    tried = mask.measured[None] & ~np.eye(len(mask.declared), dtype=bool)
-    closed, opened = tried & ~mask.declared, tried & mask.declared
-    said = []
+    pairs = mask.measured[None] & ~np.eye(len(mask.declared), dtype=bool)
+    closed, opened = pairs & ~mask.declared, pairs & mask.declared
+    parts = []
     if closed.any():
         words = N_("Pairs of tokens that its mask blocks: {count:,}; no effect measured.")
-        said.append(say(words, count=int(closed.sum())))
+        parts.append(say(words, count=int(closed.sum())))
     if opened.any():
         through = int((opened & mask.reaches).sum())
         words = N_("Pairs of tokens that it allows: {count:,}; effect measured in {through:,} of them.")
-        said.append(say(words, count=int(opened.sum()), through=through))
-    return said
+        parts.append(say(words, count=int(opened.sum()), through=through))
+    return parts

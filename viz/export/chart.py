@@ -72,9 +72,9 @@ def _heatmap(sheet: Sheet, panel: Any, trace: dict[str, Any]) -> None:
     numbers = np.ma.masked_invalid(np.asarray(trace["z"], np.float64))
     if trace.get("showscale", True):
         image = panel.imshow(numbers, cmap=sequential(), norm=PowerNorm(0.5, 0, 1), aspect="auto", interpolation="none")
-        beside = sheet.panel(LEFT + WIDE + 0.1, 0, 0.12, TALL)
-        sheet.figure.colorbar(image, cax=beside).set_label(trace["colorbar"]["title"]["text"], fontsize=8)
-        beside.tick_params(labelsize=7)
+        cax = sheet.panel(LEFT + WIDE + 0.1, 0, 0.12, TALL)
+        sheet.figure.colorbar(image, cax=cax).set_label(trace["colorbar"]["title"]["text"], fontsize=8)
+        cax.tick_params(labelsize=7)
         shown = range(0, len(numbers), -(-len(numbers) // MAX_NAMES))
         panel.set_yticks(shown, [trace["y"][row] for row in shown], fontsize=LABEL, parse_math=False)
         return

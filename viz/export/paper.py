@@ -106,9 +106,9 @@ class Sheet:
         panel.set_yticks([])
         image = panel.imshow(weights, interpolation="none", aspect="auto", **how)
         hatch(panel, blocked)
-        beside = self.panel(left + wide + 0.08, top, 0.1, bar)
-        self.figure.colorbar(image, cax=beside, label=measure)
-        beside.tick_params(labelsize=7)
+        cax = self.panel(left + wide + 0.08, top, 0.1, bar)
+        self.figure.colorbar(image, cax=cax, label=measure)
+        cax.tick_params(labelsize=7)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Convert a position to matplotlib's: shares of the sheet from its lower left."""
@@ -215,9 +215,9 @@ def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int,
         look: dict[str, Any] = {"fontsize": 7.5, "ha": "center", "va": "bottom", "parse_math": False}
         panel.text(across[head], up[head] + ABOVE * (high - low), atlas.name(head), **look)
     tidy(panel, axis_title(x), axis_title(y))
-    beside = sheet.panel(LEFT + WIDE + 0.15, 0, 0.12, TALL)
-    sheet.figure.colorbar(points, cax=beside, ticks=MaxNLocator(integer=True)).set_label(say("layer"), fontsize=8)
-    beside.tick_params(labelsize=7)
+    cax = sheet.panel(LEFT + WIDE + 0.15, 0, 0.12, TALL)
+    sheet.figure.colorbar(points, cax=cax, ticks=MaxNLocator(integer=True)).set_label(say("layer"), fontsize=8)
+    cax.tick_params(labelsize=7)
     return sheet
 
 
@@ -254,9 +254,9 @@ def all_heads_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray,
         np.arange(layers) * rows + (tall - 1) / 2, [head_name(number) for number in numbers or range(layers)]
     )
     panel.tick_params(length=0, labelsize=8)
-    beside = sheet.panel(0.55 + width + 0.12, 0.25, 0.1, min(height, 3.0))
-    sheet.figure.colorbar(ScalarMappable(PowerNorm(0.5, 0, 1), sequential()), cax=beside, label=say("weight"))
-    beside.tick_params(labelsize=7)
+    cax = sheet.panel(0.55 + width + 0.12, 0.25, 0.1, min(height, 3.0))
+    sheet.figure.colorbar(ScalarMappable(PowerNorm(0.5, 0, 1), sequential()), cax=cax, label=say("weight"))
+    cax.tick_params(labelsize=7)
     sheet.legend([ANY] if hidden.any() else [])
     return sheet
 
@@ -319,8 +319,8 @@ class SvgSheet(Sheet):
             end, at = (left + 0.1) * POINTS, (HEAD + height) * POINTS
             self._parts.append(f'<path d="M{end:.2f} {at:.2f}h3.5" {NO_FILL}/>')
             self.text(left + 0.18, height, label, 7, va="center")
-        beside = left + 0.24 + max(map(len, labels)) * 0.062
-        self.text(beside, top + bar / 2, measure, 10, va="center", rotation=90)
+        right = left + 0.24 + max(map(len, labels)) * 0.062
+        self.text(right, top + bar / 2, measure, 10, va="center", rotation=90)
 
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
         assert not others  # a heatmap has none; only matplotlib could draw them

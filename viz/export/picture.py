@@ -80,13 +80,13 @@ class Room:
     size: float
     wide: float
     tall: float
-    beside: float
+    left: float
     below: float
 
     @property
     def across(self) -> float:
         """The width with the labels, and with the colour bar on the right."""
-        return self.beside + self.wide + 0.9
+        return self.left + self.wide + 0.9
 
     @property
     def least(self) -> float:
@@ -142,14 +142,14 @@ def _begin(paper: Paper, views: Sequence[HeadView], panels: int) -> tuple[Sheet,
     """Create a sheet with room for `panels` panels of these views' size."""
     view = views[0]
     rows, columns = view.weights.shape
-    most = max(rows, columns)
-    cell = max(0.2 if most <= 64 else 0.14, SMALLEST / most)
+    longest = max(rows, columns)
+    cell = max(0.2 if longest <= 64 else 0.14, SMALLEST / longest)
     size = min(cell * 72 * 0.62, LARGEST)  # points: a label must fit beside a cell
-    beside, below = (
+    left, below = (
         max(width(paper.said(label)) for label in labels) * size / LARGEST + 0.45
         for labels in (view.queries, view.keys)
     )
-    room = Room(cell, size, columns * cell, rows * cell, beside, below)
+    room = Room(cell, size, columns * cell, rows * cell, left, below)
     kind = SvgSheet if paper.kind == "svg" else Sheet
     tall, labels = max(room.tall + room.below, room.least), map(blocked_by, _blocking(views))
     return kind(paper, panels * room.across, tall, labels), room
@@ -159,7 +159,7 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
     """Draw panel `number`, from 0 on the left: the view's cells and tokens, notes on rows without an allowed key, its
     name above, and a colour bar on the right. measure: the colour bar's title. how: cmap and norm.
     """
-    left = number * room.across + room.beside
+    left = number * room.across + room.left
     sheet.heatmap((left, 0, room.wide, room.tall), view.weights, view.blocked, room.least, measure, **how)
     for row, label in enumerate(view.queries):
         sheet.text(left - PAD, (row + 0.5) * room.cell, label, room.size, ha="right", va="center")
@@ -169,7 +169,7 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
         )
     middle = left + room.wide / 2
     query, key = axis_titles(view)
-    sheet.text(left - room.beside + 0.1, room.least / 2, query, 8, va="center", rotation=90)
+    sheet.text(left - room.left + 0.1, room.least / 2, query, 8, va="center", rotation=90)
     sheet.text(middle, room.tall + room.below - 0.1, key, 8, ha="center", va="bottom")
     sheet.text(left, -0.08, name, 9, weight="bold")
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85}
@@ -178,8 +178,8 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
         sheet.text(middle, height, words, 7, ha="center", va="center", bbox=paper)
 
 
-LIT_WIDE = 7.5  # width of a line in inches
-LIT_LINE = 0.46  # height of a line in inches
+LINE_WIDTH = 7.5  # width of a line in inches
+LINE_HEIGHT = 0.46  # height of a line in inches
 TOKEN = 0.22  # height of a token's coloured box in inches
 NAMED, NUMBER = 0.005, 5.5  # the smallest weight written below its token, and the font size in points
 BLOCKED = {"hatch": "////", "edgecolor": "#8c929e", "facecolor": GROUND, "linewidth": 0}
@@ -194,9 +194,9 @@ def coloured_text_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
     ]
     labels = zip(row.keys, below, strict=True)
     boxes = list(_flow([max(width(paper.said(label)) + 0.14, number + 0.03, 0.22) for label, number in labels]))
-    sheet = Sheet(paper, LIT_WIDE + 0.3, LIT_LINE * (boxes[-1][1] + 1) + 0.1)
+    sheet = Sheet(paper, LINE_WIDTH + 0.3, LINE_HEIGHT * (boxes[-1][1] + 1) + 0.1)
     for index, (left, line, wide) in enumerate(boxes):
-        top, middle = line * LIT_LINE, left + wide / 2
+        top, middle = line * LINE_HEIGHT, left + wide / 2
         highlight = {"facecolor": to_rgba(NOW, 0.75 * (float(weights[index]) / most) ** 0.5), "linewidth": 0}
         _box(sheet, left, top, wide, BLOCKED if blocked[index] else highlight)
         if own and index + row.first_key == row.first:
@@ -213,7 +213,7 @@ def _flow(widths: list[float]) -> Iterator[tuple[float, int, float]]:
     """Lay out tokens in lines; yield the left edge in inches, the line, and the width of each."""
     x, line = 0.15, 0
     for wide in widths:
-        if x + wide > LIT_WIDE and x > 0.15:
+        if x + wide > LINE_WIDTH and x > 0.15:
             x, line = 0.15, line + 1
         yield x, line, wide
         x += wide + 0.03
@@ -224,10 +224,10 @@ def _box(sheet: Sheet, left: float, top: float, wide: float, how: dict) -> None:
     sheet.figure.add_artist(Rectangle(corner, wide / sheet.wide, TOKEN / sheet.tall, **how))
 
 
-def image_picture(paper: Paper, lit: ImageHeatmaps) -> Sheet:
+def image_picture(paper: Paper, view: ImageHeatmaps) -> Sheet:
     """Draw the query's attention to an image, with a panel for each layer of image tokens."""
-    panels = [composed(one) for one in lit.layers()]
-    wide = min(LIT_WIDE / len(panels), 4.5)
+    panels = [composed(one) for one in view.layers()]
+    wide = min(LINE_WIDTH / len(panels), 4.5)
     tall = wide * panels[0].shape[0] / panels[0].shape[1]
     sheet = Sheet(paper, max(len(panels) * (wide + 0.1), 4.5) + 0.3, tall + 0.1)
     for number, pixels in enumerate(panels):

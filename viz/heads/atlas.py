@@ -182,13 +182,13 @@ def summary(atlas: result.Atlas, *, random: bool) -> Markup:
             some = say("{listed} and {count} more", listed=some, count=len(heads) - MAX_LISTED)
         parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].title)), heads=some))
     every = join(parts, say("; ")) or say("none")
-    said = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=len(named), kinds=every)]
+    sentences = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=len(named), kinds=every)]
     index = max(NAMED_INDICES, key=lambda measure: atlas.counts[measure].max())
     if (queries := int(atlas.counts[index].max())) < result.MIN_QUERIES:
-        said.append(escape(_too_few(queries, index)))
+        sentences.append(escape(_too_few(queries, index)))
     elif not (random or any("induction" in names for names in named.values())):
-        said.append(escape(say(NO_INDUCTION)))
-    return paragraph(Markup(together(said)))
+        sentences.append(escape(say(NO_INDUCTION)))
+    return paragraph(Markup(together(sentences)))
 
 
 def naming() -> str:
@@ -222,15 +222,15 @@ def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
         return paragraph(filled(say("{head} has nothing that could be measured in these texts."), head=name))
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
     words = say("{head} matches no pattern here. Of the patterns, the largest share: {measure}.")
-    said = [filled(words, head=name, measure=_against(atlas, best, layer, head))]
+    sentences = [filled(words, head=name, measure=_against(atlas, best, layer, head))]
     index = result.NAMES.index(best)
     queries, large = (
         int(atlas.counts[index, layer]),
         max(result.NAMED, result.MIN_UNIFORM_RATIO * atlas.even[index, layer]),
     )
     if queries < result.MIN_QUERIES and atlas.measure(best)[layer, head] >= large:
-        said.append(escape(_too_few(queries, index)))
-    return paragraph(Markup(together(said)))
+        sentences.append(escape(_too_few(queries, index)))
+    return paragraph(Markup(together(sentences)))
 
 
 def tokens() -> str:

@@ -66,8 +66,8 @@ def contribution_sentence(found: ValueWeightedAttention, name: str, keys: Sequen
     """Name the key whose share of the weight differs most from its share of the weighted values. HTML."""
     who = tag("b", name)
     if not found.weights.any():
-        said = say("{query} attends to nothing, so its output is 0: every key is blocked.")
-        return paragraph(filled(said, query=who), "key")
+        template = say("{query} attends to nothing, so its output is 0: every key is blocked.")
+        return paragraph(filled(template, query=who), "key")
     if np.count_nonzero(found.weights) == 1:  # nothing to compare one key with
         only = int(found.weights.argmax())
         about = {"key": tag("b", f"{only}: {keys[only]}"), "length": found.value_norms[only]}
@@ -76,11 +76,11 @@ def contribution_sentence(found: ValueWeightedAttention, name: str, keys: Sequen
     most = int(np.abs(weights - moved).argmax())
     if abs(weights[most] - moved[most]) < APART:
         sizes = found.value_norms[found.weights > 0]
-        said = say(
+        template = say(
             "{query}: the weighted values follow the weights here; no key's share differs by {points:.0f} percentage "
             "points. The norms of the values are between {least:.3g} and {most:.3g}."
         )
-        return paragraph(filled(said, query=who, points=APART * 100, least=sizes.min(), most=sizes.max()), "key")
+        return paragraph(filled(template, query=who, points=APART * 100, least=sizes.min(), most=sizes.max()), "key")
     shares = {"weight": percent(float(weights[most])), "carried": percent(float(moved[most]))}
     norms = {"length": found.value_norms[most], "mean": found.moved.sum() / found.weights.sum()}
     return paragraph(filled(say(WHY), query=who, key=tag("b", f"{most}: {keys[most]}"), **shares, **norms), "key")
@@ -137,14 +137,14 @@ def reaches(found: ScoreSplit) -> tuple[float, float, float]:
 def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: str, blocked: Sequence[str]) -> str:
     """Explain the cell's numbers. score: the softmax's input, after the model's soft-cap and bias. HTML if query and
     key are."""
-    said = [say(SCORE, query=query, key=key, score=signed(found.score), scale=found.scale)]
-    said += [] if found.softcap is None else [say(CAPPED, most=found.softcap)]
-    said += [say("The model adds its own bias, {added}.", added=signed(found.added))] if found.added else []
-    said += [say("{sum} goes into the softmax.", sum=signed(score))] if len(said) > 1 else []
+    parts = [say(SCORE, query=query, key=key, score=signed(found.score), scale=found.scale)]
+    parts += [] if found.softcap is None else [say(CAPPED, most=found.softcap)]
+    parts += [say("The model adds its own bias, {added}.", added=signed(found.added))] if found.added else []
+    parts += [say("{sum} goes into the softmax.", sum=signed(score))] if len(parts) > 1 else []
     outcome = say("Its weight is {weight}.", weight=weight)
     if blocked:
         outcome = say("Blocked by {masks}: the score has no effect.", masks=mask_names(blocked))
-    return together([*said, outcome])
+    return together([*parts, outcome])
 
 
 def largest_dimensions(found: ScoreSplit) -> str:

@@ -43,12 +43,12 @@ class BarRow:
         """The weights [K]."""
         return self.view.weights[0]
 
-    def largest(self, most: int = MAX_SORTED) -> np.ndarray:
-        """Return at most `most` keys, sorted by their largest weight in either row, without keys blocked in both."""
+    def largest(self, limit: int = MAX_SORTED) -> np.ndarray:
+        """Return at most `limit` keys, sorted by their largest weight in either row, without keys blocked in both."""
         views = [self.view] if self.standard is None else [self.view, self.standard]
         free = ~np.all([view.any_blocked()[0] for view in views], axis=0)
         order = np.argsort(-np.max([view.weights[0] for view in views], axis=0), kind="stable")
-        return order[free[order]][:most]
+        return order[free[order]][:limit]
 
 
 def row_of(view: HeadView, standard: HeadView | None, query: int) -> BarRow:
@@ -93,9 +93,9 @@ def weight_distribution_sentence(row: BarRow, named: BarRow | None = None) -> st
         return paragraph(_moved(who, row, row.standard, named or row), "key")
     shares = np.cumsum(np.sort(row.now.astype(np.float64))[::-1]) / row.now.sum(dtype=np.float64)
     half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
-    said = say("{query}: half of its weight is on {half} of its allowed keys ({keys:,}), 90% on {most}.")
+    template = say("{query}: half of its weight is on {half} of its allowed keys ({keys:,}), 90% on {most}.")
     keys = int((~row.view.any_blocked()).sum())
-    return paragraph(filled(said, query=who, half=half, keys=keys, most=most), "key")
+    return paragraph(filled(template, query=who, half=half, keys=keys, most=most), "key")
 
 
 def _moved(who: Markup, row: BarRow, standard: HeadView, named: BarRow) -> Markup:

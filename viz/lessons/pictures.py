@@ -206,8 +206,8 @@ def step_image_attention(
 
 def lit_picture(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> tuple[str, str]:
     """Return a head's attention to an image as a sentence and the URI of a PNG. Arguments: see step_image_attention."""
-    lit = step_image_attention(view, name, image, query)
-    return image_attention_sentence(lit), picture_uri(composed(lit))
+    heatmaps = step_image_attention(view, name, image, query)
+    return image_attention_sentence(heatmaps), picture_uri(composed(heatmaps))
 
 
 def image_and_words(image: tuple[np.ndarray, tuple[Box, ...]], pieces: Sequence[str], query: int | None) -> Markup:

@@ -149,11 +149,11 @@ def order_sentence(found: "FillComparison") -> Markup:
     if max(before.least_total - after.least_total, before.most_total - after.most_total) < MIN_TAKEN:
         return paragraph(whole)
     left = dict(zip(("less", "more"), map(percent, (after.least_total, after.most_total)), strict=True))
-    kept = say(MULTIPLIED, share=left["less"])
+    sentence = say(MULTIPLIED, share=left["less"])
     if found.has_sink:
         right = map(percent, (before.least_total, before.most_total))
-        kept = say(BESIDE_A_SINK, **left, **dict(zip(("least", "most"), right, strict=True)))
-    return paragraph(together([kept, whole]))
+        sentence = say(BESIDE_A_SINK, **left, **dict(zip(("least", "most"), right, strict=True)))
+    return paragraph(together([sentence, whole]))
 
 
 def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:

@@ -148,14 +148,14 @@ def _losses(found: Effect) -> Markup:
 def _path(found: Effect, path: Sequence["PathStep"]) -> Markup:
     """Describe how a token leaks to the position that predicts it: attention steps in the order of the layers."""
     words = say("in {layer} {query} may attend to {key}")
-    told = [
+    steps = [
         filled(words, layer=head_name(look.layer), query=_name(found, look.query), key=_name(found, look.key))
         for look in reversed(path)
     ]
-    if len(told) > MAX_ATTENTION_STEPS:
-        left_out = say_count("{count} more attention step", "{count} more attention steps", len(told) - 2)
-        told[1:-1] = [escape(left_out)]
-    return join(told, say(", "))
+    if len(steps) > MAX_ATTENTION_STEPS:
+        left_out = say_count("{count} more attention step", "{count} more attention steps", len(steps) - 2)
+        steps[1:-1] = [escape(left_out)]
+    return join(steps, say(", "))
 
 
 def _name(found: Effect, position: int) -> Markup:
