@@ -371,12 +371,12 @@ class Run(Analyses, Checkable):
         future, padding = self.survey.future, self.survey.padding
         names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
         each = [(name, mean_share(shares)) for name, shares in (("later tokens", future), ("padding", padding))]
-        said = [f"{percent(share)} of all attention on {name}" for name, share in each if not math.isnan(share)]
-        line = f"{self.merged('tokens').title}: {', '.join(said) or 'no token attends to anything'}"
+        parts = [f"{percent(share)} of all attention on {name}" for name, share in each if not math.isnan(share)]
+        line = f"{self.merged('tokens').title}: {', '.join(parts) or 'no token attends to anything'}"
         numbers = np.stack([future, padding])
         axes = {"on": ["later tokens", "padding"], **self.axes_of(future)}
         grids = [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")]
-        html = partial(page, line, grids if said else [tag("p", line)])
+        html = partial(page, line, grids if parts else [tag("p", line)])
         return LeakPicture(line, numbers, numbers, html, axes=axes, future=future, padding=padding, names=names)
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:
