@@ -51,9 +51,9 @@ def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
 
     def html() -> str:
         rows = [[th("head"), th("called"), *(th(name, "number") for name in NAMES)]]
-        for place in np.ndindex(found.layers, found.heads):
-            shown = [td(amount(name, float(found.measure(name)[place])), "number") for name in NAMES]
-            rows.append([th(head_name(found.numbers[place[0]], place[1])), td(called(found, place)), *shown])
+        for head in np.ndindex(found.layers, found.heads):
+            shown = [td(amount(name, float(found.measure(name)[head])), "number") for name in NAMES]
+            rows.append([th(head_name(found.numbers[head[0]], head[1])), td(called(found, head)), *shown])
         return page(line, [summary(found, random=False), table(rows)])
 
     return AtlasPicture(line, found, numbers, html)
