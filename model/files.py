@@ -51,13 +51,13 @@ def npy_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
 def write(path: Path, data: bytes) -> None:
     """Write data to path atomically: whatever happens (a full disk, kill -9), path holds its old content or all of
     data. Raises OSError with a full sentence; no part of data is left then."""
-    beside = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + ".tmp")
     try:
-        beside.write_bytes(data)
-        beside.replace(path)
+        temporary.write_bytes(data)
+        temporary.replace(path)
     except OSError as error:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         why = f"{path} was not written ({error.strerror}); what was there before is as it was"  # not shown
         raise OSError(why) from error
 

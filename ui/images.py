@@ -224,7 +224,7 @@ def best_head(located: captioner.LocatedHeads, heads: int) -> images.Best | None
     """Return the head with the best localization; None if a word may attend to no patch."""
     place = divmod(int(located.shares.argmax()), heads)
     share, area = float(located.shares[place]), float(located.by_area[place])
-    return None if np.isnan(share) else (head_name(*place), share, located.even, area, located.most)
+    return None if np.isnan(share) else (head_name(*place), share, located.even, area, located.max_by_area)
 
 
 def show(found: Captioned) -> None:

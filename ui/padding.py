@@ -187,7 +187,7 @@ class PaddingRuns:
                     pieces=batch.pieces[row],
                     keep=tuple(batch.keep[row].tolist()),
                     positions=() if self.own else tuple(comparison.positions[row].tolist()),
-                    apart=tuple(comparison.apart[row].tolist()),
+                    differences=tuple(comparison.apart[row].tolist()),
                     alone=self._candidate(alone.guesses[row]),
                     padded=self._candidate(comparison.guesses[row]),
                     at_end=self._candidate(comparison.at_end[row]),

@@ -13,7 +13,7 @@ from model.base import Model
 from model.bug_clinic import comparison
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, Bug, stretch
 from model.bug_clinic.comparison import BugComparison, Text, masks_for
-from model.bug_clinic.spot import MIN_FEATURE_DIFFERENCE, Puzzle, difference, puzzle, stages_of
+from model.bug_clinic.spot import MIN_FEATURE_DIFFERENCE, Puzzle, difference, next_puzzle, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import controls, link, results, run_view
 from ui.bug_clinic import explanations
@@ -159,7 +159,7 @@ def play(now: RunView, asked: Puzzle) -> None:
         if not state["answer"]:  # a second press does not count
             state.update(answer=key, right=state["right"] + (key == bug.key), of=state["of"] + 1)
 
-    def next_puzzle() -> None:
+    def show_next() -> None:
         found = results.ask(next_puzzle, now.run.model, now.run, now.row, asked)
         state.update(asked=found, answer="", hint=False)
 
@@ -191,7 +191,7 @@ def play(now: RunView, asked: Puzzle) -> None:
             if not state["answer"] and not state["hint"]:
                 hint = lambda: state.update(hint=True)  # noqa: E731
                 st.button(say("Hint"), key="hint", icon=":material/lightbulb:", on_click=hint)
-            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=next_puzzle)
+            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=show_next)
             if state["of"]:
                 st.caption(say("{right} of {all} correct", right=state["right"], all=state["of"]))
         own = NO_ANSWER | {"model": controls.chosen_model() or "story", "layer": None, "head": None}

@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, together
-from model.circuits.patching import LENGTHS, MAX_PAIRS, Patch, PatchMetric, of_pair, read_pairs
+from model.circuits.patching import LENGTHS, MAX_PAIRS, Patch, PatchMetric, read_pairs, run_patch_pair
 from model.heads.ablation import Head
 from model.inference.calls import continuation_ids
 from model.spec import Stroke
@@ -83,7 +83,7 @@ class Direction:
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the PatchPair of the two runs."""
         runs = self.given.run, self.given.row, self.taking.run, self.taking.row
-        return results.ask(of_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
+        return results.ask(run_patch_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
 
     def patches(self, of: str, layer: int, query: int) -> list[Patch]:
         """Return a layer's patches: positions up to the query; or heads and, unless paths are patched, the layer."""

@@ -221,7 +221,7 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
         changed=int((change.rows > rounding(model.hardware.dtype, NOTICED)).sum()),
         rows=len(change.rows),
         weights=_most(change.rows),
-        kept=_most(change.kept),
+        kept=_most(change.cache),
         logits=_most(apart[causal].logits),
         cached=cached,
         full=full,
@@ -238,8 +238,8 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
         both = changes.values()
         rows = [
             (say("change of an old row's weight"), [float(one.rows.max()) for one in both]),
-            (say("change of an old key or value, layer 0"), [float(one.kept[0]) for one in both]),
-            (say("change of an old key or value, all layers"), [float(one.kept.max()) for one in both]),
+            (say("change of an old key or value, layer 0"), [float(one.cache[0]) for one in both]),
+            (say("change of an old key or value, all layers"), [float(one.cache.max()) for one in both]),
             (say("change of an old position's logit"), [float(one.logits.max()) for one in both]),
             (say("error of the cached step's logits"), [float(step.logits.max()) for step in apart.values()]),
         ]

@@ -105,7 +105,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         query=(row, view.queries[row]),
         key=(key, view.keys[key]),
         weight=float(view.weights[row, key]),
-        place=index,
+        index=index,
         chosen=_chance(model, choice, choice.token),
         left=choice.left,
         vocabulary=len(choice.before),

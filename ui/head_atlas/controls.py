@@ -167,7 +167,7 @@ def find(
         return found, lambda: None
     growing: GrowingAtlas | None = state.get("atlas_growing")
     if growing is None or growing.key != key:
-        growing = state.atlas_growing = GrowingAtlas(key, read(), progress.begun(model, length))
+        growing = state.atlas_growing = GrowingAtlas(key, read(), progress.new_progress(model, length))
 
     def measure(unit: texts.Unit, bar: int) -> Tally:
         return results.ask_anew(measure_unit, ModelRef.of(model), unit, masks, length, bar, low_priority=True)

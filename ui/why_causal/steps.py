@@ -121,7 +121,7 @@ def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
         return Markup(say("The token is the same as before: choose another one to see what changes."))
     on, off = changes[True].earlier(), changes[False].earlier()
     where = say_count(
-        "the one row before the changed token", "the {count} rows before the changed token", changes[True].place
+        "the one row before the changed token", "the {count} rows before the changed token", changes[True].position
     )
     return Markup(" ").join(
         Markup(say(words)).format(where=where, logit=amount(logit), weight=amount(weight))
