@@ -41,6 +41,11 @@ CALLS_LATER = N_(
     "With this alignment {count} calls compute the cells of one call in the first layer, but others in later layers: "
     "the largest difference between logits is {difference}."
 )
+ONE_CALL = N_("One call computes every cell ({cells} in the first layer).")
+CALLS_EQUAL = N_(
+    "{count} calls compute {cells} cells of the first layer, each once, and give the logits of one call up to "
+    "rounding: the largest difference is {difference}."
+)
 SHARED = N_(
     "The second continuation reads the cached tokens ({prefix}) instead of computing their cells ({saved} in the first "
     "layer) again."
@@ -142,13 +147,7 @@ def calls_sentence(found: "CallsComparison", second: bool) -> str:
         share = found.difference / found.size
         first = say(CALLS_DIFFER if share > STATE_LOSS_SHARE else CALLS_NEARLY, **sizes, share=percent(share))
     else:
-        first = say_count(
-            "One call computes every cell ({cells} in the first layer).",
-            "{count} calls compute {cells} cells of the first layer, each once, and give the logits of one call up to "
-            "rounding: the largest difference is {difference}.",
-            len(found.calls),
-            **sizes,
-        )
+        first = say(CALLS_EQUAL if len(found.calls) > 1 else ONE_CALL, **sizes)
     prefix = found.calls[0][1]
     saved = f"{int((found.cells[:prefix, :prefix] >= 0).sum()):,}"
     return together([first, say(SHARED, prefix=prefix, saved=saved)]) if second else first
