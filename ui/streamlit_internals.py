@@ -8,6 +8,7 @@ tests/browser/test_internals.py; `make upgrade-check` runs them with the newest 
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -26,6 +27,7 @@ from streamlit.proto.BackMsg_pb2 import BackendOperationRequest
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.ForwardMsg_pb2 import BackendOperationResponse
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.runtime import memory_media_file_storage
 from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.backend_operation_handler import DeferredFileHandler
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
@@ -346,6 +348,17 @@ def serialize_downloads() -> None:
 
 class _Turn(asyncio.Lock):
     asked = 0
+
+
+@cache
+def hash_whole_downloads() -> None:
+    """Patch Streamlit to name each file that it serves by a hash of all its bytes.
+
+    Streamlit hashes three samples of a file of more than 1 MiB. Of two files with the same samples, such as the masks
+    of two users, it would serve the older one to both.
+    Relies on: the constant `memory_media_file_storage._PARTIAL_HASH_THRESHOLD`, which is replaced.
+    """
+    memory_media_file_storage._PARTIAL_HASH_THRESHOLD = sys.maxsize  # type: ignore[misc]  # Streamlit has no option
 
 
 def _is_trigger(sent: WidgetState) -> bool:

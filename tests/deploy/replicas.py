@@ -25,14 +25,16 @@ from websockets.asyncio.client import connect
 
 from tests.benchmarks.reader import PATIENCE, Reader, Switch
 from tests.browser.running import ROOT, free_port, running
+from ui.streamlit_internals import script_files
 
-READERS, FRAMED, TEXT = 8, 60, "marked words"
+READERS, FRAMED, SLOW, TEXT = 8, 500, 100, "marked words"
 SWITCH = Switch("", "causal")
 
 
 def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.chmod(0o755)  # nginx writes its files as another user if this one is root
         secret = {"STREAMLIT_SERVER_COOKIE_SECRET": os.urandom(16).hex()}
         servers = [stack.enter_context(running("serve.py", folder / f"server {n}", **secret)) for n in (1, 2)]
         log = folder / "log"
@@ -52,8 +54,14 @@ def main() -> None:
         assert "marked" not in log.read_text(), "the proxy's log has a text in it"
         assert "frame-ancestors 'self'" in urlopen(address).headers["Content-Security-Policy"]
         print("no text in the proxy's log; the servers' headers arrive")
+        held = hold(address, SLOW, f"/{script_files()[0]} HTTP/1.1\r\nHost: proxy\r\n\r\n")
+        time.sleep(3)
+        assert not buffered(), f"the proxy has {buffered() / 1e6:.0f} MB of responses in files"
+        print(f"{len(held)} users who do not read a script take no files of the proxy")
+        held = hold(address, FRAMED, "/ HTTP/1.1\r\nHost: proxy\r\nX: ")
         asyncio.run(come_alike(address, FRAMED))
         print(f"{FRAMED} users in frames of another site, alike and without a cookie, are all served")
+        print(f"beside {len(held)} connections that have sent a part of a request")
 
 
 @contextmanager
@@ -116,6 +124,23 @@ async def come_alike(address: str, users: int) -> None:
         for _ in range(users):
             line = connect(url, subprotocols=["streamlit"], origin=address, open_timeout=PATIENCE)
             await lines.enter_async_context(line)
+
+
+def hold(address: str, count: int, request: str) -> list[socket.socket]:
+    """Return this many new connections that have sent a request, or a part of one, and read nothing."""
+    port, held = int(address.rpartition(":")[2]), []
+    for _ in range(count):
+        line = socket.create_connection(("127.0.0.1", port))
+        line.sendall(f"GET {request}".encode())
+        held.append(line)
+    return held
+
+
+def buffered() -> int:
+    """Return how many bytes of responses nginx has in files, which it deletes while they are open."""
+    workers = [one.pid for one in psutil.Process().children(recursive=True) if one.name() == "nginx"]
+    files = [file for worker in workers for file in Path(f"/proc/{worker}/fd").iterdir()]
+    return sum(file.stat().st_size for file in files if "/proxy/" in str(file.readlink()))
 
 
 def replicas_in(log: Path) -> Counter:

@@ -15,6 +15,7 @@ from pypdf import PdfReader
 
 from i18n import say
 from model import catalog
+from model.heads.view import HeadView
 from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
 from ui import results
@@ -79,7 +80,7 @@ def test_an_export_of_one_layer_says_so_when_it_is_opened_again(monkeypatch: pyt
     for given, said in (({"causal": "false"}, True), ({}, False), ({"causal": "false", "scope": "model"}, False)):
         Export(**{"scope": "layer", "layer": "3"} | given).set(section="Numbers")
         page = Export(layer="0").set(section="Open an export")
-        page.app.session_state["opened_export"] = data.read(taken["NPZ"]())
+        page.app.file_uploader(key="take_export").upload("x.npz", taken["NPZ"]())
         page.run()
         assert (say(LAYER_ONLY, layer="L3") in [plain(one.value) for one in page.app.caption]) == said
 
@@ -274,8 +275,10 @@ def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatc
     taken = downloads(monkeypatch)
     Export(layer="2", head="3").set(section="Numbers")
     page = Export(layer="0", head="0").set(section="Open an export")
-    page.app.session_state["opened_export"] = data.read(taken["NPZ"]())
+    file = taken["NPZ"]()
+    page.app.file_uploader(key="take_export").upload("x.npz", file)
     page.run()
+    assert page.app.session_state["opened_export"] == ("x.npz", file), "unpacked, it may be a thousand times larger"
     size = "{0} × {0}".format(len(explore.weights()))  # of tokens, or of what tokens are merged into
     assert f"story · {size} cells · blocked by: causal" in page.said("markdown"), "it has no other mask"
     traces = page.figures()["opened_figure"]["data"]
@@ -294,6 +297,20 @@ def test_a_damaged_upload_is_a_sentence() -> None:
     (error,) = page.said("error")
     assert error.startswith("x<b>.npz was not opened: expected an NPZ that Unmask saved, got one that cannot be read")
     assert not page.figures()
+
+
+def test_a_small_upload_is_not_unpacked_to_a_hundred_megabytes() -> None:
+    zeros, labels = np.zeros((1024, 1024), np.float32), ["a"] * 1024
+    about = data.About(model="m", layer=0, head=0, text_sha256=data.hash_of(""), masks={}, queries=labels, keys=labels)
+    file = data.as_npz(
+        data.Export(about, {(0, head): HeadView(zeros, zeros, {}, labels, labels) for head in range(15)})
+    )
+    assert len(file) < 200_000
+    page = Export().set(section="Open an export")
+    page.app.file_uploader(key="take_export").upload("x.npz", file)
+    page.run()
+    (error,) = page.said("error")
+    assert "more than 20 MB unpacked" in error
 
 
 def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,20 @@ The selectors are tested in a browser: tests/browser/test_internals.py.
 """
 
 import inspect
+import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import streamlit as st
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession, AppSessionState
+from streamlit.runtime.media_file_storage import MediaFileKind
+from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 from streamlit.runtime.scriptrunner import RerunData, StopException, script_runner
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests, ScriptRequestType
 from streamlit.runtime.state.common import WidgetMetadata
@@ -293,6 +297,19 @@ def test_the_order_of_the_pages_is_read_from_a_name_once(monkeypatch: pytest.Mon
     key = script_runner.page_sort_key(Path("pages/2_padding.py"))
     assert key == (2.0, "padding"), broken("script_runner.page_sort_key")
     assert script_runner.page_sort_key(Path("pages/2_padding.py")) is key
+
+
+def test_large_downloads_that_differ_in_one_byte_are_different_files() -> None:
+    """Each is a mask of 1,024 tokens, the context of GPT-2, as NPY: more than 1 MiB."""
+    storage, added = MemoryMediaFileStorage("/media"), list[tuple[str, bytes]]()
+    for row in (0, 100, 101, 300, 700, 1023):
+        mask, file = np.ones((1024, 1024), bool), io.BytesIO()
+        mask[row, 5] = False
+        np.save(file, mask)
+        data = file.getvalue()
+        added.append((storage.load_and_get_id(data, "application/x", MediaFileKind.DOWNLOADABLE, "mask.npy"), data))
+    right = [storage.get_file(name).content == data for name, data in added]
+    assert all(right), broken("memory_media_file_storage._PARTIAL_HASH_THRESHOLD")
 
 
 @pytest.mark.parametrize("script", streamlit_internals.EARLY_SCRIPTS)

@@ -206,10 +206,11 @@ def numbers(subject: ExportSubject) -> None:
     largest = data.size_of(view, len(every) or 1)
     if largest > max_opened_bytes() and fits(view):
         template = N_(
-            "Files of up to {most:.0f} MB can be opened again here; these numbers take up to {size:.0f} MB, less as "
-            "NPZ."
+            "Files of up to {most:.0f} MB, as NPZ of up to {unpacked:.0f} MB unpacked, can be opened again here; these "
+            "numbers take up to {size:.0f} MB unpacked."
         )
-        notes.append(say(template, most=max_opened_bytes() / 2**20, size=largest / 2**20))
+        limit = max_opened_bytes() / 2**20
+        notes.append(say(template, most=limit, unpacked=data.UNPACKED * limit, size=largest / 2**20))
     if notes:
         st.caption(together(notes))
 
@@ -235,34 +236,32 @@ def opened() -> None:
     """Draw an uploader, and the head in the uploaded file, which needs no model."""
 
     def taken() -> None:
-        file = uploaded("take_export")
-        if file is None:
-            st.session_state[OPENED] = None
-            return
-        try:
-            st.session_state[OPENED] = data.read(file.getvalue())
-        except ValueError as error:
-            problem, template = escaped(message_for(error)), N_("{file} was not opened: {problem}.")
-            st.session_state[OPENED] = say(template, file=escaped(file.name), problem=problem)
+        file = uploaded("take_export")  # kept packed, which the limit of uploads bounds
+        st.session_state[OPENED] = (file.name, file.getvalue()) if file else None
 
     label, limit = say("An NPZ or safetensors file saved by this page"), max_opened_bytes() // 2**20
     uploader(label, ["npz", "safetensors"], key="take_export", on_change=taken, max_upload_size=limit)
-    found = st.session_state.get(OPENED)
-    if isinstance(found, str):
-        st.error(found, icon=":material/error:")
-    elif found is not None:
-        about = found.about
-        names = {head: about.name(*head) for head in found.heads}
-        with st.container(horizontal=True, vertical_alignment="bottom"):
-            first, name = list(names).index((about.layer, about.head)), names.__getitem__
-            chosen = st.selectbox(say("Head"), list(names), first, name, "opened_head", width=140)
-            shown = found.heads[chosen]
-            blocks = say(", ").join(mask_name(name) for name, mask in shown.blocked.items() if mask.any())
-            size = "{} × {}".format(*shown.weights.shape)
-            facts = {"model": escaped(about.model), "size": size, "masks": blocks or say("no mask")}
-            st.markdown(say("{model} · {size} cells · blocked by: {masks}", **facts))
-        if about.scope == "layer":
-            st.caption(say(LAYER_ONLY, layer=about.name(about.layer)))
-        figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
-        with st.container(key="one_opened"):
-            page.chart(figure, "opened_figure", alt)
+    if not st.session_state.get(OPENED):
+        return
+    file_name, file = st.session_state[OPENED]
+    try:
+        found = data.read(file, max_opened_bytes())
+    except ValueError as error:
+        problem, template = escaped(message_for(error)), N_("{file} was not opened: {problem}.")
+        st.error(say(template, file=escaped(file_name), problem=problem), icon=":material/error:")
+        return
+    about = found.about
+    names = {head: about.name(*head) for head in found.heads}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        first, name = list(names).index((about.layer, about.head)), names.__getitem__
+        chosen = st.selectbox(say("Head"), list(names), first, name, "opened_head", width=140)
+        shown = found.heads[chosen]
+        blocks = say(", ").join(mask_name(name) for name, mask in shown.blocked.items() if mask.any())
+        size = "{} × {}".format(*shown.weights.shape)
+        facts = {"model": escaped(about.model), "size": size, "masks": blocks or say("no mask")}
+        st.markdown(say("{model} · {size} cells · blocked by: {masks}", **facts))
+    if about.scope == "layer":
+        st.caption(say(LAYER_ONLY, layer=about.name(about.layer)))
+    figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
+    with st.container(key="one_opened"):
+        page.chart(figure, "opened_figure", alt)

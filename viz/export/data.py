@@ -28,6 +28,7 @@ from viz.hatch import LINES, blocking
 FORMAT = 1
 MAX_BYTES = 64 * 2**20  # of a file, and of the numbers in it
 MAX_ABOUT = 4 * 2**20  # of `about` in a file
+UNPACKED = 4  # times the largest file: most bytes that an NPZ unpacks to. Zeros would unpack to a thousand times theirs
 MAX_SIDE = 4096
 ABOUT = "about.json"
 MASK = "mask:"
@@ -140,15 +141,16 @@ def as_csv(export: Export) -> str:
     return file.getvalue()
 
 
-def read(data: bytes) -> Export:
-    """Read a file written by as_npz or as_safetensors. Nothing in it is trusted, nothing is executed.
+def read(data: bytes, most: int = MAX_BYTES) -> Export:
+    """Read a file of at most `most` bytes, written by as_npz or as_safetensors. Nothing in it is trusted, nothing is
+    executed.
 
     Raises ValueError with what was expected and found.
     """
-    if len(data) > MAX_BYTES:
+    if len(data) > most:
         words = N_("expected at most {most:.0f} MB, got {found:.0f}")
-        raise ValueError(say(words, most=MAX_BYTES / 2**20, found=len(data) / 2**20))
-    about, arrays = _read_npz(data) if data.startswith(b"PK") else _read_safetensors(data)
+        raise ValueError(say(words, most=most / 2**20, found=len(data) / 2**20))
+    about, arrays = _read_npz(data, UNPACKED * most) if data.startswith(b"PK") else _read_safetensors(data)
     if len(about) > MAX_ABOUT:
         words = N_("expected at most {most:.0f} MB of {file}, got {found:.0f}")
         raise ValueError(say(words, most=MAX_ABOUT / 2**20, file=ABOUT, found=len(about) / 2**20))
@@ -215,9 +217,9 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
     }
 
 
-def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
+def _read_npz(data: bytes, unpacked: int) -> tuple[str | bytes, dict[str, np.ndarray]]:
     try:
-        files = uploads.unzip(data, 2 * MAX_BYTES)
+        files = uploads.unzip(data, unpacked)
         about = files.pop(ABOUT)
         arrays = {name.removesuffix(".npy"): _array(file) for name, file in files.items()}
     except Exception as error:  # noqa: BLE001 - zipfile and numpy may raise anything for a hostile file
