@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, msg, msg_count, msg_list
+from i18n import N_, msg, msg_count, msg_list, msg_together
 from mask_check.declared import Declared, LayerMask
 from mask_check.findings import BROKEN, OBEYS, Finding, format_amount, skipped, unknown
 from mask_check.kernels import training_without_dropout
@@ -28,6 +28,8 @@ MAX_PARAMETERS = 5e8  # most parameters whose gradients are kept in memory too
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
 SMOOTH = 0.05  # largest relative spread of these differences where there is a derivative
 MAX_NAMED = 200
+ROUTED_ROWS = 8  # more random rows, and rows of one token, in which a parameter without a gradient may have one
+LISTS = nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict
 LISTED = 5  # most parameters without a gradient that are named
 LAYER_LENGTHS = 130, 520
 ABRUPT = 1e-6  # share of the largest gradient: gradients below it before they end may have decayed to 0
@@ -91,8 +93,7 @@ def judge_layers(trial: CheckTrial) -> Finding:
         return skipped(msg("its window or top k ({size}) is longer than the rows checked.", size=size))
     read = _read_by_layers(trial.at(length), {number: parts[number] for number in testable})
     for number, reads in read.items():
-        wrong = _judge_layer(number, masks[number], reads, top, trial.declared)
-        if wrong:
+        if wrong := _judge_layer(number, masks[number], reads, top, trial.declared):
             return wrong
     if not read:
         return unknown(msg("no layer could be run by itself."))
@@ -164,8 +165,8 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
 def judge_parameters(trial: CheckTrial) -> Finding:
     """A random mix of all that the module returns has a gradient for every parameter: one without is never used.
 
-    Tolerated: nothing; a gradient is exactly 0 or not. Limits: experts, which not every text is routed to; parts that
-    an initialization with zeros turns off; in models of transformers, parts for other inputs, which are listed.
+    Tolerated: nothing; a gradient is exactly 0 or not. Limits: parts that an initialization with zeros turns off; those
+    listed: experts that no row tried is routed to and, in models of transformers, parts for other inputs.
     """
     subject, module = trial.subject, trial.subject.inner
     if any(subject.takes(name) for name in OTHER_INPUTS):
@@ -173,24 +174,46 @@ def judge_parameters(trial: CheckTrial) -> Finding:
     if subject.parameters > MAX_PARAMETERS:
         return skipped(msg("it is too large to keep a gradient of every parameter."))
     named = _trained(module)
+    never = at_times = _without_gradient(trial, named, trial.ids)
+    rows = trial.random_rows(2 * ROUTED_ROWS, trial.length, trial.generator(15))
+    rows[ROUTED_ROWS:] = rows[ROUTED_ROWS:, :1].clone()  # rows of one token each, which is routed to few experts
+    for row in rows if never else ():
+        idle = _without_gradient(trial, named, row)
+        never, at_times = never & idle, at_times | idle
+    if not never:
+        return Finding(OBEYS, msg("all {count:,} parameter tensors receive a gradient.", count=len(named)))
+    reached = {pattern for name in at_times - never for pattern in _patterns(module, name)}
+    routed = {name for name in never if "expert" in name or _patterns(module, name) & reached}
+    shown = [name for name in named if name in (never - routed or never)]
+    names = msg_list(shown[:LISTED])
+    if len(shown) > LISTED:
+        names = msg("{listed} and {count} more", listed=names, count=len(shown) - LISTED)
+    values = {"count": len(shown), "all": len(named), "names": names}
+    words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.", **values)
+    if never == routed:
+        words = msg_together([words, msg("They may be experts that only other texts are routed to.")])
+    return unknown(words) if never == routed or subject.is_transformers_model else Finding(BROKEN, words)
+
+
+def _without_gradient(trial: CheckTrial, named: dict[str, nn.Parameter], row: Tensor) -> set[str]:
+    """Return the names of the parameters for which all that the module returns for a row [T] has no gradient."""
+    subject = trial.subject
     with setting((one, "requires_grad", True) for one in named.values()), subject.uncompiled(), torch.enable_grad():
-        total = _mix(subject.call(trial.ids[None]), trial.generator(13))
+        total = _mix(subject.call(row[None]), trial.generator(13))
         gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
     asleep = any(not one.any() and "bias" not in name for name, one in named.items())
-    idle = [
+    return {
         name
         for name, gradient in zip(named, gradients, strict=True)
-        if "expert" not in name
-        and (gradient is None or (not asleep and not gradient.any() and not name.endswith("bias")))
-    ]
-    if not idle:
-        return Finding(OBEYS, msg("all {count:,} parameter tensors receive a gradient.", count=len(named)))
-    names = msg_list(idle[:LISTED])
-    if len(idle) > LISTED:
-        names = msg("{listed} and {count} more", listed=names, count=len(idle) - LISTED)
-    values = {"count": len(idle), "all": len(named), "names": names}
-    words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.", **values)
-    return unknown(words) if subject.is_transformers_model else Finding(BROKEN, words)
+        if gradient is None or (not asleep and not gradient.any() and not name.endswith("bias"))
+    }
+
+
+def _patterns(module: nn.Module, name: str) -> set[str]:
+    """Return a parameter's name with a * for each key in a list or dict of parts, as all experts' names have it."""
+    keys = name.split(".")
+    lists = [place for place in range(len(keys)) if isinstance(module.get_submodule(".".join(keys[:place])), LISTS)]
+    return {".".join([*keys[:place], "*", *keys[place + 1 :]]) for place in lists}
 
 
 def judge_derivative(trial: CheckTrial) -> Finding:
@@ -283,9 +306,8 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
     finding = trial.compared(kept[0], plain[0], broken, msg("gradient checkpointing changes no output."))
     if finding.verdict == BROKEN or plain[1] is None or kept[1] is None:
         return finding
-    largest = float(plain[1].abs().max())
     apart_by = float(apart(kept[1], plain[1]).max())
-    tolerance = max(1e-3, 32 * torch.finfo(trial.subject.dtype).eps) * largest
+    tolerance = max(1e-3, 32 * torch.finfo(trial.subject.dtype).eps) * float(plain[1].abs().max())
     if apart_by > tolerance:
         words = msg("with gradient checkpointing a gradient differs by {amount}.", amount=format_amount(apart_by))
         return Finding(BROKEN, words, apart_by, tolerance)

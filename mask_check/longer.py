@@ -12,32 +12,21 @@ leak takes one more forward, for its cause.
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg, msg_all, msg_together
-from mask_check import differentiate, reach
+from mask_check import differentiate, prepare, reach
 from mask_check.declared import Declared, Mask, cause_of, declare
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise, format_amount, skipped, unknown
 from mask_check.kernels import described, row_mixing_cause
-from mask_check.prepare import (
-    MEMORY_SHARE,
-    check_finite,
-    check_length,
-    check_seconds,
-    checked,
-    context_of,
-    generator_of,
-    needed_bytes,
-    raising_cannot_check,
-    recognize_encoder,
-    row_of,
-    table_capacity,
-)  # fmt: skip
-from mask_check.subject import CheckedModule, TookTooLong, apart, largest, restoring_module, text_config, unwrapped
+from mask_check.rounding import LongRowRounding
+from mask_check.subject import CheckedModule, TookTooLong, apart, largest, restoring_module, text_config
 from mask_check.trial import CHANGES, CheckTrial, first_above, within
 from model.errors import first_line
 from model.spec import MAX_POSITIONS
@@ -77,7 +66,8 @@ def judge(trial: CheckTrial) -> Finding:
     The farthest pairs that the mask allows have a gradient. A leak is narrowed down to one token, and to the shortest
     row that leaks.
 
-    Tolerated: rounding; gradients are exactly 0 or not. Limits: some positions (all: --thorough); for a large module
+    Tolerated: rounding, also of this row if in float64 a change is a thousand times smaller or the module has no copy
+    in it; gradients are exactly 0 or not. Limits: some positions (all: --thorough); for a large module
     fewer, or one length, and no gradients without --tokens.
     """
     if trial.given_as_cells:
@@ -86,7 +76,7 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("the short row leaks already."))
     if (trial.asked.tokens or MAX_POSITIONS) <= trial.length:
         return skipped(msg("no row of more than {length} tokens was asked for.", length=trial.length))
-    most, why, near, tried = 0.0, "", "", list[str]()
+    most, tolerance, why, near, tried = 0.0, trial.tolerance, "", "", list[str]()
     wanted = [*_lengths(trial, trial.most_tokens)]
     for length in wanted:
         row = trial.at(length)
@@ -106,6 +96,7 @@ def judge(trial: CheckTrial) -> Finding:
         if finding.verdict != OBEYS:
             return finding
         most, near = max(most, finding.amount or 0.0), finding.words or near
+        tolerance = max(tolerance, finding.tolerance or 0.0)
         tried.append(str(len({one.start or one.stop for one in changes(row)})))
     if not trial.longer:
         return skipped(why or msg("its context is too short, or it is too large to check without --tokens."))
@@ -115,7 +106,7 @@ def judge(trial: CheckTrial) -> Finding:
         across = N_("rows of {lengths} tokens: no leak across {tried} of their positions (all: --thorough).")
         words = msg(across, lengths=lengths, tried=msg_all(tried))
     words = msg_together([words, msg("{problem}.", problem=why)]) if why else words
-    found = Finding(OBEYS, words, most, trial.tolerance)
+    found = Finding(OBEYS, words, most, tolerance)
     return unknown(msg_together([words, near]), found) if near else found
 
 
@@ -124,7 +115,7 @@ def _lengths(trial: CheckTrial, context: int) -> Iterator[int]:
     asked = trial.asked.tokens
     wanted = LENGTHS if asked is None else (*(one for one in LENGTHS if one < asked), asked)
     for length in sorted({one if one == asked else min(one, within(context)) for one in wanted}):
-        fits = needed_bytes(trial.subject.config, length) <= MEMORY_SHARE * machine.free_bytes()
+        fits = prepare.needed_bytes(trial.subject.config, length) <= prepare.MEMORY_SHARE * machine.free_bytes()
         if length > trial.length and fits and (asked is not None or _rows(trial, length) >= 2):
             yield length
 
@@ -147,7 +138,8 @@ def changes(trial: CheckTrial) -> list[slice]:
 
 def _judge(trial: CheckTrial, short: int) -> Finding:
     changed, declared = trial.other(trial.ids, trial.generator(11)), trial.declared.reach
-    most, alive = 0.0, False
+    most, alive, tolerance = 0.0, False, trial.tolerance
+    rounding = LongRowRounding(trial)
     for change in changes(trial):
         moved = _moved(trial, changed, change)
         closed = ~declared[:, change].any(1)
@@ -156,7 +148,9 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
         if amount > trial.tolerance:
             row = first_above(moved * closed, trial.tolerance)
             try:
-                return _leak(trial, changed, change, row, short)
+                if not rounding.explains(amount, partial(_leaked, changed=changed, change=change)):
+                    return _leak(trial, changed, change, row, short)
+                tolerance = rounding.trial.tolerance
             except Exception as error:  # noqa: BLE001 - a shorter row may raise anything; no less a leak
                 begin, end, _ = change.indices(trial.length)
                 size, about = float(moved[row]), {"length": trial.length, "row": row, "why": first_line(error)}
@@ -166,7 +160,7 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
     if not alive:
         still = N_("in a row of {length} tokens no changed token changed an output by more than rounding.")
         return unknown(msg(still, length=trial.length))
-    return _abrupt_end_of_gradients(trial, short, most) or Finding(OBEYS, "", most, trial.tolerance)
+    return _abrupt_end_of_gradients(trial, short, most, tolerance) or Finding(OBEYS, "", most, tolerance)
 
 
 def _moved(trial: CheckTrial, changed: Tensor, change: slice) -> Tensor:
@@ -174,6 +168,11 @@ def _moved(trial: CheckTrial, changed: Tensor, change: slice) -> Tensor:
     ids = trial.ids.clone()
     ids[change] = changed[change]
     return apart(trial.subject.outputs(ids[None])[0], trial.alone).cpu()
+
+
+def _leaked(trial: CheckTrial, changed: Tensor, change: slice) -> float:
+    """Return the largest change of an output that may attend to none of the replaced tokens."""
+    return float(_moved(trial, changed, change)[~trial.declared.reach[:, change].any(1)].max())
 
 
 def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: int) -> Finding:
@@ -213,7 +212,7 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
     return False
 
 
-def _abrupt_end_of_gradients(trial: CheckTrial, short: int, most: float) -> Finding | None:
+def _abrupt_end_of_gradients(trial: CheckTrial, short: int, most: float, tolerance: float) -> Finding | None:
     """Return the finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask
     allows; one that obeys, with a sentence on that, if no mask is declared."""
     large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.asked.tokens is None
@@ -234,7 +233,7 @@ def _abrupt_end_of_gradients(trial: CheckTrial, short: int, most: float) -> Find
     if not trial.declared.assumed:
         return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=distance)
     near = reach.reads_nearby(trial, gradients, others, rows, distance) if distance >= short - 1 else ""
-    return Finding(OBEYS, near or reach.advice(SPARSE, short, distance, length=trial.length), most, trial.tolerance)
+    return Finding(OBEYS, near or reach.advice(SPARSE, short, distance, length=trial.length), most, tolerance)
 
 
 def quick_check(
@@ -246,36 +245,42 @@ def quick_check(
     seed: int = 0,
     seconds: float | None = None,
 ) -> CheckReport:
-    """Check one law, "reach", by at most 3 forwards, and one more if it is broken. ids [T], or `length` random ones: by
-    default 130, or what the context allows. If the rows of a batch change each other, the law "batch" is broken
+    """Check one law, "reach", by at most 3 forwards, and one more if it is broken; up to two more where a module does
+    not say how many ids and tokens it reads. ids [T], or `length` random ones: by default 130, or what the context
+    allows. If the rows of a batch change each other, the law "batch" is broken
     instead. Raises CannotCheck for a module that cannot be called, or whose outputs are NaN or differ between runs."""
-    check_seconds(seconds)
+    prepare.check_seconds(seconds)
     subject = CheckedModule(module, seconds=seconds)
     if ids is None and length is None and subject.device.type == "cpu":
         try:
-            return _of_one_row(subject, *_two_rows(subject, None, _quick_length(module, guess=False), seed), mask, seed)
+            return _of_one_row(subject, *_two_rows(subject, None, None, seed, guess=False), mask, seed)
         except CannotCheck:
             raise
-        except Exception:  # noqa: BLE001 - of a module that does not say how many it reads; CUDA does not survive it
+        except Exception:  # noqa: BLE001 - of a module that does not say what it reads; CUDA does not survive it
             subject = CheckedModule(module, seconds=seconds)
-    rows = _two_rows(subject, ids, _quick_length(module, guess=True) if length is None else length, seed)
-    with raising_cannot_check(subject, rows[0]):
+    rows = _two_rows(subject, ids, length, seed, guess=True)
+    with prepare.raising_cannot_check(subject, rows[0]):
         return _of_one_row(subject, *rows, mask, seed)
 
 
 def _two_rows(
-    subject: CheckedModule, ids: Tensor | Sequence[int] | None, length: int, seed: int
+    subject: CheckedModule, ids: Tensor | Sequence[int] | None, length: int | None, seed: int, *, guess: bool
 ) -> tuple[Tensor, Tensor, int]:
-    """Return a row [T], another that differs from it at every position, and the number of ids."""
-    generator = generator_of(seed)
+    """Return a row [T], another that differs from it at every position, and the number of ids. guess: whether what the
+    module reads is found by its tables and a forward of a few tokens, where it does not say it."""
+    generator = prepare.generator_of(seed)
+    length = prepare.usual_length(subject.inner, LENGTHS[0], guess=guess) if length is None else length
     sizes = [one.num_embeddings for one in subject.embeddings if one.num_embeddings > 2]
     said: Any = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
     known = isinstance(said, int) and subject.table is None
     vocabulary: int = said if known else min(sizes, default=3)
-    given = None if ids is None else row_of(ids)
-    check_length(subject, length if given is None else len(given))
+    given = None if ids is None else prepare.row_of(ids)
+    prepare.check_length(subject, length if given is None else len(given))
+    if guess and not known:
+        with suppress(CannotCheck), restoring_module(subject.module):  # it may look its ids up in no embedding
+            vocabulary = prepare.vocabulary_of(subject, prepare.PROBE)
     row = torch.randint(vocabulary, (length,), generator=generator) if given is None else given
-    row = checked(row, vocabulary if known else max(vocabulary, int(row.max()) + 1))
+    row = prepare.checked(row, vocabulary if known else max(vocabulary, int(row.max()) + 1))
     other = (row + 1 + torch.randint(vocabulary - 1, row.shape, generator=generator)) % vocabulary
     return row, other, vocabulary
 
@@ -285,7 +290,7 @@ def _of_one_row(
 ) -> CheckReport:
     """Check a row [T], parts of which are replaced by those of another."""
     started = time.monotonic()
-    recognize_encoder(subject)
+    prepare.recognize_encoder(subject)
     declared = declare(subject.config, len(row), mask, subject.kind)
     parts = _replaced_parts(declared, vocabulary)
     same, changed = (row.repeat(len(parts) + 2, 1) for _ in range(2))  # the first and the last are not replaced
@@ -296,7 +301,7 @@ def _of_one_row(
     same, changed = same.to(subject.device), changed.to(subject.device)
     with restoring_module(subject.module):
         before, after = (subject.batch_outputs(one) for one in (same, changed))
-        check_finite(before[0])
+        prepare.check_finite(before[0])
         moved, epsilon = apart(after, before).cpu(), torch.finfo(subject.dtype).eps
         most = largest(before)
         limit = epsilon * most * (COARSE_ROUNDINGS if epsilon > FLOAT32_EPSILON else ROUNDINGS)
@@ -305,7 +310,7 @@ def _of_one_row(
             repeated = float(apart(subject.batch_outputs(same), before).max())
             if repeated > limit:
                 raise CannotCheck(msg(CHANGES, count=len(row), amount=f"{repeated:.3g}"))
-        noise = Noise(max(mixed, limit if epsilon == FLOAT32_EPSILON else epsilon * most), 0.0)
+        noise = Noise(max(mixed, limit if epsilon <= FLOAT32_EPSILON else epsilon * most), 0.0)
         found = _judge_quick(moved[1:-1], parts, declared, noise.beside, mixed)
         if found.verdict == BROKEN and mixed <= limit:
             tried = [part.start or part.stop - 1 for part in parts]  # a whole part does not tell which token is read
@@ -389,12 +394,3 @@ def _moved_by_tokens(subject: CheckedModule, same: Tensor, other: Tensor, before
         return apart(subject.batch_outputs(changed), before).cpu()[1:-1]
     except TookTooLong:
         return torch.zeros(len(tokens), len(other))
-
-
-def _quick_length(module: nn.Module, *, guess: bool) -> int:
-    """Return 130, or what its context allows; if that is not declared, what its tables and masks may have room for."""
-    inner = unwrapped(module)
-    context = context_of(getattr(inner, "config", None))[0]
-    if context or not guess:
-        return min(LENGTHS[0], context or LENGTHS[0])
-    return max(min(LENGTHS[0], table_capacity(inner)), 2)

@@ -51,7 +51,7 @@ def prepare(
     for one in (asked, asked_for.tokens):
         if one is not None:
             check_length(subject, one)
-    vocabulary = _vocabulary(subject, asked or PROBE)
+    vocabulary = vocabulary_of(subject, asked or PROBE)
     named = [getattr(subject.config, one, None) for one in SPECIAL]
     special = {one for some in named for one in (some if isinstance(some, list) else [some])}
     usable = [one for one in range(vocabulary) if one not in special]
@@ -136,11 +136,17 @@ def raising_cannot_check(subject: CheckedModule, row: Tensor) -> Iterator[None]:
         why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), row_mixing_cause(subject.module)
         longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
         several = N_("its forward raised {error} on several rows of {count} tokens, and none on one of them: {words}")
-        if not refuses(subject, row[None]) and refuses(subject, row.repeat(NUM_OTHER_ROWS + 1, 1)):
+        ids = N_(
+            "its forward raised {error} on {count} tokens with ids up to {last}, and none where all are 0: {words}. If "
+            "its vocabulary is smaller, give it a config with vocab_size"
+        )
+        if isinstance(error, IndexError) and not refuses(subject, torch.zeros_like(row)[None]):
+            why, mixed = ids, ""
+        elif not refuses(subject, row[None]) and refuses(subject, row.repeat(NUM_OTHER_ROWS + 1, 1)):
             why = several
         elif not refuses(subject, row[None, :PROBE]):
             why, mixed = (longer if len(row) > PROBE else why), ""
-        values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE}
+        values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE, "last": int(row.max())}
         why = msg(why, **values, words=first_line(error).rstrip("."))
         raise CannotCheck(msg_together([msg("{problem}.", problem=why), mixed]) if mixed else why) from error
 
@@ -156,25 +162,32 @@ def check_seconds(seconds: Any) -> None:
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
 
 
-def _vocabulary(subject: CheckedModule, length: int) -> int:
-    """Return the number of ids: from its configuration, or the size of the embedding that looks them up."""
+def vocabulary_of(subject: CheckedModule, length: int) -> int:
+    """Return the number of ids: from its configuration, or the size of the embedding that looks them up. They may stand
+    among tokens of its own, such as one before them and padding after them, with the last of them cut off."""
     said = None if subject.table is not None else getattr(text_config(subject.config, decoder=True), "vocab_size", None)
     if isinstance(said, int) and said > 1:
         return said
-    ids = torch.zeros(1, max(length, 1), dtype=torch.long, device=subject.device)
+    # 1, 0, 1 …: numbers of positions or documents, and hashes of several ids, differ from these
+    ids = (torch.arange(length, device=subject.device)[None] + 1) % 2
     if subject.kind == "encoder-decoder":
         subject.source = ids[0]
-    sizes: list[int] = []
+    seen: list[tuple[Tensor, int]] = []
 
     def look(part: nn.Embedding, arguments: tuple[Any, ...], _found: Any) -> None:
         read = arguments[0] if arguments else None
-        if isinstance(read, Tensor) and torch.equal(read, ids):
-            sizes.append(part.num_embeddings)
+        if isinstance(read, Tensor) and read.ndim == 2 and len(read) == 1:
+            seen.append((read[0], part.num_embeddings))
+
+    def sizes_of(reading: Tensor) -> list[int]:
+        long = ((read.unfold(0, len(reading), 1), size) for read, size in seen if len(read) >= len(reading))
+        return [size for parts, size in long if bool((parts == reading).all(1).any())]
 
     with subject.uncompiled(), hooks_on(subject.embeddings, look):
         _first_outputs(subject, ids[0])
     if subject.table is not None:
         return subject.table.num_embeddings
+    sizes = sizes_of(ids[0]) or sizes_of(ids[0, :-1])
     if not sizes or max(sizes) < 2:
         words = N_(
             "no embedding was found that reads its ids [B,T]: give it a config with vocab_size or, if its forward "
@@ -212,6 +225,15 @@ def table_capacity(module: nn.Module, vocabulary: int | None = None) -> int:
     if vocabulary in sizes:
         sizes.remove(vocabulary)
     return int(min([MAX_POSITIONS, *(one for one in (*sizes, *tables, *masks) if one > 2)]))
+
+
+def usual_length(module: nn.Module, usual: int, *, guess: bool) -> int:
+    """Return `usual`, or what its context allows; if that is not declared and guess is set, what its tables and masks
+    may have room for."""
+    context = context_of(getattr(module, "config", None))[0]
+    if context or not guess:
+        return min(usual, context or usual)
+    return max(min(usual, table_capacity(module)), 2)
 
 
 def generator_of(seed: Any) -> torch.Generator:

@@ -48,6 +48,7 @@ ROUNDED, NO_ROUNDING = N_("This is rounding."), N_("This is not rounding.")
 IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
 GRADIENT_SHARE = 0.5  # share of most_rows for gradients: a backward pass costs two forwards
+STRICT = N_("No output reads its own token.")  # as with a token put before the row and the last output cut off
 UNMOVED = N_(
     "no token changed another's output by more than rounding, not even where the mask allows it: nothing can be "
     "concluded."
@@ -70,7 +71,8 @@ def measure(trial: CheckTrial) -> MeasuredMask:
 
 def judge(trial: CheckTrial) -> Finding:
     """Each token in turn is replaced by several others: outputs that may not attend to it under the declared mask do
-    not change, and some output that may attend to it does. If a token has no effect at all, the check cannot tell.
+    not change, and some output that may attend to it does. If a token has no effect at all, the check cannot tell. An
+    output need not read its own token.
 
     Tolerated: rounding. A change larger than between two runs, and no larger than by one additional rounding, is
     tolerated if it is a thousand times smaller in float64; for a module without a copy in float64, if the gradients
@@ -90,11 +92,12 @@ def judge(trial: CheckTrial) -> Finding:
     finding = Finding(OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
     measured = np.flatnonzero(mask.measured)
-    dead = measured[~open_and_moved[:, measured].any(axis=0)]
+    others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
+    own = bool(np.diag(open_and_moved).any()) or not others.any()
+    dead = measured[((mask.declared if own else others) & ~open_and_moved.any(axis=0))[:, measured].any(axis=0)]
     if len(dead):
         why = N_("changing token {token} to {tried} other tokens changed no output at all.")
         return unknown(msg(why, token=int(dead[0]), tried=SUBSTITUTES + MORE), finding)
-    others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
         return unknown(msg(UNMOVED), finding)
     words = msg_count(
@@ -103,7 +106,7 @@ def judge(trial: CheckTrial) -> Finding:
         int(others[:, measured].sum()),
         seen=int((open_and_moved & others)[:, measured].sum()),
     )
-    return replace(finding, words=words).because(why)
+    return replace(finding, words=words).because(why).because("" if own else msg(STRICT))
 
 
 def _rounding(trial: CheckTrial, mask: MeasuredMask) -> tuple[bool, str]:
@@ -132,7 +135,13 @@ def _rounding(trial: CheckTrial, mask: MeasuredMask) -> tuple[bool, str]:
     if gradients is None or not bool(gradients.any() and gradients.isfinite().all()):
         return False, ""
     less = float(gradients[torch.from_numpy(leaks[rows])].max())
-    return told(BY_GRADIENT, less, less <= torch.finfo(trial.subject.dtype).eps * float(gradients.max()))
+    return told(BY_GRADIENT, less, less <= _relative_rounding(trial) * float(gradients.max()))
+
+
+def _relative_rounding(trial: CheckTrial) -> float:
+    """Return the rounding of a gradient as a share of the largest: four times as much in float64, which has no finer
+    copy to tell."""
+    return torch.finfo(trial.subject.dtype).eps * (4 if trial.subject.dtype == torch.float64 else 1)
 
 
 def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, generator: torch.Generator) -> None:
@@ -154,7 +163,8 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     that the mask allows, some output has a nonzero one. If a module declares no mask, and no output reads a token at
     some distance, the check cannot tell whether that is intended.
 
-    Tolerated: the dtype's epsilon times the largest gradient, and more where it is a thousand times smaller in float64.
+    Tolerated: the dtype's epsilon (in float64 four) times the largest gradient, and more where it is a thousand times
+    smaller in float64.
     Limits: one row; fewer outputs of a large module; no gradient is taken with respect to an embedding that reads other
     ids than the row's.
     """
@@ -167,7 +177,7 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
         return unknown(msg("no embedding was found that reads the ids: no gradient can be taken."))
     declared = trial.declared.reach[rows]
     largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
-    tolerance = torch.finfo(trial.subject.dtype).eps * largest if largest < torch.inf else 0.0
+    tolerance = _relative_rounding(trial) * largest if largest < torch.inf else 0.0
     if not bool(gradients.isfinite().all()):
         place, column = (~gradients.isfinite()).nonzero()[0].tolist()
         words = N_("the gradient of output {row} with respect to token {column} is not a number.")

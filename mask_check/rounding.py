@@ -1,14 +1,16 @@
 """Trials in float64, which tell rounding from a small violation: rounding is far smaller in float64, a leak is not."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mask_check.subject import CheckedModule, TookTooLong, apart
-from mask_check.trial import CheckTrial, OperationObserver
+from mask_check.trial import CheckTrial, OperationObserver, rounding_of
 
 MAX_IN_FLOAT64, MAX_THOROUGH = 3e7, 5e8  # most parameters of a module to copy, by default and with --thorough
 FLOAT64_FACTOR = 1000  # rounding is at least this many times smaller in float64, which is 2²⁹ times as fine as float32
@@ -32,6 +34,32 @@ def in_float64(trial: CheckTrial) -> CheckTrial | None:
     except Exception:  # noqa: BLE001 - it cannot be copied, or a tensor that it makes itself has another type
         return None
     return precise if same <= trial.tolerance else None
+
+
+class LongRowRounding:
+    """Tells whether rounding explains a change in a row that is longer than the one whose noise the trial has.
+
+    Rounding is measured when it is first asked for."""
+
+    def __init__(self, trial: CheckTrial) -> None:
+        self.given = trial
+
+    @cached_property
+    def trial(self) -> CheckTrial:
+        """The trial with this row's noise."""
+        noise = self.given.noise
+        rounded = rounding_of(self.given.subject, self.given.ids[None], self.given.seed)[0]
+        return replace(self.given, noise=replace(noise, rounded=rounded)) if math.isfinite(rounded) else self.given
+
+    @cached_property
+    def precise(self) -> CheckTrial | None:
+        return in_float64(self.trial)
+
+    def explains(self, amount: float, measure: Callable[[CheckTrial], float]) -> bool:
+        """Whether an amount is no larger than this row's rounding and, in a copy in float64 if there is one, a thousand
+        times smaller. measure: returns the amount in the trial that it is given."""
+        small = amount <= self.trial.tolerance
+        return small and (self.precise is None or measure(self.precise) * FLOAT64_FACTOR < amount)
 
 
 def outputs_and_coarsest(subject: CheckedModule, ids: Tensor) -> tuple[Tensor, torch.dtype]:

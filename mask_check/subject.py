@@ -21,7 +21,8 @@ IDS = ("input_ids", "idx", "tokens", "ids", "x")
 TARGETS = "targets"  # nanoGPT's name for the ids of the next tokens
 EMBEDS = "inputs_embeds"
 NEEDS = ("pixel_values", "input_features", "input_values", "images", "audio_values")
-WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "in_features", "embed_dim", "normalized_shape")
+OWN_WIDTHS = ("hidden_size", "dim")  # of a part these are an LSTM's states, a softmax's axis, one head of a rotation
+WIDTHS = ("n_embd", "d_model", "in_features", "embed_dim", "normalized_shape", "input_size")
 KERNELS = ("sdpa", "flash_attn", "flex_attn", "attention_backend")  # in _supports_… of a transformers class
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 IDS_OF_TABLE = 97
@@ -80,10 +81,8 @@ class CheckedModule:
         if not self.ids_name:
             raise CannotCheck(msg(NO_IDS))
         filled = (self.ids_name, "attention_mask", "decoder_input_ids")
-        named = (
-            (name, one) for name, one in signature.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-        )
-        self.needs = [name for name, one in named if one.default is one.empty and name not in filled]
+        named = (one for one in signature.values() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD))
+        self.needs = [one.name for one in named if one.default is one.empty and one.name not in filled]
         # a configuration of transformers' says so of an encoder or a decoder alone, too
         said = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_pretrained_model
         pair = said or "decoder_input_ids" in self._takes
@@ -94,9 +93,8 @@ class CheckedModule:
         self.numbers_positions_by_padding = any(map(numbers_positions_by_padding, module.modules()))
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
-        floating = [one for one in parameters if one.is_floating_point()]
-        self.dtype = floating[0].dtype if floating else torch.float32
-        self.device = floating[0].device if floating else torch.device("cpu")
+        weight = next((one for one in parameters if one.is_floating_point()), torch.zeros(1))
+        self.dtype, self.device = weight.dtype, weight.device
 
     def takes(self, name: str) -> bool:
         return name in self._takes
@@ -135,9 +133,11 @@ class CheckedModule:
 
     def _make_table(self) -> None:
         """Create random embeddings, with the width that the config or the first part that has one declares."""
-        parts = [getattr(self.inner, "config", None), *self.inner.modules()]
-        found = (getattr(part, name, None) for part in parts for name in WIDTHS)
-        width = next((one[-1] if isinstance(one, tuple) else one for one in found if isinstance(one, int | tuple)), 0)
+        places = [(part, name) for part in (self.config, self.inner) for name in (*OWN_WIDTHS, *WIDTHS)]
+        places += [(part, name) for part in self.inner.modules() for name in WIDTHS]
+        found = (getattr(part, name, None) for part, name in places)
+        sizes = (one[-1] if isinstance(one, tuple) else one for one in found)
+        width = next((one for one in sizes if isinstance(one, int) and one > 0), 0)
         if not width:
             raise CannotCheck(msg("it takes embeddings whose width is not known: give it a config"))
         first = next((one for one in self.inner.parameters() if one.is_floating_point()), torch.zeros(1))

@@ -245,7 +245,7 @@ def noise_of(subject: CheckedModule, ids: Tensor, other_rows: Tensor, seed: int)
     """
     copies, again = (subject.batch_outputs(ids.expand(1 + len(other_rows), -1)) for _ in range(2))
     beside = subject.batch_outputs(torch.cat([other_rows, ids]))
-    rounded, base, steady = _rounded(subject, ids, seed)
+    rounded, base, steady = rounding_of(subject, ids, seed)
     floor = torch.finfo(subject.dtype).eps * largest(copies)
     repeated = float(apart(copies, again).max())
     most = Noise(floor, rounded).across
@@ -259,7 +259,7 @@ def noise_of(subject: CheckedModule, ids: Tensor, other_rows: Tensor, seed: int)
     return Noise(max(repeated, min(mixed, rounded), floor), rounded)
 
 
-def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Tensor, float]:
+def rounding_of(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Tensor, float]:
     """Return how much rounding changes the outputs of ids, those outputs, and how much running ids once more changes
     them. All runs draw the same random numbers."""
 

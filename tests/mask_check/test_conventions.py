@@ -1,10 +1,13 @@
 """Tests of what a module may take, keep and return: logits and a cache by name or order, a mask without a default."""
 
 import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import unmask
@@ -270,3 +273,92 @@ def test_a_wrapper_is_suggested_for_what_a_forward_needs_besides_ids(judge: Any)
         lambda _, given, named: (given, named | {"start_pos": 0, "cached": False}), with_kwargs=True
     )
     assert check(filled).obeys
+
+
+class Hashed(SmallAttention):
+    """A module with a second table that is larger than its vocabulary: hashed pairs of ids, or numbers of documents."""
+
+    def __init__(self, read: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.second, self.read = nn.Embedding(600, 32), read
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return super().embed(ids) + self.second(self.read(ids))
+
+
+def hashed(ids: Tensor, beside: int = 1) -> Tensor:
+    return (31 * ids + 17 * ids.roll(beside, 1).index_fill(1, torch.tensor([0 if beside > 0 else -1]), 0)) % 257
+
+
+def documents(ids: Tensor) -> Tensor:
+    return (ids == 2).cumsum(1)
+
+
+def test_a_larger_table_that_reads_other_ids_is_not_the_vocabulary() -> None:
+    for read in (hashed, documents):
+        report = check(Hashed(read))
+        assert report.obeys, report.broken
+    assert check(Hashed(lambda ids: hashed(ids, -1))).finding("reach").verdict == BROKEN
+
+
+def test_a_vocabulary_that_cannot_be_found_is_to_be_given() -> None:
+    with pytest.raises(CannotCheck, match=r"index out of range.* give it a config with vocab_size$"):
+        check(Hashed(lambda ids: ids % 257))
+    module = Hashed(lambda ids: ids % 257)
+    module.config = SimpleNamespace(vocab_size=50)
+    assert check(module).obeys
+
+
+class FromEmbeddings(nn.Module):
+    """Causal attention on embeddings [B,T,16], whose first part is another one's."""
+
+    def __init__(self, first: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.qkv = first, nn.Linear(16, 48)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return x + F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class Rotary(nn.Module):
+    dim = 4
+
+
+@pytest.mark.parametrize("first", [nn.Softmax(dim=-1), nn.LogSoftmax(dim=2), nn.GLU(), Rotary(), nn.LSTM(16, 8)])
+@pytest.mark.parametrize("judge", [check, unmask.assert_causal])
+def test_the_width_of_embeddings_is_no_axis_and_no_other_part_s_width(judge: Any, first: nn.Module) -> None:
+    assert judge(FromEmbeddings(first)).finding("reach").verdict == OBEYS
+
+
+class Given(SmallAttention):
+    """A module that changes its ids before it reads them, and cuts its outputs to their length."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor], begin: int) -> None:
+        super().__init__()
+        self.change, self.begin = change, begin
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return super().forward(self.change(input_ids))[:, self.begin :][:, : input_ids.shape[1]]
+
+
+@pytest.mark.parametrize(
+    ("change", "begin"),
+    [
+        (lambda ids: F.pad(ids, (1, 0), value=49), 1),  # <bos> before them
+        (lambda ids: F.pad(ids, (0, -ids.shape[1] % 16)), 0),  # to whole blocks
+        (lambda ids: F.pad(ids, (1, -1), value=49), 0),  # <bos> before them, the last cut off
+    ],
+)
+@pytest.mark.parametrize("judge", [check, unmask.assert_causal])
+def test_ids_may_be_read_among_tokens_of_its_own(judge: Any, change: Any, begin: int) -> None:
+    assert judge(Given(change, begin)).obeys
+
+
+@pytest.mark.parametrize("options", [{}, {"length": 24}, {"ids": [0, 1, 1, 0, 1, 0, 0, 1]}])
+def test_a_vocabulary_of_two_is_read(options: dict[str, Any]) -> None:
+    module = SmallAttention()
+    module.embedding = nn.Embedding(2, 32)
+    assert check(module, **options).obeys
+    assert unmask.assert_causal(module, **options).obeys

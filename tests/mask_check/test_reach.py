@@ -326,3 +326,24 @@ def test_neither_a_distance_nor_a_window_is_named_for_chunks_that_the_last_outpu
     declared = check(module, mask="causal").finding("layers")
     assert "layer 0: none of its last 3 outputs reads a token more than" in declared.words
     assert check(module, mask=[f"chunk:{size}"]).finding("layers").verdict == OBEYS
+
+
+class OneBehind(SmallAttention):
+    """Attention with a vector of its own before the row and the last output cut off; ids: whether it reads any."""
+
+    ids = True
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return torch.nn.functional.pad(super().embed(ids) * self.ids, (0, 0, 1, -1), value=0.5)
+
+
+def test_an_output_need_not_read_its_own_token() -> None:
+    strict = torch.ones(24, 24, dtype=torch.bool).tril(-1)
+    for mask in (None, "causal", strict):
+        report = check(OneBehind(), mask=mask, length=24)
+        assert report.obeys, report.broken
+        assert "276 of 276 open pairs" in report.finding("reach").words
+        assert report.finding("reach").words.endswith("No output reads its own token.")
+    OneBehind.ids = False
+    for mask in (None, strict, torch.eye(24, dtype=torch.bool)):
+        assert check(OneBehind(), mask=mask, length=24).finding("reach").verdict == CANNOT_TELL

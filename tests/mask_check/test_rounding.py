@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from mask_check import rounding
 from mask_check.check import check, explain
 from mask_check.findings import BROKEN, OBEYS, CheckReport
+from mask_check.longer import quick_check
 from tests.mask_check.modules import SmallAttention
 from tests.model.huggingface.families import random_network
 
@@ -78,6 +79,24 @@ class LosesPads(Loses):
         whole = 300 * x.mean(1, keepdim=True)
         x = x if attention_mask is None else x * attention_mask[..., None]
         return self.head(self.added(x.cumsum(1) + whole) - whole)
+
+
+class LongConvolution(nn.Module):
+    """Causal convolutions by FFT, padded with zeros, as in Hyena and S4: each sum has a rounding of the whole row."""
+
+    def __init__(self, seed: int = 0, leak: float = 0.0, std: float = 0.2) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embedding, self.head = nn.Embedding(31, 16), nn.Linear(16, 31)
+        self.filters = nn.ParameterList(std * torch.randn(600, 16) for _ in range(2))
+        self.leak = leak
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x, length = self.embedding(input_ids), input_ids.shape[1]
+        for one in self.filters:
+            product = torch.fft.rfft(x, 2 * length, 1) * torch.fft.rfft(one[:length], 2 * length, 0)
+            x = F.layer_norm(x + torch.fft.irfft(product, 2 * length, 1)[:, :length], (16,))
+        return self.head(x + self.leak * self.embedding(input_ids).flip(1) * (length > 64))
 
 
 def checked(module: nn.Module, seed: int = 0) -> CheckReport:
@@ -164,6 +183,27 @@ def test_what_rounding_leaves_of_the_pads_is_measured_again_in_float64() -> None
     found = report.finding("pad-content")
     assert report.noise.beside < found.amount <= report.noise.across == found.tolerance
     assert report.obeys, report.broken
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_grows_with_the_row(dtype: torch.dtype, seed: int) -> None:
+    report = check(LongConvolution(seed).to(dtype))
+    assert report.obeys, report.broken
+    found = report.finding("length")
+    assert found.amount <= found.tolerance
+    assert quick_check(LongConvolution(seed).to(dtype)).obeys
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_rounding_of_float64_is_allowed_to_gradients_of_long_sums(seed: int) -> None:
+    report = check(LongConvolution(seed, std=1.0).double())
+    assert report.obeys, report.broken
+
+
+@pytest.mark.parametrize("leak", [1e-2, 5e-6])
+def test_a_leak_in_a_longer_row_that_is_as_small_as_its_rounding_is_found(leak: float) -> None:
+    assert check(LongConvolution(leak=leak)).finding("length").verdict == BROKEN
 
 
 def test_what_is_tolerated_is_explained() -> None:
