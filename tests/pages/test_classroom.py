@@ -231,6 +231,17 @@ class State(dict):  # type: ignore[type-arg]
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
 
 
+def test_a_question_that_a_full_session_cannot_count_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "MAX_STEPS", 1)
+    teacher = Teacher(lesson="causal_mask")
+    full = "Phones cannot answer: a class session has at most 1 questions. End it and start a new one."
+    assert full not in teacher.strip()
+    teacher.app.session_state["lesson_step"] = 2
+    teacher.run()
+    assert full in teacher.strip()
+    assert teacher.phone()["name"].endswith("-2"), "phones follow all the same"
+
+
 def test_answers_stay_when_another_lesson_was_looked_at() -> None:
     page = Lessons(lesson="causal_mask").press("answer_1")
     for lesson in ("padding", "causal_mask"):
